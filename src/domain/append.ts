@@ -1,0 +1,153 @@
+import { AnabranchError, trajectoryNotFound } from './errors.ts';
+import type { Digest } from './ids.ts';
+import { isSealed, type SealStatus, type TrajectoryStatus } from './lifecycle.ts';
+import { addReward, type NewStep } from './step.ts';
+import type { Trajectory } from './trajectory.ts';
+
+/** What an `open` asks for (W1). */
+export interface OpenRequest {
+  readonly trajectoryId: string;
+  readonly uid: string | undefined;
+  readonly writerId: string;
+  readonly takeOverEpoch: bigint | undefined;
+  readonly expectedNextStepNumber: bigint | undefined;
+}
+
+export interface SealRequest {
+  readonly status: SealStatus;
+  readonly message: string;
+}
+
+/** A trajectory's end, as it is under the lock and as it moves while a group of batches is decided. */
+export interface Head {
+  end: bigint;
+  status: TrajectoryStatus;
+  statusMessage: string;
+  readonly writerId: string;
+  readonly writerEpoch: bigint;
+  rewardSum: number;
+}
+
+/** One message's worth of writing: all or nothing (W3). `writerEpoch` undefined: a unary call without an epoch (W8). */
+export interface Writing {
+  readonly trajectoryId: string;
+  readonly writerEpoch: bigint | undefined;
+  readonly steps: readonly NewStep[];
+  readonly seal: SealRequest | undefined;
+}
+
+/** What a batch comes to: which of its steps are new, and whether it seals. */
+export interface AppendDecision {
+  readonly appended: readonly NewStep[];
+  readonly duplicates: number;
+  /** `sealed`: it moves the status now; `was_sealed`: an equal seal is in effect already. */
+  readonly seal: 'none' | 'sealed' | 'was_sealed';
+}
+
+/** W1: the epoch to grant, or a refusal that moves nothing. `row` is undefined where no such trajectory is there. */
+export function decideOpen(row: Trajectory | undefined, open: OpenRequest): bigint {
+  const there = requireWritable(row, open.trajectoryId, open.uid);
+  if (open.expectedNextStepNumber !== undefined && open.expectedNextStepNumber !== there.nextStepNumber) {
+    throw new AnabranchError(
+      'UNEXPECTED_POSITION',
+      `expected_next_step_number is ${open.expectedNextStepNumber}, but trajectory ${there.id} ends at ${there.nextStepNumber}: go on from there, or branch.`,
+      { metadata: { next_step_number: `${there.nextStepNumber}` } },
+    );
+  }
+  const granted =
+    there.writerEpoch === 0n || there.writerId === open.writerId || open.takeOverEpoch === there.writerEpoch;
+  if (!granted) throw writerFenced(there.writerId, there.writerEpoch);
+  return there.writerEpoch + 1n;
+}
+
+/** The first check of every write: the row is there, not hidden, and of the uid that the caller means. */
+export function requireWritable(
+  row: Trajectory | undefined,
+  trajectoryId: string,
+  uid: string | undefined,
+): Trajectory {
+  if (row === undefined || row.hidden || (uid !== undefined && row.uid !== uid)) throw trajectoryNotFound(trajectoryId);
+  return row;
+}
+
+/** W8: without an epoch a write is accepted only while no writer was ever granted; otherwise it must carry the current one. */
+export function requireEpoch(head: Pick<Head, 'writerId' | 'writerEpoch'>, writerEpoch: bigint | undefined): void {
+  if ((writerEpoch ?? 0n) !== head.writerEpoch) throw writerFenced(head.writerId, head.writerEpoch);
+}
+
+/**
+ * W2, W3, W5: decides one batch and moves the head; refuses by throwing, and then has moved nothing. `storedDigest` tells the content
+ * digest of a number below the head's end, inherited ones included.
+ */
+export function decideAppend(
+  head: Head,
+  writing: Writing,
+  storedDigest: (stepNumber: bigint) => Digest | undefined,
+): AppendDecision {
+  requireEpoch(head, writing.writerEpoch);
+  const appended: NewStep[] = [];
+  const within = new Map<bigint, Digest>();
+  let end = head.end;
+  let duplicates = 0;
+  for (const step of writing.steps) {
+    if (step.stepNumber < end) {
+      const stored = within.get(step.stepNumber) ?? storedDigest(step.stepNumber);
+      if (stored !== step.contentDigest) throw stepConflict(writing.trajectoryId, step.stepNumber, head.end);
+      duplicates += 1;
+      continue;
+    }
+    if (isSealed(head.status)) throw trajectorySealed(writing.trajectoryId, head);
+    if (step.stepNumber > end) throw stepGap(writing.trajectoryId, step.stepNumber, end);
+    appended.push(step);
+    if (writing.steps.length > 1) within.set(step.stepNumber, step.contentDigest);
+    end += 1n;
+  }
+  const seal = decideSeal(head, writing);
+  head.end = end;
+  for (const step of appended) head.rewardSum = addReward(head.rewardSum, step.reward);
+  if (seal === 'sealed' && writing.seal !== undefined) {
+    head.status = writing.seal.status;
+    head.statusMessage = writing.seal.message;
+  }
+  return { appended, duplicates, seal };
+}
+
+function decideSeal(head: Head, { seal, trajectoryId }: Writing): AppendDecision['seal'] {
+  if (seal === undefined) return 'none';
+  if (!isSealed(head.status)) return 'sealed';
+  if (head.status === seal.status && head.statusMessage === seal.message) return 'was_sealed';
+  throw trajectorySealed(trajectoryId, head);
+}
+
+export function writerFenced(writerId: string, writerEpoch: bigint): AnabranchError {
+  const holder = writerId === '' ? 'no writer' : `writer "${writerId}"`;
+  return new AnabranchError(
+    'WRITER_FENCED',
+    `${holder} holds the trajectory at epoch ${writerEpoch}: to take it over, open with take_over_epoch ${writerEpoch}; a unary call carries writer_epoch ${writerEpoch}.`,
+    { metadata: { writer_id: writerId, writer_epoch: `${writerEpoch}` } },
+  );
+}
+
+function stepConflict(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
+  return new AnabranchError(
+    'STEP_CONFLICT',
+    `Step ${stepNumber} of trajectory ${trajectoryId} is stored with other content: steps never change; append at ${end}, or branch at ${stepNumber - 1n}.`,
+    { metadata: { step_number: `${stepNumber}`, next_step_number: `${end}` } },
+  );
+}
+
+function stepGap(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
+  return new AnabranchError(
+    'STEP_GAP',
+    `steps.step_number is ${stepNumber}, but the next step of trajectory ${trajectoryId} is ${end}: steps are numbered 0, 1, 2, … without gap.`,
+    { metadata: { step_number: `${stepNumber}`, next_step_number: `${end}` } },
+  );
+}
+
+function trajectorySealed(trajectoryId: string, head: Head): AnabranchError {
+  return new AnabranchError(
+    'TRAJECTORY_SEALED',
+    `Trajectory ${trajectoryId} is sealed as ${head.status}: nothing can be added, for good; to go on, branch at one of its ${head.end} steps.`,
+    { metadata: { status: head.status, next_step_number: `${head.end}` } },
+  );
+}

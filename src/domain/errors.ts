@@ -1,0 +1,106 @@
+/** The closed catalogue of reasons: the names of `ErrorReason` in error.proto, without prefix. A test holds both equal. */
+export const REASONS = [
+  'INVALID_REQUEST',
+  'INVALID_PAGE_TOKEN',
+  'MESSAGE_TOO_LARGE',
+  'TRAJECTORY_NOT_FOUND',
+  'STEP_NOT_FOUND',
+  'CHECKPOINT_NOT_FOUND',
+  'TAG_NOT_FOUND',
+  'STATE_NOT_FOUND',
+  'TRAJECTORY_EXISTS',
+  'REQUEST_ID_REUSED',
+  'UNEXPECTED_POSITION',
+  'WRITER_FENCED',
+  'STEP_CONFLICT',
+  'STEP_GAP',
+  'TRAJECTORY_SEALED',
+  'STATE_CONFLICT',
+  'BRANCH_POINT_BEYOND_END',
+  'HAS_BRANCHES',
+  'TRAJECTORY_DELETED',
+  'RANGE_BEYOND_END',
+  'TAG_MOVED',
+  'DIGEST_MISMATCH',
+  'STATE_CORRUPT',
+  'STORAGE_FULL',
+  'DATABASE_UNAVAILABLE',
+  'SERVER_DRAINING',
+  'SLOW_READER',
+  'UNIMPLEMENTED',
+  'CANCELLED',
+  'DEADLINE_EXCEEDED',
+  'INTERNAL',
+] as const;
+
+export type Reason = (typeof REASONS)[number];
+
+/** A field that breaks its rule: its path (`steps[3].info_json`) and what was wanted. */
+export interface Violation {
+  readonly field: string;
+  readonly description: string;
+}
+
+export interface ErrorDetails {
+  /** What a program needs to go on; keys are listed per reason in error.proto. */
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly violations?: readonly Violation[];
+  /** For the log only, never sent. */
+  readonly cause?: unknown;
+}
+
+/** The only error that may reach a caller. Its message is for people; everything else that is thrown is answered INTERNAL without text. */
+export class AnabranchError extends Error {
+  override readonly name = 'AnabranchError';
+  readonly reason: Reason;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly violations: readonly Violation[];
+
+  constructor(reason: Reason, message: string, details: ErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.reason = reason;
+    this.metadata = details.metadata ?? {};
+    this.violations = details.violations ?? [];
+  }
+}
+
+/** A request with one bad field. */
+export function invalidField(field: string, description: string): AnabranchError {
+  return new AnabranchError('INVALID_REQUEST', `${field}: ${description}`, { violations: [{ field, description }] });
+}
+
+export function trajectoryNotFound(trajectoryId: string): AnabranchError {
+  return new AnabranchError(
+    'TRAJECTORY_NOT_FOUND',
+    `No trajectory ${trajectoryId} is here: it was never made, was deleted, or its id was made again since.`,
+    { metadata: { trajectory_id: trajectoryId } },
+  );
+}
+
+export function stepNotFound(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
+  return new AnabranchError(
+    'STEP_NOT_FOUND',
+    `Trajectory ${trajectoryId} has no step ${stepNumber}: it holds steps 0 to ${end - 1n}.`,
+    { metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, next_step_number: `${end}` } },
+  );
+}
+
+export function tagNotFound(trajectoryId: string, tag: string): AnabranchError {
+  return new AnabranchError(
+    'TAG_NOT_FOUND',
+    `Trajectory ${trajectoryId} has no tag "${tag}". ListTags shows its tags.`,
+    {
+      metadata: { trajectory_id: trajectoryId, tag },
+    },
+  );
+}
+
+export function stateNotFound(digest: string): AnabranchError {
+  return new AnabranchError(
+    'STATE_NOT_FOUND',
+    `No state ${digest} is here: put it first (PutState), or send its bytes inline.`,
+    {
+      metadata: { digest },
+    },
+  );
+}

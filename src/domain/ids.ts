@@ -1,0 +1,45 @@
+import { AnabranchError, invalidField } from './errors.ts';
+
+/** SHA-256 as 64 lower-case hex characters (FM1). */
+export type Digest = string;
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const DIGEST = /^[0-9a-f]{64}$/;
+const TAG = /^[A-Za-z][A-Za-z0-9._/-]{0,127}$/;
+
+/** The one spelling of a UUID: lower case. Ids that differ in case only are the same id. */
+export function parseUuid(text: string, field: string): string {
+  if (!UUID.test(text))
+    throw invalidField(field, `must be a UUID such as 0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a, not "${shorten(text)}"`);
+  return text.toLowerCase();
+}
+
+export function parseDigest(text: string, field: string): Digest {
+  if (!DIGEST.test(text))
+    throw invalidField(field, `must be a SHA-256 as 64 lower-case hex characters, not "${shorten(text)}"`);
+  return text;
+}
+
+export function parseTagName(text: string, field: string): string {
+  if (!TAG.test(text)) {
+    throw invalidField(
+      field,
+      `must begin with a letter and hold only letters, digits and . _ - / (at most 128), not "${shorten(text)}"`,
+    );
+  }
+  return text;
+}
+
+export function digestMismatch(expected: string, actual: Digest): AnabranchError {
+  return new AnabranchError(
+    'DIGEST_MISMATCH',
+    `The bytes have the digest ${actual}, not ${expected} as stated: send the bytes again, or leave the digest out.`,
+    { metadata: { expected_digest: expected, digest: actual } },
+  );
+}
+
+/** Text from outside, short enough and plain enough to stand in a message. */
+export function shorten(text: string): string {
+  const plain = text.replace(/[\p{Cc}\p{Cf}]/gu, '?');
+  return plain.length > 80 ? `${plain.slice(0, 77)}...` : plain;
+}

@@ -1,0 +1,36 @@
+/** Every limit of the service, in one table. `docs/limitations.md` lists them; a test holds both equal. */
+export const LIMITS = Object.freeze({
+  /** Bytes of one request or response message. */
+  messageBytes: 1024 * 1024,
+  /** Bytes of one encoded step, so that it can be sent back in a message of its own. */
+  stepBytes: 1024 * 1024 - 4096,
+  /** Bytes of a state sent inline in a step. */
+  inlineStateBytes: 512 * 1024,
+  /** Content bytes of this size and more are kept as a state. */
+  contentStateBytes: 16 * 1024,
+  /** Bytes of a state. */
+  stateBytes: 256 * 1024 * 1024,
+  /** Bytes of one chunk of a state on the wire and in the store. */
+  chunkBytes: 256 * 1024,
+  /** States by name of one step. */
+  statesPerStep: 16,
+  /** Bytes of a state's name. */
+  stateNameBytes: 64,
+  /** Entries of a metric map. */
+  metrics: 256,
+  /** Bytes of a metric's key. */
+  metricKeyBytes: 128,
+  /** Default and largest page. */
+  defaultPageSize: 50,
+  maxPageSize: 1000,
+  /** Steps of one list of rewards of CompareTrajectories. */
+  compareSteps: 10_000,
+  /** Unacked bytes that one append stream may hold in the server before it stops reading. */
+  streamWindowBytes: 2 * 1024 * 1024,
+  /** Bytes a follower may lag behind in the server's memory. */
+  followerBytes: 1024 * 1024,
+  /** Streams of one connection. */
+  streamsPerConnection: 100,
+  /** Branches named in a HAS_BRANCHES error. */
+  namedBranches: 20,
+});

@@ -1,0 +1,84 @@
+import type { Digest } from './ids.ts';
+import type { Instant } from './instant.ts';
+
+/** The content of an action or observation: one of five forms. `data` is below 16 KiB; more is kept as a state (FM4). */
+export type Content =
+  | { readonly kind: 'text'; readonly text: string }
+  | { readonly kind: 'json'; readonly json: string }
+  | { readonly kind: 'data'; readonly data: Uint8Array; readonly mediaType: string }
+  | { readonly kind: 'state'; readonly digest: Digest; readonly mediaType: string; readonly size: number }
+  | { readonly kind: 'uri'; readonly uri: string; readonly mediaType: string };
+
+export interface Action {
+  readonly type: string;
+  readonly name: string;
+  readonly callId: string;
+  readonly content: Content | undefined;
+  readonly tokenIds: readonly number[];
+  readonly logprobs: readonly number[];
+}
+
+export interface Observation {
+  readonly type: string;
+  readonly callId: string;
+  readonly isError: boolean;
+  readonly content: Content | undefined;
+}
+
+/** A state of a step, by name. The media type belongs to this reference (S1). */
+export interface StateRef {
+  readonly name: string;
+  readonly digest: Digest;
+  readonly mediaType: string;
+  readonly size: number;
+}
+
+/** What happened at one step number. Empty text means absent for `infoJson` and `metadataJson`, which hold JSON. */
+export interface Step {
+  readonly stepNumber: bigint;
+  readonly actions: readonly Action[];
+  readonly observations: readonly Observation[];
+  /** Missing is not 0, and NaN is kept (W11). */
+  readonly reward: number | undefined;
+  readonly terminated: boolean;
+  readonly truncated: boolean;
+  readonly infoJson: string;
+  readonly metadataJson: string;
+  readonly metrics: ReadonlyMap<string, number>;
+  readonly startTime: Instant | undefined;
+  readonly endTime: Instant | undefined;
+  /** Sorted by name. */
+  readonly states: readonly StateRef[];
+}
+
+/** A step on its way in, with the digest of its content (W6) worked out. */
+export interface NewStep extends Step {
+  readonly contentDigest: Digest;
+}
+
+/** A step as the store holds it. */
+export interface StoredStep extends Step {
+  readonly commitTime: Instant;
+  readonly writerEpoch: bigint;
+  /** Sum of rewards from step 0 to here along the lineage, in order; missing and NaN are skipped. */
+  readonly rewardSum: number;
+}
+
+/** The bytes of a state that came inline. Its digest is known to be right. */
+export interface NewState {
+  readonly digest: Digest;
+  readonly data: Uint8Array;
+}
+
+/** Digests of the states that a step's contents refer to, in order, each once. */
+export function contentStates(step: Step): Digest[] {
+  const found = new Set<Digest>();
+  for (const { content } of step.actions) if (content?.kind === 'state') found.add(content.digest);
+  for (const { content } of step.observations) if (content?.kind === 'state') found.add(content.digest);
+  return found.size === 0 ? [] : [...found];
+}
+
+/** The sum of rewards after one more step (M3: NaN and missing are skipped). */
+export function addReward(sum: number, reward: number | undefined): number {
+  return reward === undefined || Number.isNaN(reward) ? sum : sum + reward;
+}

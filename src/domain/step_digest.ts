@@ -1,0 +1,155 @@
+import { hash } from 'node:crypto';
+import type { Digest } from './ids.ts';
+import type { Instant } from './instant.ts';
+import type { Action, Content, Observation, Step } from './step.ts';
+
+/**
+ * W6: the digest by which a replayed step is told from another one: SHA-256 of a canonical form of everything that the client sent.
+ *
+ * The form is a sequence of fields in the order of their numbers in `anabranch.v1.Step`, each a tag byte and its value; absent fields
+ * are left out, so absent differs from zero where the proto has presence. Text is UTF-8 behind its length (u32, big endian), numbers
+ * are 8 bytes big endian, doubles by their bits with one NaN, maps sorted by key (by UTF-16 code units), lists behind their count, a state
+ * by digest and media type. What the server sets stays out. The form is frozen: golden vectors hold it, since digests are stored.
+ */
+export function stepDigest(step: Step): Digest {
+  const out = new CanonicalWriter();
+  out.tag(1).int(step.stepNumber);
+  if (step.actions.length > 0) {
+    out.tag(2).count(step.actions.length);
+    for (const action of step.actions) writeAction(out, action);
+  }
+  if (step.observations.length > 0) {
+    out.tag(3).count(step.observations.length);
+    for (const observation of step.observations) writeObservation(out, observation);
+  }
+  if (step.reward !== undefined) out.tag(4).double(step.reward);
+  if (step.terminated) out.tag(5);
+  if (step.truncated) out.tag(6);
+  if (step.infoJson !== '') out.tag(7).text(step.infoJson);
+  if (step.metadataJson !== '') out.tag(8).text(step.metadataJson);
+  if (step.metrics.size > 0) writeMetrics(out, step.metrics);
+  writeTime(out, 10, step.startTime);
+  writeTime(out, 11, step.endTime);
+  if (step.states.length > 0) {
+    out.tag(12).count(step.states.length);
+    for (const { name, digest, mediaType } of step.states) out.text(name).text(digest).text(mediaType);
+  }
+  return out.digest();
+}
+
+function writeAction(out: CanonicalWriter, action: Action): void {
+  out.text(action.type).text(action.name).text(action.callId);
+  writeContent(out, action.content);
+  out.count(action.tokenIds.length);
+  for (const id of action.tokenIds) out.word(id);
+  out.count(action.logprobs.length);
+  for (const logprob of action.logprobs) out.double(logprob);
+}
+
+function writeObservation(out: CanonicalWriter, observation: Observation): void {
+  out
+    .text(observation.type)
+    .text(observation.callId)
+    .tag(observation.isError ? 1 : 0);
+  writeContent(out, observation.content);
+}
+
+function writeContent(out: CanonicalWriter, content: Content | undefined): void {
+  switch (content?.kind) {
+    case undefined:
+      out.tag(0);
+      return;
+    case 'text':
+      out.tag(1).text(content.text);
+      return;
+    case 'json':
+      out.tag(2).text(content.json);
+      return;
+    case 'data':
+      out.tag(3).bytes(content.data).text(content.mediaType);
+      return;
+    case 'state':
+      out.tag(4).text(content.digest).text(content.mediaType);
+      return;
+    case 'uri':
+      out.tag(5).text(content.uri).text(content.mediaType);
+  }
+}
+
+function writeMetrics(out: CanonicalWriter, metrics: ReadonlyMap<string, number>): void {
+  out.tag(9).count(metrics.size);
+  for (const key of [...metrics.keys()].sort()) out.text(key).double(metrics.get(key) as number);
+}
+
+function writeTime(out: CanonicalWriter, tag: number, time: Instant | undefined): void {
+  if (time === undefined) return;
+  // Two words, since nanoseconds of years 1 to 9999 do not fit into 64 bits.
+  out
+    .tag(tag)
+    .int(time / 1_000_000_000n)
+    .int(time % 1_000_000_000n);
+}
+
+/** Steps are hashed one at a time, so one buffer serves all of them; it grows to the largest step seen (below 1 MiB). */
+let scratch = Buffer.allocUnsafe(16 * 1024);
+
+class CanonicalWriter {
+  private length = 0;
+
+  tag(value: number): this {
+    this.reserve(1);
+    scratch[this.length++] = value;
+    return this;
+  }
+
+  count(value: number): this {
+    this.reserve(4);
+    this.length = scratch.writeUInt32BE(value, this.length);
+    return this;
+  }
+
+  word(value: number): this {
+    this.reserve(4);
+    this.length = scratch.writeInt32BE(value, this.length);
+    return this;
+  }
+
+  int(value: bigint): this {
+    this.reserve(8);
+    this.length = scratch.writeBigInt64BE(value, this.length);
+    return this;
+  }
+
+  double(value: number): this {
+    this.reserve(8);
+    this.length = scratch.writeDoubleBE(Number.isNaN(value) ? Number.NaN : value, this.length);
+    return this;
+  }
+
+  text(value: string): this {
+    this.reserve(4 + value.length * 3);
+    const written = scratch.write(value, this.length + 4, 'utf8');
+    scratch.writeUInt32BE(written, this.length);
+    this.length += 4 + written;
+    return this;
+  }
+
+  bytes(value: Uint8Array): this {
+    this.reserve(4 + value.length);
+    scratch.writeUInt32BE(value.length, this.length);
+    scratch.set(value, this.length + 4);
+    this.length += 4 + value.length;
+    return this;
+  }
+
+  digest(): Digest {
+    return hash('sha256', scratch.subarray(0, this.length), 'hex');
+  }
+
+  private reserve(bytes: number): void {
+    if (this.length + bytes <= scratch.length) return;
+    const larger = Buffer.allocUnsafe(Math.max(scratch.length * 2, this.length + bytes));
+    scratch.copy(larger, 0, 0, this.length);
+    scratch = larger;
+  }
+}

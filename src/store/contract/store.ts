@@ -1,0 +1,39 @@
+import type { AppendStore } from './append.ts';
+import type { StateStore } from './state.ts';
+import type { StepStore } from './step.ts';
+import type { TagStore } from './tag.ts';
+import type { TrajectoryStore } from './trajectory.ts';
+
+/**
+ * THE CONTRACT of the store, one file a noun. Both engines keep it; one suite (test/store) proves it on both.
+ *
+ * What holds for every method:
+ * - It is one transaction, all or nothing (D3), and durable when it resolves (D1). What readers see is durable (D2).
+ * - It binds the namespace that it is given; rows of other namespaces do not exist for it (N1).
+ * - It refuses by throwing `AnabranchError` with the reasons named at the method. Besides those any method may throw STORAGE_FULL and
+ *   DATABASE_UNAVAILABLE; after the latter a write may have happened. Anything else that is thrown is a fault of the service.
+ * - Positions are bigint. Order is by number or key, never by time. Times are the database's.
+ */
+export interface Store extends TrajectoryStore, AppendStore, StepStore, StateStore, TagStore {
+  /** For people: engine and place, without secrets (`sqlite .anabranch/data.db`). */
+  readonly description: string;
+  /** Resolves if the database answers. */
+  ping(): Promise<void>;
+  /** Ends all work and lets go of the database. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** An idempotency key (ID1): kept with the digest of its request in the transaction of the write, at least 7 days. */
+export interface IdempotencyKey {
+  /** The RPC, since keys are scoped by it. */
+  readonly rpc: string;
+  readonly requestId: string;
+  /** SHA-256 of the request, hex. */
+  readonly requestDigest: string;
+}
+
+/** A page of rows: at most `limit`, after the given cursor (undefined: from the start). */
+export interface Page<Cursor> {
+  readonly limit: number;
+  readonly after: Cursor | undefined;
+}

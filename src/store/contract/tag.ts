@@ -1,0 +1,30 @@
+import type { Instant } from '../../domain/instant.ts';
+import type { Page } from './store.ts';
+
+/** B5: names for steps of a trajectory, its own or inherited ones; unique per trajectory. */
+export interface TagStore {
+  /**
+   * Sets or moves a tag, under a lock against deletion. `expected` is where it must be now (-1: nowhere; undefined: wherever).
+   * Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED.
+   */
+  setTag(
+    namespace: string,
+    trajectoryId: string,
+    name: string,
+    stepNumber: bigint,
+    expected: bigint | undefined,
+  ): Promise<Tag>;
+  /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND. */
+  getTag(namespace: string, trajectoryId: string, name: string): Promise<Tag>;
+  /** By name in order of bytes; the cursor is the last name. Errors: TRAJECTORY_NOT_FOUND. */
+  listTags(namespace: string, trajectoryId: string, page: Page<string>): Promise<Tag[]>;
+  /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND. */
+  deleteTag(namespace: string, trajectoryId: string, name: string): Promise<void>;
+}
+
+export interface Tag {
+  readonly trajectoryId: string;
+  readonly name: string;
+  readonly stepNumber: bigint;
+  readonly updateTime: Instant;
+}

@@ -1,0 +1,107 @@
+import type { Caller } from '../../domain/caller.ts';
+import type { Instant } from '../../domain/instant.ts';
+import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
+import type { Link } from '../../domain/lineage.ts';
+import type { NewState, NewStep } from '../../domain/step.ts';
+import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
+import type { IdempotencyKey, Page } from './store.ts';
+
+export interface TrajectoryStore {
+  /**
+   * Makes a root trajectory, RUNNING, with its step 0 if given, and writes its first StatusChange. A key used before with the same request
+   * gives the trajectory made then, as it is now. `id` and `uid` are UUIDs of the caller's making.
+   * Errors: TRAJECTORY_EXISTS (also where the id is hidden), REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under this key, deleted
+   * since), STATE_NOT_FOUND.
+   */
+  createTrajectory(caller: Caller, making: NewTrajectory, key?: IdempotencyKey): Promise<Trajectory>;
+
+  /**
+   * Makes a branch (B1): one row, whose parent is the owner of the step, whatever trajectory is named as source. Takes a lock that the
+   * owner's writer does not wait for. Errors: as createTrajectory, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END; TRAJECTORY_NOT_FOUND also where
+   * the step was deleted meanwhile.
+   */
+  branchTrajectory(caller: Caller, making: NewBranch, key?: IdempotencyKey): Promise<Trajectory>;
+
+  /** By id; undefined if none is there or it is hidden. */
+  getTrajectory(namespace: string, id: string): Promise<Trajectory | undefined>;
+
+  /** Newest first, hidden ones left out. The cursor is the key of the last row. */
+  listTrajectories(namespace: string, filter: TrajectoryFilter, page: Page<bigint>): Promise<Trajectory[]>;
+
+  /** The whole tree by key (a parent before its branches), hidden ones included. The cursor is the key of the last row. */
+  listTree(namespace: string, tree: bigint, page: Page<bigint>): Promise<Trajectory[]>;
+
+  /** The chain of ancestors from the root to the trajectory itself. Never changes while the trajectory lives (B1), so it can be cached. */
+  getLineage(namespace: string, ref: TrajectoryRef): Promise<Ancestor[]>;
+
+  /** Changes what is given; labels are replaced, metrics merged by key (FM7). Errors: TRAJECTORY_NOT_FOUND, INVALID_REQUEST (over 256 metrics). */
+  updateTrajectory(namespace: string, id: string, changes: TrajectoryChanges): Promise<Trajectory>;
+
+  /** Deletes (B2, B3). Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES. */
+  deleteTrajectory(namespace: string, id: string, onBranches: OnBranches): Promise<Deletion>;
+
+  /** Deletes idempotency keys older than `days` by the database's clock, at most `limit`; returns how many (ID1). */
+  expireRequests(days: number, limit: number): Promise<number>;
+}
+
+export interface TrajectoryMaking {
+  readonly id: string;
+  readonly uid: string;
+  readonly name: string;
+  readonly labels: ReadonlyMap<string, string>;
+  /** JSON text; empty: none. */
+  readonly metadataJson: string;
+}
+
+export interface NewTrajectory extends TrajectoryMaking {
+  readonly taskId: string;
+  readonly root: NewStep | undefined;
+  /** Bytes of the root's states that came inline, each digest once. */
+  readonly states: readonly NewState[];
+}
+
+export interface NewBranch extends TrajectoryMaking {
+  /** The trajectory to branch from. */
+  readonly sourceId: string;
+  /** The last shared step, by number or by a tag of the source. */
+  readonly at: { readonly stepNumber: bigint } | { readonly tag: string };
+}
+
+/** Filters that are set must all hold. */
+export interface TrajectoryFilter {
+  readonly taskId?: string;
+  readonly statuses?: readonly TrajectoryStatus[];
+  readonly labels?: ReadonlyMap<string, string>;
+  readonly parentId?: string;
+  readonly branchPoint?: bigint;
+  readonly treeId?: string;
+  readonly rootsOnly?: boolean;
+  readonly name?: string;
+  readonly createTimeFrom?: Instant;
+  readonly createTimeTo?: Instant;
+}
+
+export interface TrajectoryChanges {
+  readonly name?: string;
+  readonly labels?: ReadonlyMap<string, string>;
+  readonly metadataJson?: string;
+  readonly metrics?: ReadonlyMap<string, number>;
+}
+
+/** A trajectory of a lineage. */
+export interface Ancestor extends Link {
+  readonly id: string;
+  readonly name: string;
+  readonly hidden: boolean;
+}
+
+export type OnBranches = 'REFUSE' | 'CASCADE' | 'KEEP_SHARED';
+
+export interface Deletion {
+  /** Trajectories gone for good. */
+  readonly purged: bigint;
+  /** The trajectory is hidden, since branches need steps of it. */
+  readonly keptShared: boolean;
+  /** Keys of what is not found any more, for caches and followers. */
+  readonly keys: readonly bigint[];
+}
