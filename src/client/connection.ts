@@ -1,0 +1,61 @@
+import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
+import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+
+/** Where the server is, and how to talk to it. */
+export interface ConnectOptions {
+  /** `host:port`, `http://host:port` or `https://host:port`. */
+  readonly address: string;
+  /** Connect interceptors, for credentials or tracing; outermost first. */
+  readonly interceptors?: readonly Interceptor[];
+}
+
+/** A connection to one server. Everything here may be used by any number of callers at once. */
+export interface AnabranchClient {
+  /** `http://host:port`, as it was understood. */
+  readonly url: string;
+  /** Every RPC of TrajectoryService, typed. */
+  readonly trajectories: Client<typeof TrajectoryService>;
+  /** Every RPC of StateService, typed. */
+  readonly states: Client<typeof StateService>;
+  /** Ends the connection and every call on it. Close writers first: they flush. */
+  close(): void;
+}
+
+/** Largest answer taken from a server; the server's own limit is 1 MiB a message. */
+const READ_MAX_BYTES = 4 * 1024 * 1024;
+
+/** Pings find a dead peer or path within 45 seconds, also while nothing is being said on an open stream. */
+const PING = { pingIntervalMs: 30_000, pingTimeoutMs: 15_000 };
+
+/** Connects lazily: the first call opens the connection, and a lost one is opened again by the next call. */
+export function connectClient(options: ConnectOptions): AnabranchClient {
+  const url = parseAddress(options.address);
+  const sessionManager = new Http2SessionManager(url, PING);
+  const transport = createGrpcTransport({
+    baseUrl: url,
+    sessionManager,
+    acceptCompression: [],
+    readMaxBytes: READ_MAX_BYTES,
+    interceptors: [...(options.interceptors ?? [])],
+  });
+  return {
+    url,
+    trajectories: createClient(TrajectoryService, transport),
+    states: createClient(StateService, transport),
+    close: () => sessionManager.abort(),
+  };
+}
+
+/** Understands `host:port` and `http(s)://…`; anything else is refused here, not at the first call. */
+export function parseAddress(address: string): string {
+  const text = /^https?:\/\//.test(address) ? address : `http://${address}`;
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || url.hostname === '' || url.pathname !== '/' || url.search !== '' || url.username !== '') {
+    throw new TypeError(
+      `address ${JSON.stringify(address)} is not an address: write host:port (127.0.0.1:50051) or http://host:port`,
+    );
+  }
+  return url.origin;
+}

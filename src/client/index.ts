@@ -1,0 +1,24 @@
+/**
+ * The TypeScript client of Anabranch.
+ *
+ *     import { connectClient, openWriter, readSteps } from 'anabranch/client';
+ *
+ *     const client = connectClient({ address: '127.0.0.1:50051' });
+ *     const { trajectory } = await client.trajectories.createTrajectory({ name: 'first' });
+ *     const writer = await openWriter(client, { trajectoryId: trajectory!.id });
+ *     await writer.append({ observations: [{ type: 'text', content: { text: 'hello' } }], reward: 1 });
+ *     await writer.close();
+ *     for await (const { step } of readSteps(client, { trajectoryId: trajectory!.id })) console.log(step.stepNumber);
+ *     client.close();
+ */
+export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
+export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
+export type { ActionInit, ObservationInit, StateInit, StepInit } from './step.ts';
+export type {
+  AppendResult,
+  Sealed,
+  SealStatus,
+  TrajectoryWriter,
+  WriterEvent,
+  WriterOptions,
+} from './writer/contract.ts';
