@@ -1,0 +1,462 @@
+/**
+ * Configuration: flags, environment and `.env` file in, one frozen Config out.
+ *
+ * CONFIG_TABLE below is the only list of names, defaults and bounds: `docs/configuration.md` is held equal to it by a test, and `serve --help`
+ * can be made from it. A value that cannot be used is refused with its name, the value and what was wanted; it never becomes a default.
+ */
+import { readFileSync } from 'node:fs';
+import { isIPv4, isIPv6 } from 'node:net';
+import { join, resolve } from 'node:path';
+import { parseEnv } from 'node:util';
+import { z } from 'zod';
+
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
+export const LOG_FORMATS = ['pretty', 'json'] as const;
+
+export type DatabaseConfig =
+  /** `path` is absolute. */
+  | { readonly engine: 'sqlite'; readonly path: string }
+  /** `url` begins with `postgres://` whatever spelling was given. May hold a password: show `describeDatabase` instead. */
+  | { readonly engine: 'postgres'; readonly url: string };
+
+export interface Config {
+  readonly listen: { readonly host: string; readonly port: number };
+  readonly insecure: boolean;
+  readonly database: DatabaseConfig;
+  readonly poolSize: number;
+  readonly namedStatements: boolean;
+  readonly stateTtlHours: number;
+  readonly drainSeconds: number;
+  readonly logLevel: (typeof LOG_LEVELS)[number];
+  readonly logFormat: (typeof LOG_FORMATS)[number];
+  /** What is worth telling the operator at start, ready to print; holds no secret. */
+  readonly warnings: readonly string[];
+}
+
+/** What a flag may be: commander's options object fits. Names that are not in CONFIG_TABLE are ignored. */
+export type ConfigFlags = Readonly<Record<string, unknown>>;
+
+export interface ConfigSources {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly flags: ConfigFlags;
+  /** Where `.env` is looked for, and what relative SQLite paths start from. */
+  readonly cwd: string;
+  /** The text of a file, undefined if there is none. */
+  readonly readFile?: (path: string) => string | undefined;
+}
+
+/** A setting that cannot be used. Its message is meant for the person who set it. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+}
+
+export interface ConfigRow {
+  /** Environment variable. */
+  readonly name: string;
+  /** Command-line flag with its value's placeholder; it wins over every variable. */
+  readonly flag?: string;
+  /** What holds when nothing is set, as a person would write it; undefined: nothing. */
+  readonly default?: string;
+  /** What values are allowed; completes "wanted …". */
+  readonly wanted: string;
+  readonly doc: string;
+  /** Least and greatest of a whole number. */
+  readonly bounds?: readonly [number, number];
+  /** Never printed, not even when it is wrong. */
+  readonly secret?: true;
+}
+
+const whole = (from: number, to: number) =>
+  ({ wanted: `a whole number from ${from} to ${to}`, bounds: [from, to] }) as const;
+const oneOf = (values: readonly string[]) => `one of ${values.join(', ')}`;
+const YES_OR_NO = 'true or false (or 1, 0, yes, no)';
+const SQLITE_FILE = 'the path of a file';
+
+const TABLE = {
+  listen: {
+    name: 'ANABRANCH_LISTEN',
+    flag: '--listen HOST:PORT',
+    default: '127.0.0.1:50051',
+    wanted: 'HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one)',
+    doc: 'Where to listen, for gRPC, gRPC-Web, Connect and plain HTTP/1.1 alike. An address beyond loopback also needs `--insecure`.',
+  },
+  insecure: {
+    name: 'ANABRANCH_INSECURE',
+    flag: '--insecure',
+    default: 'false',
+    wanted: YES_OR_NO,
+    doc: 'Allow listening beyond loopback, although there is neither authentication nor TLS yet: whoever reaches the port can do everything.',
+  },
+  database: {
+    name: 'DATABASE_URL',
+    flag: '--database URL',
+    default: 'sqlite:.anabranch/data.db',
+    wanted:
+      'sqlite:PATH, sqlite:///PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE (also postgresql://, postgresql+psycopg2://)',
+    doc: 'Where everything is kept. A relative SQLite path starts from the working directory (as in SQLAlchemy, `sqlite:///a.db` is relative and `sqlite:////a.db` absolute); the file and its folder are made.',
+    secret: true,
+  },
+  postgresHost: {
+    name: 'POSTGRES_HOST',
+    default: '127.0.0.1',
+    wanted: 'a host name, an address or the folder of a Unix socket',
+    doc: 'Postgres by parts, looked at when there is no `DATABASE_URL`, and used when this or `POSTGRES_DB` is set.',
+  },
+  postgresPort: {
+    name: 'POSTGRES_PORT',
+    default: '5432',
+    ...whole(1, 65535),
+    doc: 'Port of `POSTGRES_HOST`.',
+  },
+  postgresDb: {
+    name: 'POSTGRES_DB',
+    default: 'the user’s name',
+    wanted: 'the name of a database',
+    doc: 'Database on `POSTGRES_HOST`.',
+  },
+  postgresUser: {
+    name: 'POSTGRES_USER',
+    default: 'postgres',
+    wanted: 'the name of a role',
+    doc: 'Role on `POSTGRES_HOST`.',
+  },
+  postgresPassword: {
+    name: 'POSTGRES_PASSWORD',
+    wanted: 'a password',
+    doc: 'Its password; unset: none is sent.',
+    secret: true,
+  },
+  fleDbType: {
+    name: 'FLE_DB_TYPE',
+    wanted: 'sqlite or postgres',
+    doc: 'As in the Factorio Learning Environment, looked at last. `sqlite` needs no more; `postgres` needs all five `SKILLS_DB_…`. Unset: `SQLITE_DB_FILE` or `SKILLS_DB_HOST` decides.',
+  },
+  sqliteDbFile: {
+    name: 'SQLITE_DB_FILE',
+    default: '.anabranch/data.db',
+    wanted: SQLITE_FILE,
+    doc: 'SQLite file for `FLE_DB_TYPE=sqlite`. Name a file of Anabranch’s own, not one that FLE writes.',
+  },
+  skillsDbHost: {
+    name: 'SKILLS_DB_HOST',
+    wanted: 'a host name, an address or the folder of a Unix socket',
+    doc: 'Postgres for `FLE_DB_TYPE=postgres`.',
+  },
+  skillsDbPort: { name: 'SKILLS_DB_PORT', ...whole(1, 65535), doc: 'Port of `SKILLS_DB_HOST`.' },
+  skillsDbName: { name: 'SKILLS_DB_NAME', wanted: 'the name of a database', doc: 'Database on `SKILLS_DB_HOST`.' },
+  skillsDbUser: { name: 'SKILLS_DB_USER', wanted: 'the name of a role', doc: 'Role on `SKILLS_DB_HOST`.' },
+  skillsDbPassword: { name: 'SKILLS_DB_PASSWORD', wanted: 'a password', doc: 'Its password.', secret: true },
+  poolSize: {
+    name: 'ANABRANCH_POOL_SIZE',
+    flag: '--pool-size N',
+    default: '10',
+    ...whole(2, 500),
+    doc: 'Most connections to Postgres at a time. SQLite ignores it.',
+  },
+  namedStatements: {
+    name: 'ANABRANCH_NAMED_STATEMENTS',
+    flag: '--named-statements BOOLEAN',
+    default: 'true',
+    wanted: YES_OR_NO,
+    doc: 'Let Postgres keep prepared statements by name. Say false behind a pooler in transaction mode, such as pgbouncer. SQLite ignores it.',
+  },
+  stateTtlHours: {
+    name: 'ANABRANCH_STATE_TTL_HOURS',
+    flag: '--state-ttl-hours HOURS',
+    default: '24',
+    ...whole(1, 8760),
+    doc: 'How long a state that no step refers to is kept after it was last put or asked for.',
+  },
+  drainSeconds: {
+    name: 'ANABRANCH_DRAIN_SECONDS',
+    flag: '--drain-seconds SECONDS',
+    default: '25',
+    ...whole(0, 30),
+    doc: 'How long a shutdown waits for calls under way before it cuts them.',
+  },
+  logLevel: {
+    name: 'ANABRANCH_LOG_LEVEL',
+    flag: '--log-level LEVEL',
+    default: 'info',
+    wanted: oneOf(LOG_LEVELS),
+    doc: 'The least severe log line to write. Payloads are never logged.',
+  },
+  logFormat: {
+    name: 'ANABRANCH_LOG_FORMAT',
+    flag: '--log-format FORMAT',
+    default: 'pretty',
+    wanted: oneOf(LOG_FORMATS),
+    doc: 'Log lines for people or, as JSON, for machines.',
+  },
+} as const satisfies Record<string, ConfigRow>;
+
+type Key = keyof typeof TABLE;
+type NumberKey = { [K in Key]: (typeof TABLE)[K] extends { bounds: unknown } ? K : never }[Key];
+
+/** Every setting, in the order of the documentation. */
+export const CONFIG_TABLE: readonly ConfigRow[] = Object.values(TABLE);
+
+/** Passwords of published examples: fine on one's own machine, refused where others can connect. */
+const PUBLISHED_PASSWORDS = new Set(['fle123', 'training_password']);
+
+/**
+ * Flags win over variables, variables of the process over those of `.env`; for the database the first of these that is set decides alone:
+ * `--database`, `DATABASE_URL`, `POSTGRES_…`, FLE's names, the default. An empty variable is as good as none (and hides one in `.env`).
+ * @throws ConfigError
+ */
+export function loadConfig(sources: ConfigSources): Config {
+  const values = new Values(sources);
+  const listen = parseListen(values);
+  const insecure = values.bool('insecure');
+  const { database, password, warnings } = chooseDatabase(values, sources.cwd);
+  if (!isLoopback(listen.host)) {
+    if (!insecure) {
+      throw values.error(
+        'listen',
+        'an address on loopback (127.0.0.1, [::1], localhost), or --insecure (ANABRANCH_INSECURE=true) as well: there is no authentication yet, so everybody who reaches the port could do everything',
+      );
+    }
+    if (password !== undefined && PUBLISHED_PASSWORDS.has(password)) {
+      throw new ConfigError(
+        'The database password is one from a published example; it is refused when listening beyond loopback: set another one.',
+      );
+    }
+  }
+  return deepFreeze({
+    listen,
+    insecure,
+    database,
+    poolSize: values.whole('poolSize'),
+    namedStatements: values.bool('namedStatements'),
+    stateTtlHours: values.whole('stateTtlHours'),
+    drainSeconds: values.whole('drainSeconds'),
+    logLevel: values.choice('logLevel', LOG_LEVELS),
+    logFormat: values.choice('logFormat', LOG_FORMATS),
+    warnings,
+  });
+}
+
+/** Names a database without its secrets: `SQLite /data/a.db`, `Postgres postgres://ann@db.example:5432/main`. */
+export function describeDatabase(config: Pick<Config, 'database'>): string {
+  const { database } = config;
+  return database.engine === 'sqlite' ? `SQLite ${database.path}` : `Postgres ${scrubUrl(database.url)}`;
+}
+
+/** A database URL without its password and without its query, of which only the host is kept; also for text that is hardly a URL. */
+export function scrubUrl(text: string): string {
+  const [base = '', query = ''] = splitOnce(text, '?');
+  const host = new URLSearchParams(query).get('host');
+  return base.replace(/(:\/\/[^:/?#]*):.*@/su, '$1@') + (host === null ? '' : `?host=${host}`);
+}
+
+/** The values as they were set, each with the name it came by. */
+class Values {
+  readonly #env: Readonly<Record<string, string | undefined>>;
+  readonly #flags: ConfigFlags;
+
+  constructor({ env, flags, cwd, readFile = readTextFile }: ConfigSources) {
+    this.#env = { ...readDotEnv(join(cwd, '.env'), readFile), ...env };
+    this.#flags = flags;
+  }
+
+  flag(key: Key): string | undefined {
+    const value = this.#flags[flagKey(TABLE[key])];
+    return value === undefined || value === null ? undefined : String(value);
+  }
+
+  env(key: Key): string | undefined {
+    return this.#env[TABLE[key].name] || undefined;
+  }
+
+  /** The flag's text, else the variable's, else the default's. */
+  text(key: Key): string {
+    const row: ConfigRow = TABLE[key];
+    return this.flag(key) ?? this.env(key) ?? row.default ?? '';
+  }
+
+  whole(key: NumberKey): number {
+    const [from, to] = TABLE[key].bounds;
+    const digits = z.string().regex(/^\d+$/u);
+    return this.#parse(key, digits.transform(Number).pipe(z.int().min(from).max(to)));
+  }
+
+  bool(key: Key): boolean {
+    return this.#parse(key, z.stringbool({ truthy: ['true', '1', 'yes'], falsy: ['false', '0', 'no'] }));
+  }
+
+  choice<const T extends readonly string[]>(key: Key, values: T): T[number] {
+    return this.#parse(key, z.enum(values));
+  }
+
+  /** `--listen is "0.0.0.0": wanted …`; a secret's value is left out. */
+  error(key: Key, wanted: string = TABLE[key].wanted): ConfigError {
+    const row: ConfigRow = TABLE[key];
+    const name = this.flag(key) === undefined ? row.name : (row.flag?.split(' ')[0] ?? row.name);
+    if (key === 'database') return new ConfigError(`${name} is "${scrubUrl(this.text(key))}": wanted ${wanted}.`);
+    return new ConfigError(`${name} is ${row.secret ? 'wrong' : `"${this.text(key)}"`}: wanted ${wanted}.`);
+  }
+
+  #parse<T>(key: Key, schema: z.ZodType<T>): T {
+    const result = schema.safeParse(this.text(key).trim());
+    if (!result.success) throw this.error(key);
+    return result.data;
+  }
+}
+
+function parseListen(values: Values): Config['listen'] {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+)):(\d{1,5})$/u.exec(values.text('listen').trim());
+  const host = match?.[1] ?? match?.[2];
+  const port = Number(match?.[3]);
+  if (host === undefined || port > 65535 || (match?.[1] !== undefined && !isIPv6(host))) throw values.error('listen');
+  return { host, port };
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'));
+}
+
+interface ChosenDatabase {
+  readonly database: DatabaseConfig;
+  readonly password?: string | undefined;
+  readonly warnings: readonly string[];
+}
+
+function chooseDatabase(values: Values, cwd: string): ChosenDatabase {
+  const flag = values.flag('database');
+  if (flag === undefined && values.env('database') === undefined) {
+    if (values.env('postgresHost') ?? values.env('postgresDb')) return postgresByParts(values);
+    if (values.env('fleDbType') ?? values.env('sqliteDbFile') ?? values.env('skillsDbHost')) {
+      return fleDatabase(values, cwd);
+    }
+  }
+  const chosen = databaseFromUrl(values, cwd);
+  if (flag === undefined || chosen.password === undefined) return chosen;
+  const warning =
+    '--database holds a password, which every user of this machine can see in the list of processes: set DATABASE_URL instead.';
+  return { ...chosen, warnings: [warning] };
+}
+
+function databaseFromUrl(values: Values, cwd: string): ChosenDatabase {
+  const text = values.text('database').trim();
+  if (text.startsWith('sqlite:')) {
+    // As in SQLAlchemy, three slashes begin a relative path and a fourth makes it absolute.
+    const path = text.slice(text.startsWith('sqlite:///') ? 'sqlite:///'.length : 'sqlite:'.length);
+    return { database: sqliteFile(values, 'database', path, cwd), warnings: [] };
+  }
+  const url = text.replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://');
+  // After credentials URL insists on a host, Postgres does not: `?host=` may name the folder of a socket.
+  const parsed = URL.parse(url.replace('@/', '@socket/'));
+  if (!url.startsWith('postgres://') || parsed === null) throw values.error('database');
+  if (parsed.pathname.length < 2) throw values.error('database', 'the name of a database after HOST:PORT/');
+  const password = decode(parsed.password) || (parsed.searchParams.get('password') ?? undefined);
+  if (password !== undefined && decode(parsed.username) === '')
+    throw values.error('database', 'a USER before the password');
+  return { database: { engine: 'postgres', url }, password, warnings: [] };
+
+  function decode(text: string): string {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      throw values.error('database', 'user and password percent-encoded (% itself as %25)');
+    }
+  }
+}
+
+function sqliteFile(values: Values, key: Key, path: string, cwd: string): DatabaseConfig {
+  if (path.includes(':memory:'))
+    throw values.error(key, 'the path of a file: a database in memory would lose acked steps');
+  if (path === '' || path.endsWith('/') || path.startsWith('//') || /[?\0]/u.test(path)) {
+    throw values.error(key, `${SQLITE_FILE}, as in sqlite:.anabranch/data.db`);
+  }
+  return { engine: 'sqlite', path: resolve(cwd, path) };
+}
+
+function postgresByParts(values: Values): ChosenDatabase {
+  const user = values.text('postgresUser');
+  return postgresFromParts({
+    host: values.text('postgresHost'),
+    port: values.whole('postgresPort'),
+    name: values.env('postgresDb') ?? user,
+    user,
+    password: values.env('postgresPassword'),
+  });
+}
+
+function fleDatabase(values: Values, cwd: string): ChosenDatabase {
+  const type = values.env('fleDbType') ?? (values.env('sqliteDbFile') ? 'sqlite' : 'postgres');
+  if (type === 'sqlite') {
+    return { database: sqliteFile(values, 'sqliteDbFile', values.text('sqliteDbFile'), cwd), warnings: [] };
+  }
+  if (type !== 'postgres' && type !== 'postgresql') throw values.error('fleDbType');
+  const keys = ['skillsDbHost', 'skillsDbPort', 'skillsDbName', 'skillsDbUser', 'skillsDbPassword'] as const;
+  const missing = keys.filter((key) => values.env(key) === undefined).map((key) => TABLE[key].name);
+  if (missing.length > 0) {
+    throw new ConfigError(
+      `${missing.join(', ')} ${missing.length === 1 ? 'is' : 'are'} not set: wanted all five SKILLS_DB_… variables, since FLE's names say Postgres.`,
+    );
+  }
+  return postgresFromParts({
+    host: values.text('skillsDbHost'),
+    port: values.whole('skillsDbPort'),
+    name: values.text('skillsDbName'),
+    user: values.text('skillsDbUser'),
+    password: values.env('skillsDbPassword'),
+  });
+}
+
+interface PostgresParts {
+  readonly host: string;
+  readonly port: number;
+  readonly name: string;
+  readonly user: string;
+  readonly password: string | undefined;
+}
+
+function postgresFromParts({ host, port, name, user, password }: PostgresParts): ChosenDatabase {
+  const credentials = encodeURIComponent(user) + (password === undefined ? '' : `:${encodeURIComponent(password)}`);
+  const bare = host.includes(':') && !host.startsWith('[') ? `[${host}]` : host;
+  const url = host.startsWith('/')
+    ? `postgres://${credentials}@/${encodeURIComponent(name)}?host=${encodeURIComponent(host)}&port=${port}`
+    : `postgres://${credentials}@${bare}:${port}/${encodeURIComponent(name)}`;
+  return { database: { engine: 'postgres', url }, password, warnings: [] };
+}
+
+function readDotEnv(path: string, readFile: (path: string) => string | undefined): NodeJS.Dict<string> {
+  try {
+    return parseEnv(readFile(path) ?? '');
+  } catch (error) {
+    throw new ConfigError(`${path} cannot be read (${reasonOf(error)}): wanted a readable .env file, or none.`, {
+      cause: error,
+    });
+  }
+}
+
+function readTextFile(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof Error) return 'code' in error ? String(error.code) : error.message;
+  return String(error);
+}
+
+/** `--log-level LEVEL` → `logLevel`, as commander names it. */
+function flagKey(row: ConfigRow): string {
+  const long = row.flag?.split(' ')[0]?.slice(2) ?? '';
+  return long.replace(/-(\w)/gu, (_, letter: string) => letter.toUpperCase());
+}
+
+function splitOnce(text: string, separator: string): [string, string] {
+  const at = text.indexOf(separator);
+  return at < 0 ? [text, ''] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+function deepFreeze<T extends object>(value: T): T {
+  for (const inner of Object.values(value)) if (typeof inner === 'object' && inner !== null) deepFreeze(inner);
+  return Object.freeze(value);
+}

@@ -1,0 +1,336 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { CONFIG_TABLE, ConfigError, type ConfigFlags, describeDatabase, loadConfig } from '../../src/config.ts';
+
+type Env = Record<string, string | undefined>;
+
+function load(env: Env = {}, flags: ConfigFlags = {}, dotEnv?: string) {
+  return loadConfig({ env, flags, cwd: '/work', readFile: () => dotEnv });
+}
+
+function refusal(env: Env, flags: ConfigFlags = {}): string {
+  try {
+    load(env, flags);
+  } catch (error) {
+    expect(error).toBeInstanceOf(ConfigError);
+    return (error as ConfigError).message;
+  }
+  throw new Error('nothing was refused');
+}
+
+const FLE_POSTGRES = {
+  FLE_DB_TYPE: 'postgres',
+  SKILLS_DB_HOST: 'db.example',
+  SKILLS_DB_PORT: '5433',
+  SKILLS_DB_NAME: 'fle_database',
+  SKILLS_DB_USER: 'fle_user',
+  SKILLS_DB_PASSWORD: 'p@ss:w/rd',
+};
+
+describe('configuration without any setting', () => {
+  it('F-01: is an SQLite file in the working directory, on loopback', () => {
+    expect(load()).toEqual({
+      listen: { host: '127.0.0.1', port: 50051 },
+      insecure: false,
+      database: { engine: 'sqlite', path: '/work/.anabranch/data.db' },
+      poolSize: 10,
+      namedStatements: true,
+      stateTtlHours: 24,
+      drainSeconds: 25,
+      logLevel: 'info',
+      logFormat: 'pretty',
+      warnings: [],
+    });
+  });
+
+  it('cannot be changed afterwards', () => {
+    const config = load();
+    for (const part of [config, config.listen, config.database, config.warnings])
+      expect(Object.isFrozen(part)).toBe(true);
+  });
+
+  it('takes the defaults that its table tells', () => {
+    for (const row of CONFIG_TABLE) {
+      if (row.default === undefined || row.name.startsWith('POSTGRES_')) continue;
+      expect(load({ [row.name]: row.default }), row.name).toEqual(load());
+    }
+  });
+});
+
+describe('precedence', () => {
+  const everything = {
+    DATABASE_URL: 'sqlite:url.db',
+    POSTGRES_HOST: 'parts',
+    POSTGRES_DB: 'parts',
+    ...FLE_POSTGRES,
+    SQLITE_DB_FILE: 'fle.db',
+  };
+
+  it('is flag, DATABASE_URL, POSTGRES_…, the names of FLE, default', () => {
+    expect(load(everything, { database: 'sqlite:flag.db' }).database).toEqual({
+      engine: 'sqlite',
+      path: '/work/flag.db',
+    });
+    expect(load(everything).database).toEqual({ engine: 'sqlite', path: '/work/url.db' });
+    const { DATABASE_URL: _url, ...withoutUrl } = everything;
+    expect(load(withoutUrl).database).toEqual({ engine: 'postgres', url: 'postgres://postgres@parts:5432/parts' });
+    const { POSTGRES_HOST: _host, POSTGRES_DB: _db, ...onlyFle } = withoutUrl;
+    expect(load(onlyFle).database).toMatchObject({ engine: 'postgres', url: expect.stringContaining('fle_database') });
+  });
+
+  it('lets a flag win over its variable', () => {
+    const config = load({ ANABRANCH_LISTEN: '127.0.0.1:1', ANABRANCH_LOG_LEVEL: 'warn' }, { listen: 'localhost:2' });
+    expect(config.listen).toEqual({ host: 'localhost', port: 2 });
+    expect(config.logLevel).toBe('warn');
+  });
+
+  it('lets a variable of the process win over the same one in .env', () => {
+    const dotEnv = 'DATABASE_URL="sqlite:dot.db"\nANABRANCH_LOG_FORMAT=json\n';
+    expect(load({ DATABASE_URL: 'sqlite:real.db' }, {}, dotEnv)).toMatchObject({
+      database: { path: '/work/real.db' },
+      logFormat: 'json',
+    });
+    expect(load({}, {}, dotEnv).database).toEqual({ engine: 'sqlite', path: '/work/dot.db' });
+  });
+
+  it('takes an empty variable for none, and lets it hide one in .env', () => {
+    expect(load({ DATABASE_URL: '', ANABRANCH_LISTEN: '' })).toEqual(load());
+    expect(load({ DATABASE_URL: '' }, {}, 'DATABASE_URL=sqlite:dot.db')).toEqual(load());
+  });
+
+  it('ignores flags of commands that are no settings', () => {
+    expect(load({}, { json: true, address: 'x', database: undefined })).toEqual(load());
+  });
+});
+
+describe('the database', () => {
+  it.each([
+    ['sqlite:data.db', '/work/data.db'],
+    ['sqlite:/var/lib/a.db', '/var/lib/a.db'],
+    ['sqlite:///data.db', '/work/data.db'],
+    ['sqlite:///./sub/data.db', '/work/sub/data.db'],
+    ['sqlite:////var/lib/a.db', '/var/lib/a.db'],
+    ['sqlite:a folder/ä.db', '/work/a folder/ä.db'],
+  ])('%s is the file %s', (url, path) => {
+    expect(load({ DATABASE_URL: url }).database).toEqual({ engine: 'sqlite', path });
+  });
+
+  it.each([
+    ['postgres://u:p@h:5/d', 'postgres://u:p@h:5/d'],
+    ['postgresql://u:p@h/d?sslmode=require', 'postgres://u:p@h/d?sslmode=require'],
+    ['postgresql+psycopg2://u:p%40x@h:5/d', 'postgres://u:p%40x@h:5/d'],
+    ['postgresql+asyncpg://h/d', 'postgres://h/d'],
+    ['postgres://u@/d?host=/run/postgresql', 'postgres://u@/d?host=/run/postgresql'],
+    ['postgres:///d?host=/run/postgresql', 'postgres:///d?host=/run/postgresql'],
+    ['postgres://u@%2Frun%2Fpg/d', 'postgres://u@%2Frun%2Fpg/d'],
+  ])('%s is Postgres', (given, url) => {
+    expect(load({ DATABASE_URL: given }).database).toEqual({ engine: 'postgres', url });
+  });
+
+  it.each([
+    '',
+    'data.db',
+    'mysql://h/d',
+    'sqlite:',
+    'sqlite://data.db',
+    'sqlite::memory:',
+    'sqlite:folder/',
+    'sqlite:a.db?mode=ro',
+    'postgres://h:5432',
+    'postgres://h:99999/d',
+    'postgres://u:p%zz@h/d',
+    'postgres:h/d',
+  ])('"%s" is refused, naming --database or DATABASE_URL and what was wanted', (url) => {
+    expect(refusal({}, { database: url })).toMatch(/^--database is ".*": wanted .+/u);
+    if (url !== '') expect(refusal({ DATABASE_URL: url })).toMatch(/^DATABASE_URL is ".*": wanted .+/u);
+  });
+
+  it('C-23: is made of POSTGRES_… with what is special encoded', () => {
+    const env = { POSTGRES_HOST: 'h', POSTGRES_DB: 'a b', POSTGRES_USER: 'ä', POSTGRES_PASSWORD: 'p@:/?#%' };
+    expect(load(env).database).toEqual({
+      engine: 'postgres',
+      url: 'postgres://%C3%A4:p%40%3A%2F%3F%23%25@h:5432/a%20b',
+    });
+    expect(load({ POSTGRES_DB: 'd' }).database).toMatchObject({ url: 'postgres://postgres@127.0.0.1:5432/d' });
+    expect(load({ POSTGRES_HOST: 'h', POSTGRES_USER: 'u' }).database).toMatchObject({ url: 'postgres://u@h:5432/u' });
+    expect(load({ POSTGRES_HOST: '::1', POSTGRES_DB: 'd' }).database).toMatchObject({
+      url: 'postgres://postgres@[::1]:5432/d',
+    });
+    expect(load({ POSTGRES_HOST: '/run/pg', POSTGRES_DB: 'd' }).database).toMatchObject({
+      url: 'postgres://postgres@/d?host=%2Frun%2Fpg&port=5432',
+    });
+    expect(refusal({ POSTGRES_HOST: 'h', POSTGRES_PORT: '5432a' })).toBe(
+      'POSTGRES_PORT is "5432a": wanted a whole number from 1 to 65535.',
+    );
+  });
+
+  it('is SQLite when only a password for some container is lying about', () => {
+    expect(load({ POSTGRES_PASSWORD: 'x', POSTGRES_USER: 'y' }).database).toEqual(load().database);
+  });
+
+  it('F-01, F-02, F-03: understands the names of FLE', () => {
+    expect(load({ FLE_DB_TYPE: 'sqlite' }).database).toEqual(load().database);
+    expect(load({ FLE_DB_TYPE: 'sqlite', SQLITE_DB_FILE: 'f.db' }).database).toEqual({
+      engine: 'sqlite',
+      path: '/work/f.db',
+    });
+    expect(load({ SQLITE_DB_FILE: '/f.db' }).database).toEqual({ engine: 'sqlite', path: '/f.db' });
+    const postgres = { engine: 'postgres', url: 'postgres://fle_user:p%40ss%3Aw%2Frd@db.example:5433/fle_database' };
+    expect(load(FLE_POSTGRES).database).toEqual(postgres);
+    expect(load({ ...FLE_POSTGRES, FLE_DB_TYPE: undefined }).database).toEqual(postgres);
+    expect(load({ ...FLE_POSTGRES, FLE_DB_TYPE: 'sqlite' }).database).toEqual(load().database);
+  });
+
+  it('F-02: names what is missing of the names of FLE, and refuses an unknown type', () => {
+    const { SKILLS_DB_PORT: _port, SKILLS_DB_USER: _user, ...rest } = FLE_POSTGRES;
+    expect(refusal(rest)).toMatch(/^SKILLS_DB_PORT, SKILLS_DB_USER are not set: wanted all five/u);
+    expect(refusal({ FLE_DB_TYPE: 'mysql' })).toBe('FLE_DB_TYPE is "mysql": wanted sqlite or postgres.');
+  });
+});
+
+describe('listening', () => {
+  it.each([
+    ['127.0.0.1:0', '127.0.0.1', 0],
+    ['127.8.9.1:65535', '127.8.9.1', 65535],
+    ['[::1]:50051', '::1', 50051],
+    ['localhost:50051', 'localhost', 50051],
+  ])('on loopback (%s) needs nothing more', (text, host, port) => {
+    expect(load({ ANABRANCH_LISTEN: text }).listen).toEqual({ host, port });
+  });
+
+  it.each(['0.0.0.0:50051', '[::]:50051', '192.168.0.4:50051', 'agents.example:443', '127.example:1'])(
+    'beyond loopback (%s) needs --insecure',
+    (text) => {
+      expect(refusal({}, { listen: text })).toMatch(/^--listen is ".+": wanted an address on loopback .+--insecure/u);
+      expect(load({}, { listen: text, insecure: true }).insecure).toBe(true);
+      expect(load({ ANABRANCH_LISTEN: text, ANABRANCH_INSECURE: 'true' }).insecure).toBe(true);
+      expect(refusal({ ANABRANCH_LISTEN: text, ANABRANCH_INSECURE: 'no' })).toMatch(/^ANABRANCH_LISTEN is/u);
+    },
+  );
+
+  it.each([
+    '50051',
+    ':50051',
+    '127.0.0.1',
+    '127.0.0.1:',
+    '127.0.0.1:65536',
+    '::1:50051',
+    '[:::]:1',
+    'a b:1',
+    '*:1',
+    'http://h:1',
+  ])('on "%s" is refused, naming what was wanted', (text) => {
+    expect(refusal({ ANABRANCH_LISTEN: text })).toBe(
+      `ANABRANCH_LISTEN is "${text}": wanted HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one).`,
+    );
+  });
+});
+
+describe('plain settings', () => {
+  it.each([
+    ['ANABRANCH_POOL_SIZE', 'pool-size', ['1', '501', '-1', '2.5', 'ten', '1e2', '0x10']],
+    ['ANABRANCH_STATE_TTL_HOURS', 'state-ttl-hours', ['0', '8761', 'day']],
+    ['ANABRANCH_DRAIN_SECONDS', 'drain-seconds', ['31', '-1', '1s']],
+    ['ANABRANCH_LOG_LEVEL', 'log-level', ['INFO', 'verbose']],
+    ['ANABRANCH_LOG_FORMAT', 'log-format', ['text']],
+    ['ANABRANCH_INSECURE', 'insecure', ['maybe', '2']],
+    ['ANABRANCH_NAMED_STATEMENTS', 'named-statements', ['on?']],
+  ])('%s is refused when it is none of what was wanted', (name, flag, wrong) => {
+    const row = CONFIG_TABLE.find((each) => each.name === name);
+    const key = flag.replace(/-(\w)/gu, (_, letter: string) => letter.toUpperCase());
+    for (const value of wrong) {
+      expect(refusal({ [name]: value })).toBe(`${name} is "${value}": wanted ${row?.wanted}.`);
+      expect(refusal({}, { [key]: value })).toBe(`--${flag} is "${value}": wanted ${row?.wanted}.`);
+    }
+  });
+
+  it('are taken as they are set', () => {
+    const env = {
+      ANABRANCH_POOL_SIZE: ' 500 ',
+      ANABRANCH_NAMED_STATEMENTS: 'no',
+      ANABRANCH_STATE_TTL_HOURS: '1',
+      ANABRANCH_DRAIN_SECONDS: '0',
+      ANABRANCH_LOG_LEVEL: 'silent',
+      ANABRANCH_LOG_FORMAT: 'json',
+    };
+    expect(load(env)).toMatchObject({
+      poolSize: 500,
+      namedStatements: false,
+      stateTtlHours: 1,
+      drainSeconds: 0,
+      logLevel: 'silent',
+      logFormat: 'json',
+    });
+  });
+});
+
+describe('secrets', () => {
+  const canary = 'c4n4ry';
+
+  it('are in no description and in no error', () => {
+    for (const url of [
+      `postgres://u:${canary}@h:5432/d`,
+      `postgres://u:${canary}%40@h:5432/d?password=${canary}&host=/run`,
+      `postgres://u@h/d?password=${canary}`,
+    ]) {
+      const config = load({ DATABASE_URL: url });
+      expect(describeDatabase(config)).not.toContain(canary);
+      expect(describeDatabase(config)).toMatch(/^Postgres postgres:\/\/u@h(:5432)?\/d/u);
+      expect(JSON.stringify(load({}, { database: url }).warnings)).not.toContain(canary);
+    }
+    for (const url of [
+      `mysql://u:${canary}@h/d`,
+      `postgres://u:${canary}@h:x/d`,
+      `postgres://u:a@${canary}@h:x/d`,
+      `postgres://u:${canary}@h`,
+    ]) {
+      expect(refusal({ DATABASE_URL: url })).not.toContain(canary);
+      expect(refusal({}, { database: url })).not.toContain(canary);
+    }
+  });
+
+  it('are warned of when they stand among the arguments, where every process can read them', () => {
+    expect(load({}, { database: 'postgres://u:p@h/d' }).warnings).toEqual([
+      expect.stringContaining('set DATABASE_URL'),
+    ]);
+    expect(load({ DATABASE_URL: 'postgres://u:p@h/d' }).warnings).toEqual([]);
+    expect(load({}, { database: 'postgres://u@h/d' }).warnings).toEqual([]);
+  });
+
+  it.each(['fle123', 'training_password'])('of published examples (%s) are refused beyond loopback', (password) => {
+    const env = { POSTGRES_HOST: 'h', POSTGRES_PASSWORD: password };
+    expect(load(env).listen.host).toBe('127.0.0.1');
+    expect(refusal(env, { listen: '0.0.0.0:1', insecure: true })).toMatch(/published example/u);
+    expect(
+      refusal({ DATABASE_URL: `postgres://u:${password}@h/d` }, { listen: '0.0.0.0:1', insecure: true }),
+    ).not.toContain(password);
+  });
+
+  it('name the file of SQLite, which is none', () => {
+    expect(describeDatabase(load())).toBe('SQLite /work/.anabranch/data.db');
+  });
+});
+
+describe('.env', () => {
+  it('is read from the working directory when it is there', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'anabranch-env-'));
+    try {
+      expect(loadConfig({ env: {}, flags: {}, cwd: folder }).logLevel).toBe('info');
+      writeFileSync(join(folder, '.env'), '# a comment\nANABRANCH_LOG_LEVEL="debug"\n');
+      expect(loadConfig({ env: {}, flags: {}, cwd: folder }).logLevel).toBe('debug');
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it('that cannot be read is refused by its path', () => {
+    const unreadable = () => {
+      throw Object.assign(new Error('denied'), { code: 'EACCES' });
+    };
+    expect(() => loadConfig({ env: {}, flags: {}, cwd: '/work', readFile: unreadable })).toThrow(
+      '/work/.env cannot be read (EACCES): wanted a readable .env file, or none.',
+    );
+  });
+});
