@@ -1,0 +1,56 @@
+import { access } from 'node:fs/promises';
+import pg from 'pg';
+import { describe, expect, it } from 'vitest';
+import { createDatabase, postgresUrl } from './database.ts';
+
+describe('createDatabase', () => {
+  it('names, on Postgres, a role that may connect and create a schema, and nothing more', async () => {
+    await using database = await createDatabase('postgres');
+    const client = new pg.Client(database.url);
+    await client.connect();
+    await client.query('CREATE SCHEMA anabranch');
+    await client.query('CREATE TABLE anabranch.t (x int)');
+    await expect(client.query('CREATE TABLE public.t (x int)')).rejects.toThrow(/permission denied/);
+    await expect(client.query('CREATE DATABASE other')).rejects.toThrow(/permission denied/);
+    await expect(client.query('SET fsync = off')).rejects.toThrow();
+    await client.end();
+  });
+
+  it('sorts text on Postgres by the rules of a language, so that code which relies on byte order is found out', async () => {
+    await using database = await createDatabase('postgres');
+    const client = new pg.Client(database.url);
+    await client.connect();
+    const { rows } = await client.query(`SELECT x FROM (VALUES ('B'), ('a')) AS t (x) ORDER BY x`);
+    await client.end();
+    // A server named by TEST_DATABASE_URL has the collation it has.
+    const ours = postgresUrl().includes('anabranch-pg-');
+    if (ours) expect(rows.map((row) => row.x)).toEqual(['a', 'B']);
+  });
+
+  it('leaves nothing on Postgres once dropped, even while a connection is open', async () => {
+    const database = await createDatabase('postgres');
+    const client = new pg.Client(database.url);
+    const cut = new Promise((resolve) => client.on('error', resolve));
+    await client.connect();
+    await database.drop();
+    await cut;
+    await database.drop();
+    const admin = new pg.Client(postgresUrl());
+    await admin.connect();
+    const name = new URL(database.url).pathname.slice(1);
+    const left = await admin.query(
+      'SELECT datname FROM pg_database WHERE datname = $1 UNION ALL SELECT rolname FROM pg_roles WHERE rolname = $1',
+      [name],
+    );
+    await admin.end();
+    expect(left.rows).toEqual([]);
+  });
+
+  it('gives SQLite a folder of its own, gone once dropped', async () => {
+    const database = await createDatabase('sqlite');
+    const folder = database.url.replace(/^sqlite:(.*)\/data\.db$/, '$1');
+    await access(folder);
+    await database.drop();
+    await expect(access(folder)).rejects.toThrow(/ENOENT/);
+  });
+});

@@ -1,0 +1,84 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import process from 'node:process';
+import pg from 'pg';
+
+/** Both engines, for `describe.each(ENGINES)`: what holds on one must hold on the other. */
+export const ENGINES = ['sqlite', 'postgres'] as const;
+export type Engine = (typeof ENGINES)[number];
+
+export interface TestDatabase {
+  readonly engine: Engine;
+  /** What a server is given as `--database`. On Postgres it names a role that may connect and create a schema, no more. */
+  readonly url: string;
+  /** Postgres: the same database as its owner, for tests that end backends or change settings. SQLite: the same url. */
+  readonly adminUrl: string;
+  /** Removes it with all its content, even while connections are open. Safe to call twice. */
+  drop(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** A fresh, empty database: a file in a folder of its own, or a database on the Postgres of this test run. */
+export async function createDatabase(engine: Engine): Promise<TestDatabase> {
+  return engine === 'sqlite' ? createFile() : createPostgresDatabase(postgresUrl());
+}
+
+/** The Postgres server of this test run: TEST_DATABASE_URL, or the one that the run's global setup started. */
+export function postgresUrl(): string {
+  const url = process.env.TEST_DATABASE_URL;
+  if (url === undefined || url === '') {
+    throw new Error('TEST_DATABASE_URL is not set: tests on Postgres run under vitest, whose global setup starts one');
+  }
+  return url;
+}
+
+async function createFile(): Promise<TestDatabase> {
+  const dir = await mkdtemp(path.join(os.tmpdir(), 'anabranch-sqlite-'));
+  const url = `sqlite:${path.join(dir, 'data.db')}`;
+  const drop = () => rm(dir, { recursive: true, force: true });
+  return { engine: 'sqlite', url, adminUrl: url, drop, [Symbol.asyncDispose]: drop };
+}
+
+/** A fresh database on the given server, whose user may create databases and roles. */
+export async function createPostgresDatabase(server: string): Promise<TestDatabase> {
+  const name = `anabranch_test_${randomBytes(8).toString('hex')}`;
+  const password = randomBytes(12).toString('hex');
+  await administer(server, [
+    `CREATE ROLE ${name} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '${password}'`,
+    `CREATE DATABASE ${name}`,
+    `REVOKE ALL ON DATABASE ${name} FROM PUBLIC`,
+    `GRANT CONNECT, CREATE ON DATABASE ${name} TO ${name}`,
+  ]);
+  const drop = () =>
+    administer(server, [`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`, `DROP ROLE IF EXISTS ${name}`]);
+  return {
+    engine: 'postgres',
+    url: withDatabase(server, name, { user: name, password }),
+    adminUrl: withDatabase(server, name),
+    drop,
+    [Symbol.asyncDispose]: drop,
+  };
+}
+
+async function administer(server: string, statements: readonly string[]): Promise<void> {
+  const client = new pg.Client({ connectionString: server, connectionTimeoutMillis: 10_000 });
+  client.on('error', () => undefined); // a dropped connection also fails the query that waits on it, which is reported
+  await client.connect();
+  try {
+    for (const statement of statements) await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}
+
+function withDatabase(server: string, name: string, as?: { user: string; password: string }): string {
+  const url = new URL(server);
+  url.pathname = `/${name}`;
+  if (as) {
+    url.username = as.user;
+    url.password = as.password;
+  }
+  return url.href;
+}

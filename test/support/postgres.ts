@@ -1,0 +1,211 @@
+/**
+ * A real Postgres for tests, without Docker and without an installed server: initdb and postgres from npm-installed
+ * programs, a fresh cluster in the temp folder, fsync on, in about a second, also as root, any number side by side.
+ */
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chown, mkdtemp, realpath } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { embeddedBinaries, programEnv, type RunAs, runAs } from './postgres-binaries.ts';
+import { killTree } from './process-tree.ts';
+
+const run = promisify(execFile);
+
+export interface PostgresOptions {
+  /** The folder below which the cluster's own folder is made. Default: the temp folder. */
+  readonly dir?: string;
+  /** Also listen on 127.0.0.1: at this port, or `'free'` for one the system picks. Default: a Unix socket only. */
+  readonly port?: number | 'free';
+  /** The folder of another Postgres' `initdb` and `postgres`. Default: the npm-installed Postgres 18. */
+  readonly bin?: string;
+  /** More settings of postgresql.conf, for this cluster. */
+  readonly settings?: Readonly<Record<string, string>>;
+}
+
+export interface PostgresServer {
+  /** Of the superuser, on the database `postgres`. */
+  readonly url: string;
+  /** The folder of the cluster, its socket and its log. */
+  readonly dir: string;
+  /** The postmaster's process id; another after `restart`. */
+  readonly pid: number;
+  /** SIGKILL for the postmaster and every backend, as a power cut of the database would do. */
+  killAll(): Promise<void>;
+  /** Starts again on the same files and address, after a fast stop if it still runs. Resolves when it is ready. */
+  restart(): Promise<void>;
+  /** Ends it and removes its files. Safe to call twice. */
+  stop(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresServer> {
+  const user = runAs();
+  const dir = await clusterFolder(options.dir ?? os.tmpdir(), user);
+  const janitor = startJanitor(dir);
+  try {
+    const bin = options.bin ?? (await embeddedBinaries(dir, user));
+    const port = options.port === 'free' ? await freePort() : options.port;
+    await initialise(bin, dir, user);
+    const start = () => startPostmaster(bin, serverArguments(dir, port, options.settings), user);
+    return clusterOf({ dir, url: urlOf(dir, port), start, postmaster: await start(), janitor });
+  } catch (error) {
+    await dismiss(janitor);
+    throw error;
+  }
+}
+
+interface Cluster {
+  readonly dir: string;
+  readonly url: string;
+  readonly start: () => Promise<ChildProcess>;
+  readonly janitor: ChildProcess;
+  postmaster: ChildProcess;
+}
+
+function clusterOf(cluster: Cluster): PostgresServer {
+  const stop = async () => {
+    await end(cluster.postmaster);
+    await dismiss(cluster.janitor);
+  };
+  return {
+    url: cluster.url,
+    dir: cluster.dir,
+    get pid() {
+      return pidOf(cluster.postmaster);
+    },
+    async killAll() {
+      const exited = exitOf(cluster.postmaster);
+      await killTree(pidOf(cluster.postmaster));
+      await exited;
+    },
+    async restart() {
+      await end(cluster.postmaster);
+      cluster.postmaster = await cluster.start();
+    },
+    stop,
+    [Symbol.asyncDispose]: stop,
+  };
+}
+
+async function clusterFolder(parent: string, user: RunAs): Promise<string> {
+  const dir = await mkdtemp(path.join(await realpath(parent), 'anabranch-pg-'));
+  if (user.uid !== undefined && user.gid !== undefined) await chown(dir, user.uid, user.gid);
+  // The kernel's limit for the path of a Unix socket is 108 bytes on Linux and 104 on macOS.
+  if (Buffer.byteLength(dir) > 80)
+    throw new Error(`The folder ${dir} is too deep for a Unix socket: use a shorter one`);
+  return dir;
+}
+
+/**
+ * Sorting is by a language's rules (ICU), not by bytes, as on many real servers: an ORDER BY or a page boundary that
+ * silently relies on byte order fails here instead of in production.
+ */
+async function initialise(bin: string, dir: string, user: RunAs): Promise<void> {
+  const locale = ['--locale=C', '--encoding=UTF8', '--locale-provider=icu', '--icu-locale=en-US'];
+  const args = ['-D', path.join(dir, 'data'), '-U', 'postgres', '--auth=trust', '--no-sync', ...locale];
+  await run(path.join(bin, 'initdb'), args, { ...user, cwd: '/', env: programEnv });
+}
+
+function serverArguments(dir: string, port: number | undefined, settings: PostgresOptions['settings'] = {}): string[] {
+  const all = {
+    listen_addresses: port === undefined ? '' : '127.0.0.1',
+    port: String(port ?? 5432),
+    unix_socket_directories: dir,
+    max_connections: '200',
+    ...settings,
+  };
+  return ['-D', path.join(dir, 'data'), ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])];
+}
+
+function urlOf(dir: string, port: number | undefined): string {
+  const host = port === undefined ? `localhost/postgres?host=${encodeURIComponent(dir)}` : `127.0.0.1:${port}/postgres`;
+  return `postgres://postgres@${host}`;
+}
+
+/** Detached: an interrupt from the keyboard reaches the tests first, and they end the server in order. */
+async function startPostmaster(bin: string, args: readonly string[], user: RunAs): Promise<ChildProcess> {
+  const postmaster = spawn(path.join(bin, 'postgres'), args, {
+    ...user,
+    cwd: '/',
+    env: programEnv,
+    stdio: ['ignore', 'ignore', 'pipe'],
+    detached: true,
+  });
+  let log = '';
+  const ready = Promise.withResolvers<void>();
+  postmaster.on('error', ready.reject);
+  postmaster.on('exit', (code) =>
+    ready.reject(new Error(`Postgres ended with code ${code} before it was ready:\n${log}`)),
+  );
+  postmaster.stderr.setEncoding('utf8').on('data', (text: string) => {
+    log = (log + text).slice(-20_000);
+    if (log.includes('ready to accept connections')) ready.resolve();
+  });
+  await ready.promise;
+  letGo(postmaster);
+  return postmaster;
+}
+
+/**
+ * Outlives us only to clean up: when this process is gone, however it went, its end of the pipe closes, and the janitor
+ * ends the server (at once, as SIGQUIT does) and removes the folder.
+ */
+function startJanitor(dir: string): ChildProcess {
+  const script = `cat >/dev/null
+    if pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null); then
+      kill -QUIT "$pid"
+      tries=0
+      while [ -e "$1/data/postmaster.pid" ] && [ $tries -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
+    fi 2>/dev/null
+    rm -rf "$1"`;
+  const janitor = spawn('/bin/sh', ['-c', script, 'janitor', dir], {
+    cwd: '/',
+    stdio: ['pipe', 'ignore', 'ignore'],
+    detached: true,
+  });
+  letGo(janitor);
+  return janitor;
+}
+
+async function dismiss(janitor: ChildProcess): Promise<void> {
+  const exited = exitOf(janitor);
+  janitor.stdin?.end();
+  await exited;
+}
+
+async function end(postmaster: ChildProcess): Promise<void> {
+  const exited = exitOf(postmaster);
+  postmaster.kill('SIGINT'); // "fast": ends open sessions, then shuts down in order
+  await exited;
+}
+
+async function exitOf(child: ChildProcess): Promise<void> {
+  child.ref();
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
+}
+
+/** A server that nobody stopped does not keep the process alive; the janitor sees to it. */
+function letGo(child: ChildProcess): void {
+  child.unref();
+  for (const stream of [child.stdin, child.stderr]) {
+    if (stream && 'unref' in stream && typeof stream.unref === 'function') stream.unref();
+  }
+}
+
+function pidOf(child: ChildProcess): number {
+  if (child.pid === undefined) throw new Error('Postgres was not started');
+  return child.pid;
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const address = probe.address();
+  probe.close();
+  await once(probe, 'close');
+  if (address === null || typeof address === 'string') throw new Error('No free TCP port on 127.0.0.1');
+  return address.port;
+}

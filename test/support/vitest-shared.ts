@@ -1,0 +1,13 @@
+/** What all three vitest configurations have in common. */
+export const shared = {
+  // Processes, not threads: tests send signals, open native database handles and must not share a crash.
+  pool: 'forks' as const,
+  globalSetup: ['test/support/global-setup.ts'],
+  setupFiles: ['test/support/fast-check-seed.ts'],
+  // Far above what any test takes alone: a busy machine must not turn a test red.
+  testTimeout: 30_000,
+  hookTimeout: 60_000,
+  teardownTimeout: 30_000,
+  allowOnly: false,
+  passWithNoTests: false,
+};

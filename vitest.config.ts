@@ -1,0 +1,11 @@
+import { defineConfig } from 'vitest/config';
+import { shared } from './test/support/vitest-shared.ts';
+
+/** `npm test`: everything that needs nothing but Node and npm. */
+export default defineConfig({
+  test: {
+    ...shared,
+    include: ['test/**/*.test.ts'],
+    exclude: ['test/languages/**', 'test/faults/**'],
+  },
+});
