@@ -1,0 +1,63 @@
+import { describe, expect, it } from 'vitest';
+import { pointedAt, programOf, readSnippets, snippetsOf } from './snippets.ts';
+
+const DOCUMENT = [
+  'text',
+  '<!-- snippet: sh-one -->',
+  '```sh',
+  'curl http://127.0.0.1:50051/healthz',
+  '```',
+  '```sh',
+  'not marked',
+  '```',
+  '<!-- snippet: python-one -->',
+  '```python',
+  'x = 1',
+  '',
+  'y = 2',
+  '```',
+  '<!-- snippet: sh-two -->',
+  '```sh',
+  'echo two',
+  '```',
+].join('\n');
+
+describe('the snippets of a document', () => {
+  it('are the marked blocks, and only those, as they stand there', () => {
+    const found = snippetsOf(DOCUMENT);
+    expect(found.map(({ name, group, fence, line }) => ({ name, group, fence, line }))).toEqual([
+      { name: 'sh-one', group: 'sh', fence: 'sh', line: 4 },
+      { name: 'python-one', group: 'python', fence: 'python', line: 11 },
+      { name: 'sh-two', group: 'sh', fence: 'sh', line: 17 },
+    ]);
+    expect(found[1]?.code).toBe('x = 1\n\ny = 2\n');
+  });
+
+  it('of one language are one program', () => {
+    const program = programOf(snippetsOf(DOCUMENT), 'sh');
+    expect(program).toBe('curl http://127.0.0.1:50051/healthz\n\necho two\n');
+    expect(pointedAt(program, '127.0.0.1:1')).toBe('curl http://127.0.0.1:1/healthz\n\necho two\n');
+  });
+
+  it('cannot be missed by a slip of the pen', () => {
+    expect(() => snippetsOf('<!-- snippet: a -->\n\n```sh\nx\n```')).toThrow('no fenced block follows');
+    expect(() => snippetsOf('<!-- snippet: a -->\n```sh\nx\n')).toThrow('no fenced block follows');
+    expect(() => snippetsOf('<!-- snippet: a -->\n```sh\n```\n<!-- snippet: a -->\n```sh\n```')).toThrow('twice');
+    expect(() => programOf(snippetsOf(DOCUMENT), 'go')).toThrow('no snippet of go');
+    expect(() => pointedAt('echo', '127.0.0.1:1')).toThrow('never mentions');
+  });
+});
+
+describe('README.md', () => {
+  it('shows one write, one read and one branch in TypeScript, Python and curl', () => {
+    const names = readSnippets().map((each) => each.name);
+    for (const language of ['ts', 'python', 'curl']) {
+      for (const act of ['write', 'read', 'branch']) expect(names).toContain(`${language}-${act}`);
+    }
+  });
+
+  it('FM8: shows how a raw client goes on after a restart, and the shift between actions and observations', () => {
+    const names = readSnippets().map((each) => each.name);
+    expect(names).toEqual(expect.arrayContaining(['python-restart', 'python-shift']));
+  });
+});
