@@ -1,0 +1,92 @@
+import type { Socket } from 'node:net';
+
+export type Direction = 'toServer' | 'toClient';
+
+/** What holds for all connections of a proxy at the moment. */
+export interface Weather {
+  latency: number;
+  /** Directions in which nothing passes. */
+  stopped: ReadonlySet<Direction>;
+  readonly delivered: Record<Direction, number>;
+  /** After `left` more bytes in a direction, over all connections, something happens. */
+  limit?: { readonly direction: Direction; left: number; readonly then: () => void };
+}
+
+/** What a source may send before it is asked to wait. */
+const ROOM = 4 * 1024 * 1024;
+
+/** One direction of one connection: chunks in order, each passed on when it is due and the weather allows. */
+export class Lane {
+  readonly #to: Socket;
+  readonly #from: Socket;
+  readonly #direction: Direction;
+  readonly #weather: Weather;
+  #queue: { readonly due: number; readonly chunk: Buffer | 'end' }[] = [];
+  #queued = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(from: Socket, to: Socket, direction: Direction, weather: Weather) {
+    this.#from = from;
+    this.#to = to;
+    this.#direction = direction;
+    this.#weather = weather;
+    from.on('data', (chunk: Buffer) => this.#add(chunk));
+    from.on('end', () => this.#add('end'));
+    from.on('error', () => undefined); // 'close' follows, and tells
+    to.on('drain', () => this.#pass());
+  }
+
+  /** A connection that broke breaks on the other side too; one that is stopped tells nobody. */
+  sourceClosed(failed: boolean): void {
+    if (this.#weather.stopped.has(this.#direction)) return;
+    if (failed) this.#to.resetAndDestroy();
+  }
+
+  /** Passes on at once all that is queued, due or not; resolves when the system has it. */
+  async flush(): Promise<void> {
+    clearTimeout(this.#timer);
+    while (this.#queue.length > 0 && !this.#to.destroyed) this.#next();
+    if (this.#to.writable) await new Promise((resolve) => this.#to.write('', resolve));
+    this.#pass();
+  }
+
+  #add(chunk: Buffer | 'end'): void {
+    this.#queue.push({ due: performance.now() + this.#weather.latency, chunk });
+    this.#queued += chunk === 'end' ? 0 : chunk.length;
+    if (this.#queued > ROOM) this.#from.pause();
+    this.#pass();
+  }
+
+  #pass(): void {
+    clearTimeout(this.#timer);
+    while (!this.#weather.stopped.has(this.#direction) && !this.#to.destroyed && !this.#to.writableNeedDrain) {
+      const head = this.#queue[0];
+      if (head === undefined) break;
+      const early = head.due - performance.now();
+      if (early > 0) {
+        this.#timer = setTimeout(() => this.#pass(), early);
+        return;
+      }
+      this.#next();
+    }
+    if (this.#queued <= ROOM && !this.#from.destroyed) this.#from.resume();
+  }
+
+  #next(): void {
+    const chunk = this.#queue.shift()?.chunk;
+    if (chunk === 'end') this.#to.end();
+    else if (chunk !== undefined) this.#deliver(chunk);
+  }
+
+  #deliver(chunk: Buffer): void {
+    this.#queued -= chunk.length;
+    const limit = this.#weather.limit;
+    const counts = limit?.direction === this.#direction ? limit : undefined;
+    const part = counts && counts.left < chunk.length ? chunk.subarray(0, counts.left) : chunk;
+    this.#weather.delivered[this.#direction] += part.length;
+    if (counts) counts.left -= part.length;
+    if (counts?.left !== 0) this.#to.write(part);
+    // The last allowed bytes leave before the connection is reset.
+    else this.#to.write(part, () => counts.then());
+  }
+}

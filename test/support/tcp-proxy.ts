@@ -1,0 +1,136 @@
+/**
+ * A TCP proxy whose network can be made bad: slow, cut in the middle of a message, silent, or so late that bytes of a
+ * connection which its client has long given up arrive at the server after all.
+ */
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { type Direction, Lane, type Weather } from './tcp-lane.ts';
+
+export type { Direction } from './tcp-lane.ts';
+
+export interface Target {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface TcpProxy {
+  readonly host: string;
+  readonly port: number;
+  /** For HTTP clients: `http://127.0.0.1:PORT`. */
+  readonly url: string;
+  /** Connections whose client side is open now. */
+  readonly open: number;
+  /** Connections accepted since the start. */
+  readonly accepted: number;
+  /** Bytes delivered in a direction since the start, over all connections. */
+  delivered(direction: Direction): number;
+  /** New connections go to another server from now on (one restarted on a new port). */
+  retarget(target: Target): void;
+  /** Every chunk arrives this much later, in both directions, in order. */
+  setLatency(milliseconds: number): void;
+  /** Lets exactly `bytes` more through in a direction, over all connections, then resets all. Resolves when it has cut. */
+  cutAfter(bytes: number, direction: Direction): Promise<void>;
+  /** Ends all connections on both sides now: with RST, or politely with FIN. */
+  cut(how?: 'reset' | 'end'): void;
+  /** Nothing passes and nobody is told, as behind a dead router; nothing is lost once healed. New connections too. */
+  blackhole(): void;
+  /** Keeps what clients send from the server; its answers still pass. Together with `cutClients` and `release`: late bytes. */
+  hold(): void;
+  /** Resets the client side only; the server does not learn of it, and held bytes stay held. */
+  cutClients(): void;
+  /** Delivers what was held or stuck, also of clients that are gone; resolves when it is on its way to the server. */
+  release(): Promise<void>;
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+interface Link {
+  readonly client: Socket;
+  readonly server: Socket;
+  readonly lanes: readonly Lane[];
+}
+
+export async function startTcpProxy(target: Target): Promise<TcpProxy> {
+  let to = target;
+  let accepted = 0;
+  const links = new Set<Link>();
+  const weather: Weather = { latency: 0, stopped: new Set(), delivered: { toServer: 0, toClient: 0 } };
+
+  const listener = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
+    accepted += 1;
+    const server = connect({ ...to, allowHalfOpen: true, noDelay: true });
+    const link = { client, server, lanes: lanesOf(client, server, weather) };
+    links.add(link);
+    for (const socket of [client, server]) socket.on('close', () => forget(link));
+  });
+  const forget = (link: Link) => {
+    if (link.client.destroyed && link.server.destroyed) links.delete(link);
+  };
+  const cut = (how: 'reset' | 'end' = 'reset') => {
+    for (const { client, server } of links) {
+      for (const socket of [client, server]) how === 'reset' ? socket.resetAndDestroy() : socket.destroySoon();
+    }
+  };
+  const close = async () => {
+    cut();
+    if (!listener.listening) return;
+    listener.close();
+    await once(listener, 'close');
+  };
+
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  const { port } = listener.address() as AddressInfo;
+  return {
+    host: '127.0.0.1',
+    port,
+    url: `http://127.0.0.1:${port}`,
+    get open() {
+      return [...links].filter(({ client }) => !client.destroyed).length;
+    },
+    get accepted() {
+      return accepted;
+    },
+    delivered: (direction) => weather.delivered[direction],
+    retarget: (next) => {
+      to = next;
+    },
+    setLatency: (milliseconds) => {
+      weather.latency = milliseconds;
+    },
+    cutAfter: (bytes, direction) =>
+      new Promise((resolve) => {
+        const then = () => {
+          delete weather.limit;
+          cut();
+          resolve();
+        };
+        weather.limit = { direction, left: bytes, then };
+      }),
+    cut,
+    blackhole: () => {
+      weather.stopped = new Set(['toServer', 'toClient']);
+    },
+    hold: () => {
+      weather.stopped = new Set(['toServer']);
+    },
+    cutClients: () => {
+      for (const { client } of links) client.resetAndDestroy();
+    },
+    release: async () => {
+      weather.stopped = new Set();
+      await Promise.all([...links].flatMap(({ lanes }) => lanes.map((lane) => lane.flush())));
+    },
+    close,
+    [Symbol.asyncDispose]: close,
+  };
+}
+
+/** A side that goes takes the other one with it, unless bytes for it are being held back. */
+function lanesOf(client: Socket, server: Socket, weather: Weather): readonly Lane[] {
+  const toServer = new Lane(client, server, 'toServer', weather);
+  const toClient = new Lane(server, client, 'toClient', weather);
+  client.on('close', (failed) => toServer.sourceClosed(failed));
+  server.on('close', (failed) => toClient.sourceClosed(failed));
+  return [toServer, toClient];
+}
