@@ -80,7 +80,7 @@ export function trajectoryNotFound(trajectoryId: string): AnabranchError {
 export function stepNotFound(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
   return new AnabranchError(
     'STEP_NOT_FOUND',
-    `Trajectory ${trajectoryId} has no step ${stepNumber}: it holds steps 0 to ${end - 1n}.`,
+    `Trajectory ${trajectoryId} has no step ${stepNumber}: it holds ${end === 0n ? 'none yet' : `steps 0 to ${end - 1n}`}.`,
     { metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, next_step_number: `${end}` } },
   );
 }

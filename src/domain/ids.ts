@@ -41,5 +41,10 @@ export function digestMismatch(expected: string, actual: Digest): AnabranchError
 /** Text from outside, short enough and plain enough to stand in a message. */
 export function shorten(text: string): string {
   const plain = text.replace(/[\p{Cc}\p{Cf}]/gu, '?');
-  return plain.length > 80 ? `${plain.slice(0, 77)}...` : plain;
+  return plain.length > 80
+    ? `${plain
+        .slice(0, 77)
+        .toWellFormed()
+        .replace(/\ufffd$/, '')}...`
+    : plain;
 }

@@ -1,0 +1,99 @@
+import fc from 'fast-check';
+import type { Action, Content, Observation, Step } from '../../src/domain/step.ts';
+import { makeStep } from './steps.ts';
+
+/** Arbitrary steps: what codecs, databases and JSON like to lose turns up often. States are left to tests that store them. */
+
+const ODD_NUMBERS = [0, -0, Number.NaN, Infinity, -Infinity, 5e-324, 1.7976931348623157e308, 0.1, 2 ** 53 + 2];
+const ODD_TEXTS = [
+  '',
+  'e\u0301',
+  '\u00e9',
+  '🌊',
+  '\u202e\u2028',
+  '"\\\'\n\t\r',
+  '\\u0000',
+  '$1 ? :x %s',
+  "'); DROP TABLE step;--",
+  '\ufeff',
+];
+
+/** Text that proto3 can carry and the service takes: well-formed, without U+0000. */
+export const anyText: fc.Arbitrary<string> = fc.oneof(
+  fc.constantFrom(...ODD_TEXTS),
+  fc.string({ unit: 'binary', maxLength: 20 }).filter((text) => text.isWellFormed() && !text.includes('\0')),
+);
+
+export const anyDouble: fc.Arbitrary<number> = fc.oneof(fc.constantFrom(...ODD_NUMBERS), fc.double());
+
+/** Strict JSON text as somebody may have written it: spaces, numbers that no double holds, keys twice. */
+export const anyJson: fc.Arbitrary<string> = fc.oneof(
+  fc.constantFrom(
+    '{}',
+    ' {"b": 1,\n"a":1.0, "a":2}',
+    '9007199254740993',
+    '"\\u00e9\\ud83c\\udf0a"',
+    '[1e400]',
+    'null',
+    '"\\u0000"',
+  ),
+  fc.json({ maxDepth: 2 }).filter((text) => text.isWellFormed()),
+);
+
+const bytes = fc.uint8Array({ maxLength: 40 });
+const mediaType = fc.constantFrom('', 'image/png', 'text/plain; charset=utf-8');
+const content: fc.Arbitrary<Content> = fc.oneof(
+  anyText.map((text): Content => ({ kind: 'text', text })),
+  anyJson.map((json): Content => ({ kind: 'json', json })),
+  fc.record({ kind: fc.constant('data' as const), data: bytes, mediaType }),
+  fc.record({ kind: fc.constant('uri' as const), uri: anyText, mediaType }),
+);
+
+const action: fc.Arbitrary<Action> = fc.record({
+  type: anyText,
+  name: anyText,
+  callId: anyText,
+  content: fc.option(content, { nil: undefined }),
+  tokenIds: fc.array(fc.oneof(fc.constantFrom(0, -1, 2 ** 31 - 1, -(2 ** 31)), fc.nat()), { maxLength: 4 }),
+  logprobs: fc.array(fc.oneof(fc.constantFrom(0, -0, Number.NaN, -Infinity), fc.float()), { maxLength: 4 }),
+});
+
+const observation: fc.Arbitrary<Observation> = fc.record({
+  type: anyText,
+  callId: anyText,
+  isError: fc.boolean(),
+  content: fc.option(content, { nil: undefined }),
+});
+
+/** Protobuf's range of time: years 1 to 9999, to the nanosecond. */
+export const anyInstant: fc.Arbitrary<bigint> = fc.oneof(
+  fc.constantFrom(0n, -1n, -62_135_596_800_000_000_000n, 253_402_300_799_999_999_999n, 1_795_262_100_123_456_789n),
+  fc.bigInt(-62_135_596_800_000_000_000n, 253_402_300_799_999_999_999n),
+);
+
+const maybe = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined });
+
+const fields: fc.Arbitrary<Partial<Step>> = fc.record({
+  actions: fc.array(action, { maxLength: 3 }),
+  observations: fc.array(observation, { maxLength: 3 }),
+  reward: maybe(anyDouble),
+  terminated: fc.boolean(),
+  truncated: fc.boolean(),
+  infoJson: fc.oneof(fc.constant(''), anyJson),
+  metadataJson: fc.oneof(fc.constant(''), anyJson),
+  metrics: fc
+    .array(
+      fc.tuple(
+        anyText.filter((key) => key !== ''),
+        anyDouble,
+      ),
+      { maxLength: 4 },
+    )
+    .map((entries) => new Map(entries)),
+  startTime: maybe(anyInstant),
+  endTime: maybe(anyInstant),
+});
+
+export const anyStep: fc.Arbitrary<Step> = fc
+  .tuple(fc.bigInt(0n, 2n ** 63n - 1n), fields)
+  .map(([stepNumber, rest]) => makeStep(stepNumber, rest));

@@ -1,0 +1,65 @@
+import { createHash } from 'node:crypto';
+import type { Digest } from '../../src/domain/ids.ts';
+import type { Action, NewState, NewStep, Observation, StateRef, Step } from '../../src/domain/step.ts';
+import { stepDigest } from '../../src/domain/step_digest.ts';
+
+/** A step with nothing in it but what is given. */
+export function makeStep(stepNumber: bigint, fields: Partial<Step> = {}): Step {
+  return {
+    stepNumber,
+    actions: [],
+    observations: [],
+    reward: undefined,
+    terminated: false,
+    truncated: false,
+    infoJson: '',
+    metadataJson: '',
+    metrics: new Map(),
+    startTime: undefined,
+    endTime: undefined,
+    states: [],
+    ...fields,
+  };
+}
+
+/** The same, on its way in. */
+export function newStep(stepNumber: bigint, fields: Partial<Step> = {}): NewStep {
+  const step = makeStep(stepNumber, fields);
+  return { ...step, contentDigest: stepDigest(step) };
+}
+
+/** A step told from others of its number by a word. */
+export function wordStep(stepNumber: bigint, word: string, fields: Partial<Step> = {}): NewStep {
+  return newStep(stepNumber, { actions: [textAction(word)], ...fields });
+}
+
+export function textAction(text: string, fields: Partial<Action> = {}): Action {
+  return {
+    type: 'text',
+    name: '',
+    callId: '',
+    content: { kind: 'text', text },
+    tokenIds: [],
+    logprobs: [],
+    ...fields,
+  };
+}
+
+export function textObservation(text: string, fields: Partial<Observation> = {}): Observation {
+  return { type: 'text', callId: '', isError: false, content: { kind: 'text', text }, ...fields };
+}
+
+export function sha256(bytes: Uint8Array | string): Digest {
+  return createHash('sha256').update(bytes).digest('hex');
+}
+
+/** A state's bytes, ready to be sent inline. */
+export function newState(data: Uint8Array | string): NewState {
+  const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data;
+  return { digest: sha256(bytes), data: bytes };
+}
+
+/** A step's reference to a state. */
+export function stateRef(state: NewState, name = 'env', mediaType = 'application/octet-stream'): StateRef {
+  return { name, digest: state.digest, mediaType, size: state.data.length };
+}
