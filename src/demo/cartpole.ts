@@ -1,0 +1,142 @@
+/**
+ * CartPole-v1: the published dynamics (Barto, Sutton and Anderson 1983; Gymnasium's constants, Euler), with noise on the force.
+ *
+ * The noise makes the random generator part of the environment's state: a snapshot that left it out would restore a cart in the right
+ * place with another future. A snapshot therefore holds all of it, and restoring one continues bit for bit.
+ */
+import { Random, type RandomState } from './random.ts';
+
+const GRAVITY = 9.8;
+const CART_MASS = 1.0;
+const POLE_MASS = 0.1;
+const TOTAL_MASS = CART_MASS + POLE_MASS;
+/** Half of the pole's length. */
+const LENGTH = 0.5;
+const POLE_MASS_LENGTH = POLE_MASS * LENGTH;
+const FORCE = 10.0;
+/** Seconds between two steps. */
+const TAU = 0.02;
+const MAX_POSITION = 2.4;
+const MAX_ANGLE = (12 * 2 * Math.PI) / 360;
+const MAX_STEPS = 500;
+
+/** Push to the left or to the right. */
+export type Push = 0 | 1;
+
+/** What the agent sees: position, velocity, angle and angular velocity, as float32. */
+export type CartPoleObservation = Float32Array;
+
+export interface CartPoleStep {
+  readonly observation: CartPoleObservation;
+  /** 1 for every step, the last one included. */
+  readonly reward: number;
+  /** The pole fell, or the cart left the track. */
+  readonly terminated: boolean;
+  /** 500 steps are over. */
+  readonly truncated: boolean;
+}
+
+/** Everything that decides the future; doubles, where the observation is float32. */
+export interface CartPoleState {
+  readonly x: number;
+  readonly xDot: number;
+  readonly theta: number;
+  readonly thetaDot: number;
+  /** The force's greatest deviation in newton; 0 is the published environment. */
+  readonly noise: number;
+  readonly steps: number;
+  readonly generator: RandomState;
+}
+
+export class CartPole {
+  #state: Omit<CartPoleState, 'generator'>;
+  readonly #random: Random;
+
+  /** An environment in exactly this state. */
+  constructor({ generator, ...state }: CartPoleState) {
+    this.#state = state;
+    this.#random = new Random(generator);
+  }
+
+  /** A new episode: each of the four starts uniformly in [-0.05, 0.05). */
+  static reset(seed: number, noise: number): CartPole {
+    const random = Random.seeded(seed);
+    const start = () => random.uniform(-0.05, 0.05);
+    const state = { x: start(), xDot: start(), theta: start(), thetaDot: start(), noise, steps: 0 };
+    return new CartPole({ ...state, generator: random.state });
+  }
+
+  /** The environment that a snapshot was taken of, to the last bit. */
+  static restore(snapshot: Uint8Array): CartPole {
+    return new CartPole(parseSnapshot(new TextDecoder('utf-8', { fatal: true }).decode(snapshot)));
+  }
+
+  get state(): CartPoleState {
+    return { ...this.#state, generator: this.#random.state };
+  }
+
+  get observation(): CartPoleObservation {
+    const { x, xDot, theta, thetaDot } = this.#state;
+    return Float32Array.of(x, xDot, theta, thetaDot);
+  }
+
+  get terminated(): boolean {
+    const { x, theta } = this.#state;
+    return Math.abs(x) > MAX_POSITION || Math.abs(theta) > MAX_ANGLE;
+  }
+
+  get truncated(): boolean {
+    return this.#state.steps >= MAX_STEPS;
+  }
+
+  step(push: Push): CartPoleStep {
+    if (this.terminated || this.truncated) throw new Error('the episode is over: reset or restore first');
+    const { x, xDot, theta, thetaDot, noise, steps } = this.#state;
+    const force = (push === 1 ? FORCE : -FORCE) + this.#random.uniform(-noise, noise);
+    const cos = Math.cos(theta);
+    const sin = Math.sin(theta);
+    const pull = (force + POLE_MASS_LENGTH * (thetaDot * thetaDot) * sin) / TOTAL_MASS;
+    const thetaAcc = (GRAVITY * sin - cos * pull) / (LENGTH * (4.0 / 3.0 - (POLE_MASS * (cos * cos)) / TOTAL_MASS));
+    const xAcc = pull - (POLE_MASS_LENGTH * thetaAcc * cos) / TOTAL_MASS;
+    this.#state = {
+      x: x + TAU * xDot,
+      xDot: xDot + TAU * xAcc,
+      theta: theta + TAU * thetaDot,
+      thetaDot: thetaDot + TAU * thetaAcc,
+      noise,
+      steps: steps + 1,
+    };
+    return { observation: this.observation, reward: 1, terminated: this.terminated, truncated: this.truncated };
+  }
+
+  /** The state as JSON text: readable, and exact, because the shortest decimals that name a double are read back as that double. */
+  snapshot(): Uint8Array {
+    const { x, xDot, theta, thetaDot, noise, steps } = this.#state;
+    const fields = [
+      '"environment":"CartPole-v1"',
+      `"steps":${steps}`,
+      ...Object.entries({ x, xDot, theta, thetaDot, noise }).map(([name, value]) => `"${name}":${exactJson(value)}`),
+      `"generator":${JSON.stringify(this.#random.state)}`,
+    ];
+    return new TextEncoder().encode(`{${fields.join(',')}}`);
+  }
+}
+
+/** A number as JSON text that is read back as the same bits; JSON.stringify would lose the sign of -0. */
+export function exactJson(value: number): string {
+  return Object.is(value, -0) ? '-0' : JSON.stringify(value);
+}
+
+function parseSnapshot(text: string): CartPoleState {
+  const { environment, generator, ...numbers } = JSON.parse(text) as Record<string, unknown>;
+  const { x, xDot, theta, thetaDot, noise, steps } = numbers;
+  const finite = [x, xDot, theta, thetaDot, noise, steps].every((value) => Number.isFinite(value));
+  if (environment !== 'CartPole-v1' || !finite || !isRandomState(generator)) {
+    throw new TypeError(`not a snapshot of CartPole-v1: ${text.slice(0, 80)}`);
+  }
+  return { ...(numbers as Omit<CartPoleState, 'generator'>), generator };
+}
+
+function isRandomState(value: unknown): value is RandomState {
+  return Array.isArray(value) && value.length === 4 && value.every((word) => Number.isInteger(word) && word >= 0);
+}
