@@ -1,0 +1,91 @@
+import { readFileSync } from 'node:fs';
+import { createRegistry, type DescMessage, type Registry } from '@bufbuild/protobuf';
+import { describe, expect, it } from 'vitest';
+import { file_anabranch_v1_error } from '../../gen/es/anabranch/v1/error_pb.js';
+import { file_anabranch_v1_state } from '../../gen/es/anabranch/v1/state_pb.js';
+import { file_anabranch_v1_state_service } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { file_anabranch_v1_status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { file_anabranch_v1_trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { file_anabranch_v1_trajectory_service } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+
+const registry: Registry = createRegistry(
+  file_anabranch_v1_error,
+  file_anabranch_v1_state,
+  file_anabranch_v1_state_service,
+  file_anabranch_v1_status,
+  file_anabranch_v1_trajectory,
+  file_anabranch_v1_trajectory_service,
+);
+/** Every row that the three systems' feature list has, in its order. */
+const seedRows: Readonly<Record<string, readonly string[]>> = JSON.parse(read('test/docs/seed-rows.json'));
+const document = read('docs/coming-from.md');
+const rows = [...document.matchAll(/^\| (K-[FCS]\d+|[FCS]-\d\d) \| (.+?) \| (.+) \|$/gmu)].map(
+  ([, id = '', feature = '', home = '']) => ({ id, feature, home }),
+);
+const features = rows.filter(({ id }) => !id.startsWith('K-'));
+
+describe('docs/coming-from.md', () => {
+  it('has every row of the three systems, once, in order', () => {
+    expect(rows.map((row) => row.id)).toEqual(Object.values(seedRows).flat());
+  });
+
+  it('gives every feature a home: a path of the contract, a page, a later service, or the reason why not', () => {
+    const homeless = features.filter(({ home }) => {
+      const path = pathsOf(home).length > 0;
+      const page = /^here: .*\]\([^)]+\)/u.test(home);
+      const later = /\blater: (?:(?:Run|Rollout|Admin|State)Service|Python SDK)/iu.test(home);
+      const declined = /\bdeclined\b.*, because /iu.test(home);
+      return !(path || page || later || declined);
+    });
+    expect(homeless).toEqual([]);
+  });
+
+  it('names only what the descriptors have', () => {
+    expect(pathsOf(document).length).toBeGreaterThan(100);
+    expect(pathsOf(document).filter((path) => !isKnown(path))).toEqual([]);
+  });
+
+  it('puts off only what is not here', () => {
+    const named = [...document.matchAll(/(?<![.`\w])([A-Z]\w+Service) \(([^)]*)\)|(?<![.`\w])([A-Z]\w+Service)\b/gu)];
+    const here = named.filter(([, service, calls, alone]) => {
+      const known = registry.getService(`anabranch.v1.${service ?? alone}`);
+      if (known === undefined) return false;
+      const methods = calls?.match(/\b[A-Z][a-z]+[A-Z]\w+/gu) ?? [];
+      return methods.length === 0 || methods.some((name) => known.methods.some((method) => method.name === name));
+    });
+    expect(named.length).toBeGreaterThan(50);
+    expect(here.map(([text]) => text)).toEqual([]);
+  });
+
+  it('speaks of reasons and views by names that exist', () => {
+    const values = new Set(
+      [...registry]
+        .flatMap((type) => (type.kind === 'enum' ? type.values : []))
+        .flatMap((value) => [value.name, value.localName]),
+    );
+    const named = document.match(/\b[A-Z]+(?:_[A-Z]+)+\b/gu) ?? [];
+    const foreign = /^(?:FLE_|SKILLS_|SQLITE_|POSTGRES_|DATABASE_|CREATE_|CANCEL_PENDING|NOT_FOUND)/u;
+    expect(named.filter((name) => !values.has(name) && !foreign.test(name))).toEqual([]);
+  });
+});
+
+function pathsOf(text: string): string[] {
+  return [...text.matchAll(/`(anabranch\.v1\.[\w.]+)`/gu)].map((match) => match[1] ?? '');
+}
+
+/** A message, an enum or a service, or `Message.field`, `Service.Method`, `Enum.VALUE`. */
+function isKnown(path: string): boolean {
+  if (registry.get(path) !== undefined) return true;
+  const dot = path.lastIndexOf('.');
+  const [owner, member] = [path.slice(0, dot), path.slice(dot + 1)];
+  const message: DescMessage | undefined = registry.getMessage(owner);
+  return (
+    (message?.fields.some((field) => field.name === member) ?? false) ||
+    (registry.getService(owner)?.methods.some((method) => method.name === member) ?? false) ||
+    (registry.getEnum(owner)?.values.some((value) => value.name === member) ?? false)
+  );
+}
+
+function read(path: string): string {
+  return readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
+}
