@@ -1,0 +1,103 @@
+import { builtinModules } from 'node:module';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { ROOMS } from './rooms.ts';
+import { importsOf, sources, withoutComments } from './source.ts';
+
+const files = sources('src');
+
+/** The room of a file, or undefined where the table knows none. */
+function roomOf(file: string): string | undefined {
+  if (file.startsWith('gen/es/')) return 'gen';
+  return Object.keys(ROOMS)
+    .filter((room) => file === room || file.startsWith(`${room}/`))
+    .sort((a, b) => b.length - a.length)[0];
+}
+
+function mayUse(packages: readonly string[], wanted: string): boolean {
+  return packages.some((allowed) =>
+    allowed.endsWith('*') ? wanted.startsWith(allowed.slice(0, -1)) : wanted === allowed,
+  );
+}
+
+/** Why a file may not import something; undefined if it may. */
+function objection(file: string, wanted: string): string | undefined {
+  const from = roomOf(file);
+  const room = from === undefined ? undefined : ROOMS[from];
+  if (room === undefined) return 'is in no room of test/house/rooms.ts';
+  if (wanted === '?') return 'computes what it imports';
+  if (!wanted.startsWith('.')) {
+    if (builtinModules.includes(wanted)) return `imports ${wanted} without node:`;
+    return mayUse(room.packages, wanted) ? undefined : `may not use the package ${wanted}`;
+  }
+  const target = path.posix.normalize(path.posix.join(path.posix.dirname(file), wanted));
+  const to = roomOf(target);
+  if (to !== 'gen' && !wanted.endsWith('.ts')) return `imports ${wanted}, which does not end in .ts`;
+  if (to === from || (to !== undefined && room.rooms.includes(to))) return undefined;
+  return `may not know ${target}`;
+}
+
+describe('the rooms of the house', () => {
+  it('import only what the dependency table allows', () => {
+    const objections = files.flatMap((file) =>
+      importsOf(file.code)
+        .map((wanted) => objection(file.path, wanted))
+        .filter((text) => text !== undefined)
+        .map((text) => `${file.path} ${text}`),
+    );
+    expect(files.length).toBeGreaterThan(10);
+    expect(objections).toEqual([]);
+  });
+
+  it('leave the process to src/main.ts: arguments, environment, signals and exit come in from there', () => {
+    const offenders = files.filter(
+      ({ path: file, code }) => file !== 'src/main.ts' && /\bnode:process\b|(?<![\w.$'"`-])process\s*[.[?]/.test(code),
+    );
+    expect(offenders.map((file) => file.path)).toEqual([]);
+  });
+
+  it('give the programs in examples only what a user of the package has: the client and the generated code', () => {
+    const offenders = sources('examples').flatMap((file) =>
+      importsOf(file.code)
+        .filter((wanted) => wanted.startsWith('.'))
+        .map((wanted) => path.posix.normalize(path.posix.join(path.posix.dirname(file.path), wanted)))
+        .filter((target) => target.startsWith('src/') && target !== 'src/client/index.ts')
+        .map((target) => `${file.path} may not know ${target}`),
+    );
+    expect(offenders).toEqual([]);
+  });
+});
+
+describe('the guard itself', () => {
+  it.each([
+    ["import a from 'x';", ['x']],
+    ["import type { A } from 'x';", ['x']],
+    ["import {\n  a,\n  b,\n} from 'x';\nimport 'y';", ['x', 'y']],
+    ["export { a } from 'x';\nexport * from 'y';\nexport type { B } from 'z';", ['x', 'y', 'z']],
+    ["const a = await import('x');\ntype B = import('y').B;", ['x', 'y']],
+    ['const a = await import(name);', ['?']],
+    ["const a = createRequire(here)('x');", ['?']],
+    ["// import a from 'x';\n/* import 'y' */ const s = \"import('//z')\";", ['//z']],
+    ["export const from = 'x';\nexport function f() {}\nconst t = 'from';", []],
+  ])('reads the imports of %j', (text, expected) => {
+    expect(importsOf(withoutComments(text))).toEqual(expected);
+  });
+
+  it.each([
+    ['src/domain/step.ts', 'node:fs'],
+    ['src/domain/step.ts', '../app/app.ts'],
+    ['src/app/app.ts', '../store/sql/steps.ts'],
+    ['src/app/app.ts', '../../gen/es/anabranch/v1/step_pb.js'],
+    ['src/store/sqlite/open.ts', '../postgres/pool.ts'],
+    ['src/store/sqlite/open.ts', 'pg'],
+    ['src/rpc/routes.ts', '../store/contract/store.ts'],
+    ['src/client/writer.ts', '../domain/step.ts'],
+    ['src/listen/port.ts', '../domain/errors.ts'],
+    ['src/cli/tree.ts', '../app/app.ts'],
+    ['src/utils/x.ts', './y.ts'],
+    ['src/domain/step.ts', './ids.js'],
+    ['src/config.ts', 'fs'],
+  ])('objects to %s importing %s', (file, wanted) => {
+    expect(objection(file, wanted)).toBeDefined();
+  });
+});

@@ -1,0 +1,96 @@
+/**
+ * Who may know whom: the dependency table of the house, as data. Arrows point inward, to `domain`; only the composition
+ * root `src/server.ts` sees both ends. A room is a folder or a file of `src/`; the longest match names a file's room.
+ */
+export interface Room {
+  /** Rooms it may import from, besides itself. */
+  readonly rooms: readonly string[];
+  /** Packages and Node modules it may import. A trailing `/*` stands for every module below. */
+  readonly packages: readonly string[];
+}
+
+const CONNECT = ['@bufbuild/protobuf', '@bufbuild/protobuf/*', '@connectrpc/connect', '@connectrpc/connect/*'];
+const STORE = ['src/store/contract', 'src/domain'];
+const SHARED_SQL = [...STORE, 'src/store/sql', 'src/store/migrations'];
+/** Command lines write, read files, start processes and draw; they are programs around the client. */
+const PROGRAM = ['commander', 'picocolors', 'cli-progress', 'node:*'];
+
+export const ROOMS: Readonly<Record<string, Room>> = {
+  'src/domain': { rooms: [], packages: ['node:crypto'] },
+
+  'src/store/contract': { rooms: ['src/domain'], packages: [] },
+  'src/store/migrations': { rooms: STORE, packages: ['kysely', 'kysely/migration'] },
+  'src/store/sql': {
+    rooms: SHARED_SQL,
+    packages: ['kysely', 'kysely/migration', 'node:crypto', 'node:util', 'node:zlib'],
+  },
+  'src/store/postgres': {
+    rooms: SHARED_SQL,
+    packages: [
+      'kysely',
+      'pg',
+      'pg-copy-streams',
+      'node:events',
+      'node:stream',
+      'node:stream/promises',
+      'node:timers/promises',
+    ],
+  },
+  'src/store/sqlite': {
+    rooms: SHARED_SQL,
+    packages: [
+      'kysely',
+      'node:sqlite',
+      'node:fs',
+      'node:fs/promises',
+      'node:path',
+      'node:timers/promises',
+      'node:worker_threads',
+    ],
+  },
+  'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
+
+  'src/app': { rooms: STORE, packages: [] },
+  'src/rpc': {
+    rooms: ['src/app', 'src/domain', 'gen'],
+    packages: [
+      ...CONNECT,
+      '@connectrpc/connect-node',
+      '@connectrpc/validate',
+      '@bufbuild/protovalidate',
+      'node:crypto',
+      'node:http',
+      'node:http2',
+    ],
+  },
+  'src/listen': {
+    rooms: [],
+    packages: ['node:events', 'node:http', 'node:http2', 'node:net', 'node:stream', 'node:timers/promises', 'node:tls'],
+  },
+  'src/config.ts': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
+
+  'src/client': { rooms: ['gen'], packages: [...CONNECT, '@connectrpc/connect-node', 'node:crypto'] },
+  'src/demo': {
+    rooms: ['src/client', 'src/config.ts', 'src/server.ts', 'gen'],
+    packages: [...CONNECT, ...PROGRAM, 'pino'],
+  },
+  'src/cli': {
+    rooms: ['src/client', 'src/config.ts', 'src/demo', 'src/server.ts', 'gen'],
+    packages: [...CONNECT, ...PROGRAM, 'pino', 'pino-pretty'],
+  },
+
+  'src/server.ts': {
+    rooms: [
+      'src/app',
+      'src/config.ts',
+      'src/domain',
+      'src/listen',
+      'src/rpc',
+      'src/store/contract',
+      'src/store/open.ts',
+      'gen',
+    ],
+    packages: [...CONNECT, '@connectrpc/connect-node', 'pino', 'node:*'],
+  },
+  'src/main.ts': { rooms: ['src/cli'], packages: ['node:process'] },
+};

@@ -1,0 +1,41 @@
+import { describe, expect, it } from 'vitest';
+import { sources } from './source.ts';
+
+const src = sources('src');
+const all = [...src, ...sources('test'), ...sources('examples'), ...sources('bench')];
+
+function offenders(files: typeof all, pattern: RegExp): string[] {
+  return files.filter(({ code }) => pattern.test(code)).map(({ path }) => path);
+}
+
+describe('the manners of the house', () => {
+  it('have no drawers for odds and ends: a file is named for what it is about', () => {
+    const drawers = all.filter(({ path }) => /(^|[/_.-])(utils?|common|helpers?|managers?|misc)([/_.-]|$)/i.test(path));
+    expect(drawers.map(({ path }) => path)).toEqual([]);
+  });
+
+  it('have no default exports', () => {
+    expect(offenders(all, /^export default\b|\bas default\b/m)).toEqual([]);
+  });
+
+  it('have no barrels: only the public surface of the client passes on what others export', () => {
+    const barrel = /^export\s+(type\s+)?(\{[^}]*\}|\*(\s+as\s+\w+)?)\s+from\b/m;
+    expect(offenders(src, barrel)).toEqual(['src/client/index.ts']);
+  });
+
+  it('keep no state in modules: clock, ids, logger and store are arguments', () => {
+    // A buffer that one synchronous call fills and reads, kept to spare a fresh one for every step: no call sees another's.
+    const argued = ['src/domain/step_digest.ts'];
+    expect(offenders(src, /^(export )?(let|var)\s/m).filter((path) => !argued.includes(path))).toEqual([]);
+  });
+
+  it('leave standard output to the programs', () => {
+    const programs = /^src\/(cli|demo)\/|^src\/main\.ts$/;
+    expect(offenders(src, /\bconsole\./).filter((path) => !programs.test(path))).toEqual([]);
+  });
+
+  it('skip, mark and single out no test', () => {
+    const tests = sources('test').filter(({ path }) => path !== 'test/house/style.test.ts');
+    expect(offenders(tests, /\b(it|test|describe)(\.\w+)*\.(skip|only|todo|fails)\b/)).toEqual([]);
+  });
+});
