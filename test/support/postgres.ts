@@ -9,6 +9,7 @@ import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { exitOf, type Janitor, letGo, startJanitor } from './janitor.ts';
 import { embeddedBinaries, programEnv, type RunAs, runAs } from './postgres-binaries.ts';
 import { killTree } from './process-tree.ts';
 
@@ -44,7 +45,7 @@ export interface PostgresServer {
 export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresServer> {
   const user = runAs();
   const dir = await clusterFolder(options.dir ?? os.tmpdir(), user);
-  const janitor = startJanitor(dir);
+  const janitor = startJanitor(CLEAN_UP, [dir]);
   try {
     const bin = options.bin ?? (await embeddedBinaries(dir, user));
     const port = options.port === 'free' ? await freePort() : options.port;
@@ -52,7 +53,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
     const start = () => startPostmaster(bin, serverArguments(dir, port, options.settings), user);
     return clusterOf({ dir, url: urlOf(dir, port), start, postmaster: await start(), janitor });
   } catch (error) {
-    await dismiss(janitor);
+    await janitor.dismiss();
     throw error;
   }
 }
@@ -61,14 +62,14 @@ interface Cluster {
   readonly dir: string;
   readonly url: string;
   readonly start: () => Promise<ChildProcess>;
-  readonly janitor: ChildProcess;
+  readonly janitor: Janitor;
   postmaster: ChildProcess;
 }
 
 function clusterOf(cluster: Cluster): PostgresServer {
   const stop = async () => {
     await end(cluster.postmaster);
-    await dismiss(cluster.janitor);
+    await cluster.janitor.dismiss();
   };
   return {
     url: cluster.url,
@@ -149,50 +150,19 @@ async function startPostmaster(bin: string, args: readonly string[], user: RunAs
   return postmaster;
 }
 
-/**
- * Outlives us only to clean up: when this process is gone, however it went, its end of the pipe closes, and the janitor
- * ends the server (at once, as SIGQUIT does) and removes the folder.
- */
-function startJanitor(dir: string): ChildProcess {
-  const script = `cat >/dev/null
-    if pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null); then
-      kill -QUIT "$pid"
-      tries=0
-      while [ -e "$1/data/postmaster.pid" ] && [ $tries -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
-    fi 2>/dev/null
-    rm -rf "$1"`;
-  const janitor = spawn('/bin/sh', ['-c', script, 'janitor', dir], {
-    cwd: '/',
-    stdio: ['pipe', 'ignore', 'ignore'],
-    detached: true,
-  });
-  letGo(janitor);
-  return janitor;
-}
-
-async function dismiss(janitor: ChildProcess): Promise<void> {
-  const exited = exitOf(janitor);
-  janitor.stdin?.end();
-  await exited;
-}
+/** Ends a server that nobody ended (at once, as SIGQUIT does) and removes its folder. */
+const CLEAN_UP = `
+  if pid=$(head -n 1 "$1/data/postmaster.pid"); then
+    kill -QUIT "$pid"
+    tries=0
+    while [ -e "$1/data/postmaster.pid" ] && [ $tries -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
+  fi
+  rm -rf "$1"`;
 
 async function end(postmaster: ChildProcess): Promise<void> {
   const exited = exitOf(postmaster);
   postmaster.kill('SIGINT'); // "fast": ends open sessions, then shuts down in order
   await exited;
-}
-
-async function exitOf(child: ChildProcess): Promise<void> {
-  child.ref();
-  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
-}
-
-/** A server that nobody stopped does not keep the process alive; the janitor sees to it. */
-function letGo(child: ChildProcess): void {
-  child.unref();
-  for (const stream of [child.stdin, child.stderr]) {
-    if (stream && 'unref' in stream && typeof stream.unref === 'function') stream.unref();
-  }
 }
 
 function pidOf(child: ChildProcess): number {

@@ -1,0 +1,130 @@
+/** The service as users run it: a process of its own, for tests of the command line, of restarts and of kills. */
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import process from 'node:process';
+import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
+import { letGo, startJanitor } from './janitor.ts';
+
+const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
+
+export interface SpawnOptions {
+  /** What `--database` would name; given by DATABASE_URL, as a password should be. */
+  readonly database: string;
+  /** Default: `127.0.0.1:0`, any free port. */
+  readonly listen?: string;
+  /** More arguments of `serve`. */
+  readonly args?: readonly string[];
+  /** More environment; nothing of this process's settings is passed on. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Arguments of Node itself, such as `--max-old-space-size=256`. */
+  readonly nodeArgs?: readonly string[];
+}
+
+/** How a process ended: with a code, or by a signal. */
+export interface Exit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+export interface SpawnedServer {
+  readonly url: string;
+  readonly host: string;
+  readonly port: number;
+  /** The store, in words, as `serve` reports it. */
+  readonly store: string;
+  readonly pid: number;
+  /** Settles when the process has ended, for whatever reason. */
+  readonly exited: Promise<Exit>;
+  /** All it has written so far, to stdout and stderr. */
+  output(): string;
+  signal(name: NodeJS.Signals): void;
+  /** SIGTERM: the graceful way out. */
+  terminate(): Promise<Exit>;
+  /** SIGKILL: no way out. */
+  kill(): Promise<Exit>;
+  /** Kills it if it still runs. */
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** `node src/main.ts serve --json …`, ready to be used; an error holding its output if it ends before it is ready. */
+export async function spawnServer(options: SpawnOptions): Promise<SpawnedServer> {
+  // A folder of its own, so that no .env file lying about takes part.
+  const cwd = await mkdtemp(path.join(os.tmpdir(), 'anabranch-server-'));
+  const args = ['serve', '--json', '--listen', options.listen ?? '127.0.0.1:0', ...(options.args ?? [])];
+  const child = spawn(process.execPath, [...(options.nodeArgs ?? []), MAIN, ...args], {
+    cwd,
+    env: { ...baseEnv(), DATABASE_URL: options.database, ...options.env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const janitor = startJanitor('kill -KILL "$1"; rm -rf "$2"', [String(child.pid), cwd]);
+  const exited = once(child, 'close').then(async (): Promise<Exit> => {
+    janitor.cancel();
+    await rm(cwd, { recursive: true, force: true });
+    return { code: child.exitCode, signal: child.signalCode };
+  });
+  const { ready, output } = listen(child, exited);
+  const announced = await ready;
+  letGo(child);
+
+  const end = (signal: NodeJS.Signals) => {
+    child.ref();
+    child.kill(signal);
+    return exited;
+  };
+  return {
+    url: announced.url,
+    host: announced.host,
+    port: announced.port,
+    store: announced.store,
+    pid: child.pid ?? 0,
+    exited,
+    output,
+    signal: (name) => void child.kill(name),
+    terminate: () => end('SIGTERM'),
+    kill: () => end('SIGKILL'),
+    [Symbol.asyncDispose]: async () => void (await end('SIGKILL')),
+  };
+}
+
+/** What a process needs to run at all, and nothing that configures the service. */
+function baseEnv(): Record<string, string> {
+  const kept = ['PATH', 'HOME', 'TMPDIR', 'LANG'];
+  return Object.fromEntries(kept.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : [])));
+}
+
+interface Ready {
+  readonly url: string;
+  readonly host: string;
+  readonly port: number;
+  readonly store: string;
+}
+
+function listen(
+  child: ChildProcessByStdio<null, Readable, Readable>,
+  exited: Promise<Exit>,
+): { ready: Promise<Ready>; output: () => string } {
+  const lines: string[] = [];
+  const ready = Promise.withResolvers<Ready>();
+  createInterface(child.stdout).on('line', (line) => {
+    lines.push(line);
+    const announced = readyLine(line);
+    if (announced) ready.resolve(announced);
+  });
+  createInterface(child.stderr).on('line', (line) => lines.push(line));
+  const output = () => lines.join('\n');
+  child.on('error', ready.reject);
+  void exited.then(({ code, signal }) =>
+    ready.reject(new Error(`The server ended (${signal ?? `code ${code}`}) before it was ready:\n${output()}`)),
+  );
+  return { ready: ready.promise, output };
+}
+
+function readyLine(line: string): Ready | undefined {
+  if (!line.startsWith('{')) return undefined;
+  const message = JSON.parse(line) as Ready & { event?: string };
+  return message.event === 'ready' ? message : undefined;
+}

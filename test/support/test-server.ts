@@ -1,0 +1,37 @@
+/** The service inside the test's own process: a real server on a real socket and a real store, on a free port. */
+import process from 'node:process';
+import { pino } from 'pino';
+import { loadConfig } from '../../src/config.ts';
+import { type RunningServer, startServer } from '../../src/server.ts';
+import { createDatabase, type Engine, type TestDatabase } from './database.ts';
+
+export interface TestServerOptions {
+  /** Default: `sqlite`. */
+  readonly engine?: Engine;
+  /** A database that the test keeps: several servers may share one on Postgres, one after the other on SQLite. */
+  readonly database?: TestDatabase;
+  /** Settings by the names that `serve` knows as flags, in camel case: `{ drainSeconds: '1' }`. */
+  readonly flags?: Readonly<Record<string, string>>;
+}
+
+export interface TestServer extends RunningServer {
+  readonly database: TestDatabase;
+  /** Drains it, and drops its database unless the test brought it. Safe to call twice. */
+  stop(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** `TEST_LOG_LEVEL=debug` shows what the server logs; it is silent otherwise. */
+export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
+  const database = options.database ?? (await createDatabase(options.engine ?? 'sqlite'));
+  const flags = { listen: '127.0.0.1:0', database: database.url, ...options.flags };
+  const config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
+  const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
+  const server = await startServer(config, { logger });
+  const stop = async () => {
+    await server.drain();
+    if (options.database === undefined) await database.drop();
+  };
+  // Not a spread: the server's own members may be getters, and its methods belong to it.
+  return Object.assign(Object.create(server) as RunningServer, { database, stop, [Symbol.asyncDispose]: stop });
+}
