@@ -2,6 +2,7 @@ import { type Client, createClient, type Interceptor } from '@connectrpc/connect
 import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { Lanes } from './lanes.ts';
 
 /** Where the server is, and how to talk to it. */
 export interface ConnectOptions {
@@ -11,7 +12,10 @@ export interface ConnectOptions {
   readonly interceptors?: readonly Interceptor[];
 }
 
-/** A connection to one server. Everything here may be used by any number of callers at once. */
+/**
+ * A connection to one server; more than one on the wire when more than 90 streams are open. Everything here may be used by
+ * any number of callers at once.
+ */
 export interface AnabranchClient {
   /** `http://host:port`, as it was understood. */
   readonly url: string;
@@ -29,22 +33,29 @@ const READ_MAX_BYTES = 4 * 1024 * 1024;
 /** Pings find a dead peer or path within 45 seconds, also while nothing is being said on an open stream. */
 const PING = { pingIntervalMs: 30_000, pingTimeoutMs: 15_000 };
 
+/** In MB; Node's default of 10 refuses streams when many of them have a frame on its way. */
+const HTTP2 = { maxSessionMemory: 128 };
+
 /** Connects lazily: the first call opens the connection, and a lost one is opened again by the next call. */
 export function connectClient(options: ConnectOptions): AnabranchClient {
   const url = parseAddress(options.address);
-  const sessionManager = new Http2SessionManager(url, PING);
-  const transport = createGrpcTransport({
-    baseUrl: url,
-    sessionManager,
-    acceptCompression: [],
-    readMaxBytes: READ_MAX_BYTES,
-    interceptors: [...(options.interceptors ?? [])],
+  const interceptors = [...(options.interceptors ?? [])];
+  const lanes = new Lanes(() => {
+    const sessionManager = new Http2SessionManager(url, PING, HTTP2);
+    const transport = createGrpcTransport({
+      baseUrl: url,
+      sessionManager,
+      acceptCompression: [],
+      readMaxBytes: READ_MAX_BYTES,
+      interceptors,
+    });
+    return { transport, abort: () => sessionManager.abort() };
   });
   return {
     url,
-    trajectories: createClient(TrajectoryService, transport),
-    states: createClient(StateService, transport),
-    close: () => sessionManager.abort(),
+    trajectories: createClient(TrajectoryService, lanes),
+    states: createClient(StateService, lanes),
+    close: () => lanes.close(),
   };
 }
 

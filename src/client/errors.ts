@@ -1,7 +1,8 @@
 import { ConnectError } from '@connectrpc/connect';
 import { type ErrorInfo, ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 
-const DOMAIN = 'anabranch.v1';
+/** The domain of every ErrorInfo that is Anabranch's. */
+export const ERROR_DOMAIN = 'anabranch.v1';
 
 /** Why the server refused: a name of ErrorReason without its prefix (`STEP_CONFLICT`); undefined if the error is not the server's. */
 export function reasonOf(error: unknown): string | undefined {
@@ -22,5 +23,5 @@ export function retryDelayMs(error: unknown): number | undefined {
 
 function errorInfo(error: unknown): ErrorInfo | undefined {
   if (!(error instanceof ConnectError)) return undefined;
-  return error.findDetails(ErrorInfoSchema).find((info) => info.domain === DOMAIN);
+  return error.findDetails(ErrorInfoSchema).find((info) => info.domain === ERROR_DOMAIN);
 }

@@ -13,6 +13,8 @@
  */
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
+export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from './reader.ts';
+export { downloadState, type StateOptions, uploadState } from './states.ts';
 export type { ActionInit, ObservationInit, StateInit, StepInit } from './step.ts';
 export type {
   AppendResult,
@@ -22,3 +24,4 @@ export type {
   WriterEvent,
   WriterOptions,
 } from './writer/contract.ts';
+export { openWriter } from './writer/writer.ts';

@@ -1,0 +1,58 @@
+import { Code, ConnectError } from '@connectrpc/connect';
+
+/**
+ * Tells when an answer is owed and none comes. Costs one timer per period, not one per message: the timer looks when something
+ * was last heard and waits for the rest.
+ */
+export class Silence {
+  readonly #limitMs: number;
+  readonly #tooLong: (error: Error) => void;
+  #since: number | undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(limitMs: number, tooLong: (error: Error) => void) {
+    this.#limitMs = limitMs;
+    this.#tooLong = tooLong;
+  }
+
+  /** An answer is owed from now on, if it was not before. */
+  expect(): void {
+    if (this.#since === undefined) this.heard();
+  }
+
+  /** Something was heard, and more is owed. */
+  heard(): void {
+    if (!Number.isFinite(this.#limitMs)) return;
+    this.#since = performance.now();
+    this.#timer ??= this.#arm(this.#limitMs);
+  }
+
+  /** Nothing is owed. The timer runs on, in case something soon will be. */
+  rest(): void {
+    this.#since = undefined;
+  }
+
+  stop(): void {
+    this.#since = undefined;
+    clearTimeout(this.#timer);
+  }
+
+  #arm(ms: number): NodeJS.Timeout {
+    // If the caller blocked the event loop, answers may lie unread: sockets are read between a timer and its setImmediate.
+    // Unreferenced: the connection keeps the process alive while something is owed.
+    return setTimeout(() => setImmediate(() => this.#look()), ms).unref();
+  }
+
+  #look(): void {
+    this.#timer = undefined;
+    if (this.#since === undefined) return;
+    const left = this.#since + this.#limitMs - performance.now();
+    if (left > 0) {
+      this.#timer = this.#arm(left);
+      return;
+    }
+    this.#since = undefined;
+    const message = `nothing was heard from the server for ${this.#limitMs / 1000} s`;
+    this.#tooLong(new ConnectError(message, Code.Unavailable));
+  }
+}

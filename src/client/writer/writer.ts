@@ -1,0 +1,371 @@
+import type { MessageInitShape } from '@bufbuild/protobuf';
+import { timestampDate } from '@bufbuild/protobuf/wkt';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import type {
+  AppendOpened,
+  AppendOpenSchema,
+  AppendSealed,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { AnabranchClient } from '../connection.ts';
+import { Patience, systemTiming, type Timing } from '../retry.ts';
+import { putState } from '../states.ts';
+import { type EncodedStep, encodeStep, type StepInit, type Upload } from '../step.ts';
+import type { AppendResult, Sealed, SealStatus, TrajectoryWriter, WriterOptions } from './contract.ts';
+import { judge } from './policy.ts';
+import { type Entry, StepQueue } from './queue.ts';
+import { AppendStream, misled } from './stream.ts';
+
+/** How long close() waits for the server's goodbye when everything is durable already. */
+const GOODBYE_MS = 5_000;
+const SEAL_MESSAGE_MAX_BYTES = 4096;
+
+type Settings = Required<
+  Pick<WriterOptions, 'takeOver' | 'maxUnackedSteps' | 'maxUnackedBytes' | 'giveUpAfterMs' | 'silenceMs'>
+>;
+
+interface SealWish {
+  readonly seal: { readonly status: SealStatus; readonly message: string };
+  readonly outcome: PromiseWithResolvers<Sealed>;
+}
+
+/**
+ * Opens a trajectory for writing; resolves when the server granted it. Waits out a server that is not there yet, as long as
+ * `giveUpAfterMs`; `signal` ends that sooner.
+ */
+export async function openWriter(client: AnabranchClient, options: WriterOptions): Promise<TrajectoryWriter> {
+  const writer = new Writer(client, options, systemTiming());
+  await writer.opened();
+  return writer;
+}
+
+export class Writer implements TrajectoryWriter {
+  readonly trajectoryId: string;
+  readonly writerId: string;
+  readonly #client: AnabranchClient;
+  readonly #options: WriterOptions;
+  readonly #settings: Settings;
+  readonly #timing: Timing;
+  readonly #patience: Patience;
+  readonly #queue = new StepQueue();
+  readonly #stopped = new AbortController();
+  readonly #firstOpened = Promise.withResolvers<void>();
+  readonly #running: Promise<void>;
+  /** The last grant; every later opening names it. */
+  #grant: AppendOpened | undefined;
+  /** The epoch of the other writer that refused the first opening. */
+  #refusedBy: bigint | undefined;
+  #refusals = 0;
+  #oneByOne = false;
+  #stream: AppendStream | undefined;
+  #uploading: Promise<void> = Promise.resolve();
+  #uploadBytes = 0;
+  #seal: SealWish | undefined;
+  #closing = false;
+  #failure: Error | undefined;
+  /** Set while a writer without a stream waits for something to do. */
+  #work: PromiseWithResolvers<void> | undefined;
+  /** Set while callers of ready() wait. */
+  #room: PromiseWithResolvers<void> | undefined;
+
+  constructor(client: AnabranchClient, options: WriterOptions, timing: Timing) {
+    this.trajectoryId = options.trajectoryId;
+    this.writerId = options.writerId ?? crypto.randomUUID();
+    this.#client = client;
+    this.#options = options;
+    this.#settings = settingsOf(options);
+    this.#timing = timing;
+    this.#patience = new Patience(this.#settings.giveUpAfterMs, timing);
+    this.#running = this.#run();
+  }
+
+  opened(): Promise<void> {
+    return this.#firstOpened.promise;
+  }
+
+  get epoch(): bigint {
+    return this.#grant?.epoch ?? 0n;
+  }
+
+  get uid(): string {
+    return this.#grant?.uid ?? '';
+  }
+
+  get status(): Status {
+    return this.#grant?.status ?? Status.UNSPECIFIED;
+  }
+
+  get nextStepNumber(): bigint {
+    return this.#queue.numberOf(this.#queue.made);
+  }
+
+  get ackedNextStepNumber(): bigint {
+    return this.#queue.numberOf(this.#queue.acked);
+  }
+
+  append(init: StepInit): Promise<AppendResult> {
+    const refusal = this.#refusal();
+    if (refusal !== undefined) return heardElsewhere(Promise.reject(refusal));
+    let step: EncodedStep;
+    try {
+      step = encodeStep(init, this.nextStepNumber);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+    const entry = this.#queue.add(step.bytes, step.uploads.length === 0);
+    if (entry.ready) this.#wake();
+    else this.#uploadFor(entry, step.uploads);
+    return entry.promise;
+  }
+
+  async ready(): Promise<void> {
+    while (!this.#hasRoom() && this.#failure === undefined) {
+      this.#room ??= Promise.withResolvers();
+      await this.#room.promise;
+    }
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  async flush(): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure;
+    if (this.#queue.waiting > 0) await this.#queue.at(this.#queue.made - 1).promise;
+  }
+
+  async seal(status: SealStatus, message = ''): Promise<Sealed> {
+    const refusal = this.#refusal();
+    if (refusal !== undefined) throw refusal;
+    if (Buffer.byteLength(message) > SEAL_MESSAGE_MAX_BYTES) {
+      throw new ConnectError(`message of the seal is over ${SEAL_MESSAGE_MAX_BYTES} bytes`, Code.InvalidArgument);
+    }
+    this.#seal = { seal: { status, message }, outcome: Promise.withResolvers() };
+    this.#wake();
+    return await this.#seal.outcome.promise;
+  }
+
+  async close(): Promise<void> {
+    this.#closing = true;
+    await this.flush();
+    if (this.#seal !== undefined) await this.#seal.outcome.promise;
+    this.#stream?.finish();
+    this.#wake();
+    const goodbye = setTimeout(() => this.#stream?.abort(new ConnectError('closed', Code.Canceled)), GOODBYE_MS);
+    await this.#running;
+    clearTimeout(goodbye);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** Why this writer takes nothing more. */
+  #refusal(): Error | undefined {
+    if (this.#failure !== undefined) return this.#failure;
+    if (this.#seal !== undefined)
+      return new ConnectError('this writer has sealed its trajectory', Code.FailedPrecondition);
+    if (this.#closing) return new ConnectError('this writer is closed', Code.FailedPrecondition);
+    return undefined;
+  }
+
+  #hasRoom(): boolean {
+    const { maxUnackedSteps, maxUnackedBytes } = this.#settings;
+    return this.#queue.waiting < maxUnackedSteps && this.#queue.waitingBytes + this.#uploadBytes < maxUnackedBytes;
+  }
+
+  #wake(): void {
+    this.#stream?.wake();
+    this.#work?.resolve();
+    this.#work = undefined;
+  }
+
+  /** One stream after the other, as long as there is work. */
+  async #run(): Promise<void> {
+    const aborted = () => this.#fail(this.#options.signal?.reason);
+    this.#options.signal?.addEventListener('abort', aborted, { once: true });
+    try {
+      this.#options.signal?.throwIfAborted();
+      while (await this.#hasWork()) {
+        if (await this.#runStream()) return;
+      }
+    } catch (error) {
+      this.#fail(error);
+    } finally {
+      this.#options.signal?.removeEventListener('abort', aborted);
+    }
+  }
+
+  #idle(): boolean {
+    return this.#grant !== undefined && this.#queue.waiting === 0 && this.#seal === undefined;
+  }
+
+  /** Waits for work; false when there will be none. A cut stream is opened again when it is needed, not before. */
+  async #hasWork(): Promise<boolean> {
+    while (this.#idle() && this.#failure === undefined) {
+      if (this.#closing) return false;
+      this.#work = Promise.withResolvers();
+      await this.#work.promise;
+    }
+    return this.#failure === undefined;
+  }
+
+  /** One life of the append stream. True when it was the last. */
+  async #runStream(): Promise<boolean> {
+    const stream = new AppendStream({
+      client: this.#client,
+      queue: this.#queue,
+      open: this.#open(),
+      onOpened: (opened) => this.#takeGrant(opened),
+      onAcked: () => this.#takeAck(),
+      seal: () => this.#seal?.seal,
+      maxUnackedSteps: this.#settings.maxUnackedSteps,
+      maxUnackedBytes: this.#settings.maxUnackedBytes,
+      oneByOne: this.#oneByOne,
+      silenceMs: this.#settings.silenceMs,
+    });
+    this.#stream = stream;
+    if (this.#closing) stream.finish();
+    try {
+      const sealed = await stream.run();
+      if (sealed !== undefined) this.#takeSealed(sealed);
+      if (sealed !== undefined || (this.#closing && this.#idle())) return true;
+      throw new ConnectError('the server ended the stream', Code.Unavailable);
+    } catch (error) {
+      if (this.#failure !== undefined) throw this.#failure;
+      // Everything is durable: how the stream ended does not matter.
+      if (this.#closing && this.#idle()) return true;
+      await this.#recover(asError(error));
+      return false;
+    } finally {
+      this.#stream = undefined;
+    }
+  }
+
+  #open(): MessageInitShape<typeof AppendOpenSchema> {
+    const { trajectoryId, writerId } = this;
+    if (this.#grant !== undefined) {
+      return { trajectoryId, writerId, uid: this.#grant.uid, takeOverEpoch: this.#grant.epoch };
+    }
+    const { uid = '', expectedNextStepNumber } = this.#options;
+    return {
+      trajectoryId,
+      writerId,
+      uid,
+      ...(this.#refusedBy === undefined ? {} : { takeOverEpoch: this.#refusedBy }),
+      ...(expectedNextStepNumber === undefined ? {} : { expectedNextStepNumber }),
+    };
+  }
+
+  /** Believes a grant only if it fits what this writer knows (rule W12). */
+  #takeGrant(opened: AppendOpened): void {
+    if (this.#grant === undefined) this.#queue.startAt(opened.nextStepNumber);
+    else this.#checkGrant(opened, this.#grant);
+    this.#grant = opened;
+    this.#refusals = 0;
+    if (this.#idle()) this.#patience.progress();
+    const replaying = this.nextStepNumber - this.ackedNextStepNumber;
+    const { epoch, nextStepNumber } = opened;
+    this.#options.onEvent?.({ type: 'opened', epoch, nextStepNumber, replaying });
+    this.#firstOpened.resolve();
+  }
+
+  #checkGrant(opened: AppendOpened, last: AppendOpened): void {
+    const end = this.#queue.placeOf(opened.nextStepNumber);
+    if (opened.epoch <= last.epoch) throw misled(`granted epoch ${opened.epoch} after epoch ${last.epoch}`);
+    if (end < this.#queue.acked) {
+      throw misled(`has steps below ${opened.nextStepNumber} only, but acked those below ${this.ackedNextStepNumber}`);
+    }
+    if (end > this.#queue.made) {
+      throw misled(
+        `has steps below ${opened.nextStepNumber}, but this writer made only those below ${this.nextStepNumber}`,
+      );
+    }
+  }
+
+  #takeAck(): void {
+    this.#patience.progress();
+    if (this.#room === undefined || !this.#hasRoom()) return;
+    this.#room.resolve();
+    this.#room = undefined;
+  }
+
+  #takeSealed({ status, message, nextStepNumber, sealTime }: AppendSealed): void {
+    const time = sealTime === undefined ? undefined : timestampDate(sealTime);
+    this.#seal?.outcome.resolve({ status, message, nextStepNumber, sealTime: time });
+  }
+
+  /** Waits before the next opening; throws when there is to be none. */
+  async #recover(error: Error): Promise<void> {
+    const verdict = judge(error, {
+      writerId: this.writerId,
+      everOpened: this.#grant !== undefined,
+      takeOver: this.#settings.takeOver,
+      shared: !this.#oneByOne && this.#queue.waiting > 1,
+    });
+    if (verdict.do === 'takeOver') this.#refusedBy = verdict.epoch;
+    if (verdict.do === 'isolate') this.#oneByOne = true;
+    const { attempt, delayMs } =
+      verdict.do === 'retryOrFail' ? this.#patience.next(error) : this.#patience.again(error, this.#refusals++);
+    // Nothing waits: the next append opens at once.
+    const retryInMs = this.#idle() ? 0 : delayMs;
+    this.#options.onEvent?.({ type: 'cut', error, attempt, retryInMs });
+    if (retryInMs > 0) await this.#timing.sleep(retryInMs, this.#stopped.signal);
+  }
+
+  /** One state after the other, so that memory and connection serve the steps first. */
+  #uploadFor(entry: Entry, uploads: readonly Upload[]): void {
+    const bytes = uploads.reduce((sum, upload) => sum + upload.bytes.byteLength, 0);
+    this.#uploadBytes += bytes;
+    const { giveUpAfterMs } = this.#settings;
+    const put = async () => {
+      for (const upload of uploads) {
+        if (this.#failure !== undefined) return;
+        await putState(this.#client, upload, { giveUpAfterMs, timing: this.#timing, signal: this.#stopped.signal });
+      }
+      this.#uploadBytes -= bytes;
+      entry.ready = true;
+      this.#wake();
+    };
+    // Its number is given: if its bytes cannot be put, nothing behind it can be stored either.
+    this.#uploading = this.#uploading.then(put).catch((error) => this.#fail(error));
+  }
+
+  #fail(reason: unknown): void {
+    if (this.#failure !== undefined) return;
+    const error = asError(reason);
+    this.#failure = error;
+    this.#queue.failAll(error);
+    void heardElsewhere(this.#firstOpened.promise);
+    this.#firstOpened.reject(error);
+    if (this.#seal !== undefined) void heardElsewhere(this.#seal.outcome.promise);
+    this.#seal?.outcome.reject(error);
+    this.#room?.resolve();
+    this.#stopped.abort(error);
+    this.#stream?.abort(error);
+    this.#wake();
+    this.#options.onEvent?.({ type: 'failed', error });
+  }
+}
+
+/** A rejection of this promise is also told by flush(), close() and every later call: it need not end the process. */
+function heardElsewhere<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => undefined);
+  return promise;
+}
+
+function asError(reason: unknown): Error {
+  return reason instanceof Error ? reason : ConnectError.from(reason);
+}
+
+function settingsOf(options: WriterOptions): Settings {
+  const { takeOver = true } = options;
+  const positive = (field: string, value: number): number => {
+    if (value > 0) return value;
+    throw new ConnectError(`${field} is ${value}; a number above 0 is wanted`, Code.InvalidArgument);
+  };
+  return {
+    takeOver,
+    maxUnackedSteps: positive('maxUnackedSteps', options.maxUnackedSteps ?? 10_000),
+    maxUnackedBytes: positive('maxUnackedBytes', options.maxUnackedBytes ?? 16 * 1024 * 1024),
+    giveUpAfterMs: positive('giveUpAfterMs', options.giveUpAfterMs ?? 5 * 60_000),
+    silenceMs: positive('silenceMs', options.silenceMs ?? 45_000),
+  };
+}
