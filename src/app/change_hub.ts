@@ -1,0 +1,48 @@
+import type { Store } from '../store/contract/store.ts';
+
+/**
+ * Tells followers that a trajectory may have changed: fans out the store's hints, of which there is one subscription however many follow.
+ * A hint says no more than "read again by number".
+ */
+export interface ChangeHub {
+  /** Returns how to stop. */
+  subscribe(key: bigint, listener: () => void): () => void;
+  /** Hints at a trajectory whose change this process made itself. */
+  announce(key: bigint): void;
+  /** Listeners there are now. */
+  readonly listeners: number;
+  close(): void;
+}
+
+export function createChangeHub(store: Pick<Store, 'onChange'>): ChangeHub {
+  const byKey = new Map<bigint, Set<() => void>>();
+  let listeners = 0;
+
+  const announce = (key: bigint | undefined): void => {
+    if (key !== undefined) {
+      for (const listener of byKey.get(key) ?? []) listener();
+      return;
+    }
+    for (const some of byKey.values()) for (const listener of some) listener();
+  };
+  const stop = store.onChange(announce);
+
+  return {
+    subscribe(key, listener) {
+      const own = () => listener();
+      const some = byKey.get(key) ?? new Set();
+      byKey.set(key, some.add(own));
+      listeners += 1;
+      return () => {
+        if (!some.delete(own)) return;
+        listeners -= 1;
+        if (some.size === 0 && byKey.get(key) === some) byKey.delete(key);
+      };
+    },
+    announce,
+    get listeners() {
+      return listeners;
+    },
+    close: stop,
+  };
+}

@@ -1,0 +1,19 @@
+import type { Caller } from '../../domain/caller.ts';
+import type { StateRef } from '../../domain/step.ts';
+import type { App } from '../app.ts';
+import type { UnaryWriteArgs } from './append_step.ts';
+import type { IncomingState } from './incoming.ts';
+
+export interface AttachStateArgs extends UnaryWriteArgs {
+  readonly stepNumber: bigint;
+  readonly state: IncomingState;
+}
+
+/** W10. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH. */
+export async function attachState(
+  _app: App,
+  _caller: Caller,
+  _args: AttachStateArgs,
+): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
+  throw new Error('being written');
+}

@@ -1,0 +1,65 @@
+import type { Caller } from '../../domain/caller.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import { requireJson, requireText } from '../../domain/text.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { TrajectoryMaking } from '../../store/contract/trajectory.ts';
+import type { App } from '../app.ts';
+import { idempotencyKey, mapText } from '../idempotency.ts';
+import { type IncomingStep, prepareStep } from './incoming.ts';
+
+export interface CreateTrajectoryArgs extends MakingArgs {
+  /** Empty: the server makes one. */
+  readonly trajectoryId: string;
+  readonly taskId: string;
+  /** Step 0, in the same transaction. */
+  readonly root: IncomingStep | undefined;
+}
+
+/** What a root and a branch are given alike. */
+export interface MakingArgs {
+  /** Empty: none (ID1). */
+  readonly requestId: string;
+  readonly name: string;
+  readonly labels: ReadonlyMap<string, string>;
+  readonly metadataJson: string;
+}
+
+/** Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND, STATE_NOT_FOUND, DIGEST_MISMATCH. */
+export async function createTrajectory(app: App, caller: Caller, args: CreateTrajectoryArgs): Promise<Trajectory> {
+  const making = makingOf(app, args, args.trajectoryId, 'trajectory_id');
+  const taskId = requireText(args.taskId, 'task_id');
+  if (args.root !== undefined && args.root.stepNumber !== 0n) {
+    throw invalidField('root.step_number', `must be 0, since the root is step 0, not ${args.root.stepNumber}`);
+  }
+  const root = args.root === undefined ? undefined : prepareStep(args.root, 'root');
+  const key = idempotencyKey('CreateTrajectory', args.requestId, [
+    args.trajectoryId.toLowerCase(),
+    args.name,
+    args.taskId,
+    mapText(args.labels),
+    args.metadataJson,
+    root?.steps[0]?.contentDigest,
+  ]);
+  return app.store.createTrajectory(
+    caller,
+    { ...making, taskId, root: root?.steps[0], states: root?.states ?? [] },
+    key,
+  );
+}
+
+/** The common part of a new row, checked, with an id and a uid of its own. */
+export function makingOf(app: App, args: MakingArgs, id: string, idField: string): TrajectoryMaking {
+  requireText(args.name, 'name');
+  for (const [key, value] of args.labels) {
+    requireText(key, 'labels');
+    requireText(value, 'labels');
+  }
+  return {
+    id: id === '' ? app.ids.uuid() : parseUuid(id, idField),
+    uid: app.ids.uid(),
+    name: args.name,
+    labels: args.labels,
+    metadataJson: requireJson(args.metadataJson, 'metadata_json'),
+  };
+}

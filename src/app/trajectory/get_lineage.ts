@@ -1,0 +1,31 @@
+import type { Caller } from '../../domain/caller.ts';
+import { segmentsOf } from '../../domain/lineage.ts';
+import type { App } from '../app.ts';
+import { findTrajectory } from './get.ts';
+
+export interface LineageStretch {
+  readonly trajectoryId: string;
+  readonly name: string;
+  readonly startStepNumber: bigint;
+  readonly endStepNumber: bigint;
+  /** The owner was deleted; its steps live on for its branches. */
+  readonly deleted: boolean;
+}
+
+/** Who owns which steps, from the root on; the last stretch is the trajectory's own and may be empty. Errors: TRAJECTORY_NOT_FOUND. */
+export async function getLineage(
+  app: App,
+  caller: Caller,
+  args: { readonly trajectoryId: string },
+): Promise<LineageStretch[]> {
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  // Read anew: names and deletions of ancestors change, only their links do not.
+  const chain = await app.store.getLineage(caller.namespace, trajectory.ref);
+  return segmentsOf(chain, trajectory.nextStepNumber).map(({ from, to }, i) => ({
+    trajectoryId: chain[i]!.id,
+    name: chain[i]!.name,
+    startStepNumber: from,
+    endStepNumber: to,
+    deleted: chain[i]!.hidden,
+  }));
+}

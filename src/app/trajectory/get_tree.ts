@@ -1,0 +1,25 @@
+import type { Caller } from '../../domain/caller.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { App } from '../app.ts';
+import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
+import { findTrajectory } from './get.ts';
+import { gatherPage } from './page.ts';
+
+export interface GetTreeArgs extends PageArgs {
+  /** Any trajectory of the tree. */
+  readonly trajectoryId: string;
+}
+
+/** A parent before its branches; hidden ones (deleted, but shared) included. Errors: TRAJECTORY_NOT_FOUND. */
+export async function getTree(app: App, caller: Caller, args: GetTreeArgs): Promise<PageOf<Trajectory>> {
+  const { ref } = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const query = { caller, rpc: 'GetTree', filter: [ref.tree] };
+  const cursor = readPageToken(query, args.pageToken);
+  const page = await gatherPage(
+    (limit, after) => app.store.listTree(caller.namespace, ref.tree, { limit, after }),
+    pageLimit(args.pageSize),
+    cursor === undefined ? undefined : cursorInt(cursor, 0),
+    'BASIC',
+  );
+  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+}

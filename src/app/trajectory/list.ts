@@ -1,0 +1,54 @@
+import type { Caller } from '../../domain/caller.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { TrajectoryFilter } from '../../store/contract/trajectory.ts';
+import type { App } from '../app.ts';
+import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
+import { gatherPage } from './page.ts';
+
+export interface ListTrajectoriesArgs extends PageArgs {
+  readonly filter: TrajectoryFilter;
+  /** Whether metadata is shown: it counts for the size of a page then. */
+  readonly view: 'BASIC' | 'FULL';
+}
+
+/** Newest first; a page ends early at about 1 MiB. */
+export async function listTrajectories(
+  app: App,
+  caller: Caller,
+  args: ListTrajectoriesArgs,
+): Promise<PageOf<Trajectory>> {
+  const filter = checkFilter(args.filter);
+  const query = { caller, rpc: 'ListTrajectories', filter: [...filterFields(filter), args.view] };
+  const cursor = readPageToken(query, args.pageToken);
+  const page = await gatherPage(
+    (limit, after) => app.store.listTrajectories(caller.namespace, filter, { limit, after }),
+    pageLimit(args.pageSize),
+    cursor === undefined ? undefined : cursorInt(cursor, 0),
+    args.view,
+  );
+  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+}
+
+function checkFilter(filter: TrajectoryFilter): TrajectoryFilter {
+  return {
+    ...filter,
+    ...(filter.parentId === undefined ? {} : { parentId: parseUuid(filter.parentId, 'parent_id') }),
+    ...(filter.treeId === undefined ? {} : { treeId: parseUuid(filter.treeId, 'tree_id') }),
+  };
+}
+
+function filterFields(filter: TrajectoryFilter): unknown[] {
+  return [
+    filter.taskId,
+    filter.statuses === undefined ? undefined : [...filter.statuses].sort(),
+    filter.labels,
+    filter.parentId,
+    filter.branchPoint,
+    filter.treeId,
+    filter.rootsOnly,
+    filter.name,
+    filter.createTimeFrom,
+    filter.createTimeTo,
+  ];
+}
