@@ -131,7 +131,7 @@ export function writerFenced(writerId: string, writerEpoch: bigint): AnabranchEr
 function stepConflict(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
   return new AnabranchError(
     'STEP_CONFLICT',
-    `Step ${stepNumber} of trajectory ${trajectoryId} is stored with other content: steps never change; append at ${end}, or branch at ${stepNumber - 1n}.`,
+    `Step ${stepNumber} of trajectory ${trajectoryId} is stored with other content: steps never change; append at ${end}, or ${stepNumber === 0n ? 'make a new trajectory' : `branch at ${stepNumber - 1n}`}.`,
     { metadata: { step_number: `${stepNumber}`, next_step_number: `${end}` } },
   );
 }
