@@ -1,0 +1,271 @@
+import { decideAppend, decideOpen, type Head } from '../../src/domain/append.ts';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import type { NewStep } from '../../src/domain/step.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { makeStep } from '../support/steps.ts';
+
+/**
+ * A small model of writing, to be explored exhaustively: two writers, each a process that follows W12, one trajectory whose every decision is
+ * the domain's own (W1, W2), connections that may be cut at any moment, and whose frames may still arrive long after the writer gave them up,
+ * and somebody who deletes the trajectory and makes its id again (B3).
+ */
+
+/** A rule left out, to see that the exploration would notice. */
+export type Omission = 'take_over_epoch' | 'uid' | 'replay_below_end' | 'epoch_check';
+
+export interface Bounds {
+  readonly steps: readonly [number, number];
+  readonly failures: number;
+  readonly omit: ReadonlySet<Omission>;
+}
+
+type Frame = { t: 'open'; uid: number; takeOver: number } | { t: 'step'; n: number };
+type Answer =
+  | { t: 'opened'; epoch: number; uid: number; next: number }
+  | { t: 'ack'; next: number }
+  | { t: 'error'; reason: string; holder: number; epoch: number };
+
+interface Connection {
+  readonly writer: number;
+  /** Cut: what was sent may still arrive, what is answered is lost. */
+  cut: boolean;
+  sent: Frame[];
+  answers: Answer[];
+  /** The stream in the server: uid and epoch that it was granted (0: not opened yet), or over. */
+  uid: number;
+  epoch: number;
+  over: boolean;
+}
+
+interface Writer {
+  phase: 'idle' | 'opening' | 'streaming' | 'done' | 'failed';
+  failure: string;
+  uid: number;
+  epoch: number;
+  /** The epoch that a refusal named before the first `opened`. */
+  refusedBy: number;
+  /** Number of its first step; -1 before the first `opened`. */
+  base: number;
+  acked: number;
+  made: number;
+  next: number;
+}
+
+interface Stored {
+  readonly word: string;
+  readonly epoch: number;
+}
+
+export interface State {
+  failures: number;
+  uid: number;
+  epoch: number;
+  holder: number;
+  steps: Stored[];
+  writers: [Writer, Writer];
+  connections: Connection[];
+}
+
+const NOBODY = -1;
+
+export function start(bounds: Bounds): State {
+  const writer = (): Writer => ({
+    phase: 'idle',
+    failure: '',
+    uid: 0,
+    epoch: 0,
+    refusedBy: 0,
+    base: -1,
+    acked: 0,
+    made: 0,
+    next: 0,
+  });
+  return {
+    failures: bounds.failures,
+    uid: 1,
+    epoch: 0,
+    holder: NOBODY,
+    steps: [],
+    writers: [writer(), writer()],
+    connections: [],
+  };
+}
+
+/** Every state that one event leads to. */
+export function* successors(state: State, bounds: Bounds): Generator<State> {
+  for (const who of [0, 1]) {
+    const writer = state.writers[who] as Writer;
+    const live = state.connections.findIndex((each) => each.writer === who && !each.cut);
+    if (writer.phase === 'idle') yield after(state, (s) => connect(s, who, bounds));
+    if (writer.phase === 'streaming' && writer.next < writer.base + (bounds.steps[who] as number))
+      yield after(state, (s) => send(s, who));
+    if (live !== -1 && state.failures > 0) yield after(state, (s) => cut(s, who));
+  }
+  for (const [i, connection] of state.connections.entries()) {
+    if (connection.sent.length > 0) yield after(state, (s) => serve(s, s.connections[i] as Connection, bounds));
+    if (connection.answers.length > 0) yield after(state, (s) => receive(s, s.connections[i] as Connection, bounds));
+  }
+  if (state.failures > 0) yield after(state, makeAgain);
+}
+
+function after(state: State, event: (state: State) => void): State {
+  const next: State = {
+    ...state,
+    steps: [...state.steps],
+    writers: [{ ...state.writers[0] }, { ...state.writers[1] }],
+    connections: state.connections.map((each) => ({ ...each, sent: [...each.sent], answers: [...each.answers] })),
+  };
+  event(next);
+  next.connections = next.connections.filter((each) => !each.cut || (each.sent.length > 0 && !each.over));
+  return next;
+}
+
+/** W12: plainly at first, or from the epoch that a refusal named; later with the uid and the epoch that was granted last. */
+function connect(state: State, who: number, { omit }: Bounds): void {
+  const writer = state.writers[who] as Writer;
+  const uid = omit.has('uid') ? 0 : writer.uid;
+  const takeOver = writer.base === -1 ? writer.refusedBy : writer.epoch;
+  const open: Frame = { t: 'open', uid, takeOver };
+  state.connections.push({ writer: who, cut: false, sent: [open], answers: [], uid: 0, epoch: 0, over: false });
+  writer.phase = 'opening';
+}
+
+function send(state: State, who: number): void {
+  const writer = state.writers[who] as Writer;
+  live(state, who)?.sent.push({ t: 'step', n: writer.next });
+  writer.next += 1;
+  writer.made = Math.max(writer.made, writer.next - writer.base);
+}
+
+function cut(state: State, who: number): void {
+  state.failures -= 1;
+  leave(state, who, 'idle');
+}
+
+function leave(state: State, who: number, phase: Writer['phase'], failure = ''): void {
+  const connection = live(state, who);
+  if (connection !== undefined) {
+    connection.cut = true;
+    connection.answers = [];
+  }
+  Object.assign(state.writers[who] as Writer, { phase, failure });
+}
+
+function live(state: State, who: number): Connection | undefined {
+  return state.connections.find((each) => each.writer === who && !each.cut);
+}
+
+/** B3: the id is made again, under another uid. */
+function makeAgain(state: State): void {
+  Object.assign(state, { failures: state.failures - 1, uid: state.uid + 1, epoch: 0, holder: NOBODY, steps: [] });
+}
+
+function serve(state: State, connection: Connection, { omit }: Bounds): void {
+  const frame = connection.sent.shift() as Frame;
+  if (connection.over) return;
+  try {
+    if (frame.t === 'open') serveOpen(state, connection, frame, omit);
+    else serveStep(state, connection, frame.n, omit);
+  } catch (error) {
+    if (!(error instanceof AnabranchError)) throw error;
+    connection.over = true;
+    const { writer_id = `${NOBODY}`, writer_epoch = '0' } = error.metadata;
+    answer(connection, { t: 'error', reason: error.reason, holder: Number(writer_id), epoch: Number(writer_epoch) });
+  }
+}
+
+function serveOpen(
+  state: State,
+  connection: Connection,
+  open: Extract<Frame, { t: 'open' }>,
+  omit: ReadonlySet<Omission>,
+): void {
+  const asFlag = omit.has('take_over_epoch') && open.takeOver > 0;
+  const epoch = decideOpen(rowOf(state), {
+    trajectoryId: 't',
+    uid: open.uid === 0 ? undefined : `${open.uid}`,
+    writerId: `${connection.writer}`,
+    takeOverEpoch: asFlag ? BigInt(state.epoch) : BigInt(open.takeOver),
+    expectedNextStepNumber: undefined,
+  });
+  Object.assign(state, { epoch: Number(epoch), holder: connection.writer });
+  Object.assign(connection, { epoch: Number(epoch), uid: state.uid });
+  answer(connection, { t: 'opened', epoch: Number(epoch), uid: state.uid, next: state.steps.length });
+}
+
+function serveStep(state: State, connection: Connection, n: number, omit: ReadonlySet<Omission>): void {
+  if (connection.uid !== state.uid) throw new AnabranchError('TRAJECTORY_NOT_FOUND', '');
+  const { nextStepNumber, ...row } = rowOf(state);
+  const head: Head = { ...row, end: nextStepNumber };
+  const word = `${connection.writer}:${n}`;
+  const step: NewStep = { ...makeStep(BigInt(n)), contentDigest: word };
+  const writerEpoch = BigInt(omit.has('epoch_check') ? state.epoch : connection.epoch);
+  const writing = { trajectoryId: 't', writerEpoch, steps: [step], seal: undefined };
+  const { appended } = decideAppend(head, writing, (number) => state.steps[Number(number)]?.word);
+  if (appended.length > 0) state.steps.push({ word, epoch: connection.epoch });
+  answer(connection, { t: 'ack', next: n + 1 });
+}
+
+function answer(connection: Connection, what: Answer): void {
+  if (!connection.cut) connection.answers.push(what);
+}
+
+function rowOf(state: State): Trajectory {
+  return {
+    ref: { tree: 1n, key: 1n },
+    id: 't',
+    uid: `${state.uid}`,
+    treeId: 't',
+    parent: undefined,
+    name: '',
+    taskId: '',
+    labels: new Map(),
+    metadataJson: '',
+    metrics: new Map(),
+    status: 'RUNNING',
+    statusMessage: '',
+    writerId: state.holder === NOBODY ? '' : `${state.holder}`,
+    writerEpoch: BigInt(state.epoch),
+    nextStepNumber: BigInt(state.steps.length),
+    rewardSum: 0,
+    createTime: 0n,
+    updateTime: 0n,
+    sealTime: undefined,
+    hidden: false,
+  };
+}
+
+/** W12, the writer's side. */
+function receive(state: State, connection: Connection, bounds: Bounds): void {
+  const who = connection.writer;
+  const writer = state.writers[who] as Writer;
+  const what = connection.answers.shift() as Answer;
+  if (what.t === 'error') refused(state, who, what);
+  else if (what.t === 'opened') opened(state, who, what, bounds);
+  else writer.acked = Math.max(writer.acked, what.next);
+  const through = writer.acked === writer.base + (bounds.steps[who] as number);
+  if (writer.phase === 'streaming' && through) leave(state, who, 'done');
+}
+
+function opened(state: State, who: number, what: Extract<Answer, { t: 'opened' }>, { omit }: Bounds): void {
+  const writer = state.writers[who] as Writer;
+  if (writer.base === -1) Object.assign(writer, { base: what.next, acked: what.next });
+  if (what.next < writer.acked || what.next > writer.base + writer.made) {
+    leave(state, who, 'failed', 'UNEXPECTED_END');
+    return;
+  }
+  if (omit.has('replay_below_end')) writer.acked = Math.max(writer.acked, what.next);
+  Object.assign(writer, { phase: 'streaming', uid: what.uid, epoch: what.epoch, next: writer.acked });
+}
+
+function refused(state: State, who: number, error: Extract<Answer, { t: 'error' }>): void {
+  const writer = state.writers[who] as Writer;
+  const fenced = error.reason === 'WRITER_FENCED';
+  const first = writer.base === -1;
+  if (!fenced || (error.holder !== who && !first)) {
+    leave(state, who, 'failed', error.reason);
+    return;
+  }
+  if (error.holder !== who) writer.refusedBy = error.epoch;
+  leave(state, who, 'idle');
+}
