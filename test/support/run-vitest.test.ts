@@ -1,0 +1,66 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import process from 'node:process';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+
+const RUNNER = path.join(import.meta.dirname, 'run-vitest.ts');
+const IMPORT = "import { it, expect } from 'vitest';\n";
+const PASSES = "it('passes', () => {});\n";
+const FAILS = "it('fails', () => { expect(1).toBe(2); });\n";
+
+describe('run-vitest', () => {
+  let folder: string;
+
+  beforeEach(async () => {
+    // Below the repository, so that `vitest` is found from there.
+    folder = await mkdtemp(path.join(import.meta.dirname, '../../node_modules/.run-vitest-'));
+    await writeFile(
+      path.join(folder, 'vitest.config.mjs'),
+      "export default { test: { include: ['*.check.mjs'], exclude: [] } };",
+    );
+  });
+
+  afterEach(() => rm(folder, { recursive: true, force: true }));
+
+  async function run(files: Readonly<Record<string, string>>, ...args: string[]) {
+    for (const [name, text] of Object.entries(files))
+      await writeFile(path.join(folder, `${name}.check.mjs`), IMPORT + text);
+    const { status, stdout } = spawnSync(process.execPath, [RUNNER, '--root', folder, ...args], {
+      encoding: 'utf8',
+      stdio: 'pipe',
+    });
+    return { status, last: stdout.trimEnd().split('\n').at(-1) };
+  }
+
+  it('closes with how many passed and failed, and succeeds when all passed', async () => {
+    expect(await run({ a: PASSES, b: PASSES })).toEqual({ status: 0, last: '2 passed, 0 failed' });
+  });
+
+  it('is red when a test fails', async () => {
+    expect(await run({ a: PASSES, b: FAILS + PASSES })).toEqual({ status: 1, last: '2 passed, 1 failed' });
+  });
+
+  it('counts a file that fails before its first test', async () => {
+    expect(await run({ a: PASSES, b: "import './missing.mjs';" })).toEqual({ status: 1, last: '1 passed, 1 failed' });
+  });
+
+  it('is red when an error is left unhandled, though every test passed', async () => {
+    const { status, last } = await run({ a: `${PASSES}void Promise.reject(new Error('left'));` });
+    expect({ status, last }).toEqual({ status: 1, last: '1 passed, 1 failed' });
+  });
+
+  it('is red when there is no test at all', async () => {
+    expect(await run({})).toEqual({ status: 1, last: '0 passed, 1 failed' });
+  });
+
+  it('is red when vitest itself is killed before it could report', async () => {
+    const { status, last } = await run({ a: "it('ends', () => { process.kill(process.ppid, 'SIGKILL'); });" });
+    expect({ status, last }).toEqual({ status: 1, last: '0 passed, 1 failed' });
+  });
+
+  it('passes its arguments on', async () => {
+    const tests = "it('one', () => {}); it('two', () => { expect(1).toBe(2); });";
+    expect(await run({ a: tests }, '-t', 'one')).toEqual({ status: 0, last: '1 passed, 0 failed' });
+  });
+});
