@@ -1,0 +1,65 @@
+import { createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, beforeAll, describe, it } from 'vitest';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { PUT_STATE } from '../wire/samples.ts';
+import { branchTwice, expectStory, putState, type WireClient, type Written, writeOverStream } from '../wire/story.ts';
+import { run } from './run.ts';
+import { GO_CLIENT, PYTHON, PYTHON_PATH, PYTHON_STORY } from './tools.ts';
+
+/** Programs of other languages that tell the story of test/wire/story.ts by themselves; each ends with an error where something is not as sent. */
+const LANGUAGES = [
+  {
+    language: 'Python',
+    tell: (args: string[]) =>
+      run(PYTHON, ['-B', PYTHON_STORY, ...args], { env: { PYTHONPATH: PYTHON_PATH, PYTHONUTF8: '1' } }),
+  },
+  { language: 'Go', tell: (args: string[]) => run(GO_CLIENT, args) },
+];
+
+let server: TestServer;
+let typescript: WireClient;
+const written = new Map<string, Written>();
+
+beforeAll(async () => {
+  server = await startTestServer({ engine: 'sqlite' });
+  const transport = createGrpcTransport({ baseUrl: server.url });
+  typescript = {
+    trajectories: createClient(TrajectoryService, transport),
+    states: createClient(StateService, transport),
+  };
+  await putState(typescript, PUT_STATE);
+  written.set('TypeScript', await branchTwice(typescript, await writeOverStream(typescript)));
+});
+afterAll(() => server.stop());
+
+function address(): string {
+  return `${server.host}:${server.port}`;
+}
+
+function ids({ trajectoryId, branchId, leafId }: Written): string[] {
+  return [trajectoryId, branchId, leafId];
+}
+
+describe.each(LANGUAGES)('a generated client in $language', ({ language, tell }) => {
+  it('W1, W2, W4, FM8, B1: appends over the stream, is cut off, takes over, loses nothing, and branches', async () => {
+    const story = JSON.parse(await tell(['write', address()])) as Written;
+    written.set(language, story);
+  });
+
+  it('O1, W11: what it wrote, TypeScript reads equal', async () => {
+    await expectStory(typescript, written.get(language)!);
+  });
+
+  it('O1, W11, RD3, S5: reads across branch points what TypeScript wrote, and it is equal', async () => {
+    await tell(['read', address(), ...ids(written.get('TypeScript')!)]);
+  });
+});
+
+describe('every language', () => {
+  it.each(LANGUAGES)('O1: $language reads equal what all the others wrote', async ({ tell }) => {
+    for (const story of written.values()) await tell(['read', address(), ...ids(story)]);
+  });
+});

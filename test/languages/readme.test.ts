@@ -1,0 +1,41 @@
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { pointedAt, programOf, readSnippets } from '../docs/snippets.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { run } from './run.ts';
+import { PYTHON, PYTHON_PATH } from './tools.ts';
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await startTestServer({ engine: 'sqlite' });
+});
+afterAll(() => server.stop());
+
+function program(group: string): string {
+  return pointedAt(programOf(readSnippets(), group), `${server.host}:${server.port}`);
+}
+
+describe('README.md', () => {
+  it('its Python writes, reads, branches and restarts as it says', async () => {
+    const env = { PYTHONPATH: PYTHON_PATH, PYTHONUTF8: '1' };
+    const printed = await run(PYTHON, ['-B', '-'], { stdin: program('python'), env });
+    expect(printed).toContain('durable: every step below 4');
+    expect(printed).toContain("['[0]', '[1]', '[2]', '[3]']");
+    expect(printed).toContain("b'x=2'");
+    expect(printed).toContain('next_step_number: 5');
+  });
+
+  it('its curl writes, reads and branches, and does so again when sent again', async () => {
+    for (const _ of ['first', 'again']) {
+      const printed = await run('bash', ['-euo', 'pipefail', '-c', program('curl')]);
+      expect(printed).toContain('"branchPoint":"0"');
+      expect(printed).toContain('"nodes"');
+    }
+  });
+
+  it('names no version of a Python package that gen/python does not take', () => {
+    const [, lowest] = /protobuf>=([\d.]+)/u.exec(readFileSync('README.md', 'utf8')) ?? [];
+    const generated = readFileSync('gen/python/anabranch/v1/trajectory_pb2.py', 'utf8');
+    expect(generated).toContain(`# Protobuf Python Version: ${lowest}`);
+  });
+});

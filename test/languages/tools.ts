@@ -1,0 +1,75 @@
+import { existsSync } from 'node:fs';
+import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { run } from './run.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const CACHE = path.join(ROOT, 'node_modules/.cache/anabranch-tools');
+
+/** Programs that come by `go install`, by exact version; Go's checksum database holds what they are. */
+const GO_PROGRAMS = {
+  'protoc-gen-go': 'google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12',
+  'protoc-gen-go-grpc': 'google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2',
+  grpcurl: 'github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4',
+} as const;
+
+/** All that a Python client of gen/python needs (README): nothing of buf, nothing of the generators. */
+const PYTHON_PACKAGES = ['grpcio==1.85.1', 'protobuf==7.36.2', 'typing_extensions==4.16.0'];
+
+export const GO_BIN = path.join(CACHE, 'go-bin');
+export const GRPCURL = path.join(GO_BIN, 'grpcurl');
+export const GO_CLIENT = path.join(CACHE, 'go-client/client');
+export const PYTHON = path.join(CACHE, 'python/bin/python');
+export const PYTHON_PATH = path.join(ROOT, 'gen/python');
+export const PYTHON_STORY = path.join(ROOT, 'test/languages/python/story.py');
+export const BUF = path.join(ROOT, 'node_modules/.bin/buf');
+
+/** Installs what is not there yet. A tool that cannot be had fails the run by name. */
+export async function installTools(): Promise<void> {
+  await mkdir(GO_BIN, { recursive: true });
+  await need('curl', ['--version'], 'install it with the package manager of the system');
+  await need('go', ['version'], 'install Go 1.26 or later from https://go.dev/dl');
+  await need('python3', ['--version'], 'install Python 3.10 or later');
+  await installPython();
+  for (const [name, source] of Object.entries(GO_PROGRAMS)) await installGoProgram(name, source);
+  await buildGoClient();
+}
+
+async function need(program: string, args: string[], advice: string): Promise<void> {
+  await run(program, args).catch((error: Error) => {
+    throw new Error(`the tests in other languages need ${program}: ${advice} (${error.message})`);
+  });
+}
+
+/** Does the work unless its stamp says that it was done for the same reasons. */
+async function once(stamp: string, reason: string, work: () => Promise<unknown>): Promise<void> {
+  const file = path.join(CACHE, `${stamp}.stamp`);
+  if (existsSync(file) && (await readFile(file, 'utf8')) === reason) return;
+  await rm(file, { force: true });
+  await work();
+  await writeFile(file, reason);
+}
+
+function installPython(): Promise<void> {
+  return once('python', PYTHON_PACKAGES.join('\n'), async () => {
+    const folder = path.join(CACHE, 'python');
+    await rm(folder, { recursive: true, force: true });
+    await run('python3', ['-m', 'venv', folder]);
+    await run(PYTHON, ['-m', 'pip', 'install', '--quiet', '--no-deps', ...PYTHON_PACKAGES], { minutes: 5 });
+  });
+}
+
+function installGoProgram(name: string, source: string): Promise<void> {
+  return once(name, source, () => run('go', ['install', source], { env: { GOBIN: GO_BIN }, minutes: 10 }));
+}
+
+/** Generates the stubs and builds the client, in a folder of the cache: nothing of Go is committed but its sources. */
+async function buildGoClient(): Promise<void> {
+  const folder = path.dirname(GO_CLIENT);
+  await mkdir(folder, { recursive: true });
+  await cp(path.join(ROOT, 'test/languages/go'), folder, { recursive: true });
+  const env = { PATH: `${GO_BIN}${path.delimiter}${process.env.PATH}` };
+  const template = path.join(ROOT, 'test/languages/go/buf.gen.yaml');
+  await run(BUF, ['generate', '--template', template, '--output', folder], { cwd: ROOT, env });
+  await run('go', ['build', '-mod=readonly', '-o', GO_CLIENT, '.'], { cwd: folder, minutes: 10 });
+}
