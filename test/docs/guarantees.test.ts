@@ -1,0 +1,38 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { describe, expect, it } from 'vitest';
+
+const ROOT = resolve(import.meta.dirname, '../..');
+const document = readFileSync(resolve(ROOT, 'docs/guarantees.md'), 'utf8');
+const rows = [...document.matchAll(/^\| ([A-Z]+\d+) \| (.+) \| (.+) \|$/gmu)].map(([, id = '', , proof = '']) => ({
+  id,
+  proof,
+}));
+const PROMISES = 'D1 D2 D3 D4 D5 O1 O2 I1 I2 F1 R1 R2 R3 A1 A2'.split(' ');
+
+describe('docs/guarantees.md', () => {
+  it('has every promise, once', () => {
+    expect(rows.map((row) => row.id)).toEqual(expect.arrayContaining(PROMISES));
+    expect(new Set(rows.map((row) => row.id)).size).toBe(rows.length);
+  });
+
+  it.each(rows)(
+    '$id: the tests named are there and cite it in a name, or it says that there is none yet',
+    ({ id, proof }) => {
+      if (proof === 'not proven yet') return;
+      const files = [...proof.matchAll(/`(test\/[\w./-]+)`/gu)].map((match) => match[1] ?? '');
+      expect(files.length).toBeGreaterThan(0);
+      const silent = files.filter((file) => {
+        const path = resolve(ROOT, file);
+        return !existsSync(path) || !citesInAName(readFileSync(path, 'utf8'), id);
+      });
+      expect(silent).toEqual([]);
+    },
+  );
+});
+
+/** A test or a group of tests has the id in its name: `it('W3: …'`, `describe.each(ENGINES)('W1 to W5 …'`. */
+function citesInAName(source: string, id: string): boolean {
+  const names = source.matchAll(/\b(?:it|test|describe)\b[^'"`]*(['"`])((?:(?!\1)[^\\]|\\.)*)\1/gsu);
+  return [...names].some(([, , name = '']) => new RegExp(`(?<![\\w-])${id}(?!\\w)`, 'u').test(name));
+}

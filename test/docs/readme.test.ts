@@ -1,0 +1,47 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { resolve } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { describe, expect, it } from 'vitest';
+import { connectClient } from '../../src/client/index.ts';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer } from '../support/test-server.ts';
+import { pointedAt, programOf, readSnippets } from './snippets.ts';
+
+const ROOT = resolve(import.meta.dirname, '../..');
+
+describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
+  it('runs as it stands there, and prints what its comments promise', async () => {
+    await using server = await startTestServer({ engine });
+    const program = pointedAt(programOf(readSnippets(), 'ts'), `${server.host}:${server.port}`);
+
+    expect(await runTypeScript(program)).toEqual({
+      output: [
+        '0n [0] undefined',
+        '1n [1] 1',
+        '2n [2] 1',
+        '3n [3] 1',
+        'x=2',
+        '{ sharedSteps: 3n, rewardDifference: -2 }',
+      ],
+      complaints: '',
+      code: 0,
+    });
+
+    const client = connectClient({ address: server.url });
+    const { trajectories } = await client.trajectories.listTrajectories({});
+    expect(trajectories.map((each) => [each.name, each.nextStepNumber, each.rewardSum])).toEqual([
+      ['left', 4n, 1],
+      ['main', 4n, 3],
+    ]);
+    client.close();
+  });
+});
+
+/** Runs a program as a file in the root of the repository would. */
+async function runTypeScript(program: string): Promise<{ output: string[]; complaints: string; code: number | null }> {
+  const child = spawn(process.execPath, ['--input-type=module-typescript', '-'], { cwd: ROOT, timeout: 30_000 });
+  child.stdin.end(program);
+  const [output, complaints] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]);
+  return { output: output.split('\n').filter((line) => line !== ''), complaints, code: child.exitCode };
+}
