@@ -1,0 +1,9 @@
+/**
+ * What a request may claim to be addressed to: a name, an IPv4 address or an IPv6 address in brackets, with a port or without. Everything else
+ * would make `new URL()` throw somewhere below, where nobody catches it.
+ */
+const AUTHORITY = /^(?:[A-Za-z0-9._~-]{1,255}|\[[0-9A-Fa-f:.]{2,64}\])(?::\d{1,5})?$/;
+
+export function isAuthority(authority: string | undefined): boolean {
+  return authority !== undefined && AUTHORITY.test(authority) && URL.canParse(`http://${authority}`);
+}

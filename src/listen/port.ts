@@ -1,0 +1,260 @@
+import http from 'node:http';
+import http2, { constants } from 'node:http2';
+import net from 'node:net';
+import { coalesceBody } from './body.ts';
+import { isAuthority } from './guard.ts';
+import { type SessionLimits, Sessions } from './sessions.ts';
+
+export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
+export type HttpResponse = http.ServerResponse | http2.Http2ServerResponse;
+export type HttpHandler = (request: HttpRequest, response: HttpResponse) => void;
+
+export interface ListenOptions {
+  readonly host: string;
+  /** 0: any free one. */
+  readonly port: number;
+  readonly handler: HttpHandler;
+  /** Largest message that the handler takes: larger envelopes are not collected for it. */
+  readonly maxMessageBytes: number;
+  readonly maxStreams: number;
+  /** Told of faults of a connection or of the handler that nobody else is told of. */
+  readonly onError: (error: unknown) => void;
+  readonly limits?: Partial<PortLimits>;
+}
+
+export interface PortLimits extends SessionLimits {
+  /** A connection that has not said within this time what it speaks is cut; HTTP/1.1 headers must be complete within it, too. */
+  readonly handshakeMs: number;
+  /** Bytes of the headers of one request. */
+  readonly headerBytes: number;
+  /** An HTTP/1.1 connection is kept so long between two requests. */
+  readonly keepAliveMs: number;
+}
+
+const LIMITS: PortLimits = {
+  handshakeMs: 10_000,
+  headerBytes: 16 * 1024,
+  keepAliveMs: 65_000,
+  pingEveryMs: 30_000,
+  pingTimeoutMs: 20_000,
+  idleMs: 600_000,
+  maxAgeMs: undefined,
+};
+
+/** What is open now. All are 0 once the last client has gone. */
+export interface PortCounts {
+  readonly sockets: number;
+  /** HTTP/2 connections. */
+  readonly sessions: number;
+  /** Calls under way: HTTP/2 streams and HTTP/1.1 requests. */
+  readonly requests: number;
+}
+
+/** Nobody can listen there; the message is for the person who chose the address. */
+export class ListenError extends Error {
+  override readonly name = 'ListenError';
+}
+
+/**
+ * One port for HTTP/2 without TLS (gRPC) and HTTP/1.1 (curl, browsers): the first bytes of a connection tell which. Requests reach the handler
+ * with a body in useful pieces and with an authority that is one; whatever the handler throws costs its own request only.
+ */
+export class Port {
+  readonly #net = net.createServer({ noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 });
+  readonly #http1: http.Server;
+  readonly #http2: http2.Http2Server;
+  readonly #sockets = new Set<net.Socket>();
+  readonly #sessions: Sessions;
+  readonly #options: ListenOptions;
+  readonly #limits: PortLimits;
+  #requests1 = 0;
+  #drained: Promise<void> | undefined;
+  #onEmpty: (() => void) | undefined;
+
+  constructor(options: ListenOptions) {
+    this.#options = options;
+    this.#limits = { ...LIMITS, ...options.limits };
+    this.#sessions = new Sessions(this.#limits);
+    this.#http1 = this.#createHttp1();
+    this.#http2 = this.#createHttp2();
+    this.#net.on('connection', (socket) => this.#accept(socket));
+  }
+
+  /** Resolves when connections are taken. Errors: ListenError. */
+  async listen(): Promise<{ readonly host: string; readonly port: number }> {
+    const { host, port } = this.#options;
+    await new Promise<void>((resolve, reject) => {
+      const refuse = (error: NodeJS.ErrnoException) => reject(listenError(error, host, port));
+      this.#net.once('error', refuse);
+      this.#net.listen({ host, port, backlog: 1024 }, () => {
+        this.#net.off('error', refuse);
+        resolve();
+      });
+    });
+    this.#net.on('error', this.#options.onError);
+    this.#http1.emit('listening'); // starts the watch over slow headers, which is done by the server that listens
+    return { host, port: (this.#net.address() as net.AddressInfo).port };
+  }
+
+  counts(): PortCounts {
+    return {
+      sockets: this.#sockets.size,
+      sessions: this.#sessions.size,
+      requests: this.#requests1 + this.#sessions.streams,
+    };
+  }
+
+  /** Takes no more connections, lets calls under way end for so long, then cuts what is left. Idempotent. */
+  drain(graceMs: number): Promise<void> {
+    this.#drained ??= this.#drain(graceMs);
+    return this.#drained;
+  }
+
+  async #drain(graceMs: number): Promise<void> {
+    this.#net.close();
+    const empty = new Promise<void>((resolve) => {
+      this.#onEmpty = resolve;
+    });
+    const cut = setTimeout(() => this.#cut(), graceMs);
+    this.#sessions.drain();
+    this.#http1.closeIdleConnections();
+    if (this.#sockets.size > 0) await empty;
+    clearTimeout(cut);
+    this.#sessions.stop();
+    this.#http1.close();
+  }
+
+  #cut(): void {
+    this.#sessions.destroy();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #accept(socket: net.Socket): void {
+    this.#sockets.add(socket);
+    socket.on('error', ignore); // a reset by the peer; whoever uses the socket is told by its closing
+    socket.once('close', () => {
+      this.#sockets.delete(socket);
+      if (this.#sockets.size === 0) this.#onEmpty?.();
+    });
+    if (this.#drained !== undefined) {
+      socket.destroy();
+      return;
+    }
+    this.#sniff(socket);
+  }
+
+  /** HTTP/2 begins with `PRI`, which no HTTP/1.1 request does. The first bytes may arrive one by one. */
+  #sniff(socket: net.Socket): void {
+    let head: Buffer = Buffer.alloc(0);
+    const giveUp = setTimeout(() => socket.destroy(), this.#limits.handshakeMs);
+    socket.once('close', () => clearTimeout(giveUp));
+    const look = (piece: Buffer) => {
+      head = head.length === 0 ? piece : Buffer.concat([head, piece]);
+      if (head.length < 3) return;
+      clearTimeout(giveUp);
+      socket.off('data', look);
+      socket.pause();
+      socket.unshift(head);
+      if (head.toString('latin1', 0, 3) === 'PRI') {
+        this.#http2.emit('connection', socket);
+      } else {
+        this.#http1.emit('connection', socket);
+        socket.resume();
+      }
+    };
+    socket.on('data', look);
+  }
+
+  #createHttp1(): http.Server {
+    const server = http.createServer({
+      maxHeaderSize: this.#limits.headerBytes,
+      headersTimeout: this.#limits.handshakeMs,
+      keepAliveTimeout: this.#limits.keepAliveMs,
+      connectionsCheckingInterval: Math.min(5_000, this.#limits.handshakeMs),
+      requireHostHeader: false, // the guard answers
+    });
+    server.on('request', (request, response) => {
+      this.#requests1 += 1;
+      if (this.#drained !== undefined) response.shouldKeepAlive = false;
+      response.once('close', () => {
+        this.#requests1 -= 1;
+        if (this.#drained !== undefined) setImmediate(() => server.closeIdleConnections());
+      });
+      this.#handle(request, response, request.headers.host);
+    });
+    return server;
+  }
+
+  #createHttp2(): http2.Http2Server {
+    const server = http2.createServer({
+      maxSessionMemory: 64,
+      maxHeaderListPairs: 128,
+      settings: {
+        maxConcurrentStreams: this.#options.maxStreams,
+        maxHeaderListSize: this.#limits.headerBytes,
+        initialWindowSize: 256 * 1024,
+      },
+    });
+    server.on('session', (session) => {
+      session.setLocalWindowSize(4 * 1024 * 1024);
+      this.#sessions.add(session);
+    });
+    server.on('sessionError', ignore); // the peer broke the protocol; its session is closed, which the counts show
+    server.on('request', (request, response) => this.#handle(request, response, request.authority));
+    return server;
+  }
+
+  #handle(request: HttpRequest, response: HttpResponse, authority: string | undefined): void {
+    if (!isAuthority(authority)) {
+      refuse(request, response, 400, 'The :authority (Host) of the request must be HOST or HOST:PORT.\n');
+      return;
+    }
+    coalesceBody(request, request.headers['content-type'], this.#options.maxMessageBytes);
+    try {
+      this.#options.handler(request, response);
+    } catch (error) {
+      this.#options.onError(error);
+      refuse(request, response, 500, 'The request could not be handled.\n');
+    }
+  }
+}
+
+function refuse(request: HttpRequest, response: HttpResponse, status: number, text: string): void {
+  if (response.headersSent) {
+    if ('stream' in request) request.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+    else request.destroy();
+    return;
+  }
+  response.statusCode = status;
+  response.setHeader('content-type', 'text/plain; charset=utf-8');
+  response.end(text);
+}
+
+function listenError(error: NodeJS.ErrnoException, host: string, port: number): ListenError {
+  const at = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+  switch (error.code) {
+    case 'EADDRINUSE':
+      return new ListenError(
+        `Cannot listen on ${at}: the port is in use. Stop what uses it, or choose another with --listen HOST:PORT.`,
+        { cause: error },
+      );
+    case 'EACCES':
+      return new ListenError(
+        `Cannot listen on ${at}: not permitted. Choose a port above 1023 with --listen HOST:PORT.`,
+        {
+          cause: error,
+        },
+      );
+    case 'EADDRNOTAVAIL':
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+      return new ListenError(
+        `Cannot listen on ${at}: this machine has no such address. Choose another with --listen HOST:PORT.`,
+        { cause: error },
+      );
+    default:
+      return new ListenError(`Cannot listen on ${at}: ${error.message}`, { cause: error });
+  }
+}
+
+function ignore(): void {}

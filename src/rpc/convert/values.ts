@@ -1,0 +1,78 @@
+import { create } from '@bufbuild/protobuf';
+import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import { invalidField } from '../../domain/errors.ts';
+import { type Instant, instantFromParts, instantToParts } from '../../domain/instant.ts';
+import type { SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
+
+/** Years 1 to 9999, which is what a Timestamp may hold. */
+const FIRST_SECOND = -62_135_596_800n;
+const LAST_SECOND = 253_402_300_799n;
+
+/** Errors: INVALID_REQUEST, naming the field, for a time that no Timestamp may hold. */
+export function toInstant(time: Timestamp | undefined, field: string): Instant | undefined {
+  if (time === undefined) return undefined;
+  const { seconds, nanos } = time;
+  if (seconds < FIRST_SECOND || seconds > LAST_SECOND || nanos < 0 || nanos > 999_999_999) {
+    throw invalidField(field, 'must be a time of the years 1 to 9999 with nanos from 0 to 999999999');
+  }
+  return instantFromParts(seconds, nanos);
+}
+
+export function fromInstant(instant: Instant): Timestamp {
+  const time = create(TimestampSchema);
+  const { seconds, nanos } = instantToParts(instant);
+  time.seconds = seconds;
+  time.nanos = nanos;
+  return time;
+}
+
+const STATUSES: Readonly<Record<TrajectoryStatus, Status>> = {
+  RUNNING: Status.RUNNING,
+  COMPLETED: Status.COMPLETED,
+  FAILED: Status.FAILED,
+  CANCELLED: Status.CANCELLED,
+};
+
+export function fromStatus(status: TrajectoryStatus): Status {
+  return STATUSES[status];
+}
+
+/** Undefined for a status that no trajectory is ever in. */
+export function toTrajectoryStatus(status: Status): TrajectoryStatus | undefined {
+  switch (status) {
+    case Status.RUNNING:
+      return 'RUNNING';
+    case Status.COMPLETED:
+      return 'COMPLETED';
+    case Status.FAILED:
+      return 'FAILED';
+    case Status.CANCELLED:
+      return 'CANCELLED';
+    default:
+      return undefined;
+  }
+}
+
+/** Errors: INVALID_REQUEST for a status that ends nothing. */
+export function toSealStatus(status: Status, field: string): SealStatus {
+  const known = toTrajectoryStatus(status);
+  if (known === undefined || known === 'RUNNING') {
+    throw invalidField(field, 'must be STATUS_COMPLETED, STATUS_FAILED or STATUS_CANCELLED');
+  }
+  return known;
+}
+
+const NO_ENTRIES: ReadonlyMap<string, never> = new Map<string, never>();
+
+export function toMap<V>(entries: { readonly [key: string]: V }): ReadonlyMap<string, V> {
+  for (const _ in entries) return new Map(Object.entries(entries));
+  return NO_ENTRIES;
+}
+
+/** Without a prototype, so that any key is only a key. */
+export function fromMap<V>(map: ReadonlyMap<string, V>): { [key: string]: V } {
+  const entries: { [key: string]: V } = Object.create(null);
+  for (const [key, value] of map) entries[key] = value;
+  return entries;
+}

@@ -1,0 +1,166 @@
+import { randomUUID } from 'node:crypto';
+import { Code, ConnectError } from '@connectrpc/connect';
+import {
+  BadRequestSchema,
+  type ErrorInfo,
+  ErrorInfoSchema,
+  RetryInfoSchema,
+} from '../../gen/es/google/rpc/error_details_pb.js';
+import { AnabranchError, type Reason, type Violation } from '../domain/errors.ts';
+import { LIMITS } from '../domain/limits.ts';
+import type { Logger } from './logger.ts';
+
+export const ERROR_DOMAIN = 'anabranch.v1';
+
+/** The code of each reason, as error.proto documents it. STATE_NOT_FOUND has two: see `codeOf`. */
+const CODES: Readonly<Record<Reason, Code>> = {
+  INVALID_REQUEST: Code.InvalidArgument,
+  INVALID_PAGE_TOKEN: Code.InvalidArgument,
+  MESSAGE_TOO_LARGE: Code.ResourceExhausted,
+  TRAJECTORY_NOT_FOUND: Code.NotFound,
+  STEP_NOT_FOUND: Code.NotFound,
+  CHECKPOINT_NOT_FOUND: Code.NotFound,
+  TAG_NOT_FOUND: Code.NotFound,
+  STATE_NOT_FOUND: Code.NotFound,
+  TRAJECTORY_EXISTS: Code.AlreadyExists,
+  REQUEST_ID_REUSED: Code.AlreadyExists,
+  UNEXPECTED_POSITION: Code.FailedPrecondition,
+  WRITER_FENCED: Code.FailedPrecondition,
+  STEP_CONFLICT: Code.AlreadyExists,
+  STEP_GAP: Code.OutOfRange,
+  TRAJECTORY_SEALED: Code.FailedPrecondition,
+  STATE_CONFLICT: Code.AlreadyExists,
+  BRANCH_POINT_BEYOND_END: Code.OutOfRange,
+  HAS_BRANCHES: Code.FailedPrecondition,
+  TRAJECTORY_DELETED: Code.Aborted,
+  RANGE_BEYOND_END: Code.OutOfRange,
+  TAG_MOVED: Code.FailedPrecondition,
+  DIGEST_MISMATCH: Code.InvalidArgument,
+  STATE_CORRUPT: Code.DataLoss,
+  STORAGE_FULL: Code.ResourceExhausted,
+  DATABASE_UNAVAILABLE: Code.Unavailable,
+  SERVER_DRAINING: Code.Unavailable,
+  SLOW_READER: Code.ResourceExhausted,
+  UNIMPLEMENTED: Code.Unimplemented,
+  CANCELLED: Code.Canceled,
+  DEADLINE_EXCEEDED: Code.DeadlineExceeded,
+  INTERNAL: Code.Internal,
+};
+
+/** How long a caller should wait before it tries again. */
+const RETRY_AFTER_MS: Readonly<Partial<Record<Reason, number>>> = {
+  STORAGE_FULL: 5_000,
+  DATABASE_UNAVAILABLE: 1_000,
+  SERVER_DRAINING: 200,
+};
+
+/** A state that is read and is not here is NOT_FOUND; one that a write refers to is a precondition that fails. */
+export type Purpose = 'read' | 'write';
+
+export function codeOf(reason: Reason, purpose: Purpose): Code {
+  return reason === 'STATE_NOT_FOUND' && purpose === 'write' ? Code.FailedPrecondition : CODES[reason];
+}
+
+/**
+ * What is thrown inside, as it goes out: an AnabranchError with its details, a ConnectError made whole, anything else INTERNAL without a
+ * word of it but the id under which the log has it.
+ */
+export function toConnectError(error: unknown, purpose: Purpose, logger: Logger): ConnectError {
+  if (error instanceof AnabranchError) return fromAnabranchError(error, purpose, logger);
+  if (error instanceof ConnectError) {
+    describeConnectError(error, logger);
+    return error;
+  }
+  return internalError(error, logger);
+}
+
+function fromAnabranchError(error: AnabranchError, purpose: Purpose, logger: Logger): ConnectError {
+  if (error.reason === 'INTERNAL') return internalError(error, logger);
+  if (error.cause !== undefined) logger.warn({ err: error.cause, reason: error.reason }, error.message);
+  const { message, reason, metadata, violations } = error;
+  return new ConnectError(message, codeOf(reason, purpose), undefined, detailsOf(reason, metadata, violations));
+}
+
+function internalError(cause: unknown, logger: Logger): ConnectError {
+  const errorId = randomUUID();
+  logger.error({ err: cause, errorId }, 'a call failed by a fault of the server');
+  return new ConnectError(
+    `The server failed; its log has the details under error id ${errorId}.`,
+    Code.Internal,
+    undefined,
+    detailsOf('INTERNAL', { error_id: errorId }, []),
+  );
+}
+
+type Details = ConstructorParameters<typeof ConnectError>[3];
+
+function detailsOf(reason: Reason, metadata: Readonly<Record<string, string>>, violations: readonly Violation[]) {
+  const details: NonNullable<Details> = [
+    { desc: ErrorInfoSchema, value: { reason, domain: ERROR_DOMAIN, metadata: { ...metadata } } },
+  ];
+  if (violations.length > 0) {
+    const fieldViolations = violations.map(({ field, description }) => ({ field, description }));
+    details.push({ desc: BadRequestSchema, value: { fieldViolations } });
+  }
+  const retryMs = RETRY_AFTER_MS[reason];
+  if (retryMs !== undefined) {
+    const retryDelay = { seconds: BigInt(Math.floor(retryMs / 1000)), nanos: (retryMs % 1000) * 1_000_000 };
+    details.push({ desc: RetryInfoSchema, value: { retryDelay } });
+  }
+  return details;
+}
+
+/** The ErrorInfo of ours that an error carries already. */
+export function errorInfoOf(error: ConnectError): ErrorInfo | undefined {
+  return error.findDetails(ErrorInfoSchema).find(({ domain }) => domain === ERROR_DOMAIN);
+}
+
+/**
+ * Gives an error that Connect itself raised (it never passed through a handler) the code and the details that every error of ours has. Where the
+ * caller is to blame, the error says so: Connect calls a message that does not parse INTERNAL.
+ */
+export function describeConnectError(error: ConnectError, logger: Logger): void {
+  if (errorInfoOf(error) !== undefined) return;
+  const described = explain(error, logger);
+  // Connect writes this very object to the wire next; nobody else holds it.
+  Object.assign(error, { code: described.code, rawMessage: described.rawMessage });
+  error.details.push(...described.details);
+}
+
+function explain(error: ConnectError, logger: Logger): ConnectError {
+  const text = error.rawMessage.slice(0, 500);
+  const as = (reason: Reason, message: string, violations: readonly Violation[] = []) =>
+    new ConnectError(message, codeOf(reason, 'read'), undefined, detailsOf(reason, {}, violations));
+  switch (error.code) {
+    case Code.ResourceExhausted:
+      if (text.includes('writeMaxBytes')) return internalError(error, logger);
+      return as(
+        'MESSAGE_TOO_LARGE',
+        `A message is larger than ${LIMITS.messageBytes} bytes: send fewer steps in one message, and put large states first (PutState).`,
+      );
+    case Code.Unimplemented:
+      return as('UNIMPLEMENTED', text);
+    case Code.DeadlineExceeded:
+      return as('DEADLINE_EXCEEDED', 'The deadline of the call passed: what was not acked may be stored or not; replay it.');
+    case Code.Canceled:
+    case Code.Aborted:
+    case Code.Unavailable:
+      return as('CANCELLED', 'The caller went away.');
+    case Code.InvalidArgument:
+      return as('INVALID_REQUEST', `The request cannot be read: ${text}`, jsonViolations(text));
+    default:
+      if (/^(parse binary|received compressed|decompression failed)/.test(text)) {
+        return as('INVALID_REQUEST', `The request cannot be read: ${text}`);
+      }
+      if (text.startsWith('http/2 stream closed')) return as('CANCELLED', 'The caller went away.');
+      return internalError(error, logger);
+  }
+}
+
+/** The field of which protobuf's JSON reader speaks. */
+function jsonViolations(text: string): Violation[] {
+  const unknown = /: key "([^"]{1,100})" is unknown/.exec(text)?.[1];
+  if (unknown !== undefined) return [{ field: unknown, description: 'is not a field of this message' }];
+  const field = /cannot decode field [\w.]*?(\w+) from JSON: (.*)/s.exec(text);
+  return field === null ? [] : [{ field: field[1] ?? '', description: field[2] ?? '' }];
+}

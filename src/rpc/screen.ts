@@ -1,0 +1,78 @@
+import type { Content, Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { LIMITS } from '../domain/limits.ts';
+
+/** What `screenStep` says of a step that the full validator must look at. */
+export const SUSPECT = -1;
+
+/**
+ * A quick look at a step: at least its encoded size in bytes if it surely keeps all rules of the proto, SUSPECT if the validator must say. The
+ * validator costs ten times as much, and nearly every step is in order; a test holds that no step passes here which it refuses.
+ */
+export function screenStep(step: Step): number {
+  const { actions, observations, states } = step;
+  if (step.stepNumber < 0n || actions.length > 1024 || observations.length > 1024) return SUSPECT;
+  if (states.length > LIMITS.statesPerStep) return SUSPECT;
+  let bytes = 128 + 3 * (step.infoJson.length + step.metadataJson.length);
+  for (let i = 0; i < actions.length; i += 1) {
+    const { type, name, callId, content, tokenIds, logprobs } = actions[i]!;
+    if (!fits(type, 128) || !fits(name, 256) || !fits(callId, 256)) return SUSPECT;
+    const contentBytes = screenContent(content);
+    if (contentBytes === SUSPECT) return SUSPECT;
+    bytes += 40 + 3 * (type.length + name.length + callId.length) + contentBytes;
+    bytes += 10 * tokenIds.length + 4 * logprobs.length;
+  }
+  for (let i = 0; i < observations.length; i += 1) {
+    const { type, callId, content } = observations[i]!;
+    if (!fits(type, 128) || !fits(callId, 256)) return SUSPECT;
+    const contentBytes = screenContent(content);
+    if (contentBytes === SUSPECT) return SUSPECT;
+    bytes += 20 + 3 * (type.length + callId.length) + contentBytes;
+  }
+  for (let i = 0; i < states.length; i += 1) {
+    const { name, data, digest, mediaType } = states[i]!;
+    if (!fits(name, LIMITS.stateNameBytes) || !fits(digest, 64) || !fits(mediaType, 128)) return SUSPECT;
+    if (data !== undefined && data.length > LIMITS.inlineStateBytes) return SUSPECT;
+    bytes += 40 + 3 * (name.length + digest.length + mediaType.length) + (data?.length ?? 0);
+  }
+  let metrics = 0;
+  for (const key in step.metrics) {
+    metrics += 1;
+    bytes += 20 + 3 * key.length;
+  }
+  return metrics > LIMITS.metrics ? SUSPECT : bytes;
+}
+
+function screenContent(content: Content | undefined): number {
+  if (content === undefined) return 0;
+  const { text, json, data, stateDigest, uri, mediaType } = content;
+  let set = 0;
+  let bytes = 40 + 3 * mediaType.length;
+  if (text !== undefined) {
+    set += 1;
+    bytes += 3 * text.length;
+  }
+  if (json !== undefined) {
+    set += 1;
+    bytes += 3 * json.length;
+  }
+  if (data !== undefined) {
+    set += 1;
+    bytes += data.length;
+  }
+  if (stateDigest !== undefined) {
+    set += 1;
+    if (stateDigest.length !== 64 || !fits(stateDigest, 64)) return SUSPECT;
+    bytes += 3 * 64;
+  }
+  if (uri !== undefined) {
+    set += 1;
+    if (!fits(uri, 2048)) return SUSPECT;
+    bytes += 3 * uri.length;
+  }
+  return set === 1 && fits(mediaType, 128) ? bytes : SUSPECT;
+}
+
+/** At most so many bytes in UTF-8; counted only where it could be more. */
+function fits(text: string, bytes: number): boolean {
+  return text.length * 3 <= bytes || (text.length <= bytes && Buffer.byteLength(text) <= bytes);
+}

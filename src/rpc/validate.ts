@@ -1,0 +1,44 @@
+import { create, type DescMessage, type DescService, type MessageShape } from '@bufbuild/protobuf';
+import { pathToString } from '@bufbuild/protobuf/reflect';
+import { createValidator } from '@bufbuild/protovalidate';
+import { AnabranchError, type Violation } from '../domain/errors.ts';
+
+/** Holds requests to the rules in their protos. */
+export interface Validator {
+  /** Errors: INVALID_REQUEST with every field that breaks its rule. */
+  check<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
+}
+
+/** A message may name so many violations; a hostile one has thousands. */
+const NAMED_VIOLATIONS = 20;
+
+/** Rules are compiled when first used, which takes long enough to be seen: all requests of the services are looked at once, here. */
+export function createRequestValidator(services: readonly DescService[]): Validator {
+  const patterns = new Map<string, RegExp>();
+  const validator = createValidator({
+    regexMatch: (pattern, text) => {
+      let compiled = patterns.get(pattern);
+      if (compiled === undefined) patterns.set(pattern, (compiled = new RegExp(pattern, 'u')));
+      return compiled.test(text);
+    },
+  });
+  for (const { methods } of services) for (const { input } of methods) validator.validate(input, create(input));
+  return {
+    check(schema, message) {
+      const result = validator.validate(schema, message);
+      if (result.kind === 'valid') return;
+      if (result.kind === 'error') throw result.error;
+      throw invalidRequest(
+        result.violations.slice(0, NAMED_VIOLATIONS).map(({ field, message: text }) => ({
+          field: pathToString(field),
+          description: text,
+        })),
+      );
+    },
+  };
+}
+
+function invalidRequest(violations: readonly Violation[]): AnabranchError {
+  const text = violations.map(({ field, description }) => (field === '' ? description : `${field}: ${description}`));
+  return new AnabranchError('INVALID_REQUEST', `The request breaks a rule. ${text.join('; ')}`, { violations });
+}
