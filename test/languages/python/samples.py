@@ -149,4 +149,10 @@ def without_server_fields(read: Step) -> Step:
     step.CopyFrom(read)
     for field in ("commit_time", "writer_epoch", "reward_sum"):
         step.ClearField(field)
+    # Languages differ in the bits of their NaN; here all are one.
+    if math.isnan(step.reward):
+        step.reward = math.nan
+    for key, value in step.metrics.items():
+        if math.isnan(value):
+            step.metrics[key] = math.nan
     return step
