@@ -75,5 +75,5 @@ export function shortNumber(value: number): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? 'NaN' : value > 0 ? '∞' : '-∞';
   if (Number.isInteger(value) && Math.abs(value) < 1e9) return String(value);
   const text = String(Number(value.toPrecision(6)));
-  return text.length <= 10 ? text : String(Number(value.toPrecision(3)));
+  return text.length <= 10 ? text : value.toExponential(2);
 }
