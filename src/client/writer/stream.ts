@@ -112,7 +112,12 @@ export class AppendStream {
         this.#pull = resolve;
       });
     };
-    return { [Symbol.asyncIterator]: () => ({ next }) };
+    // Connect wants both: it throws in what broke the writing. The reading side reports the same, so that is where it is told.
+    const stop = (): Promise<IteratorResult<AppendStepsRequest, undefined>> => {
+      this.#endFrames();
+      return Promise.resolve(DONE);
+    };
+    return { [Symbol.asyncIterator]: () => ({ next, return: stop, throw: stop }) };
   }
 
   #answerPull(): void {
@@ -214,13 +219,18 @@ export class AppendStream {
     this.wake();
   }
 
-  /** Lets everything go: Connect's pull would otherwise wait for ever, and hold this stream's memory. */
+  /** Lets everything go. */
   #end(): void {
-    this.#ended = true;
+    this.#endFrames();
     this.#silence.stop();
+    this.#abort.abort(new ConnectError('the stream has ended', Code.Canceled));
+  }
+
+  /** Connect's pull would otherwise wait for ever, and hold this stream's memory. */
+  #endFrames(): void {
+    this.#ended = true;
     this.#pull?.(DONE);
     this.#pull = undefined;
-    this.#abort.abort(new ConnectError('the stream has ended', Code.Canceled));
   }
 }
 

@@ -1,0 +1,162 @@
+/**
+ * A peer that says what a test tells it to: late, misleading and failing answers that the real service cannot be made to give
+ * on demand. It keeps no steps and knows no rules.
+ */
+import { createServer, type Http2Server, type ServerHttp2Session } from 'node:http2';
+import type { AddressInfo } from 'node:net';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
+import { Code, ConnectError, type ConnectRouter, type HandlerContext } from '@connectrpc/connect';
+import { connectNodeAdapter } from '@connectrpc/connect-node';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import {
+  type AppendOpen,
+  type AppendStepsRequest,
+  type AppendStepsResponseSchema,
+  type ReadStepsRequest,
+  type ReadStepsResponseSchema,
+  TrajectoryService,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+
+export type Answer = MessageInitShape<typeof AppendStepsResponseSchema>;
+export type ReadAnswer = MessageInitShape<typeof ReadStepsResponseSchema>;
+
+/** One append stream as the peer sees it. */
+export interface PeerStream {
+  readonly open: AppendOpen;
+  /** The next frame after `open`; undefined when the client has half-closed. */
+  next(): Promise<AppendStepsRequest | undefined>;
+  readonly context: HandlerContext;
+}
+
+export type AppendScript = (stream: PeerStream) => AsyncGenerator<Answer>;
+export type ReadScript = (request: ReadStepsRequest, context: HandlerContext) => AsyncGenerator<ReadAnswer>;
+
+/** Each call takes the next script; one that comes when none is left is refused for good. */
+export interface Scripts {
+  readonly append?: readonly AppendScript[];
+  readonly read?: readonly ReadScript[];
+  /** Handlers of StateService, as far as a test needs them. */
+  readonly states?: Parameters<ConnectRouter['service']>[1];
+}
+
+export interface ScriptedPeer {
+  readonly url: string;
+  /** The `open` of every append stream so far. */
+  readonly opens: AppendOpen[];
+  /** Requests of every read so far. */
+  readonly reads: ReadStepsRequest[];
+  /** HTTP/2 connections accepted so far. */
+  readonly connections: number;
+  /** Breaks every connection without a word. */
+  breakConnections(): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
+  const opens: AppendOpen[] = [];
+  const reads: ReadStepsRequest[] = [];
+  const appendScripts = [...(scripts.append ?? [])];
+  const readScripts = [...(scripts.read ?? [])];
+  const routes = (router: ConnectRouter) => {
+    router.service(TrajectoryService, {
+      async *appendSteps(requests, context) {
+        const frames = requests[Symbol.asyncIterator]();
+        const first = await frames.next();
+        if (first.done === true || first.value.open === undefined) throw new Error('the first frame was no open');
+        opens.push(first.value.open);
+        const script = appendScripts.shift() ?? noScriptLeft;
+        const next = async () => {
+          const frame = await frames.next();
+          return frame.done === true ? undefined : frame.value;
+        };
+        yield* script({ open: first.value.open, next, context });
+      },
+      async *readSteps(request, context) {
+        reads.push(request);
+        yield* (readScripts.shift() ?? noScriptLeft)(request, context);
+      },
+    });
+    if (scripts.states !== undefined) router.service(StateService, scripts.states);
+  };
+  const server = createServer({ settings: { maxConcurrentStreams: 100 } }, connectNodeAdapter({ routes }));
+  const sessions = new Set<ServerHttp2Session>();
+  let connections = 0;
+  server.on('session', (session) => {
+    connections += 1;
+    sessions.add(session);
+    session.on('close', () => sessions.delete(session));
+  });
+  await listening(server);
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    opens,
+    reads,
+    get connections() {
+      return connections;
+    },
+    breakConnections: () => {
+      for (const session of sessions) session.destroy();
+    },
+    [Symbol.asyncDispose]: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        for (const session of sessions) session.destroy();
+      }),
+  };
+}
+
+function listening(server: Http2Server): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', resolve);
+  });
+}
+
+// biome-ignore lint/correctness/useYield: a script that only refuses
+async function* noScriptLeft(): AsyncGenerator<never> {
+  throw new ConnectError('the test has no script for this call', Code.Unimplemented);
+}
+
+/** An error as the service sends it. */
+export function refusal(
+  code: Code,
+  reason: string,
+  metadata: Record<string, string> = {},
+  retryAfterMs?: number,
+): ConnectError {
+  const info = { desc: ErrorInfoSchema, value: { reason, domain: 'anabranch.v1', metadata } };
+  if (retryAfterMs === undefined) return new ConnectError(`refused: ${reason}`, code, undefined, [info]);
+  const retryDelay = { seconds: BigInt(Math.floor(retryAfterMs / 1000)), nanos: (retryAfterMs % 1000) * 1e6 };
+  const retry = { desc: RetryInfoSchema, value: create(RetryInfoSchema, { retryDelay }) };
+  return new ConnectError(`refused: ${reason}`, code, undefined, [info, retry]);
+}
+
+/** A grant, with the numbers that most tests do not care for. */
+export function opened(epoch: bigint, nextStepNumber: bigint): Answer {
+  return { opened: { epoch, uid: UID, nextStepNumber, status: 3 } };
+}
+
+export function ack(nextStepNumber: bigint): Answer {
+  return { ack: { nextStepNumber } };
+}
+
+export const UID = '0191c5a0-0000-7000-8000-000000000001';
+export const TRAJECTORY = '0191c5a0-0000-7000-8000-0000000000aa';
+
+/** Grants, then acks every frame as it comes, until the client half-closes. */
+export function obliging(epoch: bigint, nextStepNumber: bigint, seen?: AppendStepsRequest[]): AppendScript {
+  return async function* ({ next }) {
+    yield opened(epoch, nextStepNumber);
+    for (let frame = await next(); frame !== undefined; frame = await next()) {
+      seen?.push(frame);
+      const last = frame.steps.at(-1);
+      const end = last === undefined ? nextStepNumber : last.stepNumber + 1n;
+      if (last !== undefined) yield ack(end);
+      if (frame.seal !== undefined) {
+        const { status, message } = frame.seal;
+        yield { sealed: { status, message, nextStepNumber: end } };
+      }
+    }
+  };
+}

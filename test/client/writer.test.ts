@@ -1,0 +1,374 @@
+import { Code, ConnectError } from '@connectrpc/connect';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import type { AppendStepsRequest } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  type AnabranchClient,
+  connectClient,
+  openWriter,
+  reasonOf,
+  type WriterEvent,
+  type WriterOptions,
+} from '../../src/client/index.ts';
+import {
+  type AppendScript,
+  ack,
+  obliging,
+  opened,
+  refusal,
+  type ScriptedPeer,
+  type Scripts,
+  startPeer,
+  TRAJECTORY,
+  UID,
+} from './scripted-peer.ts';
+
+const cleanups: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function connected(scripts: Scripts): Promise<{ peer: ScriptedPeer; client: AnabranchClient }> {
+  const peer = await startPeer(scripts);
+  const client = connectClient({ address: peer.url });
+  cleanups.push(
+    () => peer[Symbol.asyncDispose](),
+    () => client.close(),
+  );
+  return { peer, client };
+}
+
+const step = (n: number) => ({ reward: n });
+const options = (more: Partial<WriterOptions> = {}): WriterOptions => ({ trajectoryId: TRAJECTORY, ...more });
+
+/** Writes of the process as a whole that a test must not cause. */
+let unhandled: unknown[];
+const remember = (reason: unknown) => unhandled.push(reason);
+beforeEach(() => {
+  unhandled = [];
+  process.on('unhandledRejection', remember);
+});
+afterEach(() => {
+  process.off('unhandledRejection', remember);
+  expect(unhandled).toEqual([]);
+});
+
+/** Grants and takes so many steps without acking them, then does what comes next. */
+function afterSteps(
+  epoch: bigint,
+  end: bigint,
+  count: number,
+  then: () => AsyncGenerator<ReturnType<typeof ack>>,
+): AppendScript {
+  return async function* ({ next }) {
+    yield opened(epoch, end);
+    for (let got = 0; got < count; ) got += (await next())?.steps.length ?? count;
+    yield* then();
+  };
+}
+
+const failing = (error: ConnectError) =>
+  // biome-ignore lint/correctness/useYield: it only throws
+  async function* (): AsyncGenerator<never> {
+    throw error;
+  };
+
+describe('opening', () => {
+  it('W12: the first opening is plain: a writer id of its own, no uid, no epoch; the expected number goes with it', async () => {
+    const { peer, client } = await connected({ append: [obliging(1n, 7n), obliging(1n, 7n)] });
+    const one = await openWriter(client, options({ expectedNextStepNumber: 7n }));
+    const other = await openWriter(client, options());
+    expect(peer.opens[0]).toMatchObject({ trajectoryId: TRAJECTORY, writerId: one.writerId, uid: '' });
+    expect(peer.opens[0]?.takeOverEpoch).toBeUndefined();
+    expect(peer.opens[0]?.expectedNextStepNumber).toBe(7n);
+    expect(peer.opens[1]?.expectedNextStepNumber).toBeUndefined();
+    expect(one.writerId).not.toBe(other.writerId);
+    await Promise.all([one.close(), other.close()]);
+  });
+
+  it('W13: opening tells where to go on, the epoch, the uid and the status', async () => {
+    const { client } = await connected({ append: [obliging(4n, 250n)] });
+    const writer = await openWriter(client, options());
+    expect(writer).toMatchObject({ nextStepNumber: 250n, ackedNextStepNumber: 250n, epoch: 4n, uid: UID, status: 3 });
+    expect((await writer.append(step(1))).stepNumber).toBe(250n);
+    await writer.close();
+  });
+
+  it('W12: until its first opened, it takes over from the epoch that each refusal names', async () => {
+    const fenced = (epoch: string) =>
+      failing(refusal(Code.FailedPrecondition, 'WRITER_FENCED', { writer_id: 'other', writer_epoch: epoch }));
+    const { peer, client } = await connected({ append: [fenced('5'), fenced('6'), obliging(7n, 3n)] });
+    const writer = await openWriter(client, options({ expectedNextStepNumber: 3n }));
+    expect(peer.opens.map((open) => open.takeOverEpoch)).toEqual([undefined, 5n, 6n]);
+    expect(peer.opens.map((open) => open.expectedNextStepNumber)).toEqual([3n, 3n, 3n]);
+    expect(new Set(peer.opens.map((open) => open.writerId))).toEqual(new Set([writer.writerId]));
+    await writer.close();
+  });
+
+  it('W12: told not to take over, it leaves another writer alone', async () => {
+    const fenced = failing(
+      refusal(Code.FailedPrecondition, 'WRITER_FENCED', { writer_id: 'other', writer_epoch: '5' }),
+    );
+    const { peer, client } = await connected({ append: [fenced, obliging(6n, 0n)] });
+    const error = await openWriter(client, options({ takeOver: false })).catch((e: unknown) => e);
+    expect(reasonOf(error)).toBe('WRITER_FENCED');
+    expect(peer.opens).toHaveLength(1);
+  });
+
+  it('W12: a first opening whose answer was lost is tried again', async () => {
+    const { peer, client } = await connected({
+      append: [failing(new ConnectError('gone', Code.Unavailable)), obliging(2n, 0n)],
+    });
+    const writer = await openWriter(client, options());
+    expect(peer.opens[1]).toMatchObject({ writerId: writer.writerId, uid: '' });
+    await writer.close();
+  });
+
+  it('a refusal that cannot change is told at once', async () => {
+    const { peer, client } = await connected({
+      append: [failing(refusal(Code.NotFound, 'TRAJECTORY_NOT_FOUND', { trajectory_id: TRAJECTORY }))],
+    });
+    const error = await openWriter(client, options()).catch((e: unknown) => e);
+    expect(reasonOf(error)).toBe('TRAJECTORY_NOT_FOUND');
+    expect(peer.opens).toHaveLength(1);
+  });
+
+  it('waits for a server that is not there no longer than told, and then says what was in the way', async () => {
+    const client = connectClient({ address: '127.0.0.1:1' });
+    const error = await openWriter(client, options({ giveUpAfterMs: 150 })).catch((e: unknown) => e);
+    expect(error).toMatchObject({ code: Code.DeadlineExceeded });
+    expect(String(error)).toMatch(/without progress; at last: .*ECONNREFUSED/);
+  });
+
+  it('a signal ends the waiting', async () => {
+    const abort = new AbortController();
+    const opening = openWriter(connectClient({ address: '127.0.0.1:1' }), {
+      ...options({ signal: abort.signal }),
+      onEvent: ({ type }) => type === 'cut' && abort.abort(new Error('enough')),
+    });
+    await expect(opening).rejects.toThrow('enough');
+  });
+});
+
+describe('after a cut', () => {
+  it('W12: it opens with uid and last epoch, and replays the same bytes from its first unacked step, also below the end told', async () => {
+    const first: AppendStepsRequest[] = [];
+    const second: AppendStepsRequest[] = [];
+    const cut: AppendScript = async function* ({ next }) {
+      yield opened(1n, 0n);
+      for (let got = 0; got < 4; ) {
+        const frame = await next();
+        got += frame?.steps.length ?? 4;
+        if (frame !== undefined) first.push(frame);
+      }
+      yield ack(1n);
+      throw new ConnectError('connection lost', Code.Unavailable);
+    };
+    // All four were stored, but only one was acked.
+    const { peer, client } = await connected({ append: [cut, obliging(2n, 4n, second)] });
+    const events: WriterEvent[] = [];
+    const writer = await openWriter(client, options({ expectedNextStepNumber: 0n, onEvent: (e) => events.push(e) }));
+    const results = await Promise.all([1, 2, 3, 4].map((n) => writer.append(step(n))));
+    expect(results.map((r) => r.stepNumber)).toEqual([0n, 1n, 2n, 3n]);
+    expect(peer.opens[1]).toMatchObject({ uid: UID, takeOverEpoch: 1n, writerId: writer.writerId });
+    expect(peer.opens[1]?.expectedNextStepNumber).toBeUndefined();
+    const replayed = second.flatMap((frame) => frame.steps);
+    expect(replayed).toEqual(first.flatMap((frame) => frame.steps).slice(1));
+    expect(events.map((e) => e.type)).toEqual(['opened', 'cut', 'opened']);
+    expect(events[2]).toMatchObject({ epoch: 2n, nextStepNumber: 4n, replaying: 3n });
+    await writer.close();
+  });
+
+  it('W12: fenced by a late stream of its own, it opens again and goes on', async () => {
+    const own: AppendScript = async function* ({ open, next }) {
+      yield opened(1n, 0n);
+      await next();
+      throw refusal(Code.FailedPrecondition, 'WRITER_FENCED', { writer_id: open.writerId, writer_epoch: '2' });
+    };
+    const { peer, client } = await connected({ append: [own, obliging(3n, 0n)] });
+    const writer = await openWriter(client, options());
+    expect(await writer.append(step(1))).toEqual({ stepNumber: 0n, nextStepNumber: 1n });
+    expect(peer.opens).toHaveLength(2);
+    await writer.close();
+  });
+
+  it('W12: fenced by another writer, it is finished: everything unacked and later rejects, and nothing is sent again', async () => {
+    const other = afterSteps(
+      1n,
+      0n,
+      1,
+      failing(refusal(Code.FailedPrecondition, 'WRITER_FENCED', { writer_id: 'other', writer_epoch: '2' })),
+    );
+    const { peer, client } = await connected({ append: [other, obliging(3n, 0n)] });
+    const writer = await openWriter(client, options());
+    const errors = await Promise.all([writer.append(step(1)).catch(reasonOf), writer.append(step(2)).catch(reasonOf)]);
+    expect(errors).toEqual(['WRITER_FENCED', 'WRITER_FENCED']);
+    expect(await writer.append(step(3)).catch(reasonOf)).toBe('WRITER_FENCED');
+    expect(await writer.flush().catch(reasonOf)).toBe('WRITER_FENCED');
+    expect(await writer.close().catch(reasonOf)).toBe('WRITER_FENCED');
+    expect(peer.opens).toHaveLength(1);
+  });
+
+  it.each([
+    ['the transport lost the connection (UNAVAILABLE)', new ConnectError('x', Code.Unavailable)],
+    ['a reset came as CANCELLED', new ConnectError('x', Code.Canceled)],
+    ['a refused stream came as INTERNAL without a reason', new ConnectError('REFUSED_STREAM', Code.Internal)],
+    ['the server drains', refusal(Code.Unavailable, 'SERVER_DRAINING', {}, 1)],
+    ['the database is away', refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 1)],
+    ['the disk is full', refusal(Code.ResourceExhausted, 'STORAGE_FULL', {}, 1)],
+    ['a deadline on the way passed', refusal(Code.DeadlineExceeded, 'DEADLINE_EXCEEDED')],
+    ['the server had a fault, once', refusal(Code.Internal, 'INTERNAL', { error_id: 'e1' })],
+  ])('opens again and replays when %s', async (_, error) => {
+    const { client } = await connected({ append: [afterSteps(1n, 0n, 1, failing(error)), obliging(2n, 0n)] });
+    const writer = await openWriter(client, options());
+    expect((await writer.append(step(1))).stepNumber).toBe(0n);
+    await writer.close();
+  });
+
+  it('opens again when the connection breaks, and when the server ends the stream although steps are unacked', async () => {
+    const { peer, client } = await connected({
+      append: [
+        // biome-ignore lint/correctness/useYield: it only breaks
+        afterSteps(1n, 0n, 1, async function* () {
+          peer.breakConnections();
+        }),
+        afterSteps(2n, 0n, 1, async function* () {}),
+        obliging(3n, 0n),
+      ],
+    });
+    const writer = await openWriter(client, options());
+    expect((await writer.append(step(1))).stepNumber).toBe(0n);
+    expect(writer.epoch).toBe(3n);
+    await writer.close();
+  });
+
+  it('a fault of the server that the same steps meet three times in a row is told, not retried for ever', async () => {
+    const fault = (epoch: bigint) =>
+      afterSteps(epoch, 0n, 1, failing(refusal(Code.Internal, 'INTERNAL', { error_id: 'e' })));
+    const { peer, client } = await connected({ append: [fault(1n), fault(2n), fault(3n), obliging(4n, 0n)] });
+    const writer = await openWriter(client, options());
+    expect(await writer.append(step(1)).catch(reasonOf)).toBe('INTERNAL');
+    expect(peer.opens).toHaveLength(3);
+  });
+
+  it('honours RetryInfo', async () => {
+    const full = afterSteps(1n, 0n, 1, failing(refusal(Code.ResourceExhausted, 'STORAGE_FULL', {}, 120)));
+    const { client } = await connected({ append: [full, obliging(2n, 0n)] });
+    const events: WriterEvent[] = [];
+    const writer = await openWriter(client, options({ onEvent: (event) => events.push(event) }));
+    await writer.append(step(1));
+    const cut = events.find((event) => event.type === 'cut');
+    expect(cut?.retryInMs).toBeGreaterThanOrEqual(120);
+    await writer.close();
+  });
+
+  it('gives up when nothing is acked for too long, and says what was in the way', async () => {
+    const full: AppendScript[] = [1n, 2n, 3n, 4n, 5n, 6n, 7n, 8n].map((epoch) =>
+      afterSteps(epoch, 0n, 1, failing(refusal(Code.ResourceExhausted, 'STORAGE_FULL', {}, 50))),
+    );
+    const { client } = await connected({ append: full });
+    const writer = await openWriter(client, options({ giveUpAfterMs: 200 }));
+    await expect(writer.append(step(1))).rejects.toThrow(/without progress; at last: .*STORAGE_FULL/);
+  });
+
+  it('takes a server that owes an answer and says nothing for dead', async () => {
+    const mute: AppendScript = async function* ({ next, context }) {
+      yield opened(1n, 0n);
+      await next();
+      await new Promise((resolve) => context.signal.addEventListener('abort', resolve));
+    };
+    const { client } = await connected({ append: [mute, obliging(2n, 0n)] });
+    const events: WriterEvent[] = [];
+    const writer = await openWriter(client, options({ silenceMs: 100, onEvent: (event) => events.push(event) }));
+    expect((await writer.append(step(1))).stepNumber).toBe(0n);
+    expect(String((events[1] as { error: Error }).error)).toContain('nothing was heard from the server for 0.1 s');
+    await writer.close();
+  });
+
+  it('an idle writer opens again only when there is something to write', async () => {
+    const idle: AppendScript = async function* () {
+      yield opened(1n, 0n);
+      throw refusal(Code.Unavailable, 'SERVER_DRAINING', {}, 60_000);
+    };
+    const { peer, client } = await connected({ append: [idle, obliging(2n, 0n)] });
+    const cut = Promise.withResolvers<void>();
+    const writer = await openWriter(client, options({ onEvent: ({ type }) => type === 'cut' && cut.resolve() }));
+    await cut.promise;
+    expect(peer.opens).toHaveLength(1);
+    await writer.append(step(1));
+    expect(peer.opens).toHaveLength(2);
+    await writer.close();
+  });
+});
+
+describe('answers that no correct server gives end the writer (W4, W12)', () => {
+  const second = (answer: AppendScript): AppendScript[] => [
+    afterSteps(1n, 5n, 3, async function* () {
+      yield ack(7n);
+      throw new ConnectError('cut', Code.Unavailable);
+    }),
+    answer,
+  ];
+  const reopenedAt = (epoch: bigint, end: bigint) => second(obliging(epoch, end));
+  const duringFirst = (answers: () => AsyncGenerator<ReturnType<typeof ack>>) => [afterSteps(1n, 5n, 3, answers)];
+
+  it.each<[string, AppendScript[], RegExp, maxUnackedSteps?: number]>([
+    ['an end below what it acked', reopenedAt(2n, 6n), /has steps below 6 only, but acked those below 7/],
+    [
+      'an end beyond what the writer made',
+      reopenedAt(2n, 9n),
+      /has steps below 9, but this writer made only those below 8/,
+    ],
+    ['an epoch that does not rise', reopenedAt(1n, 7n), /granted epoch 1 after epoch 1/],
+    [
+      'an ack beyond what was sent on this stream, though within what was made',
+      [
+        afterSteps(1n, 5n, 1, failing(new ConnectError('cut', Code.Unavailable))),
+        afterSteps(2n, 5n, 1, async function* () {
+          yield ack(7n);
+        }),
+      ],
+      /acked up to 7, but this stream has only sent steps below 6/,
+      1,
+    ],
+    [
+      'an ack below the one before',
+      duringFirst(async function* () {
+        yield ack(7n);
+        yield ack(6n);
+      }),
+      /acked up to 6 after it had acked up to 7/,
+    ],
+    [
+      'an ack before the grant',
+      [
+        async function* () {
+          yield ack(0n);
+        },
+      ],
+      /before it granted the stream/,
+    ],
+    [
+      'two grants',
+      duringFirst(async function* () {
+        yield opened(2n, 5n);
+      }),
+      /granted one stream twice/,
+    ],
+    [
+      'a seal that nobody asked for',
+      duringFirst(async function* () {
+        yield { sealed: { status: Status.COMPLETED, nextStepNumber: 8n } };
+      }),
+      /a seal that this writer did not ask for/,
+    ],
+  ])('%s', async (_, append, said, maxUnackedSteps = 100) => {
+    const { client } = await connected({ append });
+    const writing = async () => {
+      const writer = await openWriter(client, options({ maxUnackedSteps }));
+      await Promise.all([1, 2, 3].map((n) => writer.append(step(n))));
+    };
+    await expect(writing()).rejects.toThrow(said);
+  });
+});
