@@ -1,7 +1,10 @@
 import type { Store } from '../store/contract/store.ts';
-import type { ChangeHub } from './change_hub.ts';
-import type { LineageCache } from './lineage_cache.ts';
-import type { Committer } from './trajectory/append/committer.ts';
+import { type ChangeHub, createChangeHub } from './change_hub.ts';
+import { createDrain, type Drain } from './drain.ts';
+import { createLineageCache, type LineageCache } from './lineage_cache.ts';
+import { type Maintenance, startMaintenance } from './maintenance.ts';
+import { type Committer, createCommitter } from './trajectory/append/committer.ts';
+import { createFeeds, type Feeds } from './trajectory/feed.ts';
 
 /** What the use cases need of a log: pino's interface, as far as it is used. Never payloads. */
 export interface Logger {
@@ -22,7 +25,7 @@ export interface AppDeps {
   readonly store: Store;
   readonly ids: Ids;
   readonly logger: Logger;
-  readonly settings?: Partial<AppSettings>;
+  readonly settings: Partial<AppSettings>;
 }
 
 export interface AppSettings {
@@ -38,7 +41,19 @@ export interface AppSettings {
   readonly maintenanceMs: number;
   /** How long a state lives that no step refers to (S2). */
   readonly stateTtlHours: number;
+  /** How long an idempotency key is kept (ID1). */
+  readonly requestDays: number;
 }
+
+const DEFAULTS: AppSettings = {
+  commitLanes: 1,
+  slowReaderMs: 60_000,
+  progressMs: 15_000,
+  pollMs: 1000,
+  maintenanceMs: 10 * 60_000,
+  stateTtlHours: 24,
+  requestDays: 7,
+};
 
 /** The context of every use case. */
 export interface App {
@@ -49,14 +64,25 @@ export interface App {
   readonly committer: Committer;
   readonly lineages: LineageCache;
   readonly changes: ChangeHub;
-  /** Aborted when the server shuts down: streams end with SERVER_DRAINING (A2). */
-  readonly draining: AbortSignal;
-  /** Begins to drain: no new streams; open appends commit and ack. Idempotent; `close` waits for the rest. */
-  drain(): void;
-  /** Drains, commits what was taken, and stops all timers. Leaves the store open: whoever opened it closes it. */
+  readonly feeds: Feeds;
+  /** A2: once it begins, streams end with SERVER_DRAINING, open appends after what they had pushed was committed and acked. */
+  readonly drain: Drain;
+  /** Drains, commits what was taken, and stops all timers. Leaves the store open: whoever opened it closes it. Idempotent. */
   close(): Promise<void>;
 }
 
-export function createApp(_deps: AppDeps): App {
-  throw new Error('being written');
+export function createApp({ store, ids, logger, settings: given }: AppDeps): App {
+  const settings: AppSettings = Object.freeze({ ...DEFAULTS, ...given });
+  const lineages = createLineageCache(store);
+  const changes = createChangeHub(store);
+  const committer = createCommitter(store, logger, { lanes: settings.commitLanes });
+  const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
+  const drain = createDrain();
+  const maintenance: Maintenance = startMaintenance(store, logger, settings);
+  const close = async (): Promise<void> => {
+    drain.begin();
+    await Promise.all([committer.idle(), maintenance.stop()]);
+    changes.close();
+  };
+  return { store, ids, logger, settings, committer, lineages, changes, feeds, drain, close };
 }

@@ -11,8 +11,8 @@ const MAX_LINKS = 100_000;
  * B3), so a kept chain is right for as long as its trajectory can be found.
  */
 export interface LineageCache {
-  /** The segments of the trajectory's steps up to `end`. */
-  segments(namespace: string, trajectory: Trajectory, end: bigint): Promise<Segment[]>;
+  /** Who owns which of the trajectory's steps, up to the end that the given row knows. */
+  segments(namespace: string, trajectory: Trajectory): Promise<Segment[]>;
   forget(key: bigint): void;
 }
 
@@ -37,8 +37,9 @@ export function createLineageCache(store: Pick<Store, 'getLineage'>): LineageCac
   };
 
   return {
-    async segments(namespace, trajectory, end) {
+    async segments(namespace, trajectory) {
       const { key } = trajectory.ref;
+      const end = trajectory.nextStepNumber;
       if (trajectory.parent === undefined) return [{ key, from: 0n, to: end }];
       const known = chains.get(key);
       const chain = known ?? (await store.getLineage(namespace, trajectory.ref)).map(linkOf);

@@ -1,5 +1,9 @@
 import type { Caller } from '../../domain/caller.ts';
-import type { StateInfo } from '../../store/contract/state.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { digestMismatch, parseDigest } from '../../domain/ids.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import { createStateHasher } from '../../domain/state_digest.ts';
+import type { StateInfo, StateUpload } from '../../store/contract/state.ts';
 import type { App } from '../app.ts';
 
 export interface PutStateArgs {
@@ -10,6 +14,49 @@ export interface PutStateArgs {
 }
 
 /** S4: durable when this resolves. Errors: DIGEST_MISMATCH, INVALID_REQUEST (over 256 MiB), STORAGE_FULL. */
-export async function putState(_app: App, _caller: Caller, _args: PutStateArgs): Promise<StateInfo> {
-  throw new Error('being written');
+export async function putState(app: App, caller: Caller, args: PutStateArgs): Promise<StateInfo> {
+  const stated = args.digest === undefined || args.digest === '' ? undefined : parseDigest(args.digest, 'digest');
+  const upload = app.store.putState(caller.namespace);
+  try {
+    const digest = await write(upload, args.chunks);
+    if (stated !== undefined && stated !== digest) throw digestMismatch(stated, digest);
+    return await upload.finish(digest);
+  } catch (error) {
+    await abortQuietly(app, upload);
+    throw error;
+  }
+}
+
+/** Whatever the sizes that come in, chunks of 256 KiB are stored, but for the last. */
+async function write(upload: StateUpload, pieces: AsyncIterable<Uint8Array>): Promise<string> {
+  const hasher = createStateHasher();
+  let chunk = Buffer.allocUnsafe(LIMITS.chunkBytes);
+  let filled = 0;
+  let size = 0;
+  for await (const piece of pieces) {
+    size += piece.length;
+    if (size > LIMITS.stateBytes) throw invalidField('chunk', `a state must have at most ${LIMITS.stateBytes} bytes`);
+    hasher.update(piece);
+    for (let taken = 0; taken < piece.length; ) {
+      const part = piece.subarray(taken, taken + LIMITS.chunkBytes - filled);
+      chunk.set(part, filled);
+      filled += part.length;
+      taken += part.length;
+      if (filled < LIMITS.chunkBytes) continue;
+      await upload.write(chunk);
+      chunk = Buffer.allocUnsafe(LIMITS.chunkBytes); // the store may still hold the one before
+      filled = 0;
+    }
+  }
+  if (filled > 0) await upload.write(chunk.subarray(0, filled));
+  return hasher.digest();
+}
+
+/** What is left over is collected later in any case; the caller is told why the upload failed, not why its cleaning up did. */
+async function abortQuietly(app: App, upload: StateUpload): Promise<void> {
+  try {
+    await upload.abort();
+  } catch (error) {
+    app.logger.warn({ err: error }, 'what a failed upload left could not be removed; maintenance will');
+  }
 }

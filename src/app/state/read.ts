@@ -1,5 +1,17 @@
 import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import { clipSegments, type Segment } from '../../domain/lineage.ts';
+import { requireText } from '../../domain/text.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { OwnedState } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
+import { serverDraining } from '../drain.ts';
+import { findTrajectory } from '../trajectory/get.ts';
+import { DEFAULT_STATE_NAME } from '../trajectory/incoming.ts';
+import { requireRange, requireStart } from '../trajectory/read.ts';
+import { trajectoryDeleted } from '../trajectory/step_page.ts';
+import { stateBytes, stateCorrupt } from './bytes.ts';
 
 export interface ReadStatesArgs {
   readonly trajectoryId: string;
@@ -28,12 +40,114 @@ export interface StatePiece {
   readonly data: Uint8Array;
 }
 
-/** S5. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT. */
-// biome-ignore lint/correctness/useYield: being written
+/** References looked up by one statement, and pieces of one message at most. */
+const PAGE = 256;
+
+/** S5. Memory is bounded by a few chunks, whatever the sizes. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT. */
 export async function* readStates(
-  _app: App,
-  _caller: Caller,
-  _args: ReadStatesArgs,
+  app: App,
+  caller: Caller,
+  args: ReadStatesArgs,
 ): AsyncGenerator<StatesRead, void, undefined> {
-  throw new Error('being written');
+  requireRange(args.startStepNumber, args.endStepNumber);
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  requireStart(args.startStepNumber, trajectory);
+  let owner = '';
+  let pieces: StatePiece[] = [];
+  let bytes = 0;
+  for await (const { trajectoryId, piece } of readPieces(app, caller, trajectory, args)) {
+    const full = bytes + piece.data.length > LIMITS.chunkBytes || pieces.length === PAGE || owner !== trajectoryId;
+    if (full && pieces.length > 0) {
+      if (app.drain.begun) throw serverDraining();
+      yield { trajectoryId: owner, pieces };
+      pieces = [];
+      bytes = 0;
+    }
+    owner = trajectoryId;
+    pieces.push(piece);
+    bytes += piece.data.length;
+  }
+  if (pieces.length > 0) yield { trajectoryId: owner, pieces };
+}
+
+interface OwnedPiece {
+  readonly trajectoryId: string;
+  readonly piece: StatePiece;
+}
+
+async function* readPieces(
+  app: App,
+  caller: Caller,
+  trajectory: Trajectory,
+  args: ReadStatesArgs,
+): AsyncGenerator<OwnedPiece, void, undefined> {
+  try {
+    for await (const found of pickStates(app, caller, trajectory, args)) yield* piecesOf(app, caller, found);
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+    // A step's states live as long as the step: either both are gone, or the store has lost one.
+    await requireAlive(app, caller, trajectory);
+    throw stateCorrupt(error.metadata.digest ?? '');
+  }
+  // Steps without such a state are no gap, so only the trajectory's being there tells a whole answer from a short one (RD1).
+  await requireAlive(app, caller, trajectory);
+}
+
+/** Every k-th of the states found. */
+async function* pickStates(
+  app: App,
+  caller: Caller,
+  trajectory: Trajectory,
+  args: ReadStatesArgs,
+): AsyncGenerator<OwnedState, void, undefined> {
+  const name = args.name === '' ? DEFAULT_STATE_NAME : requireText(args.name, 'name');
+  const every = args.every > 1n ? args.every : 1n;
+  const segments = await rangeSegments(app, caller, trajectory, args);
+  let from = args.startStepNumber;
+  let found = 0n;
+  for (;;) {
+    const page = await app.store.listStepStates(caller.namespace, trajectory.ref.tree, segments, name, from, PAGE);
+    for (const state of page) {
+      if (found % every === 0n) yield state;
+      found += 1n;
+      from = state.stepNumber + 1n;
+    }
+    if (page.length < PAGE) return;
+  }
+}
+
+async function rangeSegments(
+  app: App,
+  caller: Caller,
+  trajectory: Trajectory,
+  { startStepNumber, endStepNumber }: ReadStatesArgs,
+): Promise<Segment[]> {
+  const last = trajectory.nextStepNumber;
+  const end = endStepNumber === undefined || endStepNumber > last ? last : endStepNumber;
+  return clipSegments(await app.lineages.segments(caller.namespace, trajectory), startStepNumber, end);
+}
+
+async function* piecesOf(
+  app: App,
+  caller: Caller,
+  { owner, stepNumber, state }: OwnedState,
+): AsyncGenerator<OwnedPiece, void, undefined> {
+  const { digest, mediaType, size } = state;
+  let offset = 0;
+  for await (const data of stateBytes(app.store, caller.namespace, state, 0, size)) {
+    yield { trajectoryId: owner.id, piece: { stepNumber, digest, mediaType, size, offset, data } };
+    offset += data.length;
+  }
+  if (size === 0) {
+    yield { trajectoryId: owner.id, piece: { stepNumber, digest, mediaType, size, offset, data: new Uint8Array(0) } };
+  }
+}
+
+async function requireAlive(app: App, caller: Caller, { id, ref }: Trajectory): Promise<void> {
+  const now = await app.store.getTrajectory(caller.namespace, id);
+  if (now?.ref.key !== ref.key) throw trajectoryDeleted(id);
+}
+
+function isMissing(error: unknown): error is AnabranchError {
+  return error instanceof AnabranchError && error.reason === 'STATE_NOT_FOUND';
 }

@@ -1,7 +1,13 @@
+import type { SealRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
+import { trajectoryNotFound } from '../../domain/errors.ts';
+import { parseUuid } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
+import type { AppendBatch } from '../../store/contract/append.ts';
 import type { App } from '../app.ts';
-import type { IncomingStep } from './incoming.ts';
+import type { BatchSource, Committed } from './append/committer.ts';
+import { findTrajectory } from './get.ts';
+import { type IncomingStep, type PreparedSteps, prepareStep } from './incoming.ts';
 
 /** What every unary write is given (W8). */
 export interface UnaryWriteArgs {
@@ -23,6 +29,45 @@ export interface Appended {
 }
 
 /** W8: one step, durable when this resolves. Errors: as an append stream. */
-export async function appendStep(_app: App, _caller: Caller, _args: AppendStepArgs): Promise<Appended> {
-  throw new Error('being written');
+export async function appendStep(app: App, caller: Caller, args: AppendStepArgs): Promise<Appended> {
+  const outcome = await commitUnary(app, caller, args, prepareStep(args.step, 'step'), undefined);
+  const { nextStepNumber, commitTime, duplicates } = outcome;
+  return { nextStepNumber, commitTime, duplicate: duplicates > 0 };
+}
+
+/** One batch of its own, in the next group commit. Errors: as an append stream. */
+export async function commitUnary(
+  app: App,
+  caller: Caller,
+  args: UnaryWriteArgs,
+  { steps, states }: PreparedSteps,
+  seal: SealRequest | undefined,
+): Promise<Committed> {
+  const uid = args.uid === undefined ? undefined : parseUuid(args.uid, 'uid');
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  if (uid !== undefined && uid !== trajectory.uid) throw trajectoryNotFound(trajectory.id);
+  const { ref, id: trajectoryId } = trajectory;
+  const batch: AppendBatch = { caller, ref, trajectoryId, uid, writerEpoch: args.writerEpoch, steps, states, seal };
+  const bytes = states.reduce((sum, { data }) => sum + data.length, 1024);
+  return new Promise((resolve, reject) => app.committer.submit(new UnaryCall(resolve, reject), batch, bytes));
+}
+
+class UnaryCall implements BatchSource {
+  over = false;
+  private readonly resolve: (outcome: Committed) => void;
+  private readonly reject: (error: unknown) => void;
+
+  constructor(resolve: (outcome: Committed) => void, reject: (error: unknown) => void) {
+    this.resolve = resolve;
+    this.reject = reject;
+  }
+
+  committed(_batch: AppendBatch, _bytes: number, outcome: Committed): void {
+    this.resolve(outcome);
+  }
+
+  failed(_batch: AppendBatch, _bytes: number, error: unknown): void {
+    this.over = true;
+    this.reject(error);
+  }
 }

@@ -1,8 +1,9 @@
 import type { Caller } from '../../domain/caller.ts';
+import { parseUuid } from '../../domain/ids.ts';
 import type { StateRef } from '../../domain/step.ts';
 import type { App } from '../app.ts';
 import type { UnaryWriteArgs } from './append_step.ts';
-import type { IncomingState } from './incoming.ts';
+import { type IncomingState, prepareState } from './incoming.ts';
 
 export interface AttachStateArgs extends UnaryWriteArgs {
   readonly stepNumber: bigint;
@@ -11,9 +12,19 @@ export interface AttachStateArgs extends UnaryWriteArgs {
 
 /** W10. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH. */
 export async function attachState(
-  _app: App,
-  _caller: Caller,
-  _args: AttachStateArgs,
+  app: App,
+  caller: Caller,
+  args: AttachStateArgs,
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
-  throw new Error('being written');
+  const { ref, data } = prepareState(args.state, 'state');
+  return app.store.attachState(caller, {
+    trajectoryId: parseUuid(args.trajectoryId, 'trajectory_id'),
+    uid: args.uid === undefined ? undefined : parseUuid(args.uid, 'uid'),
+    writerEpoch: args.writerEpoch,
+    stepNumber: args.stepNumber,
+    name: ref.name,
+    digest: ref.digest,
+    mediaType: ref.mediaType,
+    data,
+  });
 }

@@ -1,5 +1,14 @@
 import type { Caller } from '../../domain/caller.ts';
+import { stepDifference } from '../../domain/compare.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import { type Segment, sharedSteps } from '../../domain/lineage.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { StepOutline } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
+import { findTrajectory } from './get.ts';
+import { requireRange } from './read.ts';
+import { readPage, trajectoryDeleted } from './step_page.ts';
 
 export interface CompareArgs {
   readonly trajectoryId: string;
@@ -36,7 +45,115 @@ export interface RewardPair {
   readonly otherReward: number | undefined;
 }
 
+/** Steps looked at by one statement. */
+const PAGE = 1000;
+
 /** RD5. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED. */
-export async function compareTrajectories(_app: App, _caller: Caller, _args: CompareArgs): Promise<Comparison> {
-  throw new Error('being written');
+export async function compareTrajectories(app: App, caller: Caller, args: CompareArgs): Promise<Comparison> {
+  requireRange(args.startStepNumber, args.endStepNumber);
+  requireListRange(args);
+  const one = await openSide(app, caller, args.trajectoryId, 'trajectory_id');
+  const other = await openSide(app, caller, args.otherTrajectoryId, 'other_trajectory_id');
+  const shared = sharedSteps(one.segments, other.segments);
+  return {
+    sharedSteps: shared,
+    firstDifference: await firstDifference(one, other, shared),
+    rewardSum: one.trajectory.rewardSum,
+    otherRewardSum: other.trajectory.rewardSum,
+    rewards: await listRewards(one, other, args),
+    nextStepNumber: one.trajectory.nextStepNumber,
+    otherNextStepNumber: other.trajectory.nextStepNumber,
+  };
+}
+
+/** One of the two, as it was when the call began: steps that come later are not looked at. */
+interface Side {
+  readonly app: App;
+  readonly caller: Caller;
+  readonly trajectory: Trajectory;
+  readonly segments: readonly Segment[];
+}
+
+async function openSide(app: App, caller: Caller, id: string, field: string): Promise<Side> {
+  const trajectory = await findTrajectory(app, caller, id, field);
+  return { app, caller, trajectory, segments: await app.lineages.segments(caller.namespace, trajectory) };
+}
+
+function requireListRange({ startStepNumber, endStepNumber }: CompareArgs): void {
+  if (endStepNumber === undefined || endStepNumber - startStepNumber <= BigInt(LIMITS.compareSteps)) return;
+  throw invalidField('end_step_number', `must be at most ${LIMITS.compareSteps} after start_step_number`);
+}
+
+/** Shared steps cannot differ. Of the others only those are read whole whose digests differ, since equal digests mean equal steps (W6). */
+async function firstDifference(one: Side, other: Side, shared: bigint): Promise<StepDifference | undefined> {
+  const common = lesser(one.trajectory.nextStepNumber, other.trajectory.nextStepNumber);
+  for (let from = shared; from < common; from += BigInt(PAGE)) {
+    const to = lesser(from + BigInt(PAGE), common);
+    const [a, b] = await Promise.all([readOutlines(one, from, to), readOutlines(other, from, to)]);
+    for (let i = 0; i < a.length; ) {
+      if (a[i]!.contentDigest === b[i]!.contentDigest) {
+        i += 1;
+        continue;
+      }
+      const compared = await compareSteps(one, other, from + BigInt(i), to);
+      if (compared.difference !== undefined) return compared.difference;
+      i += compared.steps;
+    }
+  }
+  if (one.trajectory.nextStepNumber === other.trajectory.nextStepNumber) return undefined;
+  return { stepNumber: common, field: '', valueJson: '', otherValueJson: '' };
+}
+
+/** The first difference of a page of steps, and how many were compared: what does not count as one also changes digests. */
+async function compareSteps(
+  one: Side,
+  other: Side,
+  from: bigint,
+  to: bigint,
+): Promise<{ readonly difference: StepDifference | undefined; readonly steps: number }> {
+  const [a, b] = await Promise.all(
+    [one, other].map(({ app, caller, trajectory }) => readPage(app, caller.namespace, trajectory, from, to, 'FULL')),
+  );
+  const steps = Math.min(a!.length, b!.length);
+  for (let i = 0; i < steps; i += 1) {
+    const found = stepDifference(a![i]!.step, b![i]!.step);
+    if (found !== undefined) return { difference: { stepNumber: from + BigInt(i), ...found }, steps };
+  }
+  return { difference: undefined, steps };
+}
+
+async function listRewards(one: Side, other: Side, args: CompareArgs): Promise<RewardPair[]> {
+  const { startStepNumber: start, endStepNumber: end } = args;
+  if (end === undefined) return [];
+  const [rewards, otherRewards] = await Promise.all([rewardsOf(one, start, end), rewardsOf(other, start, end)]);
+  const pairs: RewardPair[] = [];
+  for (let i = 0; i < Math.max(rewards.length, otherRewards.length); i += 1) {
+    pairs.push({ stepNumber: start + BigInt(i), reward: rewards[i], otherReward: otherRewards[i] });
+  }
+  return pairs;
+}
+
+/** The rewards of [start, end), as far as the trajectory goes; undefined where a step has none. */
+async function rewardsOf(side: Side, start: bigint, end: bigint): Promise<(number | undefined)[]> {
+  const last = lesser(end, side.trajectory.nextStepNumber);
+  const rewards: (number | undefined)[] = [];
+  for (let from = start; from < last; from += BigInt(PAGE)) {
+    const page = await readOutlines(side, from, lesser(from + BigInt(PAGE), last));
+    for (const { reward } of page) rewards.push(reward);
+  }
+  return rewards;
+}
+
+/** One outline a number of [from, to). Errors: TRAJECTORY_DELETED. */
+async function readOutlines(side: Side, from: bigint, to: bigint): Promise<StepOutline[]> {
+  const { app, caller, trajectory, segments } = side;
+  const found = await app.store.readOutlines(caller.namespace, trajectory.ref.tree, segments, from, Number(to - from));
+  const whole =
+    found.length === Number(to - from) && found.every((outline, i) => outline.stepNumber === from + BigInt(i));
+  if (!whole) throw trajectoryDeleted(trajectory.id);
+  return found;
+}
+
+function lesser(a: bigint, b: bigint): bigint {
+  return a < b ? a : b;
 }

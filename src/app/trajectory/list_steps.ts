@@ -1,7 +1,19 @@
 import type { Caller } from '../../domain/caller.ts';
-import type { OwnedStep, StepFilter, StepSort, StepView } from '../../store/contract/step.ts';
+import { trajectoryNotFound } from '../../domain/errors.ts';
+import { requireText } from '../../domain/text.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { OwnedStep, StepCursor, StepFilter, StepSort, StepView } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
-import type { PageArgs, PageOf } from '../page_token.ts';
+import {
+  cursorInt,
+  invalidPageToken,
+  makePageToken,
+  type PageArgs,
+  type PageOf,
+  pageLimit,
+  readPageToken,
+} from '../page_token.ts';
+import { findTrajectory } from './get.ts';
 
 export interface ListStepsArgs extends PageArgs {
   /** Steps of a lineage, or own steps of all trajectories of a task. */
@@ -11,7 +23,71 @@ export interface ListStepsArgs extends PageArgs {
   readonly view: StepView;
 }
 
-/** RD4. A page ends early at about 1 MiB. Errors: TRAJECTORY_NOT_FOUND. */
-export async function listSteps(_app: App, _caller: Caller, _args: ListStepsArgs): Promise<PageOf<OwnedStep>> {
-  throw new Error('being written');
+/** Half a message: room for what the wire adds to what the store counts. */
+const PAGE_BYTES = 512 * 1024;
+
+/** RD4. A page ends early at about half a MiB, and holds at least one step if there is one. Errors: TRAJECTORY_NOT_FOUND. */
+export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): Promise<PageOf<OwnedStep>> {
+  const { of, filter, order, view } = args;
+  const trajectory =
+    'trajectoryId' in of ? await findTrajectory(app, caller, of.trajectoryId, 'trajectory_id') : undefined;
+  const where: StepFilter = { ...filter, of: await placeOf(app, caller, of, trajectory) };
+  const query = { caller, rpc: 'ListSteps', filter: queryFields(args, trajectory) };
+  const after = cursorOf(readPageToken(query, args.pageToken));
+  const list = (limit: number, from: StepCursor | undefined): Promise<OwnedStep[]> =>
+    app.store.listSteps(caller.namespace, where, order, { limit, after: from, maxBytes: PAGE_BYTES }, view);
+
+  const limit = pageLimit(args.pageSize);
+  const found = await list(limit, after);
+  const last = found.at(-1);
+  // A page may end early by its bytes, so only a look behind it tells whether it was the last.
+  const more = last !== undefined && (await list(1, afterStep(last))).length > 0;
+  if (more) return { items: found, nextPageToken: makePageToken(query, cursorText(afterStep(last))) };
+  if (trajectory !== undefined) await requireStillThere(app, caller, trajectory);
+  return { items: found, nextPageToken: '' };
+}
+
+async function placeOf(
+  app: App,
+  caller: Caller,
+  of: ListStepsArgs['of'],
+  trajectory: Trajectory | undefined,
+): Promise<StepFilter['of']> {
+  if (trajectory !== undefined) {
+    return { tree: trajectory.ref.tree, segments: await app.lineages.segments(caller.namespace, trajectory) };
+  }
+  return { taskId: 'taskId' in of ? requireText(of.taskId, 'task_id') : '' };
+}
+
+/** Steps that were deleted while they were listed must not look like a short list. */
+async function requireStillThere(app: App, caller: Caller, { id, ref }: Trajectory): Promise<void> {
+  const now = await app.store.getTrajectory(caller.namespace, id);
+  if (now?.ref.key !== ref.key) throw trajectoryNotFound(id);
+}
+
+function queryFields({ of, filter, order, view }: ListStepsArgs, trajectory: Trajectory | undefined): unknown[] {
+  const { terminalOnly, hasState, minReward, maxReward, commitTimeFrom, commitTimeTo } = filter;
+  const place = trajectory?.ref.key ?? ('taskId' in of ? of.taskId : undefined);
+  const { by, descending } = order;
+  return [place, terminalOnly, hasState, minReward, maxReward, commitTimeFrom, commitTimeTo, by, descending, view];
+}
+
+function afterStep({ owner, step }: OwnedStep): StepCursor {
+  return { key: owner.key, stepNumber: step.stepNumber, reward: step.reward, commitTime: step.commitTime };
+}
+
+function cursorText({ key, stepNumber, reward, commitTime }: StepCursor): string[] {
+  return [`${key}`, `${stepNumber}`, `${commitTime}`, reward === undefined ? '' : `${reward}`];
+}
+
+function cursorOf(parts: readonly string[] | undefined): StepCursor | undefined {
+  if (parts === undefined) return undefined;
+  const reward = parts[3];
+  if (reward === undefined) throw invalidPageToken();
+  return {
+    key: cursorInt(parts, 0),
+    stepNumber: cursorInt(parts, 1),
+    commitTime: cursorInt(parts, 2),
+    reward: reward === '' ? undefined : Number(reward),
+  };
 }

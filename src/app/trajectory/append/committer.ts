@@ -1,20 +1,281 @@
-import type { AppendBatch, AppendOutcome } from '../../../store/contract/append.ts';
+import { AnabranchError } from '../../../domain/errors.ts';
+import type { AppendBatch, AppendOutcome, AppendStore } from '../../../store/contract/append.ts';
+import type { Logger } from '../../app.ts';
+
+export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 
 /** Where batches come from: one append stream, or one unary call. Its batches are committed in order; after a failure the rest is dropped. */
 export interface BatchSource {
-  /** Nothing more of it is to be committed. */
+  /** True from `failed` on: nothing more of it is committed. */
   readonly over: boolean;
-  /** Durable, and to be called in order. */
-  committed(batch: AppendBatch, bytes: number, outcome: Extract<AppendOutcome, { kind: 'committed' }>): void;
-  /** Refused, or the whole group failed. From here on the source must be `over`. */
+  /** Durable. Called in the order of submission. Must not throw. */
+  committed(batch: AppendBatch, bytes: number, outcome: Committed): void;
+  /** Refused, or not stored, or (DATABASE_UNAVAILABLE) unknown. Called once at most; the source is `over` from here on. Must not throw. */
   failed(batch: AppendBatch, bytes: number, error: unknown): void;
 }
 
-/** W7: takes what has arrived from all streams and commits it together, at once when idle. */
+/** W7: takes what has arrived from all streams and commits it together, at once when idle; while one group commits, the next gathers. */
 export interface Committer {
   submit(source: BatchSource, batch: AppendBatch, bytes: number): void;
   /** Resolves when nothing waits and nothing is in flight. */
   idle(): Promise<void>;
   /** Batches that wait or are in flight. */
   readonly pending: number;
+}
+
+export interface CommitterOptions {
+  /** Groups in flight at once. Groups in flight share no trajectory. */
+  readonly lanes: number;
+  /** Trajectories that another transaction holds and that are waited for at once, each in a transaction of its own. */
+  readonly busyLanes?: number;
+  /** A group ends before it has more bytes or steps than this; it has at least one batch. */
+  readonly groupBytes?: number;
+  readonly groupSteps?: number;
+}
+
+interface Entry {
+  readonly source: BatchSource;
+  readonly batch: AppendBatch;
+  readonly bytes: number;
+}
+
+/** What waits for one trajectory, in order. While something of it is in flight, nothing else of it is taken: that keeps its order. */
+interface Line {
+  readonly key: bigint;
+  entries: Entry[];
+  /** Entries before it were taken. */
+  taken: number;
+  inFlight: boolean;
+}
+
+/** Entries of one trajectory and of one source, taken together. */
+interface Portion {
+  readonly line: Line;
+  readonly entries: readonly Entry[];
+}
+
+export function createCommitter(
+  store: Pick<AppendStore, 'append'>,
+  logger: Logger,
+  options: CommitterOptions,
+): Committer {
+  return new GroupCommitter(store, logger, options);
+}
+
+class GroupCommitter implements Committer {
+  pending = 0;
+  private readonly store: Pick<AppendStore, 'append'>;
+  private readonly logger: Logger;
+  private readonly limits: Required<CommitterOptions>;
+  private readonly lines = new Map<bigint, Line>();
+  /** Lines with work and nothing in flight, the one that waits longest first. */
+  private readonly ready = new Set<Line>();
+  private readonly busy: Portion[] = [];
+  private groupsInFlight = 0;
+  private busyInFlight = 0;
+  private gathering = false;
+  private idleWaiters: (() => void)[] = [];
+
+  constructor(store: Pick<AppendStore, 'append'>, logger: Logger, options: CommitterOptions) {
+    this.store = store;
+    this.logger = logger;
+    this.limits = { busyLanes: 4, groupBytes: 4 * 1024 * 1024, groupSteps: 4096, ...options };
+  }
+
+  submit(source: BatchSource, batch: AppendBatch, bytes: number): void {
+    const { key } = batch.ref;
+    let line = this.lines.get(key);
+    if (line === undefined) {
+      line = { key, entries: [], taken: 0, inFlight: false };
+      this.lines.set(key, line);
+    }
+    line.entries.push({ source, batch, bytes });
+    this.pending += 1;
+    if (!line.inFlight) this.ready.add(line);
+    this.gather();
+  }
+
+  idle(): Promise<void> {
+    if (this.pending === 0) return Promise.resolve();
+    return new Promise((resolve) => this.idleWaiters.push(resolve));
+  }
+
+  /** Starts groups at the end of this turn of the event loop, so that all frames that have arrived by now share one. */
+  private gather(): void {
+    if (this.gathering || this.ready.size === 0 || this.groupsInFlight >= this.limits.lanes) return;
+    this.gathering = true;
+    setImmediate(() => {
+      this.gathering = false;
+      while (this.groupsInFlight < this.limits.lanes) {
+        const group = this.takeGroup();
+        if (group.length === 0) break;
+        this.groupsInFlight += 1;
+        void this.commitGroup(group).finally(() => {
+          this.groupsInFlight -= 1;
+          this.gather();
+        });
+      }
+    });
+  }
+
+  private takeGroup(): Portion[] {
+    const group: Portion[] = [];
+    const room = { bytes: this.limits.groupBytes, steps: this.limits.groupSteps, first: true };
+    for (const line of this.ready) {
+      const entries = this.takeFrom(line, room);
+      if (entries.length === 0 && line.taken < line.entries.length) break; // the group is full
+      this.ready.delete(line);
+      if (entries.length === 0) this.lines.delete(line.key);
+      else {
+        line.inFlight = true;
+        group.push({ line, entries });
+      }
+    }
+    this.tellIdle();
+    return group;
+  }
+
+  /**
+   * The next entries of a line, all of one source: a batch that is refused takes the later ones of its trajectory with it, and one writer's
+   * refusal must not become another's.
+   */
+  private takeFrom(line: Line, room: { bytes: number; steps: number; first: boolean }): Entry[] {
+    const entries: Entry[] = [];
+    for (; line.taken < line.entries.length; line.taken += 1) {
+      const entry = line.entries[line.taken]!;
+      if (entry.source.over) {
+        this.pending -= 1;
+        continue;
+      }
+      const steps = entry.batch.steps.length;
+      if (entries.length > 0 && entries[0]!.source !== entry.source) break;
+      if (!room.first && (entry.bytes > room.bytes || steps > room.steps)) break;
+      room.first = false;
+      room.bytes -= entry.bytes;
+      room.steps -= steps;
+      entries.push(entry);
+    }
+    if (line.taken === line.entries.length || line.taken > 1024) {
+      line.entries = line.entries.slice(line.taken);
+      line.taken = 0;
+    }
+    return entries;
+  }
+
+  private async commitGroup(group: readonly Portion[]): Promise<void> {
+    const batches = group.flatMap((portion) => portion.entries.map(({ batch }) => batch));
+    let outcomes: AppendOutcome[];
+    try {
+      outcomes = await this.store.append(batches, 'never');
+    } catch (error) {
+      await this.groupFailed(group, batches.length, error);
+      return;
+    }
+    let next = 0;
+    for (const portion of group) {
+      const own = outcomes.slice(next, next + portion.entries.length);
+      next += portion.entries.length;
+      if (own[0]?.kind === 'busy') this.busy.push(portion);
+      else this.settle(portion, own);
+    }
+    this.commitBusy();
+  }
+
+  /** An outage fails the group. Anything else may be the fault of one batch, so each trajectory is tried alone. */
+  private async groupFailed(group: readonly Portion[], batches: number, error: unknown): Promise<void> {
+    if (isOutage(error) || batches === 1) {
+      for (const portion of group) this.fail(portion, error);
+      return;
+    }
+    this.logger.warn(
+      { err: error, batches, trajectories: group.length },
+      'a group commit failed; trying each part alone',
+    );
+    for (const portion of group) await this.commitAlone(portion);
+  }
+
+  /** Trajectories that another transaction holds are waited for in transactions of their own, beside the groups. */
+  private commitBusy(): void {
+    while (this.busyInFlight < this.limits.busyLanes) {
+      const portion = this.busy.shift();
+      if (portion === undefined) return;
+      this.busyInFlight += 1;
+      void this.commitAlone(portion).finally(() => {
+        this.busyInFlight -= 1;
+        this.commitBusy();
+        this.gather();
+      });
+    }
+  }
+
+  private async commitAlone(portion: Portion): Promise<void> {
+    const { entries } = portion;
+    try {
+      const outcomes = await this.store.append(
+        entries.map(({ batch }) => batch),
+        'bounded',
+      );
+      this.settle(portion, outcomes);
+    } catch (error) {
+      if (isOutage(error) || entries.length === 1) this.fail(portion, error);
+      else await this.commitOneByOne(portion);
+    }
+  }
+
+  /** So that what came before a batch that cannot be stored is stored and acked. */
+  private async commitOneByOne({ line, entries }: Portion): Promise<void> {
+    for (const entry of entries) {
+      if (entry.source.over) break;
+      try {
+        const [outcome] = await this.store.append([entry.batch], 'bounded');
+        this.tell(entry, outcome!);
+      } catch (error) {
+        entry.source.failed(entry.batch, entry.bytes, error);
+      }
+    }
+    this.release(line, entries.length);
+  }
+
+  private settle({ line, entries }: Portion, outcomes: readonly AppendOutcome[]): void {
+    for (let i = 0; i < entries.length; i += 1) {
+      const entry = entries[i]!;
+      if (entry.source.over) break; // the refusal of an earlier one
+      this.tell(entry, outcomes[i]!);
+    }
+    this.release(line, entries.length);
+  }
+
+  private tell({ source, batch, bytes }: Entry, outcome: AppendOutcome): void {
+    if (outcome.kind === 'committed') source.committed(batch, bytes, outcome);
+    else if (outcome.kind === 'refused') source.failed(batch, bytes, outcome.error);
+    else source.failed(batch, bytes, new Error('the store answered busy to a call that waits'));
+  }
+
+  private fail({ line, entries }: Portion, error: unknown): void {
+    const { source, batch, bytes } = entries[0]!;
+    if (!source.over) source.failed(batch, bytes, error);
+    this.release(line, entries.length);
+  }
+
+  private release(line: Line, entries: number): void {
+    this.pending -= entries;
+    line.inFlight = false;
+    if (line.entries.length > line.taken) this.ready.add(line);
+    else this.lines.delete(line.key);
+    this.tellIdle();
+  }
+
+  private tellIdle(): void {
+    if (this.pending > 0 || this.idleWaiters.length === 0) return;
+    const waiters = this.idleWaiters;
+    this.idleWaiters = [];
+    for (const resolve of waiters) resolve();
+  }
+}
+
+/** The whole group met it alike, and the callers are told to come again. */
+function isOutage(error: unknown): boolean {
+  return (
+    error instanceof AnabranchError && (error.reason === 'DATABASE_UNAVAILABLE' || error.reason === 'STORAGE_FULL')
+  );
 }

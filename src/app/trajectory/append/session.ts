@@ -1,10 +1,16 @@
 import type { OpenRequest, SealRequest } from '../../../domain/append.ts';
 import type { Caller } from '../../../domain/caller.ts';
-import type { AnabranchError } from '../../../domain/errors.ts';
+import { invalidField } from '../../../domain/errors.ts';
+import { parseUuid } from '../../../domain/ids.ts';
 import type { Instant } from '../../../domain/instant.ts';
-import type { SealStatus, TrajectoryStatus } from '../../../domain/lifecycle.ts';
+import { isSealed, type SealStatus, type TrajectoryStatus } from '../../../domain/lifecycle.ts';
+import { LIMITS } from '../../../domain/limits.ts';
+import { requireText } from '../../../domain/text.ts';
+import type { AppendBatch, Grant } from '../../../store/contract/append.ts';
 import type { App } from '../../app.ts';
-import type { IncomingStep } from '../incoming.ts';
+import { serverDraining } from '../../drain.ts';
+import { type IncomingStep, prepareSteps } from '../incoming.ts';
+import type { BatchSource, Committed } from './committer.ts';
 
 /** One frame of steps of an append stream (W3): at least one step, unless it seals. */
 export interface AppendFrame {
@@ -35,7 +41,7 @@ export type AppendEvent =
       readonly status: SealStatus;
       readonly message: string;
       readonly nextStepNumber: bigint;
-      readonly sealTime: Instant;
+      readonly sealTime: Instant | undefined;
     };
 
 /**
@@ -44,12 +50,14 @@ export type AppendEvent =
  */
 export interface AppendSession {
   readonly opened: Opened;
+  /** False once no more frames are taken: the reader may stop reading. */
+  readonly accepting: boolean;
   /** Takes a frame. False: enough is under way, so wait for `room` before reading the next. After the end it does nothing. */
   push(frame: AppendFrame): boolean;
-  /** Resolves when the next frame may be read; also when the session is over. */
+  /** Resolves when the next frame may be read; also when no more frames are taken. */
   room(): Promise<void>;
   /** A frame that could not even be read: ends the stream with this error, after everything pushed before was committed and acked. */
-  fail(error: AnabranchError): void;
+  fail(error: unknown): void;
   /** The client has sent everything: `events` ends after the last ack. */
   end(): void;
   /** The client is gone: what was pushed is still committed, and nothing more is told. Idempotent, harmless after the end. */
@@ -59,6 +67,165 @@ export interface AppendSession {
 }
 
 /** W1. Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, SERVER_DRAINING. */
-export async function openAppendSession(_app: App, _caller: Caller, _open: OpenRequest): Promise<AppendSession> {
-  throw new Error('being written');
+export async function openAppendSession(app: App, caller: Caller, open: OpenRequest): Promise<AppendSession> {
+  if (app.drain.begun) throw serverDraining();
+  const trajectoryId = parseUuid(open.trajectoryId, 'open.trajectory_id');
+  const uid = open.uid === undefined ? undefined : parseUuid(open.uid, 'open.uid');
+  if (open.writerId === '') throw invalidField('open.writer_id', 'must name the writer: make a random one at start');
+  requireText(open.writerId, 'open.writer_id');
+  const grant = await app.store.openForAppend(caller, { ...open, trajectoryId, uid });
+  return new Session(app, caller, grant);
+}
+
+class Session implements AppendSession, BatchSource {
+  readonly opened: Opened;
+  private readonly app: App;
+  private readonly caller: Caller;
+  private readonly grant: Grant;
+  private stopWaitingForDrain: () => void = () => undefined;
+  private batchesUnderWay = 0;
+  private bytesUnderWay = 0;
+  private duplicates = 0n;
+  /** The ack that waits to be sent; a later one takes its place (W4). */
+  private ack: { readonly nextStepNumber: bigint; readonly commitTime: Instant } | undefined;
+  private sealedBy: Committed | undefined;
+  private sealPushed = false;
+  /** No more frames are taken; `inputError` says why, unless the client simply had no more. */
+  private inputOver = false;
+  private inputError: unknown;
+  /** The store's refusal: what was pushed behind it is dropped. */
+  private refusal: { readonly error: unknown } | undefined;
+  private wakeEvents: (() => void) | undefined;
+  private wakeReader: (() => void) | undefined;
+
+  constructor(app: App, caller: Caller, grant: Grant) {
+    this.app = app;
+    this.caller = caller;
+    this.grant = grant;
+    const { uid, nextStepNumber, status } = grant.trajectory;
+    this.opened = { epoch: grant.epoch, uid, nextStepNumber, status };
+    this.stopWaitingForDrain = app.drain.onBegin(() => this.fail(serverDraining()));
+  }
+
+  get over(): boolean {
+    return this.refusal !== undefined;
+  }
+
+  get accepting(): boolean {
+    return !this.inputOver;
+  }
+
+  push(frame: AppendFrame): boolean {
+    if (this.inputOver) return true;
+    try {
+      this.submit(frame);
+    } catch (error) {
+      this.fail(error);
+    }
+    return this.inputOver || this.bytesUnderWay < LIMITS.streamWindowBytes;
+  }
+
+  room(): Promise<void> {
+    if (this.inputOver || this.bytesUnderWay < LIMITS.streamWindowBytes) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.wakeReader = resolve;
+    });
+  }
+
+  fail(error: unknown): void {
+    if (this.inputOver) return;
+    this.inputError = error;
+    this.endInput();
+  }
+
+  end(): void {
+    if (!this.inputOver) this.endInput();
+  }
+
+  abandon(): void {
+    this.endInput();
+  }
+
+  async *events(): AsyncGenerator<AppendEvent, void, undefined> {
+    try {
+      for (;;) {
+        if (this.ack !== undefined) yield this.takeAck(this.ack);
+        else if (this.sealedBy !== undefined) yield this.takeSealed(this.sealedBy);
+        else if (this.refusal !== undefined) throw this.refusal.error;
+        else if (this.batchesUnderWay === 0 && (this.inputOver || this.sealPushed)) {
+          if (this.inputError !== undefined) throw this.inputError;
+          return;
+        } else await this.somethingToTell();
+      }
+    } finally {
+      this.endInput();
+    }
+  }
+
+  committed(batch: AppendBatch, bytes: number, outcome: Committed): void {
+    this.batchesUnderWay -= 1;
+    this.bytesUnderWay -= bytes;
+    this.duplicates += BigInt(outcome.duplicates);
+    const last = batch.steps.at(-1);
+    // Never beyond what was handled on this stream, wherever the trajectory ends (W4).
+    if (last !== undefined) this.ack = { nextStepNumber: last.stepNumber + 1n, commitTime: outcome.commitTime };
+    if (batch.seal !== undefined) this.sealedBy = outcome;
+    this.wakeEvents?.();
+    if (this.bytesUnderWay < LIMITS.streamWindowBytes) this.wakeReader?.();
+  }
+
+  failed(_batch: AppendBatch, _bytes: number, error: unknown): void {
+    this.refusal = { error };
+    this.batchesUnderWay = 0;
+    this.bytesUnderWay = 0;
+    this.endInput();
+  }
+
+  private submit(frame: AppendFrame): void {
+    if (this.sealPushed) throw invalidField('seal', 'must come with the last frame: nothing can follow it');
+    if (frame.steps.length === 0 && frame.seal === undefined) {
+      throw invalidField('steps', 'must hold at least one step, unless the frame seals');
+    }
+    if (frame.seal !== undefined) requireText(frame.seal.message, 'seal.message');
+    const { steps, states } = prepareSteps(frame.steps, 'steps');
+    const { trajectory, epoch } = this.grant;
+    const batch: AppendBatch = {
+      caller: this.caller,
+      ref: trajectory.ref,
+      trajectoryId: trajectory.id,
+      uid: undefined,
+      writerEpoch: epoch,
+      steps,
+      states,
+      seal: frame.seal,
+    };
+    this.sealPushed = frame.seal !== undefined;
+    this.batchesUnderWay += 1;
+    this.bytesUnderWay += frame.bytes;
+    this.app.committer.submit(this, batch, frame.bytes);
+  }
+
+  private endInput(): void {
+    this.inputOver = true;
+    this.stopWaitingForDrain();
+    this.wakeEvents?.();
+    this.wakeReader?.();
+  }
+
+  private takeAck({ nextStepNumber, commitTime }: NonNullable<Session['ack']>): AppendEvent {
+    this.ack = undefined;
+    return { kind: 'ack', nextStepNumber, commitTime, duplicateSteps: this.duplicates };
+  }
+
+  private takeSealed({ status, statusMessage, nextStepNumber, sealTime }: Committed): AppendEvent {
+    this.sealedBy = undefined;
+    if (!isSealed(status)) throw new Error('the store committed a seal, but the trajectory is not sealed');
+    return { kind: 'sealed', status, message: statusMessage, nextStepNumber, sealTime };
+  }
+
+  private somethingToTell(): Promise<void> {
+    return new Promise((resolve) => {
+      this.wakeEvents = resolve;
+    });
+  }
 }

@@ -1,0 +1,49 @@
+import { AnabranchError } from '../../domain/errors.ts';
+import type { Digest } from '../../domain/ids.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import { createStateHasher } from '../../domain/state_digest.ts';
+import type { StateInfo, StateStore } from '../../store/contract/state.ts';
+
+type Reader = Pick<StateStore, 'readState'>;
+
+/**
+ * Bytes [from, to) of a state in pieces of at most 256 KiB, read as they are asked for. The store verifies what it cuts pieces from; a state
+ * read whole is hashed over the stream as well, and its last piece is given only when the digest is right (S3). Errors: STATE_NOT_FOUND,
+ * STATE_CORRUPT.
+ */
+export async function* stateBytes(
+  store: Reader,
+  namespace: string,
+  { digest, size }: StateInfo,
+  from: number,
+  to: number,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  const hasher = from === 0 && to === size ? createStateHasher() : undefined;
+  for (let at = from; at < to; ) {
+    const stored = await store.readState(namespace, digest, at);
+    if (stored.length === 0) throw stateCorrupt(digest);
+    for (let cut = 0; cut < stored.length && at < to; ) {
+      const piece = stored.subarray(cut, cut + Math.min(LIMITS.chunkBytes, to - at));
+      cut += piece.length;
+      at += piece.length;
+      hasher?.update(piece);
+      if (at === to && hasher !== undefined && hasher.digest() !== digest) throw stateCorrupt(digest);
+      yield piece;
+    }
+  }
+}
+
+/** A whole state, for those that are known to be small. */
+export async function wholeState(store: Reader, namespace: string, info: StateInfo): Promise<Uint8Array> {
+  const pieces: Uint8Array[] = [];
+  for await (const piece of stateBytes(store, namespace, info, 0, info.size)) pieces.push(piece);
+  return pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces);
+}
+
+export function stateCorrupt(digest: Digest): AnabranchError {
+  return new AnabranchError(
+    'STATE_CORRUPT',
+    `State ${digest} is damaged in the store: its bytes no longer have that digest. Put it again, or restore the database from a backup.`,
+    { metadata: { digest } },
+  );
+}

@@ -1,0 +1,230 @@
+import { isSealed } from '../../domain/lifecycle.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import type { Store } from '../../store/contract/store.ts';
+import type { ChangeHub } from '../change_hub.ts';
+import type { LineageCache } from '../lineage_cache.ts';
+import { readPage } from './step_page.ts';
+
+/** Pages kept for followers that come to the same place a moment later: together at most about 1 MiB. */
+const KEPT_PAGES = 4;
+
+export interface FeedDeps {
+  readonly store: Store;
+  readonly changes: ChangeHub;
+  readonly lineages: LineageCache;
+  readonly pollMs: number;
+}
+
+/** What all who follow one trajectory share: one subscription, one look at its end however many wait, and the pages at the live edge. */
+export interface Feeds {
+  join(namespace: string, trajectory: Trajectory, view: StepView): Follower;
+  /** Followers there are now. */
+  readonly followers: number;
+}
+
+/** One follower's place at a feed. */
+export interface Follower {
+  /** The trajectory's end and whether it is sealed, as far as known; never going back. */
+  readonly end: bigint;
+  readonly sealed: boolean;
+  /** The trajectory was deleted. */
+  readonly gone: boolean;
+  /** The page of steps that begins at `from`; shared with the others once the follower is live. */
+  page(from: bigint, live: boolean): Promise<readonly OwnedStep[]>;
+  /** Resolves when the trajectory has grown beyond `next`, was sealed or deleted, after `ticks` polls, or by `wake`. */
+  change(next: bigint, ticks: number): Promise<void>;
+  wake(): void;
+  /** Told once a poll, to see how long nothing was taken. */
+  onTick: (() => void) | undefined;
+  /** Idempotent. */
+  leave(): void;
+}
+
+export function createFeeds(deps: FeedDeps): Feeds {
+  const feeds = new Map<string, Feed>();
+  return {
+    join(namespace, trajectory, view) {
+      const name = `${trajectory.ref.key} ${view}`;
+      let feed = feeds.get(name);
+      if (feed === undefined) {
+        const made = new Feed(deps, namespace, trajectory, view, () => void feeds.delete(name));
+        feeds.set(name, made);
+        feed = made;
+      }
+      feed.learn(trajectory);
+      return feed.join();
+    },
+    get followers() {
+      let count = 0;
+      for (const feed of feeds.values()) count += feed.followers.size;
+      return count;
+    },
+  };
+}
+
+interface Waiter {
+  readonly next: bigint;
+  ticks: number;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+class Feed {
+  readonly followers = new Set<FeedFollower>();
+  readonly waiters = new Map<FeedFollower, Waiter>();
+  latest: Trajectory;
+  gone = false;
+  private readonly deps: FeedDeps;
+  private readonly namespace: string;
+  private readonly view: StepView;
+  private readonly pages = new Map<bigint, Promise<OwnedStep[]>>();
+  /** Something may have changed since the last look. True at first: what was read before the subscription may be old. */
+  private dirty = true;
+  private looking = false;
+  private readonly stop: () => void;
+
+  constructor(deps: FeedDeps, namespace: string, trajectory: Trajectory, view: StepView, onEmpty: () => void) {
+    this.deps = deps;
+    this.namespace = namespace;
+    this.view = view;
+    this.latest = trajectory;
+    const unsubscribe = deps.changes.subscribe(trajectory.ref.key, () => this.hint());
+    const timer = setInterval(() => this.tick(), deps.pollMs);
+    timer.unref();
+    this.stop = () => {
+      unsubscribe();
+      clearInterval(timer);
+      onEmpty();
+    };
+  }
+
+  join(): FeedFollower {
+    const follower = new FeedFollower(this);
+    this.followers.add(follower);
+    return follower;
+  }
+
+  leave(follower: FeedFollower): void {
+    this.waiters.get(follower)?.resolve();
+    this.waiters.delete(follower);
+    if (this.followers.delete(follower) && this.followers.size === 0) this.stop();
+  }
+
+  /** Takes over a row that was read, unless a newer one is known. */
+  learn(row: Trajectory): void {
+    if (row.nextStepNumber >= this.latest.nextStepNumber && !isSealed(this.latest.status)) this.latest = row;
+  }
+
+  hint(): void {
+    this.dirty = true;
+    this.look();
+  }
+
+  /** Looks at the trajectory's row, once for all who wait, and again as long as hints come meanwhile. */
+  look(): void {
+    if (this.looking || !this.dirty || this.waiters.size === 0) return;
+    this.looking = true;
+    this.dirty = false;
+    this.deps.store.getTrajectory(this.namespace, this.latest.id).then(
+      (row) => this.looked(row),
+      (error: unknown) => this.failed(error),
+    );
+  }
+
+  page(from: bigint, live: boolean): Promise<readonly OwnedStep[]> {
+    if (!live) return this.read(from);
+    const kept = this.pages.get(from);
+    if (kept !== undefined) return kept;
+    const page = this.read(from);
+    this.pages.set(from, page);
+    page.catch(() => this.pages.delete(from));
+    for (const oldest of this.pages.keys()) {
+      if (this.pages.size <= KEPT_PAGES) break;
+      this.pages.delete(oldest);
+    }
+    return page;
+  }
+
+  private read(from: bigint): Promise<OwnedStep[]> {
+    const { store, lineages } = this.deps;
+    return readPage({ store, lineages }, this.namespace, this.latest, from, this.latest.nextStepNumber, this.view);
+  }
+
+  private tick(): void {
+    for (const follower of this.followers) follower.onTick?.();
+    for (const [follower, waiter] of this.waiters) {
+      waiter.ticks -= 1;
+      if (waiter.ticks <= 0) this.release(follower, waiter);
+    }
+    this.hint();
+  }
+
+  private looked(row: Trajectory | undefined): void {
+    this.looking = false;
+    if (row === undefined || row.ref.key !== this.latest.ref.key) this.gone = true;
+    else this.learn(row);
+    for (const [follower, waiter] of this.waiters) {
+      if (this.hasNews(waiter.next)) this.release(follower, waiter);
+    }
+    this.look();
+  }
+
+  private failed(error: unknown): void {
+    this.looking = false;
+    this.dirty = true;
+    for (const waiter of this.waiters.values()) waiter.reject(error);
+    this.waiters.clear();
+  }
+
+  hasNews(next: bigint): boolean {
+    return this.gone || this.latest.nextStepNumber > next || isSealed(this.latest.status);
+  }
+
+  release(follower: FeedFollower, waiter: Waiter): void {
+    this.waiters.delete(follower);
+    waiter.resolve();
+  }
+}
+
+class FeedFollower implements Follower {
+  onTick: (() => void) | undefined;
+  private readonly feed: Feed;
+
+  constructor(feed: Feed) {
+    this.feed = feed;
+  }
+
+  get end(): bigint {
+    return this.feed.latest.nextStepNumber;
+  }
+
+  get sealed(): boolean {
+    return isSealed(this.feed.latest.status);
+  }
+
+  get gone(): boolean {
+    return this.feed.gone;
+  }
+
+  page(from: bigint, live: boolean): Promise<readonly OwnedStep[]> {
+    return this.feed.page(from, live);
+  }
+
+  change(next: bigint, ticks: number): Promise<void> {
+    if (this.feed.hasNews(next)) return Promise.resolve();
+    return new Promise((resolve, reject) => {
+      this.feed.waiters.set(this, { next, ticks, resolve, reject });
+      this.feed.look();
+    });
+  }
+
+  wake(): void {
+    const waiter = this.feed.waiters.get(this);
+    if (waiter !== undefined) this.feed.release(this, waiter);
+  }
+
+  leave(): void {
+    this.feed.leave(this);
+  }
+}

@@ -1,0 +1,37 @@
+import type { Content, Step } from '../../domain/step.ts';
+
+/** No fewer bytes than the step takes when encoded without the data of its states. For answers that must stay below a limit. */
+export function stepBytes(step: Step): number {
+  let bytes = 256 + utf8(step.infoJson) + utf8(step.metadataJson);
+  for (const { type, name, callId, content, tokenIds, logprobs } of step.actions) {
+    bytes += 64 + utf8(type) + utf8(name) + utf8(callId) + contentBytes(content);
+    bytes += tokenIds.length * 10 + logprobs.length * 4; // a negative int32 takes ten bytes
+  }
+  for (const { type, callId, content } of step.observations) {
+    bytes += 64 + utf8(type) + utf8(callId) + contentBytes(content);
+  }
+  for (const key of step.metrics.keys()) bytes += 24 + utf8(key);
+  for (const { name, mediaType } of step.states) bytes += 128 + utf8(name) + utf8(mediaType);
+  return bytes;
+}
+
+function contentBytes(content: Content | undefined): number {
+  switch (content?.kind) {
+    case undefined:
+      return 0;
+    case 'text':
+      return 16 + utf8(content.text);
+    case 'json':
+      return 16 + utf8(content.json);
+    case 'data':
+      return 32 + content.data.length + utf8(content.mediaType);
+    case 'state':
+      return 128 + utf8(content.mediaType);
+    case 'uri':
+      return 32 + utf8(content.uri) + utf8(content.mediaType);
+  }
+}
+
+function utf8(text: string): number {
+  return Buffer.byteLength(text);
+}

@@ -1,0 +1,51 @@
+import { AnabranchError } from '../../domain/errors.ts';
+import type { StoredStep } from '../../domain/step.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import type { Store } from '../../store/contract/store.ts';
+import type { LineageCache } from '../lineage_cache.ts';
+
+/** About what one page of a stream of steps holds: small enough that many readers fit into memory, large enough to be fast. */
+const PAGE_BYTES = 256 * 1024;
+const PAGE_STEPS = 1000;
+
+/**
+ * The next steps of [from, to), at least one. All steps below a trajectory's end are there for as long as it lives, so a missing one means that
+ * it was deleted meanwhile (RD1). Errors: TRAJECTORY_DELETED.
+ */
+export async function readPage(
+  from: { readonly store: Pick<Store, 'readSteps'>; readonly lineages: LineageCache },
+  namespace: string,
+  trajectory: Trajectory,
+  start: bigint,
+  end: bigint,
+  view: StepView,
+): Promise<OwnedStep[]> {
+  const segments = await from.lineages.segments(namespace, trajectory);
+  const range = { from: start, to: end, maxSteps: PAGE_STEPS, maxBytes: PAGE_BYTES };
+  const page = await from.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
+  if (page.length === 0) throw trajectoryDeleted(trajectory.id);
+  let expected = start;
+  for (const { step } of page) {
+    if (step.stepNumber !== expected) throw trajectoryDeleted(trajectory.id);
+    expected += 1n;
+  }
+  return page;
+}
+
+/** Stretches of one owner each, in order (FM7). */
+export function byOwner(page: readonly OwnedStep[]): { readonly trajectoryId: string; readonly steps: StoredStep[] }[] {
+  const stretches: { trajectoryId: string; key: bigint; steps: StoredStep[] }[] = [];
+  for (const { owner, step } of page) {
+    const last = stretches.at(-1);
+    if (last !== undefined && last.key === owner.key) last.steps.push(step);
+    else stretches.push({ trajectoryId: owner.id, key: owner.key, steps: [step] });
+  }
+  return stretches;
+}
+
+export function trajectoryDeleted(trajectoryId: string): AnabranchError {
+  return new AnabranchError('TRAJECTORY_DELETED', `Trajectory ${trajectoryId} was deleted while it was read.`, {
+    metadata: { trajectory_id: trajectoryId },
+  });
+}

@@ -1,0 +1,155 @@
+import type { Action, Content, Observation, Step } from './step.ts';
+
+/** Where two steps differ: the path of the field as in `anabranch.v1.Step`, and both values as JSON text (empty: none there). */
+export interface FieldDifference {
+  readonly field: string;
+  readonly valueJson: string;
+  readonly otherValueJson: string;
+}
+
+/** What counts when trajectories are compared (RD5): what the agent did, what came back, and how it was rewarded. */
+export type ComparedStep = Pick<Step, 'actions' | 'observations' | 'reward' | 'terminated' | 'truncated'>;
+
+/** The first difference of two steps, in the order of fields; undefined if there is none. Two NaN rewards are equal, 0 and -0 too. */
+export function stepDifference(one: ComparedStep, other: ComparedStep): FieldDifference | undefined {
+  return (
+    listDifference('actions', one.actions, other.actions, ACTION_FIELDS) ??
+    listDifference('observations', one.observations, other.observations, OBSERVATION_FIELDS) ??
+    difference('reward', one.reward, other.reward) ??
+    difference('terminated', one.terminated, other.terminated) ??
+    difference('truncated', one.truncated, other.truncated)
+  );
+}
+
+/** Fields in the order of their numbers, with their names on the wire; `content` stands among them and is compared by its own fields. */
+type Fields<Item> = readonly (readonly [name: string, value: (item: Item) => unknown])[];
+
+const CONTENT = 'content';
+
+const ACTION_FIELDS: Fields<Action> = [
+  ['type', ({ type }) => type],
+  ['name', ({ name }) => name],
+  ['call_id', ({ callId }) => callId],
+  [CONTENT, ({ content }) => content],
+  ['token_ids', ({ tokenIds }) => tokenIds],
+  ['logprobs', ({ logprobs }) => logprobs],
+];
+
+const OBSERVATION_FIELDS: Fields<Observation> = [
+  ['type', ({ type }) => type],
+  ['call_id', ({ callId }) => callId],
+  ['is_error', ({ isError }) => isError],
+  [CONTENT, ({ content }) => content],
+];
+
+function listDifference<Item extends Action | Observation>(
+  path: string,
+  one: readonly Item[],
+  other: readonly Item[],
+  fields: Fields<Item>,
+): FieldDifference | undefined {
+  const length = Math.max(one.length, other.length);
+  for (let i = 0; i < length; i += 1) {
+    const at = `${path}[${i}]`;
+    const a = one[i];
+    const b = other[i];
+    const found = a === undefined || b === undefined ? missing(at, a, b, fields) : itemDifference(at, a, b, fields);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+function itemDifference<Item>(path: string, one: Item, other: Item, fields: Fields<Item>): FieldDifference | undefined {
+  for (const [name, value] of fields) {
+    const at = `${path}.${name}`;
+    const found =
+      name === CONTENT
+        ? contentDifference(at, value(one) as Content | undefined, value(other) as Content | undefined)
+        : difference(at, value(one), value(other));
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+function missing<Item>(
+  field: string,
+  one: Item | undefined,
+  other: Item | undefined,
+  fields: Fields<Item>,
+): FieldDifference {
+  return { field, valueJson: itemJson(one, fields), otherValueJson: itemJson(other, fields) };
+}
+
+function itemJson<Item>(item: Item | undefined, fields: Fields<Item>): string {
+  if (item === undefined) return '';
+  const shown = fields.map(([name, value]) => {
+    const own = value(item);
+    return [name, name === CONTENT && own !== undefined ? contentFields(own as Content) : own] as const;
+  });
+  return json(Object.fromEntries(shown.filter(([, value]) => !isEmpty(value))));
+}
+
+function contentDifference(
+  path: string,
+  one: Content | undefined,
+  other: Content | undefined,
+): FieldDifference | undefined {
+  if (one === undefined || other === undefined || one.kind !== other.kind) {
+    if (one === other) return undefined;
+    return { field: path, valueJson: contentJson(one), otherValueJson: contentJson(other) };
+  }
+  const a = contentFields(one);
+  const b = contentFields(other);
+  for (const name of Object.keys(a)) {
+    const found = difference(`${path}.${name}`, a[name], b[name]);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+function contentJson(content: Content | undefined): string {
+  return content === undefined ? '' : json(contentFields(content));
+}
+
+/** A content's fields by their names on the wire. JSON text is shown as it is, bytes in base64. */
+function contentFields(content: Content): Record<string, unknown> {
+  switch (content.kind) {
+    case 'text':
+      return { text: content.text };
+    case 'json':
+      return { json: content.json };
+    case 'data':
+      return { data: Buffer.from(content.data).toString('base64'), media_type: content.mediaType };
+    case 'state':
+      return { state_digest: content.digest, media_type: content.mediaType };
+    case 'uri':
+      return { uri: content.uri, media_type: content.mediaType };
+  }
+}
+
+function difference(field: string, one: unknown, other: unknown): FieldDifference | undefined {
+  return isEqual(one, other) ? undefined : { field, valueJson: json(one), otherValueJson: json(other) };
+}
+
+function isEqual(one: unknown, other: unknown): boolean {
+  if (Array.isArray(one) && Array.isArray(other)) {
+    return one.length === other.length && one.every((value, i) => isEqual(value, other[i]));
+  }
+  return one === other || (Number.isNaN(one) && Number.isNaN(other));
+}
+
+function isEmpty(value: unknown): boolean {
+  return value === undefined || value === '' || value === false || (Array.isArray(value) && value.length === 0);
+}
+
+/** Longest JSON text of a value that is shown whole, so that two of them fit into one answer. */
+const SHOWN = 64 * 1024;
+
+/** JSON text; numbers that JSON has not stand as text (`"NaN"`), as in ProtoJSON; what is very long is cut and becomes text. */
+function json(value: unknown): string {
+  if (value === undefined) return '';
+  const text = JSON.stringify(value, (_key, part: unknown) =>
+    typeof part === 'number' && !Number.isFinite(part) ? `${part}` : part,
+  );
+  return text.length <= SHOWN ? text : JSON.stringify(`${text.slice(0, SHOWN).toWellFormed()}…`);
+}
