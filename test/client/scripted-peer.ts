@@ -5,7 +5,7 @@
 import { createServer, type Http2Server, type ServerHttp2Session } from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
-import { Code, ConnectError, type ConnectRouter, type HandlerContext } from '@connectrpc/connect';
+import { Code, ConnectError, type ConnectRouter, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import {
@@ -37,7 +37,7 @@ export interface Scripts {
   readonly append?: readonly AppendScript[];
   readonly read?: readonly ReadScript[];
   /** Handlers of StateService, as far as a test needs them. */
-  readonly states?: Parameters<ConnectRouter['service']>[1];
+  readonly states?: Partial<ServiceImpl<typeof StateService>>;
 }
 
 export interface ScriptedPeer {

@@ -2,42 +2,9 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { AppendStepsRequest } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import {
-  type AnabranchClient,
-  connectClient,
-  openWriter,
-  reasonOf,
-  type WriterEvent,
-  type WriterOptions,
-} from '../../src/client/index.ts';
-import {
-  type AppendScript,
-  ack,
-  obliging,
-  opened,
-  refusal,
-  type ScriptedPeer,
-  type Scripts,
-  startPeer,
-  TRAJECTORY,
-  UID,
-} from './scripted-peer.ts';
-
-const cleanups: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
-
-async function connected(scripts: Scripts): Promise<{ peer: ScriptedPeer; client: AnabranchClient }> {
-  const peer = await startPeer(scripts);
-  const client = connectClient({ address: peer.url });
-  cleanups.push(
-    () => peer[Symbol.asyncDispose](),
-    () => client.close(),
-  );
-  return { peer, client };
-}
+import { connectClient, openWriter, reasonOf, type WriterEvent, type WriterOptions } from '../../src/client/index.ts';
+import { connected } from './connected.ts';
+import { type AppendScript, ack, obliging, opened, refusal, TRAJECTORY, UID } from './scripted-peer.ts';
 
 const step = (n: number) => ({ reward: n });
 const options = (more: Partial<WriterOptions> = {}): WriterOptions => ({ trajectoryId: TRAJECTORY, ...more });
