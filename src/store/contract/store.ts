@@ -37,3 +37,8 @@ export interface Page<Cursor> {
   readonly limit: number;
   readonly after: Cursor | undefined;
 }
+
+/** A store that cannot be opened: the message tells people why and what to do. */
+export class StoreOpenError extends Error {
+  override readonly name = 'StoreOpenError';
+}

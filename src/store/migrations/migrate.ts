@@ -1,0 +1,56 @@
+import { type Kysely, sql } from 'kysely';
+import { Migrator } from 'kysely/migration';
+import { migration0001 } from './0001_trajectories.ts';
+import type { MigrationText } from './migration.ts';
+
+const MIGRATIONS: readonly MigrationText[] = [migration0001];
+
+/** The database was made by a newer version of the program; nothing was changed. */
+export class NewerSchemaError extends Error {
+  override readonly name = 'NewerSchemaError';
+}
+
+/**
+ * Brings the schema up to this version and returns the names of the migrations that ran. Safe to run at once from many processes: the migrator's
+ * lock lets one go first. Refuses a schema that has a migration this version does not know.
+ */
+export async function migrate<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', schema?: string): Promise<string[]> {
+  const migrator = new Migrator({
+    db,
+    provider: {
+      getMigrations: async () =>
+        Object.fromEntries(MIGRATIONS.map((text) => [text.name, { up: runner(text[engine], schema) }])),
+    },
+    ...(schema === undefined ? {} : { migrationTableSchema: schema }),
+  });
+  await refuseNewer(db, schema);
+  const { error, results } = await migrator.migrateToLatest();
+  if (error !== undefined) throw error;
+  return (results ?? []).map(({ migrationName }) => migrationName);
+}
+
+function runner(text: string, schema: string | undefined): (db: Kysely<unknown>) => Promise<void> {
+  return async (db) => {
+    if (schema !== undefined) await sql`set local search_path to ${sql.id(schema)}`.execute(db);
+    for (const statement of text.split(/;\s*$/m)) {
+      if (statement.trim() !== '') await sql.raw(statement).execute(db);
+    }
+  };
+}
+
+async function refuseNewer<T>(db: Kysely<T>, schema: string | undefined): Promise<void> {
+  const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
+  if (!tables.some((table) => table.name === 'kysely_migration' && (schema === undefined || table.schema === schema)))
+    return;
+  const { rows } = await sql<{
+    name: string;
+  }>`select name from ${sql.table(schema === undefined ? 'kysely_migration' : `${schema}.kysely_migration`)}`.execute(
+    db,
+  );
+  const known = new Set(MIGRATIONS.map(({ name }) => name));
+  const unknown = rows.map(({ name }) => name).filter((name) => !known.has(name));
+  if (unknown.length === 0) return;
+  throw new NewerSchemaError(
+    `The database was made by a newer version of Anabranch (it has ${unknown.join(', ')}): run that version, or use another database.`,
+  );
+}

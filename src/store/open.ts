@@ -1,0 +1,27 @@
+import type { Store } from './contract/store.ts';
+import { openPostgres } from './postgres/engine.ts';
+import { sqlStore } from './sql/store.ts';
+import { openSqlite } from './sqlite/engine.ts';
+
+export type Database =
+  | { readonly engine: 'sqlite'; readonly path: string }
+  | {
+      readonly engine: 'postgres';
+      readonly url: string;
+      readonly poolSize?: number;
+      readonly namedStatements?: boolean;
+    };
+
+export interface StoreDeps {
+  readonly logger: { warn(details: object, message: string): void; error(details: object, message: string): void };
+}
+
+/** Opens the store, brings its schema up to this version, and checks that it is durable (D1). Throws StoreOpenError with words for people. */
+export async function openStore(database: Database, { logger }: StoreDeps): Promise<Store> {
+  const onFault = (error: unknown) => logger.error({ err: error }, 'a listener of the store failed');
+  const engine =
+    database.engine === 'sqlite'
+      ? await openSqlite(database.path, onFault)
+      : await openPostgres(database, logger, onFault);
+  return sqlStore(engine);
+}

@@ -1,0 +1,283 @@
+import { CompiledQuery, Kysely, PostgresDialect, sql } from 'kysely';
+import { StoreOpenError } from '../contract/store.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { ChangeListeners } from '../sql/changes.ts';
+import type {
+  Engine,
+  HeadRow,
+  LockableQuery,
+  LockedHead,
+  NewStateRow,
+  RowLock,
+  Tx,
+  WriteOptions,
+} from '../sql/engine.ts';
+import { type HeadColumns, readHead } from '../sql/heads.ts';
+import type { Tables } from '../sql/tables.ts';
+import { bindDigest, readDigest } from '../sql/values.ts';
+import { isRetryable } from './errors.ts';
+import { Notifier } from './notify.ts';
+import { Pool } from './pool.ts';
+
+/** A schema of its own, so that a role that may only connect and create a schema suffices. */
+const SCHEMA = 'anabranch';
+
+/** Rows of one insert statement are powers of two up to this, so that few statement shapes serve all sizes. */
+const MAX_ROWS = 64;
+
+const MAX_TRIES = 5;
+
+export interface PostgresOptions {
+  readonly url: string;
+  readonly poolSize?: number;
+  readonly namedStatements?: boolean;
+}
+
+interface Log {
+  warn(details: object, message: string): void;
+}
+
+/** The engine for many writers and instances. */
+export async function openPostgres(
+  options: PostgresOptions,
+  logger: Log,
+  onFault: (error: unknown) => void,
+): Promise<Engine> {
+  const onLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
+  const pool = new Pool({
+    url: options.url,
+    poolSize: options.poolSize ?? 10,
+    namedStatements: options.namedStatements ?? true,
+    onLost,
+  });
+  const plain = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+  try {
+    await checkVersion(plain);
+    await migrate(plain, 'postgres', SCHEMA);
+  } catch (error) {
+    await plain.destroy();
+    throw asOpenError(error);
+  }
+  const listeners = new ChangeListeners(onFault);
+  const notifier = new Notifier({ url: options.url, onKey: (key) => listeners.tell(key), onLost });
+  await notifier.connect();
+  return new PostgresEngine(options.url, plain.withSchema(SCHEMA), notifier, listeners);
+}
+
+async function checkVersion(db: Kysely<Tables>): Promise<void> {
+  const { rows } = await sql<{ version: number }>`select current_setting('server_version_num')::int as version`.execute(
+    db,
+  );
+  const version = rows[0]?.version ?? 0;
+  if (version < 150_000) {
+    throw new StoreOpenError(`This Postgres is version ${Math.floor(version / 10_000)}; 15 or newer is needed.`);
+  }
+}
+
+function asOpenError(error: unknown): unknown {
+  const { cause, message } = error as Error;
+  const reason = cause instanceof Error ? cause.message : message;
+  return (error as Error).name === 'AnabranchError'
+    ? new StoreOpenError(`The database does not answer (${reason}): is Postgres running, and is the URL right?`, {
+        cause: error,
+      })
+    : error;
+}
+
+class PostgresEngine implements Engine {
+  readonly name = 'postgres';
+  readonly description: string;
+  readonly db: Kysely<Tables>;
+  readonly now = sql<string>`clock_timestamp()`;
+  private readonly notifier: Notifier;
+  private readonly listeners: ChangeListeners;
+  private closed: Promise<void> | undefined;
+
+  constructor(url: string, db: Kysely<Tables>, notifier: Notifier, listeners: ChangeListeners) {
+    this.description = `postgres ${placeOf(url)}`;
+    this.db = db;
+    this.notifier = notifier;
+    this.listeners = listeners;
+  }
+
+  table(name: keyof Tables) {
+    return sql.table(`${SCHEMA}.${name}`);
+  }
+
+  async write<T>(work: (tx: Tx) => Promise<T>, options: WriteOptions = {}): Promise<T> {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await this.db.transaction().execute(async (tx) => {
+          if (options.lockSeconds !== undefined)
+            await sql.raw(`set local lock_timeout = '${options.lockSeconds}s'`).execute(tx);
+          if (options.unbounded === true) await sql.raw('set local statement_timeout = 0').execute(tx);
+          return work(tx);
+        });
+      } catch (error) {
+        if (attempt >= MAX_TRIES || !isRetryable((error as Error).cause ?? error)) throw error;
+        await backOff(attempt);
+      }
+    }
+  }
+
+  lock<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q {
+    if (lock === 'delete') return query.forUpdate();
+    return lock === 'write' ? query.forNoKeyUpdate() : query.forKeyShare();
+  }
+
+  async lockTree(tx: Tx, tree: bigint): Promise<void> {
+    await sql`select pg_advisory_xact_lock(${tree})`.execute(tx);
+  }
+
+  async nextTrajectoryKey(tx: Tx): Promise<bigint> {
+    const { rows } = await sql<{ key: bigint }>`select nextval(${`${SCHEMA}.trajectory_keys`}) as key`.execute(tx);
+    const row = rows[0];
+    if (row === undefined) throw new Error('the sequence gave no key');
+    return row.key;
+  }
+
+  async lockHeads(
+    tx: Tx,
+    refs: readonly { tree: bigint; key: bigint }[],
+    wait: 'never' | 'bounded',
+  ): Promise<{ heads: LockedHead[]; now: string }> {
+    const text = wait === 'never' ? `${LOCK_HEADS} skip locked` : LOCK_HEADS;
+    const parameters = [refs.map(({ tree }) => tree), refs.map(({ key }) => key)];
+    const { rows } = await tx.executeQuery<HeadColumns>(CompiledQuery.raw(text, parameters));
+    return { heads: rows.map(readHead), now: rows[0]?.now ?? '' };
+  }
+
+  async insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<string[]> {
+    const rows = states.map((state) => [
+      state.namespace,
+      bindDigest(state.digest),
+      BigInt(state.size),
+      state.encoding,
+      state.data,
+      1,
+      0,
+      state.now,
+    ]);
+    const results = await this.insertInChunks<{ digest: Uint8Array }>(
+      tx,
+      'states',
+      ['namespace', 'digest', 'size', 'encoding', 'data', 'referenced', 'version', 'renew_time'],
+      rows,
+      ' on conflict do nothing returning digest',
+    );
+    if (results.length === states.length) return [];
+    const inserted = new Set(results.map(({ digest }) => readDigest(digest)));
+    return states.map(({ digest }) => digest).filter((digest) => !inserted.has(digest));
+  }
+
+  async insertRows(
+    tx: Tx,
+    table: keyof Tables,
+    columns: readonly string[],
+    rows: readonly (readonly unknown[])[],
+  ): Promise<void> {
+    await this.insertInChunks(tx, table, columns, rows, '');
+  }
+
+  async updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void> {
+    await tx.executeQuery(
+      CompiledQuery.raw(UPDATE_HEADS, [
+        heads.map((head) => head.tree),
+        heads.map((head) => head.key),
+        heads.map((head) => head.nextStepNumber),
+        heads.map((head) => head.rewardSum),
+        heads.map((head) => head.byteSum),
+        heads.map((head) => head.status),
+        heads.map((head) => head.statusMessage),
+        heads.map((head) => head.updateTime),
+        heads.map((head) => head.sealTime),
+      ]),
+    );
+  }
+
+  hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
+    return sql<boolean>`strpos(${column}, ${`${JSON.stringify(key)}:${JSON.stringify(value)}`}) > 0`;
+  }
+
+  hoursAgo(hours: number) {
+    return sql<string>`(clock_timestamp() - make_interval(secs => ${hours * 3600}))`;
+  }
+
+  announce(keys: readonly bigint[]): void {
+    for (const key of keys) this.listeners.tell(key);
+    this.notifier.announce(keys);
+  }
+
+  onChange(listener: (key: bigint | undefined) => void): () => void {
+    return this.listeners.add(listener);
+  }
+
+  close(): Promise<void> {
+    this.closed ??= (async () => {
+      await this.notifier.close();
+      await this.db.destroy();
+    })();
+    return this.closed;
+  }
+
+  /** Sent together, so that a group costs one round trip; an error in one fails all that follow. */
+  private async insertInChunks<R>(
+    tx: Tx,
+    table: keyof Tables,
+    columns: readonly string[],
+    rows: readonly (readonly unknown[])[],
+    suffix: string,
+  ): Promise<R[]> {
+    const sent: Promise<{ rows: R[] }>[] = [];
+    for (let at = 0; at < rows.length; ) {
+      const count = Math.min(MAX_ROWS, 2 ** Math.floor(Math.log2(rows.length - at)));
+      const text = insertText(table, columns, count, suffix);
+      sent.push(tx.executeQuery<R>(CompiledQuery.raw(text, rows.slice(at, at + count).flat())));
+      at += count;
+    }
+    const results = await Promise.all(sent);
+    return results.flatMap((result) => result.rows);
+  }
+}
+
+const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch_point, t.status, t.status_message, t.seal_time, t.writer_id,
+  t.writer_epoch, t.next_step_number, t.reward_sum, t.byte_sum, clock_timestamp() as now
+  from unnest($1::bigint[], $2::bigint[]) as k (tree, key)
+  join ${SCHEMA}.trajectories as t on t.tree = k.tree and t.key = k.key
+  order by t.tree, t.key for no key update of t`;
+
+const UPDATE_HEADS = `update ${SCHEMA}.trajectories as t set next_step_number = h.next_step_number, reward_sum = h.reward_sum,
+  byte_sum = h.byte_sum, status = h.status, status_message = h.status_message, update_time = h.update_time, seal_time = h.seal_time
+  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::double precision[], $5::bigint[], $6::text[], $7::text[], $8::timestamptz[],
+    $9::timestamptz[]) as h (tree, key, next_step_number, reward_sum, byte_sum, status, status_message, update_time, seal_time)
+  where t.tree = h.tree and t.key = h.key`;
+
+const insertTexts = new Map<string, string>();
+
+function insertText(table: string, columns: readonly string[], count: number, suffix: string): string {
+  const key = `${table}/${count}`;
+  let text = insertTexts.get(key);
+  if (text === undefined) {
+    const rows = Array.from(
+      { length: count },
+      (_, row) => `(${columns.map((_column, i) => `$${row * columns.length + i + 1}`).join(', ')})`,
+    );
+    text = `insert into ${SCHEMA}.${table} (${columns.join(', ')}) values ${rows.join(', ')}${suffix}`;
+    insertTexts.set(key, text);
+  }
+  return text;
+}
+
+async function backOff(attempt: number): Promise<void> {
+  await new Promise((resolve) => setTimeout(resolve, 2 ** attempt * 5 * (0.5 + Math.random())));
+}
+
+/** Host, port and database of a URL, for people; never the password. */
+function placeOf(url: string): string {
+  try {
+    const { hostname, port, pathname, searchParams } = new URL(url);
+    return `${searchParams.get('host') ?? hostname}${port === '' ? '' : `:${port}`}${pathname}`;
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,102 @@
+import { randomUUID } from 'node:crypto';
+import pg from 'pg';
+
+const CHANNEL = 'anabranch_changes';
+/** Postgres takes 8,000 bytes; a longer list says "anything". */
+const MAX_PAYLOAD = 7000;
+const COALESCE_MS = 5;
+const RECONNECT_MS = 1000;
+
+export interface NotifierOptions {
+  readonly url: string;
+  readonly onKey: (key: bigint | undefined) => void;
+  readonly onLost: (error: Error) => void;
+}
+
+/**
+ * Hints between instances: which trajectories changed. Sent outside the appending transaction (a NOTIFY takes a lock of the whole database at its
+ * commit), coalesced, and may be lost; after a reconnect listeners hear that anything may have changed.
+ */
+export class Notifier {
+  private readonly options: NotifierOptions;
+  private readonly instance = randomUUID();
+  private readonly pending = new Set<bigint>();
+  private client: pg.Client | undefined;
+  private sending: NodeJS.Timeout | undefined;
+  private reconnecting: NodeJS.Timeout | undefined;
+  private closed = false;
+
+  constructor(options: NotifierOptions) {
+    this.options = options;
+  }
+
+  async connect(): Promise<void> {
+    const client = new pg.Client({
+      connectionString: this.options.url,
+      keepAlive: true,
+      application_name: 'anabranch listener',
+    });
+    client.on('error', (error) => this.lost(client, error));
+    client.on('end', () => this.lost(client, new Error('the listening connection ended')));
+    client.on('notification', ({ payload }) => this.hear(payload ?? ''));
+    try {
+      await client.connect();
+      await client.query(`listen ${CHANNEL}`);
+    } catch (error) {
+      this.lost(client, error as Error);
+      return;
+    }
+    if (this.closed) {
+      await client.end();
+      return;
+    }
+    this.client = client;
+    this.options.onKey(undefined);
+  }
+
+  announce(keys: readonly bigint[]): void {
+    for (const key of keys) this.pending.add(key);
+    if (this.pending.size > 0) this.sending ??= setTimeout(() => this.send(), COALESCE_MS);
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    clearTimeout(this.sending);
+    clearTimeout(this.reconnecting);
+    const client = this.client;
+    this.client = undefined;
+    await client?.end().catch(this.options.onLost);
+  }
+
+  private send(): void {
+    this.sending = undefined;
+    const list = [...this.pending].map((key) => key.toString(36)).join(',');
+    this.pending.clear();
+    const payload = `${this.instance}:${list.length > MAX_PAYLOAD ? '*' : list}`;
+    this.client?.query('select pg_notify($1, $2)', [CHANNEL, payload]).catch(this.options.onLost);
+  }
+
+  private hear(payload: string): void {
+    const [instance, list = ''] = payload.split(':');
+    if (instance === this.instance) return;
+    if (list === '*') this.options.onKey(undefined);
+    else for (const key of list.split(',')) this.options.onKey(parseKey(key));
+  }
+
+  private lost(client: pg.Client, error: Error): void {
+    if (this.closed || (this.client !== undefined && this.client !== client)) return;
+    this.client = undefined;
+    this.options.onLost(error);
+    client.end().catch(() => {});
+    clearTimeout(this.reconnecting);
+    this.reconnecting = setTimeout(() => void this.connect(), RECONNECT_MS);
+  }
+}
+
+/** Base 36 as `bigint.toString(36)` writes it; anything else is not of ours and means "anything". */
+function parseKey(text: string): bigint | undefined {
+  if (!/^[0-9a-z]{1,13}$/.test(text)) return undefined;
+  let key = 0n;
+  for (const digit of text) key = key * 36n + BigInt(Number.parseInt(digit, 36));
+  return key;
+}

@@ -1,0 +1,121 @@
+import type { PostgresPool, PostgresPoolClient } from 'kysely';
+import pg from 'pg';
+import { StoreOpenError } from '../contract/store.ts';
+import { translateError } from './errors.ts';
+
+/** Distinct statements that get a name per connection; later ones are sent unnamed. */
+const MAX_NAMES = 500;
+
+/** Bounds of every statement and transaction, so that nothing waits for ever; deletes lift the first. */
+const SESSION = `
+  set statement_timeout = '15s';
+  set lock_timeout = '5s';
+  set idle_in_transaction_session_timeout = '30s';
+  set timezone = 'UTC';
+`;
+
+export interface PoolOptions {
+  readonly url: string;
+  readonly poolSize: number;
+  readonly namedStatements: boolean;
+  readonly onLost: (error: Error) => void;
+}
+
+/** Row values as the store reads them: whole numbers as bigint, times as text. */
+const TYPES = {
+  getTypeParser(oid: number, format?: 'text' | 'binary') {
+    if (oid === pg.types.builtins.INT8) return BigInt;
+    if (oid === pg.types.builtins.TIMESTAMPTZ) return readTimestamp;
+    return pg.types.getTypeParser(oid, format as 'text');
+  },
+} as pg.CustomTypesConfig;
+
+/** Postgres' text of a time in the form that the store keeps times in; the session's zone is UTC, but a pooler may hand out another. */
+export function readTimestamp(text: string): string {
+  const [, date, time, fraction = '', offset = '+00'] =
+    /^(\S+) (\d\d:\d\d:\d\d)(?:\.(\d+))?([+-]\d\d(?::?\d\d)?)?$/.exec(text) ?? [];
+  if (date === undefined || time === undefined) throw new RangeError(`not a time: ${text}`);
+  const digits = fraction.padEnd(6, '0');
+  if (offset === '+00') return `${date}T${time}.${digits}Z`;
+  const minutes = offset.length === 3 ? `${offset}:00` : offset;
+  return `${new Date(`${date}T${time}${minutes}`).toISOString().slice(0, 19)}.${digits}Z`;
+}
+
+/** A pool that survives lost connections, names its statements, and translates errors. */
+export class Pool implements PostgresPool {
+  readonly options: object = {};
+  private readonly pool: pg.Pool;
+  private readonly names = new Map<string, string>();
+  private readonly named: boolean;
+
+  constructor({ url, poolSize, namedStatements, onLost }: PoolOptions) {
+    this.named = namedStatements;
+    this.pool = new pg.Pool({
+      connectionString: url,
+      max: poolSize,
+      connectionTimeoutMillis: 4000,
+      query_timeout: 60_000,
+      keepAlive: true,
+      application_name: 'anabranch',
+      types: TYPES,
+      pipeline: true,
+      // Every connection is bounded, and refused where commits would not be durable (D1): a role's default can change at any time.
+      onConnect: prepareSession,
+    } as pg.PoolConfig);
+    this.pool.on('error', onLost);
+    // Without this a connection that is lost while checked out ends the process.
+    this.pool.on('connect', (client) => client.on('error', onLost));
+  }
+
+  async connect(): Promise<PostgresPoolClient> {
+    let client: pg.PoolClient;
+    try {
+      client = await this.pool.connect();
+    } catch (error) {
+      throw translateError(error);
+    }
+    let broken: Error | undefined;
+    return {
+      processID: (client as { processID?: number }).processID ?? 0,
+      query: async (text: unknown, values?: unknown) => {
+        try {
+          return (await client.query(this.statement(text as string, values as unknown[]))) as never;
+        } catch (error) {
+          const translated = translateError(error);
+          // Whatever state the wire is in, a connection that failed outside SQL is not used again.
+          if ((error as { severity?: string }).severity !== 'ERROR') broken = error as Error;
+          throw translated;
+        }
+      },
+      release: () => client.release(broken),
+    } as unknown as PostgresPoolClient;
+  }
+
+  async end(): Promise<void> {
+    await this.pool.end();
+  }
+
+  private statement(text: string, values: unknown[]): pg.QueryConfig {
+    if (!this.named || values === undefined || values.length === 0) return { text, values };
+    let name = this.names.get(text);
+    if (name === undefined && this.names.size < MAX_NAMES) {
+      name = `a${this.names.size}`;
+      this.names.set(text, name);
+    }
+    return name === undefined ? { text, values } : { name, text, values };
+  }
+}
+
+async function prepareSession(client: pg.ClientBase): Promise<void> {
+  await client.query(SESSION);
+  const { rows } = await client.query<Record<string, string>>(
+    `select current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
+       current_setting('full_page_writes') as full_page_writes`,
+  );
+  for (const [setting, value] of Object.entries(rows[0] ?? {})) {
+    if (value !== 'off') continue;
+    throw new StoreOpenError(
+      `This Postgres runs with ${setting} = off, so an acked step could be lost: set it to on (for synchronous_commit also: alter role … set synchronous_commit = on).`,
+    );
+  }
+}

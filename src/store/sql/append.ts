@@ -1,0 +1,354 @@
+import {
+  type AppendDecision,
+  decideAppend,
+  decideOpen,
+  type Head,
+  type OpenRequest,
+  requireEpoch,
+  requireWritable,
+} from '../../domain/append.ts';
+import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError, stateNotFound, stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
+import type { Digest } from '../../domain/ids.ts';
+import { parseInstant } from '../../domain/instant.ts';
+import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
+import { contentStates, type StateRef } from '../../domain/step.ts';
+import { ownBegin, type TrajectoryRef } from '../../domain/trajectory.ts';
+import type { AppendBatch, AppendOutcome, AttachedState, Grant } from '../contract/append.ts';
+import type { Engine, HeadRow, LockedHead, Tx } from './engine.ts';
+import { getLineage } from './lineage.ts';
+import { recordStatus } from './status_changes.ts';
+import { type EncodedState, encodeStates, StepWriter, type Sums } from './step_writer.ts';
+import { findById, findByKey, readNow } from './trajectory_rows.ts';
+import { bindReal, readDigest, readOptionalTime } from './values.ts';
+
+export async function openForAppend(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant> {
+  return engine.write(async (tx) => {
+    const found = await findById(tx, caller.namespace, open.trajectoryId);
+    if (found === undefined) throw trajectoryNotFound(open.trajectoryId);
+    await lockRow(engine, tx, found.ref);
+    const row = await findByKey(tx, caller.namespace, found.ref.tree, found.ref.key);
+    const epoch = decideOpen(row, open);
+    await tx
+      .updateTable('trajectories')
+      .set({ writer_id: open.writerId, writer_epoch: epoch })
+      .where('tree', '=', found.ref.tree)
+      .where('key', '=', found.ref.key)
+      .execute();
+    return { trajectory: { ...found, ...row, writerId: open.writerId, writerEpoch: epoch }, epoch };
+  });
+}
+
+async function lockRow(engine: Engine, tx: Tx, ref: TrajectoryRef): Promise<void> {
+  await engine
+    .lock(tx.selectFrom('trajectories').select('key').where('tree', '=', ref.tree).where('key', '=', ref.key), 'write')
+    .execute();
+}
+
+/** A trajectory of the group while its batches are decided. */
+interface Line {
+  readonly locked: LockedHead;
+  readonly head: Head;
+  sums: Sums;
+  sealTime: string | null;
+  statusBefore: TrajectoryStatus;
+  changed: boolean;
+  /** Set by the first refusal: later batches of the trajectory are refused likewise. */
+  refusal: AnabranchError | undefined;
+  /** Content digests of stored numbers that the batches repeat, and of those appended in this group. */
+  readonly digests: Map<bigint, Digest>;
+}
+
+export async function append(
+  engine: Engine,
+  batches: readonly AppendBatch[],
+  wait: 'never' | 'bounded',
+): Promise<AppendOutcome[]> {
+  const inline = batches.map((batch) => encodeStates(batch.states));
+  const changed: bigint[] = [];
+  const outcomes = await engine.write(
+    async (tx) => {
+      changed.length = 0;
+      const refs = uniqueRefs(batches);
+      const { heads, now } = await engine.lockHeads(tx, refs, wait);
+      const busy =
+        wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
+      const lines = new Map(heads.map((locked) => [locked.key, newLine(locked)]));
+      const group = new Group(engine, tx, now, lines, busy);
+      await group.prepare(batches);
+      const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
+      await group.write(batches);
+      changed.push(...[...lines.values()].filter((line) => line.changed).map((line) => line.locked.key));
+      return decided;
+    },
+    { lockSeconds: 3 },
+  );
+  engine.announce(changed);
+  return outcomes;
+}
+
+class Group {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly now: string;
+  private readonly lines: Map<bigint, Line>;
+  private readonly busy: ReadonlySet<bigint>;
+  private readonly writer: StepWriter;
+  private readonly sealed: { caller: Caller; line: Line }[] = [];
+
+  constructor(engine: Engine, tx: Tx, now: string, lines: Map<bigint, Line>, busy: ReadonlySet<bigint>) {
+    this.engine = engine;
+    this.tx = tx;
+    this.now = now;
+    this.lines = lines;
+    this.busy = busy;
+    this.writer = new StepWriter(engine, tx, now);
+  }
+
+  /** Reads what deciding needs: digests of repeated numbers, and states referred to by digest. Most groups need neither. */
+  async prepare(batches: readonly AppendBatch[]): Promise<void> {
+    const references = new Map<string, Set<Digest>>();
+    for (const batch of batches) {
+      const line = this.lines.get(batch.ref.key);
+      if (line === undefined) continue;
+      const { nextStepNumber } = line.locked;
+      if (batch.steps.some((step) => step.stepNumber < nextStepNumber)) await this.loadDigests(batch, line);
+      for (const digest of referredStates(batch)) {
+        const { namespace } = batch.caller;
+        const set = references.get(namespace) ?? new Set();
+        references.set(namespace, set.add(digest));
+      }
+    }
+    for (const [namespace, digests] of references) await this.writer.resolve(namespace, digests);
+  }
+
+  decide(batch: AppendBatch, inline: readonly EncodedState[]): AppendOutcome {
+    if (this.busy.has(batch.ref.key)) return { kind: 'busy' };
+    const line = this.lines.get(batch.ref.key);
+    if (line === undefined) return { kind: 'refused', error: trajectoryNotFound(batch.trajectoryId) };
+    if (line.refusal !== undefined) return { kind: 'refused', error: line.refusal };
+    try {
+      return this.accept(batch, inline, line);
+    } catch (error) {
+      if (!(error instanceof AnabranchError)) throw error;
+      line.refusal = error;
+      return { kind: 'refused', error };
+    }
+  }
+
+  private accept(batch: AppendBatch, inline: readonly EncodedState[], line: Line): AppendOutcome {
+    const { locked, head } = line;
+    const { namespace } = batch.caller;
+    if (locked.hidden || locked.namespace !== namespace || (batch.uid !== undefined && batch.uid !== locked.uid)) {
+      throw trajectoryNotFound(batch.trajectoryId);
+    }
+    const before = { ...head };
+    const decision = decideAppend(head, batch, (number) => line.digests.get(number));
+    const missing = this.missing(namespace, decision, inline);
+    if (missing !== undefined) {
+      Object.assign(head, before);
+      throw stateNotFound(missing);
+    }
+    line.sums = this.writer.add(namespace, locked, head.writerEpoch, line.sums, decision.appended, inline);
+    for (const step of decision.appended) line.digests.set(step.stepNumber, step.contentDigest);
+    if (decision.seal === 'sealed') {
+      line.sealTime = this.now;
+      this.sealed.push({ caller: batch.caller, line });
+    }
+    line.changed ||= decision.appended.length > 0 || decision.seal === 'sealed';
+    return {
+      kind: 'committed',
+      nextStepNumber: head.end,
+      commitTime: parseInstant(this.now),
+      duplicates: decision.duplicates,
+      status: head.status,
+      statusMessage: head.statusMessage,
+      sealTime: readOptionalTime(line.sealTime),
+    };
+  }
+
+  async write(batches: readonly AppendBatch[]): Promise<void> {
+    if (batches.length === 0) return;
+    const heads = [...this.lines.values()].filter((line) => line.changed).map((line) => this.headRow(line));
+    if (heads.length === 0) return;
+    await this.writer.write();
+    await this.engine.updateHeads(this.tx, heads);
+    for (const { caller, line } of this.sealed) {
+      await recordStatus(this.tx, caller, line.locked, this.now, {
+        ordinal: 1n,
+        from: 'RUNNING',
+        to: line.head.status,
+        message: line.head.statusMessage,
+      });
+    }
+  }
+
+  private missing(namespace: string, decision: AppendDecision, inline: readonly EncodedState[]): Digest | undefined {
+    const here = new Set(inline.map(({ digest }) => digest));
+    for (const step of decision.appended) {
+      const digest = this.writer.missingState(namespace, step, here);
+      if (digest !== undefined) return digest;
+    }
+    return undefined;
+  }
+
+  private headRow({ locked, head, sums, sealTime }: Line): HeadRow {
+    return {
+      tree: locked.tree,
+      key: locked.key,
+      nextStepNumber: head.end,
+      rewardSum: bindReal(head.rewardSum),
+      byteSum: sums.byteSum,
+      status: head.status,
+      statusMessage: head.statusMessage,
+      updateTime: this.now,
+      sealTime,
+    };
+  }
+
+  /** Digests of the stored numbers that a batch repeats; inherited ones are found through the lineage. */
+  private async loadDigests(batch: AppendBatch, line: Line): Promise<void> {
+    const numbers = batch.steps.map((step) => step.stepNumber).filter((n) => n < line.locked.nextStepNumber);
+    const wanted = numbers.filter((n) => !line.digests.has(n));
+    if (wanted.length === 0) return;
+    const owned = wanted.filter((n) => n >= line.locked.ownBegin);
+    await this.loadFrom(line, line.locked.key, owned);
+    const inherited = wanted.filter((n) => n < line.locked.ownBegin);
+    if (inherited.length === 0) return;
+    const chain = await getLineage(this.tx, batch.caller.namespace, line.locked);
+    for (const [i, link] of chain.entries()) {
+      const from = link.branchPoint === undefined ? 0n : link.branchPoint + 1n;
+      const child = chain[i + 1];
+      if (child?.branchPoint === undefined) continue;
+      const to = child.branchPoint + 1n;
+      await this.loadFrom(
+        line,
+        link.key,
+        inherited.filter((n) => from <= n && n < to),
+      );
+    }
+  }
+
+  private async loadFrom(line: Line, owner: bigint, numbers: readonly bigint[]): Promise<void> {
+    if (numbers.length === 0) return;
+    const rows = await this.tx
+      .selectFrom('steps')
+      .select(['step_number', 'content_digest'])
+      .where('tree', '=', line.locked.tree)
+      .where('trajectory', '=', owner)
+      .where('step_number', 'in', numbers)
+      .execute();
+    for (const row of rows) line.digests.set(row.step_number, readDigest(row.content_digest));
+  }
+}
+
+function newLine(locked: LockedHead): Line {
+  return {
+    locked,
+    head: {
+      end: locked.nextStepNumber,
+      status: locked.status,
+      statusMessage: locked.statusMessage,
+      writerId: locked.writerId,
+      writerEpoch: locked.writerEpoch,
+      rewardSum: locked.rewardSum,
+    },
+    sums: { rewardSum: locked.rewardSum, byteSum: locked.byteSum },
+    sealTime: locked.sealTime,
+    statusBefore: locked.status,
+    changed: false,
+    refusal: undefined,
+    digests: new Map(),
+  };
+}
+
+/** Digests that a batch's steps refer to without bringing their bytes. */
+function referredStates(batch: AppendBatch): Digest[] {
+  let inline: Set<Digest> | undefined;
+  const found: Digest[] = [];
+  for (const step of batch.steps) {
+    if (step.states.length === 0 && step.actions.length === 0 && step.observations.length === 0) continue;
+    inline ??= new Set(batch.states.map(({ digest }) => digest));
+    for (const { digest } of step.states) if (!inline.has(digest)) found.push(digest);
+    for (const digest of contentStates(step)) if (!inline.has(digest)) found.push(digest);
+  }
+  return found;
+}
+
+function uniqueRefs(batches: readonly AppendBatch[]): TrajectoryRef[] {
+  const refs = new Map<bigint, TrajectoryRef>();
+  for (const { ref } of batches) refs.set(ref.key, ref);
+  return [...refs.values()].sort((a, b) => (a.tree === b.tree ? Number(a.key - b.key) : Number(a.tree - b.tree)));
+}
+
+/** Which of the rows that could not be locked are there all the same: others hold them. */
+async function stillThere(tx: Tx, refs: readonly TrajectoryRef[], heads: readonly LockedHead[]): Promise<Set<bigint>> {
+  const locked = new Set(heads.map(({ key }) => key));
+  const missing = refs.filter(({ key }) => !locked.has(key));
+  const rows = await tx
+    .selectFrom('trajectories')
+    .select('key')
+    .where(
+      'tree',
+      'in',
+      missing.map(({ tree }) => tree),
+    )
+    .where(
+      'key',
+      'in',
+      missing.map(({ key }) => key),
+    )
+    .execute();
+  return new Set(rows.map(({ key }) => key));
+}
+
+export async function attachState(
+  engine: Engine,
+  caller: Caller,
+  attaching: AttachedState,
+): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
+  const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
+  const inline = data === undefined ? [] : encodeStates([{ digest, data }]);
+  return engine.write(async (tx) => {
+    const found = await findById(tx, caller.namespace, trajectoryId);
+    if (found === undefined) throw trajectoryNotFound(trajectoryId);
+    await lockRow(engine, tx, found.ref);
+    const row = requireWritable(
+      await findByKey(tx, caller.namespace, found.ref.tree, found.ref.key),
+      trajectoryId,
+      attaching.uid,
+    );
+    requireEpoch(row, attaching.writerEpoch);
+    if (stepNumber < ownBegin(row) || stepNumber >= row.nextStepNumber)
+      throw stepNotFound(trajectoryId, stepNumber, row.nextStepNumber);
+    const there = await tx
+      .selectFrom('step_states')
+      .select(['digest', 'media_type', 'size'])
+      .where('tree', '=', row.ref.tree)
+      .where('trajectory', '=', row.ref.key)
+      .where('step_number', '=', stepNumber)
+      .where('name', '=', name)
+      .executeTakeFirst();
+    if (there !== undefined) {
+      if (readDigest(there.digest) !== digest || there.media_type !== mediaType) throw stateConflict(stepNumber, name);
+      return { state: { name, digest, mediaType, size: Number(there.size) }, duplicate: true };
+    }
+    const now = await readNow(tx, engine.now);
+    const writer = new StepWriter(engine, tx, now);
+    if (data === undefined) {
+      await writer.resolve(caller.namespace, [digest]);
+      if (!writer.knows(caller.namespace, digest)) throw stateNotFound(digest);
+    }
+    const size = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);
+    await writer.write();
+    return { state: { name, digest, mediaType, size }, duplicate: false };
+  });
+}
+
+function stateConflict(stepNumber: bigint, name: string): AnabranchError {
+  return new AnabranchError(
+    'STATE_CONFLICT',
+    `Step ${stepNumber} has another state named "${name}": states never change; attach it under another name.`,
+    { metadata: { step_number: `${stepNumber}`, state_name: name } },
+  );
+}

@@ -1,0 +1,128 @@
+import type { Expression, Kysely, RawBuilder, SqlBool, Transaction } from 'kysely';
+import type { Digest } from '../../domain/ids.ts';
+import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
+import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { EncodedState } from './step_writer.ts';
+import type { Tables } from './tables.ts';
+
+export type Db = Kysely<Tables>;
+export type Tx = Transaction<Tables>;
+
+/** How a row is locked until the transaction ends. Weaker ones let more go on beside them. */
+export type RowLock =
+  /** Deletes, and nothing beside it. */
+  | 'delete'
+  /** Writes the row; branches of it go on. */
+  | 'write'
+  /** Keeps the row from being deleted; its writer goes on. */
+  | 'keep';
+
+/** What differs between the engines. Everything else of the store is written once, over this. */
+export interface Engine {
+  readonly name: 'sqlite' | 'postgres';
+  readonly description: string;
+  /** For reads: shows committed rows only. */
+  readonly db: Db;
+  /** The time of the database, as a value for a time column. */
+  readonly now: RawBuilder<string>;
+
+  /** A table's name for raw SQL, with its schema where the engine has one. */
+  table(name: keyof Tables): RawBuilder<unknown>;
+
+  /** Runs `work` in one transaction, durable when it resolves; may run it again after a deadlock, so it must keep nothing across calls. */
+  write<T>(work: (tx: Tx) => Promise<T>, options?: WriteOptions): Promise<T>;
+
+  /** Adds the lock to a select. SQLite, where one transaction writes at a time, needs none. */
+  lock<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q;
+
+  /** Deletes within a tree run one at a time (B2): waits for the others. */
+  lockTree(tx: Tx, tree: bigint): Promise<void>;
+
+  /** A new row key for a trajectory, never given before. */
+  nextTrajectoryKey(tx: Tx): Promise<bigint>;
+
+  /**
+   * Locks the rows of trajectories, in order of their keys, and reads their heads and the time. Rows that are not there are left out; so are, with
+   * `never`, those that others hold.
+   */
+  lockHeads(
+    tx: Tx,
+    refs: readonly TrajectoryRef[],
+    wait: 'never' | 'bounded',
+  ): Promise<{ readonly heads: LockedHead[]; readonly now: string }>;
+
+  /** Inserts states, referenced, sorted by digest; gives the digests that were here already, which stay as they are. */
+  insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<Digest[]>;
+
+  /** Inserts rows (values in the order of `columns`), in few statements or fast ones. */
+  insertRows(
+    tx: Tx,
+    table: keyof Tables,
+    columns: readonly string[],
+    rows: readonly (readonly unknown[])[],
+  ): Promise<void>;
+
+  /** Moves the heads of trajectories, in few statements or fast ones. */
+  updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void>;
+
+  /** Whether a column of JSON text, an object of strings, has this pair. */
+  hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
+
+  /** `time` minus so many hours, as a value to compare a time column with. */
+  hoursAgo(hours: number): RawBuilder<string>;
+
+  /** Tells listeners here, and other instances (a hint: coalesced, not awaited), that these trajectories changed. */
+  announce(keys: readonly bigint[]): void;
+  /** Calls the listener for what is announced here or elsewhere; undefined: any trajectory may have changed. Returns how to stop. */
+  onChange(listener: (key: bigint | undefined) => void): () => void;
+
+  close(): Promise<void>;
+}
+
+export interface WriteOptions {
+  /** How long to wait for a row that another transaction holds; default the engine's. */
+  readonly lockSeconds?: number;
+  /** No bound on how long a statement may take: for deletes, which grow with what they delete. */
+  readonly unbounded?: boolean;
+}
+
+/** The part of Kysely's select that locking needs. */
+export interface LockableQuery<Q> {
+  forUpdate(): Q;
+  forNoKeyUpdate(): Q;
+  forKeyShare(): Q;
+}
+
+/** A trajectory's row under its lock, as far as appending needs it. */
+export interface LockedHead extends TrajectoryRef {
+  readonly namespace: string;
+  readonly uid: string;
+  readonly hidden: boolean;
+  readonly ownBegin: bigint;
+  readonly status: TrajectoryStatus;
+  readonly statusMessage: string;
+  readonly sealTime: string | null;
+  readonly writerId: string;
+  readonly writerEpoch: bigint;
+  readonly nextStepNumber: bigint;
+  readonly rewardSum: number;
+  readonly byteSum: bigint;
+}
+
+export interface NewStateRow extends EncodedState {
+  readonly namespace: string;
+  readonly now: string;
+}
+
+/** A trajectory's head after an append. */
+export interface HeadRow {
+  readonly tree: bigint;
+  readonly key: bigint;
+  readonly nextStepNumber: bigint;
+  readonly rewardSum: number | string;
+  readonly byteSum: bigint;
+  readonly status: string;
+  readonly statusMessage: string;
+  readonly updateTime: string;
+  readonly sealTime: string | null;
+}

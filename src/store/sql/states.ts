@@ -1,0 +1,297 @@
+import { createHash, hash, randomUUID } from 'node:crypto';
+import { sql } from 'kysely';
+import { stateNotFound } from '../../domain/errors.ts';
+import type { Digest } from '../../domain/ids.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import type { StateInfo, StateUpload } from '../contract/state.ts';
+import type { Engine, Tx } from './engine.ts';
+import { decodeBytes, encodeBytes, stateCorrupt } from './state_bytes.ts';
+import { lockStates } from './step_writer.ts';
+import { bindDigest, readDigest } from './values.ts';
+
+/** Every chunk of a chunked state but the last has exactly this size, so that an offset tells its chunk. */
+const CHUNK_BYTES = LIMITS.chunkBytes;
+
+export class Upload implements StateUpload {
+  private readonly engine: Engine;
+  private readonly namespace: string;
+  private readonly upload = randomUUID();
+  private readonly pending: Uint8Array[] = [];
+  private pendingBytes = 0;
+  private size = 0;
+  private ordinal = 0n;
+  private readonly whole = createHash('sha256');
+  private done = false;
+
+  constructor(engine: Engine, namespace: string) {
+    this.engine = engine;
+    this.namespace = namespace;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    this.whole.update(chunk);
+    this.size += chunk.length;
+    for (let rest = chunk; rest.length > 0; ) {
+      const taken = rest.subarray(0, CHUNK_BYTES - this.pendingBytes);
+      this.pending.push(taken);
+      this.pendingBytes += taken.length;
+      rest = rest.subarray(taken.length);
+      // A full chunk waits for more, so that a state of exactly one chunk is kept whole.
+      if (this.pendingBytes === CHUNK_BYTES && rest.length > 0) await this.flush();
+    }
+    if (this.pendingBytes === CHUNK_BYTES && this.ordinal > 0n) await this.flush();
+  }
+
+  async finish(digest: Digest): Promise<StateInfo> {
+    const actual = this.whole.digest('hex');
+    if (actual !== digest) throw new Error('finish must be told the digest of what was written');
+    const state = { digest, size: this.size };
+    const single = this.ordinal === 0n ? this.take() : undefined;
+    if (single === undefined && this.pendingBytes > 0) await this.flush();
+    const encoded = single === undefined ? { encoding: 'raw', data: null } : encodeBytes(single);
+    await this.engine.write(async (tx) => {
+      const [here] = await lockStates(this.engine, tx, this.namespace, [digest]);
+      if (here !== undefined) {
+        await renew(this.engine, tx, this.namespace, [digest]);
+        await dropUpload(tx, this.upload);
+        return;
+      }
+      await tx
+        .insertInto('states')
+        .values({
+          namespace: this.namespace,
+          digest: bindDigest(digest),
+          size: BigInt(this.size),
+          ...encoded,
+          upload: single === undefined ? this.upload : null,
+          referenced: 0,
+          version: 0n,
+          renew_time: this.engine.now,
+        })
+        // A racer stored it in between: then ours is dropped by the collector like any broken upload.
+        .onConflict((conflict) => conflict.columns(['namespace', 'digest']).doNothing())
+        .execute();
+      const kept = await tx
+        .selectFrom('states')
+        .select('upload')
+        .where('namespace', '=', this.namespace)
+        .where('digest', '=', bindDigest(digest))
+        .executeTakeFirst();
+      if (kept?.upload === this.upload)
+        await tx.deleteFrom('state_uploads').where('upload', '=', this.upload).execute();
+      else await dropUpload(tx, this.upload);
+    });
+    this.done = true;
+    return state;
+  }
+
+  async abort(): Promise<void> {
+    if (this.done) return;
+    this.done = true;
+    if (this.ordinal > 0n) await this.engine.write((tx) => dropUpload(tx, this.upload));
+  }
+
+  private take(): Uint8Array {
+    const bytes =
+      this.pending.length === 1 && this.pending[0] !== undefined ? this.pending[0] : Buffer.concat(this.pending);
+    this.pending.length = 0;
+    this.pendingBytes = 0;
+    return bytes;
+  }
+
+  private async flush(): Promise<void> {
+    const bytes = this.take();
+    const row = {
+      upload: this.upload,
+      ordinal: this.ordinal,
+      namespace: this.namespace,
+      digest: bindDigest(hash('sha256', bytes, 'hex')),
+      size: BigInt(bytes.length),
+      ...encodeBytes(bytes),
+    };
+    await this.engine.write(async (tx) => {
+      if (this.ordinal === 0n) {
+        await tx
+          .insertInto('state_uploads')
+          .values({ upload: this.upload, namespace: this.namespace, create_time: this.engine.now })
+          .execute();
+      }
+      await tx.insertInto('state_chunks').values(row).execute();
+    });
+    this.ordinal += 1n;
+  }
+}
+
+async function dropUpload(tx: Tx, upload: string): Promise<void> {
+  await tx.deleteFrom('state_chunks').where('upload', '=', upload).execute();
+  await tx.deleteFrom('state_uploads').where('upload', '=', upload).execute();
+}
+
+async function renew(engine: Engine, tx: Tx, namespace: string, digests: readonly Digest[]): Promise<void> {
+  await tx
+    .updateTable('states')
+    .set((eb) => ({ renew_time: engine.now, version: eb('version', '+', 1n) }))
+    .where('namespace', '=', namespace)
+    .where('digest', 'in', digests.map(bindDigest))
+    .execute();
+}
+
+export async function findStates(
+  engine: Engine,
+  namespace: string,
+  digests: readonly Digest[],
+  renewing: boolean,
+): Promise<StateInfo[]> {
+  if (digests.length === 0) return [];
+  const sorted = [...new Set(digests)].sort();
+  const found = renewing
+    ? await engine.write(async (tx) => {
+        const locked = await lockStates(engine, tx, namespace, sorted);
+        if (locked.length > 0)
+          await renew(
+            engine,
+            tx,
+            namespace,
+            locked.map(({ digest }) => digest),
+          );
+        return locked;
+      })
+    : await lookUp(engine, namespace, sorted);
+  const sizes = new Map(found.map(({ digest, size }) => [digest, size]));
+  return [...new Set(digests)].flatMap((digest) => {
+    const size = sizes.get(digest);
+    return size === undefined ? [] : [{ digest, size }];
+  });
+}
+
+async function lookUp(engine: Engine, namespace: string, digests: readonly Digest[]): Promise<StateInfo[]> {
+  const rows = await engine.db
+    .selectFrom('states')
+    .select(['digest', 'size'])
+    .where('namespace', '=', namespace)
+    .where('digest', 'in', digests.map(bindDigest))
+    .execute();
+  return rows.map((row) => ({ digest: readDigest(row.digest), size: Number(row.size) }));
+}
+
+export async function readState(
+  engine: Engine,
+  namespace: string,
+  digest: Digest,
+  offset: number,
+): Promise<Uint8Array> {
+  const row = await engine.db
+    .selectFrom('states')
+    .select(['size', 'encoding', 'data', 'upload'])
+    .where('namespace', '=', namespace)
+    .where('digest', '=', bindDigest(digest))
+    .executeTakeFirst();
+  if (row === undefined) throw stateNotFound(digest);
+  if (row.data !== null) {
+    return decodeBytes(row.encoding, row.data, Number(row.size), digest, digest).subarray(offset, offset + CHUNK_BYTES);
+  }
+  if (offset >= Number(row.size)) return new Uint8Array();
+  const chunk = await engine.db
+    .selectFrom('state_chunks')
+    .select(['digest', 'size', 'encoding', 'data'])
+    .where('upload', '=', row.upload)
+    .where('ordinal', '=', BigInt(Math.floor(offset / CHUNK_BYTES)))
+    .executeTakeFirst();
+  if (chunk === undefined) throw stateCorrupt(digest);
+  const bytes = decodeBytes(chunk.encoding, chunk.data, Number(chunk.size), readDigest(chunk.digest), digest);
+  return bytes.subarray(offset % CHUNK_BYTES);
+}
+
+/** See `StatesTable` for why the version makes this safe beside appends and deletions. */
+export async function collectStates(engine: Engine, ttlHours: number, limit: number): Promise<number> {
+  await dropBrokenUploads(engine, ttlHours, limit);
+  const candidates = await engine.db
+    .selectFrom('states')
+    .select(['namespace', 'digest', 'version', 'upload'])
+    .where('referenced', '=', 0)
+    .where('renew_time', '<', engine.hoursAgo(ttlHours))
+    .orderBy('renew_time')
+    .limit(limit)
+    .execute();
+  if (candidates.length === 0) return 0;
+  const unseen = new Map(candidates.map((row) => [`${row.namespace}/${readDigest(row.digest)}`, row]));
+  for (const table of ['step_states', 'content_states'] as const) {
+    for await (const { namespace, digest } of references(engine, table)) {
+      const candidate = unseen.get(`${namespace}/${readDigest(digest)}`);
+      if (candidate === undefined) continue;
+      unseen.delete(`${namespace}/${readDigest(digest)}`);
+      await markReferenced(engine, candidate);
+    }
+  }
+  let collected = 0;
+  for (const candidate of unseen.values()) if (await collectState(engine, candidate)) collected += 1;
+  return collected;
+}
+
+interface Candidate {
+  readonly namespace: string;
+  readonly digest: Uint8Array;
+  readonly version: bigint;
+  readonly upload: string | null;
+}
+
+/** All references, page by page, so that neither engine is held up for long. */
+async function* references(engine: Engine, table: 'step_states' | 'content_states') {
+  const last = table === 'step_states' ? 'name' : 'digest';
+  let cursor: { tree: bigint; trajectory: bigint; step_number: bigint; last: unknown } | undefined;
+  for (;;) {
+    const after =
+      cursor === undefined
+        ? sql``
+        : sql`where (tree, trajectory, step_number, ${sql.ref(last)}) > (cast(${cursor.tree} as bigint), cast(${cursor.trajectory} as bigint), cast(${cursor.step_number} as bigint), ${cursor.last})`;
+    const { rows } = await sql<{
+      tree: bigint;
+      trajectory: bigint;
+      step_number: bigint;
+      last: unknown;
+      namespace: string;
+      digest: Uint8Array;
+    }>`select tree, trajectory, step_number, ${sql.ref(last)} as last, namespace, digest from ${engine.table(table)} ${after}
+      order by tree, trajectory, step_number, ${sql.ref(last)} limit 5000`.execute(engine.db);
+    yield* rows;
+    cursor = rows.at(-1);
+    if (cursor === undefined) return;
+  }
+}
+
+async function markReferenced(engine: Engine, { namespace, digest, version }: Candidate): Promise<void> {
+  await engine.write(async (tx) => {
+    await tx
+      .updateTable('states')
+      .set({ referenced: 1, version: version + 1n })
+      .where('namespace', '=', namespace)
+      .where('digest', '=', digest)
+      .where('version', '=', version)
+      .execute();
+  });
+}
+
+async function collectState(engine: Engine, { namespace, digest, version, upload }: Candidate): Promise<boolean> {
+  return engine.write(async (tx) => {
+    const { numDeletedRows } = await tx
+      .deleteFrom('states')
+      .where('namespace', '=', namespace)
+      .where('digest', '=', digest)
+      .where('version', '=', version)
+      .where('referenced', '=', 0)
+      .executeTakeFirst();
+    if (numDeletedRows === 0n) return false;
+    if (upload !== null) await tx.deleteFrom('state_chunks').where('upload', '=', upload).execute();
+    return true;
+  });
+}
+
+async function dropBrokenUploads(engine: Engine, ttlHours: number, limit: number): Promise<void> {
+  const broken = await engine.db
+    .selectFrom('state_uploads')
+    .select('upload')
+    .where('create_time', '<', engine.hoursAgo(ttlHours))
+    .limit(limit)
+    .execute();
+  for (const { upload } of broken) await engine.write((tx) => dropUpload(tx, upload));
+}

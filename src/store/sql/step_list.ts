@@ -1,0 +1,152 @@
+import { type RawBuilder, sql } from 'kysely';
+import { formatInstant } from '../../domain/instant.ts';
+import type { StateRef } from '../../domain/step.ts';
+import type { OwnedStep, StepCursor, StepFilter, StepPage, StepSort, StepView } from '../contract/step.ts';
+import type { Engine } from './engine.ts';
+import { segmentTable } from './segments.ts';
+import {
+  BASIC_COLUMNS,
+  type BasicRow,
+  PAYLOAD_COLUMNS,
+  type PayloadRow,
+  readStep,
+  type StateRow,
+} from './step_rows.ts';
+import { groupStates } from './steps.ts';
+
+type ListedRow = BasicRow & { tree: bigint; owner_id: string; bytes: bigint };
+type StepKey = Pick<ListedRow, 'tree' | 'trajectory' | 'step_number'>;
+
+/** Missing and NaN rewards come last either way (W11). */
+const UNRANKED = sql<number>`(case when s.reward is null or s.reward = 'NaN' then 1 else 0 end)`;
+const RANKED = sql<number>`(case when s.reward = 'NaN' then null else s.reward end)`;
+const BYTES = sql<bigint>`(octet_length(s.actions) + octet_length(s.observations) + octet_length(s.info_json) + octet_length(s.metadata_json) + octet_length(s.metrics))`;
+
+export async function listSteps(
+  engine: Engine,
+  namespace: string,
+  where: StepFilter,
+  order: StepSort,
+  page: StepPage,
+  view: StepView,
+): Promise<OwnedStep[]> {
+  if ('segments' in where.of && where.of.segments.length === 0) return [];
+  const conditions = [
+    ...filterConditions(engine, namespace, where),
+    ...(page.after === undefined ? [] : [after(order, page.after)]),
+  ];
+  const columns = sql.join(BASIC_COLUMNS.map((column) => sql.ref(`s.${column}`)));
+  const { rows } = await sql<ListedRow>`
+    ${'segments' in where.of ? sql`with ${segmentTable(where.of.segments)}` : sql``}
+    select s.tree, o.id as owner_id, ${columns}, ${view === 'FULL' ? BYTES : sql`0`} as bytes
+    from ${source(engine, where)}
+    where ${sql.join(conditions, sql` and `)}
+    order by ${orderBy(order)}
+    limit ${page.limit}`.execute(engine.db);
+  const kept = cutAtBytes(rows, page.maxBytes);
+  if (kept.length === 0) return [];
+  const [states, payloads] = await Promise.all([
+    statesOf(engine, kept),
+    view === 'FULL' ? payloadsOf(engine, kept) : new Map<string, PayloadRow>(),
+  ]);
+  return kept.map((row) => ({
+    owner: { key: row.trajectory, id: row.owner_id },
+    step: readStep({ ...row, ...payloads.get(keyOf(row)) }, states.get(keyOf(row))),
+  }));
+}
+
+function source(engine: Engine, where: StepFilter): RawBuilder<unknown> {
+  const trajectories = sql`${engine.table('trajectories')} as o`;
+  const steps = sql`${engine.table('steps')} as s`;
+  return 'segments' in where.of
+    ? sql`g cross join ${trajectories} cross join ${steps}`
+    : sql`${trajectories} cross join ${steps}`;
+}
+
+function filterConditions(engine: Engine, namespace: string, where: StepFilter): RawBuilder<unknown>[] {
+  const conditions =
+    'segments' in where.of
+      ? [
+          sql`o.tree = ${where.of.tree} and o.key = g.key and o.namespace = ${namespace}`,
+          sql`s.tree = ${where.of.tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi`,
+        ]
+      : [
+          sql`o.namespace = ${namespace} and o.task_id = ${where.of.taskId} and o.hidden = ${0}`,
+          sql`s.tree = o.tree and s.trajectory = o.key`,
+        ];
+  if (where.terminalOnly === true) conditions.push(sql`(s.terminated = ${1} or s.truncated = ${1})`);
+  if (where.hasState !== undefined) conditions.push(hasState(engine, where.hasState));
+  // 'NaN' is the text that SQLite keeps, and Postgres' own NaN: both engines would sort it above every number.
+  if (where.minReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward >= ${where.minReward}`);
+  if (where.maxReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward <= ${where.maxReward}`);
+  if (where.commitTimeFrom !== undefined)
+    conditions.push(sql`s.commit_time >= ${formatInstant(where.commitTimeFrom, 6)}`);
+  if (where.commitTimeTo !== undefined) conditions.push(sql`s.commit_time < ${formatInstant(where.commitTimeTo, 6)}`);
+  return conditions;
+}
+
+function hasState(engine: Engine, name: string | true): RawBuilder<unknown> {
+  return sql`exists (select 1 from ${engine.table('step_states')} as e
+    where e.tree = s.tree and e.trajectory = s.trajectory and e.step_number = s.step_number
+      ${name === true ? sql`` : sql`and e.name = ${name}`})`;
+}
+
+function orderBy({ by, descending }: StepSort): RawBuilder<unknown> {
+  const direction = descending ? sql`desc` : sql`asc`;
+  // Within a lineage a number has one owner and owners come in order of number, so this is the order of numbers there too.
+  const ties = sql`s.trajectory ${direction}, s.step_number ${direction}`;
+  if (by === 'NUMBER') return ties;
+  if (by === 'TIME') return sql`s.commit_time ${direction}, ${ties}`;
+  return sql`${UNRANKED} asc, ${RANKED} ${direction}, ${ties}`;
+}
+
+/** Rows behind the cursor, in the order of `orderBy`. */
+function after({ by, descending }: StepSort, cursor: StepCursor): RawBuilder<unknown> {
+  const beyond = descending ? sql`<` : sql`>`;
+  const ties = sql`(s.trajectory, s.step_number) ${beyond} (cast(${cursor.key} as bigint), cast(${cursor.stepNumber} as bigint))`;
+  if (by === 'NUMBER') return ties;
+  if (by === 'TIME') {
+    const time = formatInstant(cursor.commitTime, 6);
+    return sql`(s.commit_time ${beyond} ${time} or (s.commit_time = ${time} and ${ties}))`;
+  }
+  const { reward } = cursor;
+  if (reward === undefined || Number.isNaN(reward)) return sql`(${UNRANKED} = 1 and ${ties})`;
+  return sql`(${UNRANKED} = 1 or ${RANKED} ${beyond} ${reward} or (${RANKED} = ${reward} and ${ties}))`;
+}
+
+/** As many rows as fit, at least one. */
+function cutAtBytes(rows: readonly ListedRow[], maxBytes: number): readonly ListedRow[] {
+  let bytes = 0;
+  const cut = rows.findIndex((row, i) => {
+    bytes += Number(row.bytes);
+    return i > 0 && bytes > maxBytes;
+  });
+  return cut === -1 ? rows : rows.slice(0, cut);
+}
+
+function keyOf(row: Pick<StepKey, 'trajectory' | 'step_number'>): string {
+  return `${row.trajectory}/${row.step_number}`;
+}
+
+/** Which rows, as a condition on `s`. */
+function among(keys: readonly StepKey[]): RawBuilder<unknown> {
+  const rows = keys.map(
+    (key) => sql`(cast(${key.tree} as bigint), cast(${key.trajectory} as bigint), cast(${key.step_number} as bigint))`,
+  );
+  return sql`(s.tree, s.trajectory, s.step_number) in (values ${sql.join(rows)})`;
+}
+
+async function statesOf(engine: Engine, keys: readonly StepKey[]): Promise<Map<string, StateRef[]>> {
+  const { rows } = await sql<StateRow>`
+    select s.trajectory, s.step_number, s.name, s.digest, s.media_type, s.size
+    from ${engine.table('step_states')} as s where ${among(keys)}`.execute(engine.db);
+  return groupStates(rows, keyOf);
+}
+
+async function payloadsOf(engine: Engine, keys: readonly StepKey[]): Promise<Map<string, PayloadRow>> {
+  const columns = sql.join(PAYLOAD_COLUMNS.map((column) => sql.ref(`s.${column}`)));
+  const { rows } = await sql<StepKey & PayloadRow>`
+    select s.tree, s.trajectory, s.step_number, ${columns}
+    from ${engine.table('steps')} as s where ${among(keys)}`.execute(engine.db);
+  return new Map(rows.map((row) => [keyOf(row), row]));
+}

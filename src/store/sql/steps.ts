@@ -1,0 +1,202 @@
+import { type RawBuilder, sql } from 'kysely';
+import { clipSegments, ownerOf, type Segment } from '../../domain/lineage.ts';
+import type { StateRef } from '../../domain/step.ts';
+import type { OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../contract/step.ts';
+import type { Db, Engine } from './engine.ts';
+import { segmentTable } from './segments.ts';
+import {
+  BASIC_COLUMNS,
+  type BasicRow,
+  PAYLOAD_COLUMNS,
+  type PayloadRow,
+  readStateRef,
+  readStep,
+  type StateRow,
+} from './step_rows.ts';
+import { readDigest, readReal } from './values.ts';
+
+const BASIC = columnList(BASIC_COLUMNS);
+const FULL = columnList([...BASIC_COLUMNS, ...PAYLOAD_COLUMNS]);
+
+function columnList(columns: readonly string[]): RawBuilder<unknown> {
+  return sql.join(columns.map((column) => sql.ref(`s.${column}`)));
+}
+
+export async function readSteps(
+  engine: Engine,
+  namespace: string,
+  tree: bigint,
+  segments: readonly Segment[],
+  range: StepRange,
+  view: StepView,
+): Promise<OwnedStep[]> {
+  const last = range.from + BigInt(range.maxSteps);
+  const window = clipSegments(segments, range.from, last < range.to ? last : range.to);
+  if (window.length === 0) return [];
+  // Running sums of bytes make a page of bounded size a plain range, without counting.
+  const { rows } = await sql<BasicRow & Partial<PayloadRow> & { owner_id: string }>`
+    with ${segmentTable(window)}
+    select o.id as owner_id, ${view === 'FULL' ? FULL : BASIC}
+    from g
+    cross join ${engine.table('trajectories')} as o
+    cross join ${engine.table('steps')} as s
+    where o.tree = ${tree} and o.key = g.key and o.namespace = ${namespace}
+      and s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
+      and (s.step_number = ${range.from} or s.byte_sum <= ${bytesBefore(engine, tree, segments, range.from)} + ${BigInt(range.maxBytes)})
+    order by s.step_number`.execute(engine.db);
+  const end = rows.at(-1)?.step_number;
+  if (end === undefined) return [];
+  const states = await statesOf(engine, tree, clipSegments(window, range.from, end + 1n));
+  return rows.map((row) => ({
+    owner: { key: row.trajectory, id: row.owner_id },
+    step: readStep(row, states.get(row.step_number)),
+  }));
+}
+
+/** The running sum of bytes just before a step; 0 at the beginning. */
+function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[], from: bigint): RawBuilder<bigint> {
+  const owner = ownerOf(segments, from - 1n);
+  if (owner === undefined) return sql`0`;
+  return sql`coalesce((select b.byte_sum from ${engine.table('steps')} as b
+    where b.tree = ${tree} and b.trajectory = ${owner} and b.step_number = ${from - 1n}), 0)`;
+}
+
+/** States of the steps of some segments by step number, sorted by name. */
+async function statesOf(engine: Engine, tree: bigint, segments: readonly Segment[]): Promise<Map<bigint, StateRef[]>> {
+  const { rows } = await sql<StateRow>`
+    with ${segmentTable(segments)}
+    select s.trajectory, s.step_number, s.name, s.digest, s.media_type, s.size
+    from g
+    cross join ${engine.table('step_states')} as s
+    where s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
+    order by s.step_number`.execute(engine.db);
+  return groupStates(rows, (row) => row.step_number);
+}
+
+export function groupStates<K>(rows: readonly StateRow[], keyOf: (row: StateRow) => K): Map<K, StateRef[]> {
+  const states = new Map<K, StateRef[]>();
+  for (const row of rows) {
+    const key = keyOf(row);
+    const list = states.get(key);
+    if (list === undefined) states.set(key, [readStateRef(row)]);
+    else list.push(readStateRef(row));
+  }
+  // By code units, as steps sort them on their way in; engines collate differently.
+  for (const list of states.values()) if (list.length > 1) list.sort((a, b) => (a.name < b.name ? -1 : 1));
+  return states;
+}
+
+export async function readOutlines(
+  engine: Engine,
+  namespace: string,
+  tree: bigint,
+  segments: readonly Segment[],
+  from: bigint,
+  limit: number,
+): Promise<StepOutline[]> {
+  const window = clipSegments(segments, from, from + BigInt(limit));
+  if (window.length === 0) return [];
+  const { rows } = await sql<{ step_number: bigint; reward: number | string | null; content_digest: Uint8Array }>`
+    with ${segmentTable(window)}
+    select s.step_number, s.reward, s.content_digest
+    from g
+    cross join ${engine.table('steps')} as s
+    where s.tree = ${tree} and s.namespace = ${namespace}
+      and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
+    order by s.step_number`.execute(engine.db);
+  return rows.map((row) => ({
+    stepNumber: row.step_number,
+    reward: row.reward === null ? undefined : readReal(row.reward),
+    contentDigest: readDigest(row.content_digest),
+  }));
+}
+
+export async function findCheckpoint(
+  engine: Engine,
+  namespace: string,
+  tree: bigint,
+  segments: readonly Segment[],
+  atOrBefore: bigint,
+  names: readonly string[],
+): Promise<OwnedStep | undefined> {
+  // From the leaf back to the root, each a search from the end of a range of the primary key: what is near is found at once.
+  for (const { key, from, to } of clipSegments(segments, 0n, atOrBefore + 1n).reverse()) {
+    const number = await latestWith(engine.db, tree, key, from, to, names);
+    if (number === undefined) continue;
+    const range = { from: number, to: number + 1n, maxSteps: 1, maxBytes: 0 };
+    const [found] = await readSteps(engine, namespace, tree, segments, range, 'FULL');
+    return found;
+  }
+  return undefined;
+}
+
+async function latestWith(
+  db: Db,
+  tree: bigint,
+  key: bigint,
+  from: bigint,
+  to: bigint,
+  names: readonly string[],
+): Promise<bigint | undefined> {
+  const [first, ...others] = names;
+  let query = db
+    .selectFrom('step_states as a')
+    .select('a.step_number')
+    .where('a.tree', '=', tree)
+    .where('a.trajectory', '=', key)
+    .where('a.step_number', '>=', from)
+    .where('a.step_number', '<', to);
+  if (first !== undefined) query = query.where('a.name', '=', first);
+  for (const name of others) {
+    query = query.where((eb) =>
+      eb.exists(
+        eb
+          .selectFrom('step_states as b')
+          .select('b.name')
+          .whereRef('b.tree', '=', 'a.tree')
+          .whereRef('b.trajectory', '=', 'a.trajectory')
+          .whereRef('b.step_number', '=', 'a.step_number')
+          .where('b.name', '=', name),
+      ),
+    );
+  }
+  const row = await query.orderBy('a.step_number', 'desc').limit(1).executeTakeFirst();
+  return row?.step_number;
+}
+
+export async function listStepStates(
+  engine: Engine,
+  namespace: string,
+  tree: bigint,
+  segments: readonly Segment[],
+  name: string,
+  from: bigint,
+  limit: number,
+): Promise<OwnedState[]> {
+  const end = segments.at(-1)?.to ?? 0n;
+  // States may be rare: windows of step numbers grow until one holds some, so that no statement sorts a whole history.
+  let width = BigInt(limit);
+  for (let begin = from; begin < end; begin += width, width *= 4n) {
+    const window = clipSegments(segments, begin, begin + width);
+    if (window.length === 0) continue;
+    const { rows } = await sql<StateRow & { owner_id: string }>`
+      with ${segmentTable(window)}
+      select o.id as owner_id, s.trajectory, s.step_number, s.name, s.digest, s.media_type, s.size
+      from g
+      cross join ${engine.table('trajectories')} as o
+      cross join ${engine.table('step_states')} as s
+      where o.tree = ${tree} and o.key = g.key and o.namespace = ${namespace}
+        and s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
+        and s.name = ${name}
+      order by s.step_number
+      limit ${limit}`.execute(engine.db);
+    if (rows.length > 0) {
+      return rows.map((row) => ({
+        owner: { key: row.trajectory, id: row.owner_id },
+        stepNumber: row.step_number,
+        state: readStateRef(row),
+      }));
+    }
+  }
+  return [];
+}

@@ -1,0 +1,61 @@
+import { sql } from 'kysely';
+import type { Store } from '../contract/store.ts';
+import { append, attachState, openForAppend } from './append.ts';
+import { deleteTrajectory } from './deletion.ts';
+import type { Engine } from './engine.ts';
+import { getLineage } from './lineage.ts';
+import { expireRequests } from './requests.ts';
+import { collectStates, findStates, readState, Upload } from './states.ts';
+import { listSteps } from './step_list.ts';
+import { findCheckpoint, listStepStates, readOutlines, readSteps } from './steps.ts';
+import { deleteTag, getTag, listTags, setTag } from './tags.ts';
+import { branchTrajectory, createTrajectory, listTrajectories, listTree, updateTrajectory } from './trajectories.ts';
+import { findById } from './trajectory_rows.ts';
+
+/** The store over either engine. */
+export function sqlStore(engine: Engine): Store {
+  return {
+    description: engine.description,
+    ping: async () => {
+      await sql`select 1`.execute(engine.db);
+    },
+    close: () => engine.close(),
+
+    createTrajectory: (caller, making, key) => createTrajectory(engine, caller, making, key),
+    branchTrajectory: (caller, making, key) => branchTrajectory(engine, caller, making, key),
+    getTrajectory: async (namespace, id) => {
+      const found = await findById(engine.db, namespace, id);
+      return found?.hidden === true ? undefined : found;
+    },
+    listTrajectories: (namespace, filter, page) => listTrajectories(engine, namespace, filter, page),
+    listTree: (namespace, tree, page) => listTree(engine, namespace, tree, page),
+    getLineage: (namespace, ref) => getLineage(engine.db, namespace, ref),
+    updateTrajectory: (namespace, id, changes) => updateTrajectory(engine, namespace, id, changes),
+    deleteTrajectory: (namespace, id, onBranches) => deleteTrajectory(engine, namespace, id, onBranches),
+    expireRequests: (days, limit) => expireRequests(engine, days, limit),
+
+    openForAppend: (caller, open) => openForAppend(engine, caller, open),
+    append: (batches, wait) => append(engine, batches, wait),
+    attachState: (caller, attaching) => attachState(engine, caller, attaching),
+    onChange: (listener) => engine.onChange(listener),
+
+    readSteps: (namespace, tree, segments, range, view) => readSteps(engine, namespace, tree, segments, range, view),
+    readOutlines: (namespace, tree, segments, from, limit) =>
+      readOutlines(engine, namespace, tree, segments, from, limit),
+    listSteps: (namespace, where, order, page, view) => listSteps(engine, namespace, where, order, page, view),
+    findCheckpoint: (namespace, tree, segments, atOrBefore, names) =>
+      findCheckpoint(engine, namespace, tree, segments, atOrBefore, names),
+    listStepStates: (namespace, tree, segments, name, from, limit) =>
+      listStepStates(engine, namespace, tree, segments, name, from, limit),
+
+    putState: (namespace) => new Upload(engine, namespace),
+    findStates: (namespace, digests, renew) => findStates(engine, namespace, digests, renew),
+    readState: (namespace, digest, offset) => readState(engine, namespace, digest, offset),
+    collectStates: (ttlHours, limit) => collectStates(engine, ttlHours, limit),
+
+    setTag: (namespace, id, name, stepNumber, expected) => setTag(engine, namespace, id, name, stepNumber, expected),
+    getTag: (namespace, id, name) => getTag(engine, namespace, id, name),
+    listTags: (namespace, id, page) => listTags(engine, namespace, id, page),
+    deleteTag: (namespace, id, name) => deleteTag(engine, namespace, id, name),
+  };
+}

@@ -1,0 +1,168 @@
+import type { ColumnType } from 'kysely';
+
+/** The tables as both engines hold them; the schema itself is in `migrations/`, its result in the golden files of the tests. */
+
+/** Whole numbers are bigint in both directions; small ones may be bound as numbers. */
+type Int = ColumnType<bigint, bigint | number, bigint | number>;
+type NullableInt = ColumnType<bigint | null, bigint | number | null, bigint | number | null>;
+/** Bound as 0 or 1; read with `isSet`, since engines differ. */
+type Flag = ColumnType<boolean | bigint | 0 | 1, 0 | 1, 0 | 1>;
+/** SQLite keeps NaN as the text `NaN`, since it would store NULL (W11); written with `bindReal`, read with `readReal`. */
+export type Real = ColumnType<number | string, number | string, number | string>;
+type NullableReal = ColumnType<number | string | null, number | string | null, number | string | null>;
+/** ISO text in UTC with six digits of a second on both engines. */
+type Time = ColumnType<string, unknown, unknown>;
+type NullableTime = ColumnType<string | null, unknown, unknown>;
+type Bytes = ColumnType<Uint8Array, Uint8Array, Uint8Array>;
+
+export interface Tables {
+  trajectories: TrajectoriesTable;
+  steps: StepsTable;
+  step_states: StepStatesTable;
+  content_states: ContentStatesTable;
+  states: StatesTable;
+  state_uploads: StateUploadsTable;
+  state_chunks: StateChunksTable;
+  tags: TagsTable;
+  status_changes: StatusChangesTable;
+  requests: RequestsTable;
+}
+
+export interface TrajectoriesTable {
+  tree: Int;
+  key: Int;
+  namespace: string;
+  id: string;
+  uid: string;
+  parent: NullableInt;
+  branch_point: NullableInt;
+  name: string;
+  task_id: string;
+  labels: string;
+  metadata_json: string;
+  metrics: string;
+  status: string;
+  status_message: string;
+  writer_id: string;
+  writer_epoch: Int;
+  next_step_number: Int;
+  reward_sum: Real;
+  byte_sum: Int;
+  hidden: Flag;
+  create_time: Time;
+  update_time: Time;
+  seal_time: NullableTime;
+}
+
+export interface StepsTable {
+  tree: Int;
+  trajectory: Int;
+  step_number: Int;
+  namespace: string;
+  reward: NullableReal;
+  terminated: Flag;
+  truncated: Flag;
+  writer_epoch: Int;
+  reward_sum: Real;
+  byte_sum: Int;
+  commit_time: Time;
+  start_time: string | null;
+  end_time: string | null;
+  content_digest: Bytes;
+  metrics: string;
+  actions: string;
+  observations: string;
+  info_json: string;
+  metadata_json: string;
+}
+
+export interface StepStatesTable {
+  tree: Int;
+  trajectory: Int;
+  step_number: Int;
+  name: string;
+  namespace: string;
+  digest: Bytes;
+  media_type: string;
+  size: Int;
+}
+
+export interface ContentStatesTable {
+  tree: Int;
+  trajectory: Int;
+  step_number: Int;
+  digest: Bytes;
+  namespace: string;
+}
+
+/**
+ * `referenced`: a step may refer to it. Set by the append that refers to it, taken back when such a step is deleted (then the collector looks
+ * whether another one still does). `version` rises with every change of the row, so that the collector never deletes a state that
+ * changed while it was looking.
+ */
+export interface StatesTable {
+  namespace: string;
+  digest: Bytes;
+  size: Int;
+  encoding: string;
+  /** The whole state, or null where it is in chunks. */
+  data: ColumnType<Uint8Array | null, Uint8Array | null, Uint8Array | null>;
+  /** The upload whose chunks it is made of, or null. */
+  upload: string | null;
+  referenced: Flag;
+  version: Int;
+  renew_time: Time;
+}
+
+export interface StateUploadsTable {
+  upload: string;
+  namespace: string;
+  create_time: Time;
+}
+
+export interface StateChunksTable {
+  upload: string;
+  ordinal: Int;
+  namespace: string;
+  digest: Bytes;
+  size: Int;
+  encoding: string;
+  data: Bytes;
+}
+
+export interface TagsTable {
+  tree: Int;
+  trajectory: Int;
+  name: string;
+  namespace: string;
+  step_number: Int;
+  update_time: Time;
+}
+
+export interface StatusChangesTable {
+  tree: Int;
+  entity_kind: string;
+  entity: Int;
+  ordinal: Int;
+  namespace: string;
+  old_status: string | null;
+  new_status: string;
+  phase: string;
+  message: string;
+  metadata_json: string;
+  actor: string;
+  progress_percent: NullableReal;
+  change_time: Time;
+}
+
+export interface RequestsTable {
+  namespace: string;
+  rpc: string;
+  request_id: string;
+  request_digest: string;
+  tree: Int;
+  resource: Int;
+  create_time: Time;
+}
+
+export type TableName = keyof Tables;

@@ -1,0 +1,90 @@
+import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
+import { parseInstant } from '../../domain/instant.ts';
+import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { Db, Tx } from './engine.ts';
+import type { Tables, TrajectoriesTable } from './tables.ts';
+import { isSet, readLabels, readMetrics, readOptionalTime, readReal } from './values.ts';
+
+export type TrajectoryRow = Selectable<TrajectoriesTable> & { tree_id: string | null; parent_id: string | null };
+
+/** All of a trajectory's row, with the ids of its root and its parent. */
+export function selectTrajectories(db: Db | Tx) {
+  return db
+    .selectFrom('trajectories as t')
+    .selectAll('t')
+    .select((eb) => [
+      eb
+        .selectFrom('trajectories as r')
+        .select('r.id')
+        .whereRef('r.tree', '=', 't.tree')
+        .whereRef('r.key', '=', 't.tree')
+        .as('tree_id'),
+      eb
+        .selectFrom('trajectories as p')
+        .select('p.id')
+        .whereRef('p.tree', '=', 't.tree')
+        .whereRef('p.key', '=', 't.parent')
+        .as('parent_id'),
+    ]);
+}
+
+export type TrajectoryQuery = SelectQueryBuilder<{ t: TrajectoriesTable } & Tables, 't', TrajectoryRow>;
+
+export async function findById(db: Db | Tx, namespace: string, id: string): Promise<Trajectory | undefined> {
+  const row = await selectTrajectories(db)
+    .where('t.namespace', '=', namespace)
+    .where('t.id', '=', id)
+    .executeTakeFirst();
+  return row === undefined ? undefined : readTrajectory(row);
+}
+
+export async function findByKey(
+  db: Db | Tx,
+  namespace: string,
+  tree: bigint,
+  key: bigint,
+): Promise<Trajectory | undefined> {
+  const row = await selectTrajectories(db)
+    .where('t.tree', '=', tree)
+    .where('t.key', '=', key)
+    .where('t.namespace', '=', namespace)
+    .executeTakeFirst();
+  return row === undefined ? undefined : readTrajectory(row);
+}
+
+export function readTrajectory(row: TrajectoryRow): Trajectory {
+  return {
+    ref: { tree: row.tree, key: row.key },
+    id: row.id,
+    uid: row.uid,
+    treeId: row.tree_id ?? row.id,
+    parent:
+      row.parent === null || row.branch_point === null
+        ? undefined
+        : { key: row.parent, id: row.parent_id ?? '', branchPoint: row.branch_point },
+    name: row.name,
+    taskId: row.task_id,
+    labels: readLabels(row.labels),
+    metadataJson: row.metadata_json,
+    metrics: readMetrics(row.metrics),
+    status: row.status as TrajectoryStatus,
+    statusMessage: row.status_message,
+    writerId: row.writer_id,
+    writerEpoch: row.writer_epoch,
+    nextStepNumber: row.next_step_number,
+    rewardSum: readReal(row.reward_sum),
+    createTime: parseInstant(row.create_time),
+    updateTime: parseInstant(row.update_time),
+    sealTime: readOptionalTime(row.seal_time),
+    hidden: isSet(row.hidden),
+  };
+}
+
+/** The database's time, read once in a transaction, in the form that time columns take. */
+export async function readNow(tx: Tx, now: ReturnType<typeof sql<string>>): Promise<string> {
+  const { rows } = await sql<{ now: string }>`select ${now} as now`.execute(tx);
+  const row = rows[0];
+  if (row === undefined) throw new Error('the database told no time');
+  return row.now;
+}

@@ -1,0 +1,67 @@
+import { formatInstant, type Instant, parseInstant } from '../../domain/instant.ts';
+
+/** How values stand in columns, the same on both engines. */
+
+export function isSet(flag: boolean | bigint | number): boolean {
+  return flag === true || flag === 1n || flag === 1;
+}
+
+export function flag(value: boolean): 0 | 1 {
+  return value ? 1 : 0;
+}
+
+/** NaN is bound as text, which SQLite keeps and Postgres reads; -0 is 0, since SQLite keeps no sign of zero. */
+export function bindReal(value: number): number | string {
+  if (Number.isNaN(value)) return 'NaN';
+  return value === 0 ? 0 : value;
+}
+
+export function readReal(value: number | string | bigint): number {
+  return typeof value === 'number' ? value : Number(value);
+}
+
+export function bindDigest(digest: string): Buffer {
+  return Buffer.from(digest, 'hex');
+}
+
+export function readDigest(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex');
+}
+
+/** Client times keep all nine digits, as text. */
+export function bindClientTime(time: Instant | undefined): string | null {
+  return time === undefined ? null : formatInstant(time);
+}
+
+export function readOptionalTime(text: string | null): Instant | undefined {
+  return text === null ? undefined : parseInstant(text);
+}
+
+/** A map of strings, keys sorted, so that equal maps are equal texts. */
+export function bindLabels(labels: ReadonlyMap<string, string>): string {
+  return JSON.stringify(Object.fromEntries([...labels].sort(byKey)));
+}
+
+export function readLabels(text: string): Map<string, string> {
+  return new Map(Object.entries(JSON.parse(text) as Record<string, string>));
+}
+
+/** A map of numbers; what JSON has no number for is a string, as in protobuf's JSON (`"NaN"`, `"-Infinity"`). */
+export function bindMetrics(metrics: ReadonlyMap<string, number>): string {
+  if (metrics.size === 0) return '{}';
+  const entries = [...metrics].sort(byKey);
+  return JSON.stringify(
+    Object.fromEntries(entries.map(([key, value]) => [key, Number.isFinite(value) ? value : String(value)])),
+  );
+}
+
+export function readMetrics(text: string): Map<string, number> {
+  if (text === '{}') return new Map();
+  return new Map(
+    Object.entries(JSON.parse(text) as Record<string, number | string>).map(([key, value]) => [key, Number(value)]),
+  );
+}
+
+function byKey(a: readonly [string, unknown], b: readonly [string, unknown]): number {
+  return a[0] < b[0] ? -1 : 1;
+}

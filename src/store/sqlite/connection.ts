@@ -1,0 +1,102 @@
+import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
+import type { SqliteDatabase } from 'kysely';
+import { StoreOpenError } from '../contract/store.ts';
+import { translateError } from './errors.ts';
+
+/** Statements kept prepared per connection; shapes are few, so this is a bound against surprises, not a policy. */
+const MAX_STATEMENTS = 500;
+
+/** A connection to the file: `node:sqlite` with statements kept, whole numbers read as bigint, and errors translated. */
+export class Connection implements SqliteDatabase {
+  private readonly database: DatabaseSync;
+  private readonly statements = new Map<string, KeptStatement>();
+
+  constructor(database: DatabaseSync) {
+    this.database = database;
+  }
+
+  prepare(text: string): KeptStatement {
+    const kept = this.statements.get(text);
+    if (kept !== undefined) return kept;
+    if (this.statements.size >= MAX_STATEMENTS) this.statements.clear();
+    const statement = new KeptStatement(this.database, text);
+    this.statements.set(text, statement);
+    return statement;
+  }
+
+  close(): void {
+    this.statements.clear();
+    this.database.close();
+  }
+}
+
+/** A prepared statement as Kysely wants it, and as the hot path uses it directly. */
+export class KeptStatement {
+  readonly reader: boolean;
+  private readonly statement: StatementSync;
+  private readonly endsTransaction: boolean;
+
+  constructor(database: DatabaseSync, text: string) {
+    try {
+      this.statement = database.prepare(text === 'begin' ? 'begin immediate' : text);
+    } catch (error) {
+      throw translateError(error);
+    }
+    this.statement.setReadBigInts(true);
+    this.reader = this.statement.columns().length > 0;
+    this.endsTransaction = text === 'rollback';
+  }
+
+  all(parameters: readonly unknown[]): unknown[] {
+    try {
+      return this.statement.all(...(parameters as SQLInputValue[]));
+    } catch (error) {
+      throw translateError(error);
+    }
+  }
+
+  run(parameters: readonly unknown[]): { changes: bigint | number; lastInsertRowid: bigint | number } {
+    try {
+      return this.statement.run(...(parameters as SQLInputValue[]));
+    } catch (error) {
+      // A full disk ends the transaction by itself; then there is nothing left to roll back.
+      if (this.endsTransaction) return { changes: 0, lastInsertRowid: 0 };
+      throw translateError(error);
+    }
+  }
+
+  *iterate(parameters: readonly unknown[]): IterableIterator<unknown> {
+    yield* this.statement.iterate(...(parameters as SQLInputValue[]));
+  }
+}
+
+/** Opens the file for writing, durable against power loss (D1): WAL and FULL, asserted on every open since files remember otherwise. */
+export function openWriter(path: string): DatabaseSync {
+  const database = new DatabaseSync(path, { timeout: 5000 });
+  database.exec(`
+    pragma journal_mode = wal;
+    pragma synchronous = full;
+    pragma fullfsync = on;
+    pragma checkpoint_fullfsync = on;
+    pragma cache_size = -65536;
+    pragma temp_store = memory;
+    pragma wal_autocheckpoint = 4000;
+    pragma journal_size_limit = 67108864;
+  `);
+  const mode = database.prepare('pragma journal_mode').get()?.journal_mode;
+  const synchronous = database.prepare('pragma synchronous').get()?.synchronous;
+  if (mode !== 'wal' || synchronous !== 2) {
+    database.close();
+    throw new StoreOpenError(
+      `${path} cannot be made durable (journal_mode ${String(mode)}, synchronous ${String(synchronous)}; wanted wal and 2): put it on a local disk, not on a network file system or in memory.`,
+    );
+  }
+  return database;
+}
+
+/** Opens the file for reading: sees committed rows only, beside the writer. */
+export function openReader(path: string): DatabaseSync {
+  const database = new DatabaseSync(path, { readOnly: true, timeout: 5000 });
+  database.exec('pragma cache_size = -65536; pragma temp_store = memory;');
+  return database;
+}

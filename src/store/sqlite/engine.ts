@@ -1,0 +1,182 @@
+import { mkdirSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { Kysely, SqliteDialect, sql } from 'kysely';
+import { StoreOpenError } from '../contract/store.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { ChangeListeners } from '../sql/changes.ts';
+import type { Engine, HeadRow, LockedHead, NewStateRow, Tx } from '../sql/engine.ts';
+import { type HeadColumns, readHead } from '../sql/heads.ts';
+import type { Tables } from '../sql/tables.ts';
+import { bindDigest } from '../sql/values.ts';
+import { Connection, openReader, openWriter } from './connection.ts';
+import { lockFile } from './lock.ts';
+
+/** ISO text in UTC, of the width that Postgres' times are read as. */
+const NOW = sql<string>`(strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z')`;
+
+const SELECT_HEAD = `select tree, key, namespace, uid, hidden, branch_point, status, status_message, seal_time, writer_id, writer_epoch,
+  next_step_number, reward_sum, byte_sum, strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z' as now
+  from trajectories where tree = ? and key = ?`;
+const UPDATE_HEAD = `update trajectories set next_step_number = ?, reward_sum = ?, byte_sum = ?, status = ?, status_message = ?, update_time = ?,
+  seal_time = ? where key = ?`;
+const INSERT_STATE = `insert into states (namespace, digest, size, encoding, data, upload, referenced, version, renew_time)
+  values (?, ?, ?, ?, ?, null, 1, 0, ?) on conflict do nothing`;
+
+/** The embedded engine: one file, one process; its own connection writes, another reads. */
+export async function openSqlite(path: string, onFault: (error: unknown) => void): Promise<Engine> {
+  makeFolder(path);
+  const lock = lockFile(path);
+  try {
+    const writer = new Connection(openWriter(path));
+    const writing = new Kysely<Tables>({ dialect: new SqliteDialect({ database: writer }) });
+    await migrate(writing, 'sqlite');
+    const db = new Kysely<Tables>({ dialect: new SqliteDialect({ database: new Connection(openReader(path)) }) });
+    return new SqliteEngine(path, db, writing, writer, lock, onFault);
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}
+
+function makeFolder(path: string): void {
+  try {
+    mkdirSync(dirname(path), { recursive: true });
+  } catch (cause) {
+    throw new StoreOpenError(
+      `The folder of ${path} cannot be made: ${(cause as Error).message}. Name another file (--database sqlite:PATH).`,
+      {
+        cause,
+      },
+    );
+  }
+}
+
+class SqliteEngine implements Engine {
+  readonly name = 'sqlite';
+  readonly description: string;
+  readonly db: Kysely<Tables>;
+  readonly now = NOW;
+  private readonly writing: Kysely<Tables>;
+  private readonly writer: Connection;
+  private readonly lockedFile: { release(): void };
+  private readonly listeners: ChangeListeners;
+  private closed: Promise<void> | undefined;
+
+  constructor(
+    path: string,
+    db: Kysely<Tables>,
+    writing: Kysely<Tables>,
+    writer: Connection,
+    lockedFile: { release(): void },
+    onFault: (error: unknown) => void,
+  ) {
+    this.description = `sqlite ${path}`;
+    this.db = db;
+    this.writing = writing;
+    this.writer = writer;
+    this.lockedFile = lockedFile;
+    this.listeners = new ChangeListeners(onFault);
+  }
+
+  table(name: keyof Tables) {
+    return sql.table(name);
+  }
+
+  write<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
+    return this.writing.transaction().execute(work);
+  }
+
+  /** One transaction writes at a time, so a row that it reads is its own. */
+  lock<Q>(query: Q): Q {
+    return query;
+  }
+
+  async lockTree(): Promise<void> {}
+
+  async nextTrajectoryKey(): Promise<bigint> {
+    const [row] = this.writer.prepare("select seq from sqlite_sequence where name = 'trajectories'").all([]) as {
+      seq: bigint;
+    }[];
+    return (row?.seq ?? 0n) + 1n;
+  }
+
+  async lockHeads(
+    _tx: Tx,
+    refs: readonly { tree: bigint; key: bigint }[],
+  ): Promise<{ heads: LockedHead[]; now: string }> {
+    const select = this.writer.prepare(SELECT_HEAD);
+    const heads: LockedHead[] = [];
+    let now = '';
+    for (const { tree, key } of refs) {
+      const [row] = select.all([tree, key]) as HeadColumns[];
+      if (row === undefined) continue;
+      now = row.now;
+      heads.push(readHead(row));
+    }
+    return { heads, now };
+  }
+
+  async insertStates(_tx: Tx, states: readonly NewStateRow[]): Promise<string[]> {
+    const insert = this.writer.prepare(INSERT_STATE);
+    const here: string[] = [];
+    for (const { namespace, digest, size, encoding, data, now } of states) {
+      const { changes } = insert.run([namespace, bindDigest(digest), size, encoding, data, now]);
+      if (Number(changes) === 0) here.push(digest);
+    }
+    return here;
+  }
+
+  async insertRows(
+    _tx: Tx,
+    table: keyof Tables,
+    columns: readonly string[],
+    rows: readonly (readonly unknown[])[],
+  ): Promise<void> {
+    if (rows.length === 0) return;
+    const insert = this.writer.prepare(
+      `insert into ${table} (${columns.join(', ')}) values (${columns.map(() => '?').join(', ')})`,
+    );
+    for (const row of rows) insert.run(row);
+  }
+
+  async updateHeads(_tx: Tx, heads: readonly HeadRow[]): Promise<void> {
+    const update = this.writer.prepare(UPDATE_HEAD);
+    for (const head of heads) {
+      update.run([
+        head.nextStepNumber,
+        head.rewardSum,
+        head.byteSum,
+        head.status,
+        head.statusMessage,
+        head.updateTime,
+        head.sealTime,
+        head.key,
+      ]);
+    }
+  }
+
+  hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
+    return sql<boolean>`instr(${column}, ${`${JSON.stringify(key)}:${JSON.stringify(value)}`}) > 0`;
+  }
+
+  hoursAgo(hours: number) {
+    return sql<string>`(strftime('%Y-%m-%dT%H:%M:%f', 'now', ${`-${hours * 3600} seconds`}) || '000Z')`;
+  }
+
+  announce(keys: readonly bigint[]): void {
+    for (const key of keys) this.listeners.tell(key);
+  }
+
+  onChange(listener: (key: bigint | undefined) => void): () => void {
+    return this.listeners.add(listener);
+  }
+
+  close(): Promise<void> {
+    this.closed ??= (async () => {
+      await this.db.destroy();
+      await this.writing.destroy();
+      this.lockedFile.release();
+    })();
+    return this.closed;
+  }
+}

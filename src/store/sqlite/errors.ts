@@ -1,0 +1,34 @@
+import { AnabranchError } from '../../domain/errors.ts';
+import { UniqueViolation } from '../sql/unique_violation.ts';
+
+/** SQLite's result codes that mean something to a caller; see https://www.sqlite.org/rescode.html. */
+const BUSY = 5;
+const LOCKED = 6;
+const FULL = 13;
+const CONSTRAINT_PRIMARYKEY = 1555;
+const CONSTRAINT_UNIQUE = 2067;
+
+/** What an error of `node:sqlite` is to the store; unknown ones stay as they are. */
+export function translateError(error: unknown): unknown {
+  const code = (error as { errcode?: unknown } | null)?.errcode;
+  if (typeof code !== 'number') return error;
+  if (code === CONSTRAINT_PRIMARYKEY || code === CONSTRAINT_UNIQUE) {
+    return new UniqueViolation('a row of that key is there already', { cause: error });
+  }
+  const primary = code & 0xff;
+  if (primary === FULL) {
+    return new AnabranchError(
+      'STORAGE_FULL',
+      'The disk that holds the database is full: nothing was written, reads go on. Make space, then send it again.',
+      { cause: error },
+    );
+  }
+  if (primary === BUSY || primary === LOCKED) {
+    return new AnabranchError(
+      'DATABASE_UNAVAILABLE',
+      'The database file is locked by another program: only readers may open it beside the server. Try again.',
+      { cause: error },
+    );
+  }
+  return error;
+}

@@ -1,0 +1,31 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { DatabaseSync } from 'node:sqlite';
+import { StoreOpenError } from '../contract/store.ts';
+
+/**
+ * One process at a time writes a file: an exclusive transaction on a small database beside it, which the operating system ends with its holder,
+ * however that dies. Who holds it is told in a text file of its own, since nobody else can read a locked database.
+ */
+export function lockFile(path: string): { release(): void } {
+  const lock = new DatabaseSync(`${path}.lock`, { timeout: 0 });
+  try {
+    lock.exec('begin exclusive');
+  } catch (cause) {
+    lock.close();
+    throw new StoreOpenError(
+      `${path} is in use by ${holderOf(path)}: stop that server, give it another database, or use Postgres, which many servers can share.`,
+      { cause },
+    );
+  }
+  writeFileSync(`${path}.holder`, `process ${process.pid} on ${hostname()}, since ${new Date().toISOString()}\n`);
+  return { release: () => lock.close() };
+}
+
+function holderOf(path: string): string {
+  try {
+    return readFileSync(`${path}.holder`, 'utf8').trim();
+  } catch {
+    return 'another process';
+  }
+}
