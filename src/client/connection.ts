@@ -14,7 +14,7 @@ export interface ConnectOptions {
 
 /**
  * A connection to one server; more than one on the wire when more than 90 streams are open. Everything here may be used by
- * any number of callers at once.
+ * any number of callers at once. Unary calls have a deadline of a minute, unless `timeoutMs` says otherwise.
  */
 export interface AnabranchClient {
   /** `http://host:port`, as it was understood. */
@@ -23,7 +23,7 @@ export interface AnabranchClient {
   readonly trajectories: Client<typeof TrajectoryService>;
   /** Every RPC of StateService, typed. */
   readonly states: Client<typeof StateService>;
-  /** Ends the connection and every call on it. Close writers first: they flush. */
+  /** Ends the connection and every call on it, for good. Close writers first: they flush. */
   close(): void;
 }
 

@@ -9,6 +9,9 @@ export interface Lane {
 /** The server takes 100 calls a connection; the rest is left to short ones. A call too many would wait, silently. */
 const STREAMS_PER_LANE = 90;
 
+/** A unary call whose connection goes away at the wrong moment may never be answered otherwise. */
+const UNARY_DEADLINE_MS = 60_000;
+
 /** Spreads streams over as many connections as they need, and refuses everything once it is closed. */
 export class Lanes implements Transport {
   readonly #open: () => Lane;
@@ -25,8 +28,8 @@ export class Lanes implements Transport {
     for (const { lane } of this.#lanes) lane.abort();
   }
 
-  unary: Transport['unary'] = async (...call) => {
-    return await this.#pick(Number.POSITIVE_INFINITY).lane.transport.unary(...call);
+  unary: Transport['unary'] = async (method, signal, timeoutMs = UNARY_DEADLINE_MS, ...rest) => {
+    return await this.#pick(Number.POSITIVE_INFINITY).lane.transport.unary(method, signal, timeoutMs, ...rest);
   };
 
   stream: Transport['stream'] = async (method, signal, ...rest) => {

@@ -18,6 +18,8 @@ interface Effort {
 
 /** Largest chunk that the server takes. */
 const CHUNK_BYTES = 256 * 1024;
+/** One try at one state. The largest has 256 MiB; a try that is cut off is made again. */
+const STREAM_DEADLINE_MS = 5 * 60_000;
 
 /**
  * Puts a state and returns its digest (SHA-256, hex), by which steps can refer to it. Bytes that are here already are not
@@ -44,7 +46,7 @@ export async function downloadState(
   const got: { bytes?: Uint8Array; length: number } = { length: 0 };
   await retrying(patience, effort.timing, effort.signal, async () => {
     if (got.bytes?.byteLength === got.length) return;
-    const frames = client.states.getState({ digest, offset: BigInt(got.length) }, callOptions(effort.signal));
+    const frames = client.states.getState({ digest, offset: BigInt(got.length) }, streamOptions(effort.signal));
     for await (const { state, chunk } of frames) {
       got.bytes ??= new Uint8Array(Number(state?.size ?? 0n));
       if (got.length + chunk.byteLength > got.bytes.byteLength) throw damaged(digest);
@@ -62,7 +64,7 @@ export async function putState(client: AnabranchClient, upload: Upload, effort: 
   const { signal, timing } = effort;
   await retrying(new Patience(effort.giveUpAfterMs, timing), timing, signal, async () => {
     const here = await client.states.batchGetStates({ digests: [upload.digest] }, callOptions(signal));
-    if (here.states.length === 0) await client.states.putState(chunksOf(upload), callOptions(signal));
+    if (here.states.length === 0) await client.states.putState(chunksOf(upload), streamOptions(signal));
   });
 }
 
@@ -83,6 +85,10 @@ function effortOf(options: StateOptions): Effort {
 
 function damaged(digest: string): ConnectError {
   return new ConnectError(`the bytes received for state ${digest} do not have that digest`, Code.DataLoss);
+}
+
+function streamOptions(signal: AbortSignal | undefined): { signal?: AbortSignal; timeoutMs: number } {
+  return { ...callOptions(signal), timeoutMs: STREAM_DEADLINE_MS };
 }
 
 function callOptions(signal: AbortSignal | undefined): { signal?: AbortSignal } {

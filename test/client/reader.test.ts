@@ -119,6 +119,14 @@ describe('readSteps', () => {
     await ended.promise;
   });
 
+  it('calls that were left leave nothing behind: three times as many as fit a connection, one after the other', async () => {
+    const { client, peer } = await connected({ read: Array.from({ length: 300 }, () => mute) });
+    for (let i = 0; i < 300; i += 1) {
+      for await (const _ of readSteps(client, { trajectoryId: TRAJECTORY, follow: true })) break;
+    }
+    expect(peer.connections).toBe(1);
+  });
+
   it('aborting its signal throws the reason', async () => {
     const { client } = await connected({ read: [mute] });
     const abort = new AbortController();

@@ -304,6 +304,20 @@ describe('the end', () => {
     expect(peer.opens).toHaveLength(1);
   });
 
+  it('streams that are refused leave nothing behind: three times as many as fit a connection, one after the other', async () => {
+    const refusing: AppendScript = async function* ({ next }) {
+      yield opened(1n, 0n);
+      await next();
+      throw refusal(Code.FailedPrecondition, 'TRAJECTORY_SEALED', { status: 'COMPLETED', next_step_number: '0' });
+    };
+    const { client, peer } = await connected({ append: Array.from({ length: 300 }, () => refusing) });
+    for (let i = 0; i < 300; i += 1) {
+      const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
+      expect(await writer.append(step(1)).catch(reasonOf)).toBe('TRAJECTORY_SEALED');
+    }
+    expect(peer.connections).toBe(1);
+  });
+
   it('more writers than one connection may carry spread over two, and leave room again when they end', async () => {
     const scripts = Array.from({ length: 190 }, () => obliging(1n, 0n));
     const { client, peer } = await connected({ append: scripts });

@@ -53,7 +53,8 @@ export interface Sealed {
 /**
  * Writes one trajectory. Steps become durable in the order of the calls; cuts, restarts of the server and full disks are
  * waited out and replayed without the caller's doing. What cannot be (another writer took over, a step was refused) fails
- * the writer: pending and later calls reject with that error, none of their steps is stored later.
+ * the writer: pending and later calls reject with that error, and none of their steps is sent again (one that was on its way
+ * may have been stored). An open writer keeps the process alive; close it.
  */
 export interface TrajectoryWriter {
   readonly trajectoryId: string;
