@@ -1,0 +1,141 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Command, Option } from 'commander';
+import { scrubUrl } from '../config.ts';
+import type { DemoEvent, DemoResult } from '../demo/events.ts';
+import { runDemo } from '../demo/experiment.ts';
+import { runVariantClient, type VariantTask } from '../demo/variant_client.ts';
+import { columnsOf, paintFor } from './columns.ts';
+import { type CliContext, CliError } from './context.ts';
+import { barDisplay, comparisonLines, type DemoDisplay, eventJson, jsonDisplay, lineDisplay } from './demo_display.ts';
+import { parseWhole } from './place.ts';
+import { type Access, addServerOptions, commandPrefix, type ServerFlags, withServer, write } from './server_access.ts';
+import { readTree } from './tree.ts';
+import { drawTree } from './tree_drawing.ts';
+
+interface DemoFlags extends ServerFlags {
+  readonly seed: string;
+  readonly keep: boolean;
+  readonly json?: true;
+}
+
+const DESCRIPTION = `play CartPole-v1 into a trajectory, branch it at step 200 into four variants, kill and resume one of them,
+replay another from a checkpoint, compare them all and draw the tree`;
+
+const EXAMPLES = `
+Examples:
+  anabranch demo                               on a scratch database, which is kept for you to look at
+  anabranch demo --address 127.0.0.1:50051     on a server that is running
+  anabranch demo --seed 42 --json              other steps, and events for a script`;
+
+const VARIANT_COMMAND = 'demo-variant';
+const MAX_SEED = 2n ** 32n - 1n;
+
+export function demoCommand(cli: CliContext): Command {
+  const command = new Command('demo')
+    .description(DESCRIPTION)
+    .option('--seed N', 'seed of the environment; the same seed gives the same steps', '7')
+    .addOption(new Option('--no-keep', 'remove the scratch database afterwards').conflicts(['address', 'database']))
+    .option('--json', 'print events as JSON, one a line');
+  return addServerOptions(command, 'a server to use (default: one inside this command, on a scratch SQLite file)')
+    .addHelpText('after', EXAMPLES)
+    .action((flags: DemoFlags) => runDemoCommand(cli, flags));
+}
+
+/** The process of one variant, started by the demo itself: not for people. */
+export function demoVariantCommand(cli: CliContext): Command {
+  return new Command(VARIANT_COMMAND).argument('<TASK>').action((task: string) => {
+    const report = (event: object) => void cli.stdout.write(`${JSON.stringify(event)}\n`);
+    return runVariantClient(JSON.parse(task) as VariantTask, { report, signal: cli.signal });
+  });
+}
+
+async function runDemoCommand(cli: CliContext, flags: DemoFlags): Promise<void> {
+  const seed = Number(parseWhole('--seed', flags.seed, 0n, MAX_SEED));
+  if (flags.address !== undefined || flags.database !== undefined) {
+    await withServer(cli, flags, (access) => demonstrate(cli, access, { ...flags, seed }));
+    return;
+  }
+  const folder = await mkdtemp(join(tmpdir(), 'anabranch-demo-'));
+  try {
+    const database = `sqlite:${join(folder, 'demo.db')}`;
+    await withServer(cli, { database }, (access) => demonstrate(cli, access, { ...flags, database, seed }));
+  } finally {
+    if (!flags.keep) await rm(folder, { recursive: true, force: true });
+  }
+}
+
+interface Demonstration extends Omit<DemoFlags, 'seed'> {
+  readonly seed: number;
+}
+
+async function demonstrate(cli: CliContext, access: Access, options: Demonstration): Promise<void> {
+  const display = displayFor(cli, options);
+  const compared: Extract<DemoEvent, { event: 'compared' }>[] = [];
+  const onEvent = (event: DemoEvent) => {
+    // From here on nothing moves any more, and lines follow each other.
+    if (event.event === 'replayed') display.stop();
+    if (event.event === 'compared') compared.push(event);
+    display.show(event);
+  };
+  if (!options.json) await write(cli.stdout, `${paintFor(cli.stdout, cli.env).dim(`Server ${access.client.url}`)}\n`);
+  let result: DemoResult;
+  try {
+    const variantCommand = [...cli.self, VARIANT_COMMAND];
+    const { client } = access;
+    result = await runDemo({ client, seed: options.seed, variantCommand, onEvent, signal: cli.signal });
+  } catch (error) {
+    if (cli.signal.aborted) throw new CliError('interrupted', { cause: error });
+    throw error;
+  } finally {
+    display.stop();
+  }
+  await conclude(cli, access, { result, compared, options });
+}
+
+function displayFor(cli: CliContext, { json }: Demonstration): DemoDisplay {
+  const { stdout, env } = cli;
+  if (json) return jsonDisplay(stdout);
+  const paint = paintFor(stdout, env);
+  return stdout.isTTY ? barDisplay(stdout, paint, columnsOf(stdout)) : lineDisplay(stdout, paint);
+}
+
+interface Outcome {
+  readonly result: DemoResult;
+  readonly compared: readonly Extract<DemoEvent, { event: 'compared' }>[];
+  readonly options: Demonstration;
+}
+
+/** What came out of it, drawn, and how to look further. */
+async function conclude(
+  cli: CliContext,
+  { client, flags }: Access,
+  { result, compared, options }: Outcome,
+): Promise<void> {
+  const database = options.database === undefined ? undefined : scrubUrl(options.database);
+  if (options.json) {
+    const kept = options.keep && database !== undefined ? { database } : {};
+    await write(cli.stdout, `${eventJson({ event: 'done', ...result, ...kept })}\n`);
+    return;
+  }
+  const columns = columnsOf(cli.stdout);
+  const paint = paintFor(cli.stdout, cli.env);
+  const nodes = await readTree(client, result.main.trajectoryId);
+  const command = commandPrefix(cli);
+  const fallen = result.variants.at(-1)?.trajectoryId ?? result.main.trajectoryId;
+  const lines = [
+    '',
+    ...drawTree(nodes, { columns, beside: 'bars', paint }),
+    '',
+    `Compared with the main line:`,
+    ...comparisonLines(compared, columns),
+  ];
+  const commands = [
+    '',
+    'Look around:',
+    `  ${command} tree ${result.main.trajectoryId} ${flags}`,
+    `  ${command} tail ${fallen}@200 ${flags}`,
+  ];
+  await write(cli.stdout, `${[...lines, ...(options.keep ? commands : [])].join('\n')}\n`);
+}

@@ -1,0 +1,139 @@
+/** Shows the demo while it runs: bars on a terminal, lines elsewhere, JSON for a script. */
+import { toJson } from '@bufbuild/protobuf';
+import { MultiBar, type SingleBar } from 'cli-progress';
+import { CompareTrajectoriesResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { DemoEvent } from '../demo/events.ts';
+import { cut, fill, type Paint, shortNumber } from './columns.ts';
+import type { Output } from './context.ts';
+
+export interface DemoDisplay {
+  show(event: DemoEvent): void;
+  /** Nothing is under way any more: leave the terminal as it was. Safe to call twice. */
+  stop(): void;
+}
+
+/** CartPole-v1's own limit, to which the bars run. */
+const LONGEST_EPISODE = 500;
+const NAME_COLUMNS = 20;
+
+/** One JSON text an event; of the steps every fiftieth. Step numbers are strings, as in all JSON of int64. */
+export function jsonDisplay(output: Output): DemoDisplay {
+  return {
+    show(event) {
+      if (event.event === 'step' && event.stepNumber % 50n !== 0n) return;
+      output.write(`${eventJson(event)}\n`);
+    },
+    stop() {},
+  };
+}
+
+export function eventJson(event: object): string {
+  return JSON.stringify(event, (key, value: unknown) => {
+    if (key === 'comparison')
+      return toJson(CompareTrajectoriesResponseSchema, value as never, { alwaysEmitImplicit: true });
+    return typeof value === 'bigint' ? String(value) : value;
+  });
+}
+
+/** A line for what is worth one. */
+export function lineDisplay(output: Output, paint: Paint): DemoDisplay {
+  return {
+    show(event) {
+      for (const line of linesOf(event, paint)) output.write(`${line}\n`);
+    },
+    stop() {},
+  };
+}
+
+/** A bar a trajectory; what is more than progress stands above the bars. */
+export function barDisplay(output: Output, paint: Paint, columns: number): DemoDisplay {
+  const bars = new MultiBar({
+    stream: output,
+    format: `  {name} {bar} {value}  {note}`,
+    barsize: 24,
+    fps: 20,
+    barCompleteChar: '━',
+    barIncompleteChar: '─',
+    hideCursor: true,
+    linewrap: false,
+    gracefulExit: false, // the process has one owner for signals, and it is not the bars
+    emptyOnZero: true,
+  });
+  const byName = new Map<string, SingleBar>();
+  let stopped = false;
+  const note = (text: string) => cut(text, columns - NAME_COLUMNS - 36);
+  return {
+    show(event) {
+      if (stopped) {
+        for (const line of linesOf(event, paint)) output.write(`${line}\n`);
+      } else if (event.event === 'trajectory') {
+        const payload = { name: fill(event.name, NAME_COLUMNS), note: '' };
+        byName.set(event.name, bars.create(LONGEST_EPISODE, Number(event.firstStepNumber), payload));
+      } else if (event.event === 'step') {
+        byName.get(event.name)?.update(Number(event.stepNumber));
+      } else if (event.event === 'sealed') {
+        byName.get(event.name)?.update({ note: paint.dim(note(event.message)) });
+      } else {
+        for (const line of linesOf(event, paint)) bars.log(`${line}\n`);
+      }
+    },
+    stop() {
+      if (stopped) return;
+      stopped = true;
+      bars.stop();
+    },
+  };
+}
+
+function linesOf(event: DemoEvent, paint: Paint): string[] {
+  const line = (name: string, text: string) => [`  ${paint.bold(name)}: ${text}`];
+  switch (event.event) {
+    case 'step':
+    case 'compared':
+      return [];
+    case 'trajectory':
+      return line(
+        event.name,
+        `trajectory ${event.trajectoryId}${event.firstStepNumber > 0n ? `, from step ${event.firstStepNumber} on` : ''}`,
+      );
+    case 'sealed':
+      return line(event.name, event.message);
+    case 'killed': {
+      const { madeNextStepNumber: made, ackedNextStepNumber: acked, storedNextStepNumber: stored, pid } = event;
+      return [
+        ...line(
+          event.name,
+          `killed process ${pid} (SIGKILL) with ${made - acked} steps unacked: it had made steps 0–${made - 1n},`,
+        ),
+        `    knew 0–${acked - 1n} to be durable, and the store holds 0–${stored - 1n}`,
+      ];
+    }
+    case 'resumed': {
+      const { nextStepNumber: next, pid } = event;
+      return line(event.name, `process ${pid} goes on at step ${next}, with the state of step ${next - 1n}`);
+    }
+    case 'replayed':
+      return [
+        ...line(
+          event.name,
+          `played again from the checkpoint at step ${event.fromStepNumber}, in a fresh environment:`,
+        ),
+        `    ${event.identicalSteps} steps, ${paint.green('every observation and state the same, bit for bit')}`,
+      ];
+  }
+}
+
+type Comparison = Extract<DemoEvent, { event: 'compared' }>;
+
+/** A line a variant: what it shares with the main line, where it first differs, what that made of the reward. */
+export function comparisonLines(comparisons: readonly Comparison[], columns: number): string[] {
+  return comparisons.map(({ name, comparison }) => {
+    const { sharedSteps, firstDifference: first, rewardDifference } = comparison;
+    const reward = `reward ${rewardDifference < 0 ? '' : '+'}${shortNumber(rewardDifference)}`;
+    const change =
+      first === undefined || first.field === '' ? '' : ` (${first.field} ${first.valueJson} → ${first.otherValueJson})`;
+    const difference = first === undefined ? 'differs nowhere' : `first differs at ${first.stepNumber}${change}`;
+    const range = sharedSteps === 0n ? 'shares no step' : `shares 0–${sharedSteps - 1n}`;
+    return cut(`  ${fill(name, 11)} ${range}, ${reward}, ${difference}`, columns);
+  });
+}

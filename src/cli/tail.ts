@@ -1,0 +1,135 @@
+import { create, toJsonString } from '@bufbuild/protobuf';
+import { Command } from 'commander';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import type { Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { OwnedStepSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { type AnabranchClient, type OwnedStep, readSteps } from '../client/index.ts';
+import { columnsOf, cut, paintFor, printable } from './columns.ts';
+import { type CliContext, CliError } from './context.ts';
+import { type Place, parsePlace, parseWhole, resolveStep } from './place.ts';
+import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServer, write } from './server_access.ts';
+import { stepLine } from './step_line.ts';
+import { statusName } from './tree_drawing.ts';
+
+interface TailFlags extends ServerFlags {
+  readonly lines?: string;
+  readonly from?: string;
+  readonly follow: boolean;
+  readonly json?: true;
+}
+
+const EXAMPLES = `
+Examples:
+  anabranch tail ID                    the last 10 steps, then each new one, until the trajectory is sealed
+  anabranch tail ID@200                from step 200 on
+  anabranch tail ID@fork --no-follow   from the step tagged "fork" to the end as it is now
+  anabranch tail ID --from 0 --json    every step, one JSON text a line`;
+
+const DEFAULT_LINES = '10';
+const FIRST_ANSWER_MS = 10_000;
+
+export function tailCommand(cli: CliContext): Command {
+  const command = new Command('tail')
+    .description('show the steps of a trajectory and follow it live, shared steps included')
+    .argument('<TRAJECTORY>', 'id of the trajectory; ID@STEP or ID@TAG begins there')
+    .option('-n, --lines N', `begin with the last N steps (default: ${DEFAULT_LINES})`)
+    .option('--from STEP', 'begin at this step')
+    .option('--no-follow', 'stop at the end as it is now')
+    .option('--json', 'print one step a line, as JSON');
+  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+    .addHelpText('after', EXAMPLES)
+    .action((trajectory: string, flags: TailFlags) => runTail(cli, trajectory, flags));
+}
+
+async function runTail(cli: CliContext, argument: string, flags: TailFlags): Promise<void> {
+  const place = parsePlace(argument);
+  const begin = parseBegin(place, flags);
+  await withServer(cli, flags, async ({ client }) => {
+    const { trajectoryId } = place;
+    const trajectory = await getTrajectory(client, trajectoryId);
+    const startStepNumber = await startOf(client, place, begin, trajectory);
+    const printer = new StepPrinter(cli, flags.json === true, trajectoryId);
+    try {
+      const { signal } = cli;
+      for await (const owned of readSteps(client, { trajectoryId, startStepNumber, follow: flags.follow, signal })) {
+        await printer.step(owned);
+      }
+    } catch (error) {
+      if (cli.signal.aborted) return; // leaving is how following ends
+      throw error;
+    }
+    await printer.end(await getTrajectory(client, trajectoryId));
+  });
+}
+
+type Begin = { readonly last: bigint } | { readonly from: bigint } | 'place';
+
+/** -n, --from and @ say the same thing in three ways: one of them, or the default. */
+function parseBegin({ at }: Place, { lines, from }: TailFlags): Begin {
+  const given = [lines === undefined ? '' : '-n', from === undefined ? '' : '--from', at === undefined ? '' : '@'];
+  const names = given.filter((name) => name !== '');
+  if (names.length > 1) {
+    throw new CliError(`${names.join(' and ')} both say where to begin: give one of them.`, { exitCode: 2 });
+  }
+  if (at !== undefined) return 'place';
+  if (from !== undefined) return { from: parseWhole('--from', from) };
+  return { last: parseWhole('-n', lines ?? DEFAULT_LINES) };
+}
+
+async function startOf(
+  client: AnabranchClient,
+  place: Place,
+  begin: Begin,
+  { nextStepNumber }: Trajectory,
+): Promise<bigint> {
+  if (begin === 'place') return (await resolveStep(client, place)) ?? 0n;
+  if ('from' in begin) return begin.from;
+  return nextStepNumber > begin.last ? nextStepNumber - begin.last : 0n;
+}
+
+async function getTrajectory(client: AnabranchClient, trajectoryId: string): Promise<Trajectory> {
+  const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId }, { timeoutMs: FIRST_ANSWER_MS });
+  if (trajectory === undefined) throw new Error('the server answered without the trajectory that it was asked for');
+  return trajectory;
+}
+
+/** Prints steps in the form asked for; in the form for people also whose they are, and how it ended. */
+class StepPrinter {
+  readonly #cli: CliContext;
+  readonly #json: boolean;
+  #owner: string;
+
+  constructor(cli: CliContext, json: boolean, trajectoryId: string) {
+    this.#cli = cli;
+    this.#json = json;
+    this.#owner = trajectoryId;
+  }
+
+  async step({ trajectoryId, step }: OwnedStep): Promise<void> {
+    if (this.#json) {
+      const owned = create(OwnedStepSchema, { trajectoryId, step });
+      await this.#print(toJsonString(OwnedStepSchema, owned, { alwaysEmitImplicit: true }));
+      return;
+    }
+    const paint = this.#paint;
+    if (trajectoryId !== this.#owner) {
+      await this.#print(paint.dim(`── steps of ${trajectoryId} ──`));
+      this.#owner = trajectoryId;
+    }
+    await this.#print(stepLine(step, { columns: columnsOf(this.#cli.stdout), paint }));
+  }
+
+  async end({ status, statusMessage }: Trajectory): Promise<void> {
+    if (this.#json || status === Status.RUNNING) return;
+    const words = `── ${statusName(status)}${statusMessage === '' ? '' : `: ${printable(statusMessage)}`} ──`;
+    await this.#print(this.#paint.dim(cut(words, columnsOf(this.#cli.stdout))));
+  }
+
+  get #paint() {
+    return paintFor(this.#cli.stdout, this.#cli.env);
+  }
+
+  #print(line: string): Promise<void> {
+    return write(this.#cli.stdout, `${line}\n`);
+  }
+}

@@ -1,0 +1,72 @@
+/** Between the environment and the store: what a step of CartPole is as a step of a trajectory, and playing one into a writer. */
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import type { AnabranchClient, Sealed, SealStatus, StepInit, TrajectoryWriter } from '../client/index.ts';
+import { CartPole, exactJson, type Push } from './cartpole.ts';
+import { choosePush, type Gains } from './controller.ts';
+
+export const STATE_NAME = 'env';
+const STATE_MEDIA_TYPE = 'application/json';
+
+/** Lets the controller act once. The step is a checkpoint: it holds the environment's whole state. */
+export function act(cart: CartPole, gains: Gains) {
+  const push = choosePush(gains, cart.observation);
+  const { reward, terminated, truncated } = cart.step(push);
+  return { ...checkpointOf(cart), actions: [actionOf(push)], reward, terminated, truncated } satisfies StepInit;
+}
+
+/** The step without an action: what is seen and the state as they are now. After a reset it is the root. */
+export function checkpointOf(cart: CartPole) {
+  return {
+    stepNumber: BigInt(cart.state.steps),
+    observations: [{ type: 'cartpole', content: { json: observationJson(cart) } }],
+    states: [{ name: STATE_NAME, data: cart.snapshot(), mediaType: STATE_MEDIA_TYPE }],
+  };
+}
+
+function actionOf(push: Push) {
+  return { type: 'discrete', name: 'push', content: { json: String(push) } };
+}
+
+/** The four float32 numbers, each in the shortest decimals that are read back as the same bits. */
+function observationJson(cart: CartPole): string {
+  return `[${[...cart.observation].map(exactJson).join(',')}]`;
+}
+
+/** The environment as it was after a step. */
+export async function restoreAt(client: AnabranchClient, trajectoryId: string, stepNumber: bigint): Promise<CartPole> {
+  const { step } = await client.trajectories.getCheckpoint({ trajectoryId, stepNumber, stateNames: [STATE_NAME] });
+  const snapshot = step?.states.find((state) => state.name === STATE_NAME)?.data;
+  if (snapshot === undefined) {
+    throw new Error(`step ${stepNumber} of trajectory ${trajectoryId} came without the state "${STATE_NAME}"`);
+  }
+  return CartPole.restore(snapshot);
+}
+
+export function isOver(cart: CartPole): boolean {
+  return cart.terminated || cart.truncated;
+}
+
+export interface Play {
+  readonly cart: CartPole;
+  readonly gains: Gains;
+  readonly signal: AbortSignal;
+  readonly onStep: (stepNumber: bigint) => void;
+}
+
+/** Plays to the end, each step durable before the next is made, and seals the trajectory. */
+export async function playToEnd(writer: TrajectoryWriter, { cart, gains, signal, onStep }: Play): Promise<Sealed> {
+  while (!isOver(cart)) {
+    signal.throwIfAborted();
+    const { stepNumber } = await writer.append(act(cart, gains));
+    onStep(stepNumber);
+  }
+  const [status, message] = endOf(cart);
+  return writer.seal(status, message);
+}
+
+/** How an episode that is over is sealed. */
+export function endOf(cart: CartPole): [SealStatus, string] {
+  const { steps, x } = cart.state;
+  if (!cart.terminated) return [Status.COMPLETED, `balanced for ${steps} steps`];
+  return [Status.FAILED, `${Math.abs(x) > 2.4 ? 'left the track' : 'fell'} at step ${steps}`];
+}

@@ -1,0 +1,42 @@
+import type { CompareTrajectoriesResponse } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+
+/** What happens in the demo, as it happens: for a display, or for a script. */
+export type DemoEvent =
+  | {
+      readonly event: 'trajectory';
+      readonly name: string;
+      readonly trajectoryId: string;
+      /** 0 for the main line, else the first step of the branch. */
+      readonly firstStepNumber: bigint;
+    }
+  | { readonly event: 'step'; readonly name: string; readonly stepNumber: bigint }
+  | { readonly event: 'sealed'; readonly name: string; readonly nextStepNumber: bigint; readonly message: string }
+  | {
+      readonly event: 'killed';
+      readonly name: string;
+      readonly pid: number;
+      /** What its client had made, what it knew to be durable, and what the store turned out to hold. */
+      readonly madeNextStepNumber: bigint;
+      readonly ackedNextStepNumber: bigint;
+      readonly storedNextStepNumber: bigint;
+    }
+  | { readonly event: 'resumed'; readonly name: string; readonly pid: number; readonly nextStepNumber: bigint }
+  | {
+      readonly event: 'replayed';
+      readonly name: string;
+      readonly fromStepNumber: bigint;
+      /** How many observations, actions and states were the same to the last bit: all of them. */
+      readonly identicalSteps: number;
+    }
+  | { readonly event: 'compared'; readonly name: string; readonly comparison: CompareTrajectoriesResponse };
+
+export interface DemoTrajectory {
+  readonly name: string;
+  readonly trajectoryId: string;
+}
+
+/** What there is to look at afterwards. */
+export interface DemoResult {
+  readonly main: DemoTrajectory;
+  readonly variants: readonly DemoTrajectory[];
+}

@@ -1,0 +1,45 @@
+import { createHash } from 'node:crypto';
+import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type AnabranchClient, readSteps } from '../client/index.ts';
+import type { Gains } from './controller.ts';
+import { act, restoreAt, STATE_NAME } from './episode.ts';
+
+/**
+ * Restores the environment at a step, plays on with the same controller, and holds every step against what is stored: action,
+ * observation and the digest of the whole state. Returns how many were the same.
+ * @throws at the first step that differs.
+ */
+export async function countIdenticalSteps(
+  client: AnabranchClient,
+  { trajectoryId, stepNumber, gains }: { trajectoryId: string; stepNumber: bigint; gains: Gains },
+  signal: AbortSignal,
+): Promise<number> {
+  const cart = await restoreAt(client, trajectoryId, stepNumber);
+  let identical = 0;
+  for await (const { step } of readSteps(client, { trajectoryId, startStepNumber: stepNumber + 1n, signal })) {
+    const again = act(cart, gains);
+    const [now, then] = [traceOf(again, digestOf(cart.snapshot())), traceOf(step, storedDigest(step))];
+    if (now !== then) {
+      throw new Error(`replayed from step ${stepNumber}, step ${step.stepNumber} came out as ${now}, not as ${then}`);
+    }
+    identical++;
+  }
+  return identical;
+}
+
+interface Told {
+  readonly content?: { readonly json?: string | undefined } | undefined;
+}
+
+/** The texts of action and observation name each number's bits; the digest stands for the state's. */
+function traceOf(step: { readonly actions: readonly Told[]; readonly observations: readonly Told[] }, digest?: string) {
+  return JSON.stringify([...step.actions, ...step.observations].map(({ content }) => content?.json).concat(digest));
+}
+
+function storedDigest({ states }: Step): string | undefined {
+  return states.find(({ name }) => name === STATE_NAME)?.digest;
+}
+
+function digestOf(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex');
+}

@@ -1,0 +1,72 @@
+import type { AnabranchClient } from '../client/index.ts';
+import type { DemoEvent } from './events.ts';
+import { KILL_AFTER } from './variant.ts';
+import type { VariantReport, VariantTask } from './variant_client.ts';
+import { startVariantProcess, type VariantProcess } from './variant_process.ts';
+
+interface Surroundings {
+  readonly client: AnabranchClient;
+  readonly variantCommand: readonly string[];
+  readonly onEvent: (event: DemoEvent) => void;
+  readonly signal: AbortSignal;
+}
+
+/** Plays a variant in a process that is killed with steps unacked, then in another one that goes on where the store's steps end. */
+export async function playKilledAndResumed(name: string, task: VariantTask, around: Surroundings): Promise<void> {
+  const { client, variantCommand, onEvent } = around;
+  const doomed = { ...task, hangAfter: Number(KILL_AFTER) };
+  await withProcess(startVariantProcess(variantCommand, doomed), around.signal, async (first) => {
+    const hanging = await follow(name, first, 'hanging', onEvent);
+    await first.kill();
+    const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId: task.trajectoryId });
+    onEvent({
+      event: 'killed',
+      name,
+      pid: first.pid,
+      madeNextStepNumber: BigInt(hanging.nextStepNumber),
+      ackedNextStepNumber: BigInt(hanging.ackedNextStepNumber),
+      storedNextStepNumber: trajectory?.nextStepNumber ?? 0n,
+    });
+  });
+  await withProcess(startVariantProcess(variantCommand, task), around.signal, async (second) => {
+    const { nextStepNumber, message } = await follow(name, second, 'sealed', onEvent, () => second.pid);
+    await second.ended();
+    onEvent({ event: 'sealed', name, nextStepNumber: BigInt(nextStepNumber), message });
+  });
+}
+
+/** However the work ends, no process is left behind. */
+async function withProcess(
+  process: VariantProcess,
+  signal: AbortSignal,
+  work: (process: VariantProcess) => Promise<void>,
+): Promise<void> {
+  const stop = () => void process.kill();
+  signal.addEventListener('abort', stop, { once: true });
+  try {
+    if (signal.aborted) stop();
+    await work(process);
+  } finally {
+    signal.removeEventListener('abort', stop);
+    await process.kill();
+  }
+}
+
+/** Passes reports on until the one that is waited for. A process that ends before has failed, and says why. */
+async function follow<const E extends VariantReport['event']>(
+  name: string,
+  process: VariantProcess,
+  until: E,
+  onEvent: (event: DemoEvent) => void,
+  resumedBy?: () => number,
+): Promise<Extract<VariantReport, { event: E }>> {
+  for await (const report of process.reports) {
+    if (report.event === until) return report as Extract<VariantReport, { event: E }>;
+    if (report.event === 'step') onEvent({ event: 'step', name, stepNumber: BigInt(report.stepNumber) });
+    if (report.event === 'opened' && resumedBy !== undefined) {
+      onEvent({ event: 'resumed', name, pid: resumedBy(), nextStepNumber: BigInt(report.nextStepNumber) });
+    }
+  }
+  await process.ended();
+  throw new Error(`the process of variant "${name}" ended without having told "${until}"`);
+}

@@ -1,0 +1,83 @@
+/**
+ * The client of one variant, made to be a process of its own, and to be killed. It keeps nothing that the store does not hold: it begins
+ * wherever the trajectory ends, with the state there, whether the steps before were its own or those of a process that died (rule W13).
+ */
+import { setImmediate } from 'node:timers/promises';
+import { connectClient, openWriter, type TrajectoryWriter } from '../client/index.ts';
+import type { CartPole } from './cartpole.ts';
+import type { Gains } from './controller.ts';
+import { act, isOver, playToEnd, restoreAt } from './episode.ts';
+
+export interface VariantTask {
+  readonly address: string;
+  readonly trajectoryId: string;
+  readonly gains: Gains;
+  /** Having made this step, go on without waiting for acks, and stop dead with steps unacked: the killer is waiting. */
+  readonly hangAfter?: number;
+}
+
+/** What the process tells, one JSON text a line. Step numbers are small here. */
+export type VariantReport =
+  | { readonly event: 'opened'; readonly nextStepNumber: number; readonly epoch: number }
+  | { readonly event: 'step'; readonly stepNumber: number }
+  | { readonly event: 'hanging'; readonly nextStepNumber: number; readonly ackedNextStepNumber: number }
+  | { readonly event: 'sealed'; readonly nextStepNumber: number; readonly status: number; readonly message: string };
+
+/** So many steps are on their way when it hangs: some sent on one turn of the event loop each, the rest at once. */
+const BURST = 20;
+
+export async function runVariantClient(
+  task: VariantTask,
+  { report, signal }: { report: (report: VariantReport) => void; signal: AbortSignal },
+): Promise<void> {
+  const client = connectClient({ address: task.address });
+  try {
+    await using writer = await openWriter(client, { trajectoryId: task.trajectoryId, signal });
+    report({ event: 'opened', nextStepNumber: Number(writer.nextStepNumber), epoch: Number(writer.epoch) });
+    const cart = await restoreAt(client, task.trajectoryId, writer.nextStepNumber - 1n);
+    const onStep = (stepNumber: bigint) => report({ event: 'step', stepNumber: Number(stepNumber) });
+    if (task.hangAfter !== undefined) await playAndHang(writer, { ...task, cart, onStep, report });
+    const sealed = await playToEnd(writer, { cart, gains: task.gains, signal, onStep });
+    const { status, message } = sealed;
+    report({ event: 'sealed', nextStepNumber: Number(sealed.nextStepNumber), status, message });
+  } finally {
+    client.close();
+  }
+}
+
+interface Hanging {
+  readonly cart: CartPole;
+  readonly gains: Gains;
+  readonly hangAfter?: number;
+  readonly onStep: (stepNumber: bigint) => void;
+  readonly report: (report: VariantReport) => void;
+}
+
+async function playAndHang(writer: TrajectoryWriter, options: Hanging): Promise<never> {
+  const { cart, gains, hangAfter = 0, onStep, report } = options;
+  const next = () => {
+    if (isOver(cart)) throw new Error(`the episode was over after ${cart.state.steps} steps: too early to be killed`);
+    return writer.append(act(cart, gains));
+  };
+  while (cart.state.steps < hangAfter) onStep((await next()).stepNumber);
+  const unawaited: Promise<unknown>[] = [];
+  for (let i = 0; i < BURST; i++) {
+    unawaited.push(next());
+    if (i < BURST / 2) await setImmediate();
+  }
+  // Nothing runs between the last append and the standstill: the second half of the burst cannot have been acked.
+  const { nextStepNumber, ackedNextStepNumber } = writer;
+  report({
+    event: 'hanging',
+    nextStepNumber: Number(nextStepNumber),
+    ackedNextStepNumber: Number(ackedNextStepNumber),
+  });
+  standStill(30_000);
+  await Promise.all(unawaited);
+  throw new Error('nobody killed this process within 30 seconds, which is what it waited for');
+}
+
+/** Blocks the whole event loop, as a process does that is stuck in its environment. */
+function standStill(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}
