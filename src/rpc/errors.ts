@@ -74,8 +74,15 @@ export function toConnectError(error: unknown, purpose: Purpose, logger: Logger)
   return internalError(error, logger);
 }
 
+/** The same, for what is thrown while a frame is read. */
+export function toAnabranchError(error: unknown): AnabranchError {
+  if (error instanceof AnabranchError) return error;
+  if (error instanceof ConnectError) return explainConnectError(error);
+  return new AnabranchError('INTERNAL', 'The server failed.', { cause: error });
+}
+
 function fromAnabranchError(error: AnabranchError, purpose: Purpose, logger: Logger): ConnectError {
-  if (error.reason === 'INTERNAL') return internalError(error, logger);
+  if (error.reason === 'INTERNAL') return internalError(error.cause ?? error, logger);
   if (error.cause !== undefined) logger.warn({ err: error.cause, reason: error.reason }, error.message);
   const { message, reason, metadata, violations } = error;
   return new ConnectError(message, codeOf(reason, purpose), undefined, detailsOf(reason, metadata, violations));
@@ -120,41 +127,45 @@ export function errorInfoOf(error: ConnectError): ErrorInfo | undefined {
  * caller is to blame, the error says so: Connect calls a message that does not parse INTERNAL.
  */
 export function describeConnectError(error: ConnectError, logger: Logger): void {
-  if (errorInfoOf(error) !== undefined) return;
-  const described = explain(error, logger);
+  if (error.code === Code.NotFound || errorInfoOf(error) !== undefined) return; // NOT_FOUND: health's, by its own rules
+  const { code, rawMessage, details } = fromAnabranchError(explainConnectError(error), 'read', logger);
   // Connect writes this very object to the wire next; nobody else holds it.
-  Object.assign(error, { code: described.code, rawMessage: described.rawMessage });
-  error.details.push(...described.details);
+  Object.assign(error, { code, rawMessage });
+  error.details.push(...details);
 }
 
-function explain(error: ConnectError, logger: Logger): ConnectError {
+/** What an error of Connect means for the caller. */
+export function explainConnectError(error: ConnectError): AnabranchError {
   const text = error.rawMessage.slice(0, 500);
-  const as = (reason: Reason, message: string, violations: readonly Violation[] = []) =>
-    new ConnectError(message, codeOf(reason, 'read'), undefined, detailsOf(reason, {}, violations));
   switch (error.code) {
     case Code.ResourceExhausted:
-      if (text.includes('writeMaxBytes')) return internalError(error, logger);
-      return as(
+      if (text.includes('writeMaxBytes')) break;
+      return new AnabranchError(
         'MESSAGE_TOO_LARGE',
         `A message is larger than ${LIMITS.messageBytes} bytes: send fewer steps in one message, and put large states first (PutState).`,
       );
     case Code.Unimplemented:
-      return as('UNIMPLEMENTED', text);
+      return new AnabranchError('UNIMPLEMENTED', text);
     case Code.DeadlineExceeded:
-      return as('DEADLINE_EXCEEDED', 'The deadline of the call passed: what was not acked may be stored or not; replay it.');
+      return new AnabranchError(
+        'DEADLINE_EXCEEDED',
+        'The deadline of the call passed: what was not acked may be stored or not; replay it.',
+      );
     case Code.Canceled:
     case Code.Aborted:
     case Code.Unavailable:
-      return as('CANCELLED', 'The caller went away.');
+      return new AnabranchError('CANCELLED', 'The caller went away.');
     case Code.InvalidArgument:
-      return as('INVALID_REQUEST', `The request cannot be read: ${text}`, jsonViolations(text));
+      return new AnabranchError('INVALID_REQUEST', `The request cannot be read: ${text}`, {
+        violations: jsonViolations(text),
+      });
     default:
       if (/^(parse binary|received compressed|decompression failed)/.test(text)) {
-        return as('INVALID_REQUEST', `The request cannot be read: ${text}`);
+        return new AnabranchError('INVALID_REQUEST', `The request cannot be read: ${text}`);
       }
-      if (text.startsWith('http/2 stream closed')) return as('CANCELLED', 'The caller went away.');
-      return internalError(error, logger);
+      if (text.startsWith('http/2 stream closed')) return new AnabranchError('CANCELLED', 'The caller went away.');
   }
+  return new AnabranchError('INTERNAL', 'The server failed.', { cause: error });
 }
 
 /** The field of which protobuf's JSON reader speaks. */

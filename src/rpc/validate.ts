@@ -17,8 +17,8 @@ export function createRequestValidator(services: readonly DescService[]): Valida
   const patterns = new Map<string, RegExp>();
   const validator = createValidator({
     regexMatch: (pattern, text) => {
-      let compiled = patterns.get(pattern);
-      if (compiled === undefined) patterns.set(pattern, (compiled = new RegExp(pattern, 'u')));
+      const compiled = patterns.get(pattern) ?? new RegExp(pattern, 'u');
+      patterns.set(pattern, compiled);
       return compiled.test(text);
     },
   });

@@ -90,7 +90,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/store/open.ts',
       'gen',
     ],
-    packages: [...CONNECT, '@connectrpc/connect-node', 'pino', 'node:*'],
+    packages: [...CONNECT, '@connectrpc/connect-node', 'pino', 'uuid', 'node:*'],
   },
   'src/main.ts': { rooms: ['src/cli'], packages: ['node:process'] },
 };

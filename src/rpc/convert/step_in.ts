@@ -3,8 +3,8 @@ import type {
   Action as WireAction,
   Content as WireContent,
   Observation as WireObservation,
-  Step as WireStep,
   StepState as WireState,
+  Step as WireStep,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { IncomingState, IncomingStep } from '../../app/trajectory/incoming.ts';
 import { invalidField } from '../../domain/errors.ts';
@@ -30,7 +30,7 @@ export function toIncomingStep(step: WireStep, place: string | number): Incoming
     metrics: toMap(step.metrics),
     startTime: startTime === undefined ? undefined : toInstant(startTime, pathOf(place, '.start_time')),
     endTime: endTime === undefined ? undefined : toInstant(endTime, pathOf(place, '.end_time')),
-    states: states.length === 0 ? NONE : states.map((state, i) => toIncomingState(state, place, i)),
+    states: states.length === 0 ? NONE : states.map((state, i) => toIncomingState(state, place, '.states', i)),
   };
 }
 
@@ -70,8 +70,8 @@ function toContent(content: WireContent, place: string | number, list: string, i
   return { kind: 'uri', uri: content.uri ?? '', mediaType };
 }
 
-function toIncomingState(state: WireState, place: string | number, index: number): IncomingState {
-  refuseUnknown(state.$unknown, place, '.states', index);
+export function toIncomingState(state: WireState, place: string | number, list = '', index?: number): IncomingState {
+  refuseUnknown(state.$unknown, place, list, index);
   return { name: state.name, data: state.data, digest: state.digest, mediaType: state.mediaType };
 }
 

@@ -1,15 +1,15 @@
 import { create } from '@bufbuild/protobuf';
 import {
-  type Action as WireAction,
   ActionSchema,
-  type Content as WireContent,
   ContentSchema,
-  type Observation as WireObservation,
   ObservationSchema,
-  type Step as WireStep,
   StepSchema,
-  type StepState as WireState,
   StepStateSchema,
+  type Action as WireAction,
+  type Content as WireContent,
+  type Observation as WireObservation,
+  type StepState as WireState,
+  type Step as WireStep,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { Action, Content, Observation, StateRef, StoredStep } from '../../domain/step.ts';
 import { fromInstant, fromMap } from './values.ts';

@@ -1,12 +1,12 @@
 import { create } from '@bufbuild/protobuf';
 import {
-  type Tag as WireTag,
   TagSchema,
-  type Trajectory as WireTrajectory,
   TrajectorySchema,
+  type Tag as WireTag,
+  type Trajectory as WireTrajectory,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { Trajectory } from '../../domain/trajectory.ts';
 import type { getTag } from '../../app/trajectory/tags.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
 import { fromInstant, fromMap, fromStatus } from './values.ts';
 
 /** BASIC leaves out what can be large (FM7). */

@@ -1,0 +1,21 @@
+import type { Command } from 'commander';
+import { CONFIG_TABLE, type Config, loadConfig } from '../config.ts';
+import type { CliContext } from './context.ts';
+
+/** Adds the flags of the configuration table, all of them or those named (`--database`), with their defaults in the help. */
+export function addConfigOptions(command: Command, names?: readonly string[]): Command {
+  for (const { flag, default: preset, name, doc } of CONFIG_TABLE) {
+    if (flag === undefined) continue;
+    const [long = '', placeholder] = flag.split(' ');
+    if (names !== undefined && !names.includes(long)) continue;
+    const spelt = placeholder === undefined ? long : `${long} <${placeholder}>`;
+    const otherwise = preset === undefined ? name : `${name}, default ${preset}`;
+    command.option(spelt, `${doc.replaceAll('`', '')} (${otherwise})`);
+  }
+  return command;
+}
+
+/** The configuration that a command was given. Errors: ConfigError. */
+export function configOf(cli: CliContext, flags: Readonly<Record<string, unknown>>): Config {
+  return loadConfig({ env: cli.env, flags, cwd: cli.cwd });
+}

@@ -1,0 +1,20 @@
+import { Command } from 'commander';
+import { migrateStore } from '../server.ts';
+import { addConfigOptions, configOf } from './config_options.ts';
+import type { CliContext } from './context.ts';
+import { createLogger } from './logging.ts';
+
+/** Brings a database up to this version without serving it. `serve` does so by itself. */
+export function migrateCommand(cli: CliContext): Command {
+  const command = new Command('migrate').description(
+    'Bring the database up to this version, or make it. The server does so by itself when it starts.',
+  );
+  return addConfigOptions(command, ['--database', '--log-level', '--log-format'])
+    .option('--json', 'say what was done in one line of JSON')
+    .action(async (flags: Readonly<Record<string, unknown>>) => {
+      const config = configOf(cli, flags);
+      const { storeDescription: store } = await migrateStore(config, { logger: createLogger(cli, config) });
+      const text = flags.json === true ? JSON.stringify({ event: 'migrated', store }) : `${store} is up to date.`;
+      cli.stdout.write(`${text}\n`);
+    });
+}

@@ -1,0 +1,63 @@
+import { readFileSync } from 'node:fs';
+import { Command, CommanderError } from 'commander';
+import { ConfigError } from '../config.ts';
+import { StartError } from '../server.ts';
+import { type CliContext, CliError } from './context.ts';
+import { migrateCommand } from './migrate.ts';
+import { serveCommand } from './serve.ts';
+
+/** Every command, one line each. */
+function program(cli: CliContext): Command {
+  return new Command('anabranch')
+    .description('The trajectory store for agents: every step durable, every state a branch point.')
+    .version(version())
+    .addCommand(serveCommand(cli))
+    .addCommand(migrateCommand(cli));
+}
+
+/** Runs one command line. Resolves with the exit code: 0 done, 1 failed, 2 not understood. */
+export async function run(args: readonly string[], cli: CliContext): Promise<number> {
+  const root = program(cli);
+  for (const command of [root, ...root.commands]) {
+    command.exitOverride().configureOutput({
+      writeOut: (text) => void cli.stdout.write(text),
+      writeErr: (text) => void cli.stderr.write(text),
+      getOutHelpWidth: () => cli.stdout.columns ?? 80,
+      getErrHelpWidth: () => cli.stderr.columns ?? 80,
+    });
+  }
+  try {
+    await root.parseAsync([...args], { from: 'user' });
+    return 0;
+  } catch (error) {
+    return explain(error, cli);
+  }
+}
+
+function explain(error: unknown, cli: CliContext): number {
+  // Commander has printed its own text.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+  if (error instanceof ConfigError) return say(error.message, 2);
+  if (error instanceof CliError) return say(error.message, error.exitCode);
+  if (error instanceof StartError) return say(error.message, 1);
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return say(`A fault of the program.\n${text}`, 1);
+
+  function say(message: string, code: number): number {
+    cli.stderr.write(`${message}\n`);
+    return code;
+  }
+}
+
+/** The package's, from wherever this file lies: in the sources or compiled. */
+function version(): string {
+  for (const path of ['../../package.json', '../../../package.json']) {
+    try {
+      const manifest = JSON.parse(readFileSync(new URL(path, import.meta.url), 'utf8')) as { version: string };
+      return manifest.version;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    }
+  }
+  throw new Error('package.json is missing beside the program');
+}

@@ -1,0 +1,50 @@
+import { Command } from 'commander';
+import { type RunningServer, startServer } from '../server.ts';
+import { addConfigOptions, configOf } from './config_options.ts';
+import type { CliContext } from './context.ts';
+import { createLogger } from './logging.ts';
+
+/** Runs the service until it is asked to stop. */
+export function serveCommand(cli: CliContext): Command {
+  const command = new Command('serve').description(
+    'Run the server. It makes or migrates its database by itself and stops gracefully on Ctrl-C.',
+  );
+  return addConfigOptions(command)
+    .option('--json', 'say on stdout, in one line of JSON, when and where the server is ready')
+    .action(async (flags: Readonly<Record<string, unknown>>) => serve(cli, flags));
+}
+
+async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>): Promise<void> {
+  const config = configOf(cli, flags);
+  const logger = createLogger(cli, config);
+  for (const warning of config.warnings) logger.warn(warning);
+  const server = await startServer(config, { logger });
+  cli.stdout.write(flags.json === true ? readyLine(server) : welcome(server));
+  await stopped(cli.signal);
+  logger.info({ ...server.counts() }, `stopping; calls under way have ${config.drainSeconds} seconds to end`);
+  await server.drain();
+  logger.info('stopped');
+}
+
+function readyLine({ url, host, port, storeDescription }: RunningServer): string {
+  return `${JSON.stringify({ event: 'ready', url, host, port, store: storeDescription })}\n`;
+}
+
+function welcome({ url, storeDescription }: RunningServer): string {
+  return `Anabranch listens on ${url} (gRPC, gRPC-Web, Connect and JSON, on one port).
+It stores in ${storeDescription}.
+Try it in another terminal:
+
+  curl -s ${url}/anabranch.v1.TrajectoryService/CreateTrajectory \\
+    -H 'content-type: application/json' -d '{"name": "first"}'
+
+Ctrl-C stops it.
+`;
+}
+
+function stopped(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+}

@@ -1,0 +1,103 @@
+import {
+  Code,
+  ConnectError,
+  type ConnectRouter,
+  type ConnectRouterOptions,
+  createConnectRouter,
+  type HandlerContext,
+} from '@connectrpc/connect';
+import type { UniversalHandler } from '@connectrpc/connect/protocol';
+import {
+  compressionBrotli,
+  compressionGzip,
+  universalRequestFromNodeRequest,
+  universalResponseToNodeResponse,
+} from '@connectrpc/connect-node';
+import type { Caller } from '../domain/caller.ts';
+import { LIMITS } from '../domain/limits.ts';
+import { contextValues } from './caller.ts';
+import { describeConnectError } from './errors.ts';
+import { cutStream, type HttpHandler, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
+import type { Logger } from './logger.ts';
+import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
+
+export interface AdapterOptions {
+  readonly routes: (router: ConnectRouter) => void;
+  readonly logger: Logger;
+  /** Who sends this request (N1). */
+  readonly callerOf: (request: HttpRequest) => Caller;
+}
+
+/** A week: beyond 2^31 ms a timer would fire at once, and a deadline so far is none. */
+const MAX_TIMEOUT_MS = 7 * 24 * 3600 * 1000;
+
+/** A backstop only: answers are made to stay below 1 MiB, but JSON spells bytes and control characters at greater length. */
+const WRITE_MAX_BYTES = 16 * 1024 * 1024;
+
+/** Serves RPCs by gRPC, gRPC-Web and Connect. What goes wrong beside a handler is answered, and told to the logger instead of the console. */
+export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): HttpHandler {
+  const router = createConnectRouter(routerOptions(logger));
+  routes(router);
+  const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+  return (request, response) => {
+    const handler = handlers.get(pathOf(request));
+    if (handler === undefined) return refusePath(request, response);
+    if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
+      return refuseVersion(request, response, handler.method.name);
+    }
+    const values = contextValues(callerOf(request), () => cutStream(request));
+    // Throws for what is no URL; the port lets nothing else through, and answers what is thrown here.
+    const universal = universalRequestFromNodeRequest(request, response, undefined, values);
+    void serve(handler, universal, request, response, logger);
+  };
+}
+
+async function serve(
+  handler: UniversalHandler,
+  universal: ReturnType<typeof universalRequestFromNodeRequest>,
+  request: HttpRequest,
+  response: HttpResponse,
+  logger: Logger,
+): Promise<void> {
+  try {
+    const answer = await handler(universal);
+    if (answer.status === 415) return refuseMediaType(request, response);
+    await universalResponseToNodeResponse(answer, response);
+  } catch (error) {
+    // The handler has had its say, so this is the writing of its answer: nearly always a caller who went away.
+    logger.debug({ err: error, rpc: handler.method.name }, 'an answer could not be written');
+    cutStream(request);
+  }
+}
+
+function routerOptions(logger: Logger): ConnectRouterOptions {
+  return {
+    acceptCompression: [compressionGzip, compressionBrotli],
+    readMaxBytes: LIMITS.messageBytes,
+    writeMaxBytes: WRITE_MAX_BYTES,
+    maxTimeoutMs: MAX_TIMEOUT_MS,
+    // FM5: a misspelt field must not become step 0, and a 0 is worth writing.
+    jsonOptions: { ignoreUnknownFields: false, alwaysEmitImplicit: true },
+    requestGate: (context) => watchCall(context, logger),
+  };
+}
+
+/**
+ * Runs before a call's body is read. When the call ends, however it ends, Connect first aborts its signal with the error, if there is one, and
+ * then writes that same error: so this is where errors get their details that no handler has seen, and where every call is logged.
+ */
+function watchCall({ signal, method, service, protocolName }: HandlerContext, logger: Logger): void {
+  const begunAt = performance.now();
+  const end = () => {
+    const error = signal.reason instanceof ConnectError ? signal.reason : undefined;
+    if (error !== undefined) describeConnectError(error, logger);
+    const code = error === undefined ? 'ok' : Code[error.code];
+    const ms = Math.round((performance.now() - begunAt) * 100) / 100;
+    logger.debug({ rpc: `${service.typeName}/${method.name}`, protocol: protocolName, code, ms }, 'call');
+  };
+  if (signal.aborted) {
+    end();
+    throw signal.reason;
+  }
+  signal.addEventListener('abort', end, { once: true });
+}

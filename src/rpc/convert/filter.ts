@@ -1,0 +1,121 @@
+import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import {
+  type ListStepsRequest,
+  type ListTrajectoriesRequest,
+  OnBranches,
+  StepOrder,
+  type UpdateTrajectoryRequest,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { DeleteTrajectoryArgs } from '../../app/trajectory/delete.ts';
+import type { ListTrajectoriesArgs } from '../../app/trajectory/list.ts';
+import type { ListStepsArgs } from '../../app/trajectory/list_steps.ts';
+import type { UpdateTrajectoryArgs } from '../../app/trajectory/update.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { toInstant, toMap, toTrajectoryStatus } from './values.ts';
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+/** FM7: Get and Read show everything unless told otherwise, List does not. */
+export function toView(view: View, otherwise: 'BASIC' | 'FULL'): 'BASIC' | 'FULL' {
+  if (view === View.UNSPECIFIED) return otherwise;
+  return view === View.BASIC ? 'BASIC' : 'FULL';
+}
+
+export function toTrajectoryFilter(request: ListTrajectoriesRequest): ListTrajectoriesArgs['filter'] {
+  const filter: Mutable<ListTrajectoriesArgs['filter']> = {};
+  if (request.branchPoint !== undefined && request.parentId === '') {
+    throw invalidField('parent_id', 'must be set when branch_point is: a branch point is a step of a parent');
+  }
+  if (request.taskId !== '') filter.taskId = request.taskId;
+  if (request.statuses.length > 0) {
+    // A trajectory is never PENDING, INITIALIZING or PAUSED (L1): asking for these alone finds nothing.
+    filter.statuses = request.statuses.map(toTrajectoryStatus).filter((status) => status !== undefined);
+  }
+  const labels = toMap(request.labels);
+  if (labels.size > 0) filter.labels = labels;
+  if (request.parentId !== '') filter.parentId = request.parentId;
+  if (request.branchPoint !== undefined) filter.branchPoint = request.branchPoint;
+  if (request.treeId !== '') filter.treeId = request.treeId;
+  if (request.rootsOnly) filter.rootsOnly = true;
+  if (request.name !== '') filter.name = request.name;
+  const from = toInstant(request.createTimeFrom, 'create_time_from');
+  const to = toInstant(request.createTimeTo, 'create_time_to');
+  if (from !== undefined) filter.createTimeFrom = from;
+  if (to !== undefined) filter.createTimeTo = to;
+  return filter;
+}
+
+export function toListStepsArgs(request: ListStepsRequest): ListStepsArgs {
+  const filter: Mutable<ListStepsArgs['filter']> = {};
+  if (request.terminalOnly) filter.terminalOnly = true;
+  if (request.hasState !== '') filter.hasState = request.hasState;
+  else if (request.hasAnyState) filter.hasState = true;
+  if (request.minReward !== undefined) filter.minReward = toBound(request.minReward, 'min_reward');
+  if (request.maxReward !== undefined) filter.maxReward = toBound(request.maxReward, 'max_reward');
+  const from = toInstant(request.commitTimeFrom, 'commit_time_from');
+  const to = toInstant(request.commitTimeTo, 'commit_time_to');
+  if (from !== undefined) filter.commitTimeFrom = from;
+  if (to !== undefined) filter.commitTimeTo = to;
+  return {
+    of: request.taskId === '' ? { trajectoryId: request.trajectoryId } : { taskId: request.taskId },
+    filter,
+    order: { by: toStepOrder(request.order), descending: request.descending },
+    view: toView(request.view, 'BASIC'),
+    pageSize: request.pageSize,
+    pageToken: request.pageToken,
+  };
+}
+
+function toStepOrder(order: StepOrder): ListStepsArgs['order']['by'] {
+  switch (order) {
+    case StepOrder.REWARD:
+      return 'REWARD';
+    case StepOrder.TIME:
+      return 'TIME';
+    default:
+      return 'NUMBER';
+  }
+}
+
+function toBound(reward: number, field: string): number {
+  if (Number.isNaN(reward)) throw invalidField(field, 'must be a number: nothing is below or above NaN');
+  return reward;
+}
+
+export function toOnBranches(onBranches: OnBranches): DeleteTrajectoryArgs['onBranches'] {
+  switch (onBranches) {
+    case OnBranches.CASCADE:
+      return 'CASCADE';
+    case OnBranches.KEEP_SHARED:
+      return 'KEEP_SHARED';
+    default:
+      return 'REFUSE';
+  }
+}
+
+/** What the mask names. (In JSON a mask is spelt `name,metadataJson`; its reader turns that into the names here.) Errors: INVALID_REQUEST. */
+export function toTrajectoryChanges(request: UpdateTrajectoryRequest): UpdateTrajectoryArgs['changes'] {
+  const changes: Mutable<UpdateTrajectoryArgs['changes']> = {};
+  for (const path of request.updateMask?.paths ?? []) {
+    switch (path) {
+      case 'name':
+        changes.name = request.name;
+        break;
+      case 'labels':
+        changes.labels = toMap(request.labels);
+        break;
+      case 'metadata_json':
+        changes.metadataJson = request.metadataJson;
+        break;
+      case 'metrics':
+        changes.metrics = toMap(request.metrics);
+        break;
+      default:
+        throw invalidField(
+          'update_mask',
+          `may name name, labels, metadata_json and metrics, not "${path.slice(0, 64)}"`,
+        );
+    }
+  }
+  return changes;
+}

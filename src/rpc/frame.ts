@@ -1,0 +1,90 @@
+import { type DescMessage, type MessageShape, toBinary } from '@bufbuild/protobuf';
+import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import {
+  type AppendOpen,
+  type AppendStepsRequest,
+  AppendStepsRequestSchema,
+  type Seal,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { AppendFrame } from '../app/trajectory/append/session.ts';
+import type { IncomingStep } from '../app/trajectory/incoming.ts';
+import type { OpenRequest, SealRequest } from '../domain/append.ts';
+import { invalidField } from '../domain/errors.ts';
+import { LIMITS } from '../domain/limits.ts';
+import { toIncomingStep } from './convert/step_in.ts';
+import { toSealStatus } from './convert/values.ts';
+import { SUSPECT, screenStep } from './screen.ts';
+import type { Validator } from './validate.ts';
+
+/** The first frame of an append stream. Errors: INVALID_REQUEST. */
+export function toOpenRequest(frame: AppendStepsRequest, validator: Validator): OpenRequest {
+  const { open, steps, seal } = frame;
+  if (open === undefined) throw invalidField('open', 'must be the first frame of the stream, before any steps');
+  if (steps.length > 0 || seal !== undefined) {
+    throw invalidField('open', 'must stand alone in its frame: send steps and seal in the frames after it');
+  }
+  validator.check(AppendStepsRequestSchema, frame);
+  return openRequest(open);
+}
+
+function openRequest(open: AppendOpen): OpenRequest {
+  return {
+    trajectoryId: open.trajectoryId,
+    uid: open.uid === '' ? undefined : open.uid,
+    writerId: open.writerId,
+    takeOverEpoch: open.takeOverEpoch,
+    expectedNextStepNumber: open.expectedNextStepNumber,
+  };
+}
+
+/** Every frame after the first. Errors: INVALID_REQUEST. */
+export function toAppendFrame(frame: AppendStepsRequest, validator: Validator): AppendFrame {
+  const { open, steps, seal } = frame;
+  if (open !== undefined) throw invalidField('open', 'must be sent once, as the first frame of the stream');
+  if (steps.length === 0 && seal === undefined) {
+    throw invalidField('steps', 'must hold at least one step, unless the frame carries seal');
+  }
+  let bytes = 0;
+  let suspect = seal !== undefined;
+  for (let i = 0; i < steps.length; i += 1) {
+    const estimate = screenStep(steps[i]!);
+    if (estimate === SUSPECT) suspect = true;
+    else bytes += estimate;
+  }
+  if (suspect) {
+    validator.check(AppendStepsRequestSchema, frame);
+    bytes = sizeOf(AppendStepsRequestSchema, frame);
+  }
+  if (bytes > LIMITS.stepBytes) {
+    for (let i = 0; i < steps.length; i += 1) requireStepSize(steps[i]!, `steps[${i}]`);
+    bytes = Math.min(bytes, LIMITS.messageBytes);
+  }
+  return { steps: steps.map(toIncomingStep), seal: seal === undefined ? undefined : toSeal(seal, 'seal'), bytes };
+}
+
+/** A step that stands alone in its request; the request keeps its rules already. Errors: INVALID_REQUEST. */
+export function toSingleStep(step: Step, field: string): IncomingStep {
+  requireStepSize(step, field);
+  return toIncomingStep(step, field);
+}
+
+export function toSeal(seal: Seal, field: string): SealRequest {
+  return { status: toSealStatus(seal.status, `${field}.status`), message: seal.message };
+}
+
+/** W3: a step must fit into a message of its own when it is sent back. */
+function requireStepSize(step: Step, field: string): void {
+  const estimate = screenStep(step);
+  if (estimate !== SUSPECT && estimate <= LIMITS.stepBytes) return;
+  const bytes = sizeOf(StepSchema, step);
+  if (bytes > LIMITS.stepBytes) {
+    throw invalidField(
+      field,
+      `has ${bytes} bytes, and a step may have ${LIMITS.stepBytes}: put large states and contents first (PutState) and name them by digest`,
+    );
+  }
+}
+
+function sizeOf<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): number {
+  return toBinary(schema, message).length;
+}

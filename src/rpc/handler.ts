@@ -1,0 +1,52 @@
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
+import type { App } from '../app/app.ts';
+import { ANONYMOUS } from '../domain/caller.ts';
+import { createRpcHandler } from './adapter.ts';
+import type { Activity, Wire } from './call.ts';
+import { Health, healthService } from './health.ts';
+import { answer, type HttpHandler, pathOf } from './http.ts';
+import type { Logger } from './logger.ts';
+import { serveReflection } from './reflection.ts';
+import { stateService } from './state.ts';
+import { trajectoryService } from './trajectory.ts';
+import { createRequestValidator } from './validate.ts';
+
+export interface HandlerDeps {
+  readonly app: App;
+  readonly logger: Logger;
+}
+
+export interface ServiceHandler {
+  readonly handle: HttpHandler;
+  readonly health: Health;
+  readonly activity: Readonly<Activity>;
+}
+
+/** Everything that the port answers: the RPCs, health, reflection, and `GET /healthz` for those without gRPC. */
+export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
+  const services = [TrajectoryService, StateService, HealthService];
+  const activity: Activity = { handlers: 0 };
+  const wire: Wire = { app, logger, activity, validator: createRequestValidator(services) };
+  const health = new Health(services.map(({ typeName }) => typeName));
+  const rpc = createRpcHandler({
+    logger,
+    callerOf: () => ANONYMOUS,
+    routes: (router) => {
+      router.service(TrajectoryService, trajectoryService(wire));
+      router.service(StateService, stateService(wire));
+      router.service(HealthService, healthService(wire, health));
+      serveReflection(router, wire, services);
+    },
+  });
+  const handle: HttpHandler = (request, response) => {
+    if (pathOf(request) !== '/healthz') return rpc(request, response);
+    const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
+    if (request.method !== 'GET' && request.method !== 'HEAD') {
+      return answer(response, 405, { ...plain, allow: 'GET, HEAD' }, 'Use GET.\n');
+    }
+    return health.serving ? answer(response, 200, plain, 'ok\n') : answer(response, 503, plain, 'draining\n');
+  };
+  return { handle, health, activity };
+}

@@ -1,0 +1,30 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { constants, type Http2ServerRequest, type Http2ServerResponse } from 'node:http2';
+
+export type HttpRequest = IncomingMessage | Http2ServerRequest;
+export type HttpResponse = ServerResponse | Http2ServerResponse;
+export type HttpHandler = (request: HttpRequest, response: HttpResponse) => void;
+
+/** The path without its query. */
+export function pathOf(request: HttpRequest): string {
+  const url = request.url ?? '';
+  const query = url.indexOf('?');
+  return query === -1 ? url : url.slice(0, query);
+}
+
+export function answer(
+  response: HttpResponse,
+  status: number,
+  headers: Readonly<Record<string, string>>,
+  body: string,
+): void {
+  response.statusCode = status;
+  for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+  response.end(body);
+}
+
+/** Ends a call whose answer nobody reads: gRPC calls this code RESOURCE_EXHAUSTED. */
+export function cutStream(request: HttpRequest): void {
+  if ('stream' in request) request.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  else request.destroy();
+}

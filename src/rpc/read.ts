@@ -1,0 +1,37 @@
+import { create } from '@bufbuild/protobuf';
+import type { MethodImpl } from '@connectrpc/connect';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import {
+  type ReadStepsResponse,
+  ReadStepsResponseSchema,
+  TrajectoryService,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { readSteps as readStepsOf, type StepsRead } from '../app/trajectory/read.ts';
+import { type Call, serverStream, type Wire } from './call.ts';
+import { fromStoredStep } from './convert/step_out.ts';
+
+/** The read stream: one message for each page of the use case, which ends pages at a segment's border and well below 1 MiB. */
+export function readSteps(wire: Wire): MethodImpl<typeof TrajectoryService.method.readSteps> {
+  return serverStream(wire, TrajectoryService.method.readSteps, async function* (request, call: Call) {
+    const reading = readStepsOf(wire.app, call.caller, {
+      trajectoryId: request.trajectoryId,
+      startStepNumber: request.startStepNumber,
+      endStepNumber: request.endStepNumber,
+      view: request.view === View.BASIC ? 'BASIC' : 'FULL',
+      follow: request.follow,
+      signal: call.signal,
+      onSlowReader: call.cut,
+    });
+    for await (const read of reading) yield fromStepsRead(read);
+  });
+}
+
+function fromStepsRead(read: StepsRead): ReadStepsResponse {
+  const answer = create(ReadStepsResponseSchema);
+  answer.trajectoryId = read.trajectoryId;
+  for (const step of read.steps) answer.steps.push(fromStoredStep(step));
+  answer.nextStepNumber = read.nextStepNumber;
+  answer.caughtUp = read.caughtUp;
+  answer.sealed = read.sealed;
+  return answer;
+}

@@ -1,0 +1,188 @@
+import { create, createRegistry, type DescFile, type DescService, type Registry, toBinary } from '@bufbuild/protobuf';
+import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { Code, type ConnectRouter } from '@connectrpc/connect';
+import {
+  ErrorResponseSchema,
+  ExtensionNumberResponseSchema,
+  FileDescriptorResponseSchema,
+  ListServiceResponseSchema,
+  ServerReflection as ReflectionV1,
+  ServerReflectionResponseSchema as ResponseV1,
+  type ServerReflectionRequest,
+  type ServerReflectionResponse,
+} from '../../gen/es/grpc/reflection/v1/reflection_pb.js';
+import {
+  ServerReflection as ReflectionV1Alpha,
+  ServerReflectionResponseSchema as ResponseV1Alpha,
+} from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
+import { serverDraining } from '../app/drain.ts';
+import { bidiStream, type Call, type Wire } from './call.ts';
+
+/** Server reflection, v1 and v1alpha (older grpcurl): tools need no protos. */
+export function serveReflection(router: ConnectRouter, wire: Wire, services: readonly DescService[]): void {
+  const schema = new Schema([...services, ReflectionV1, ReflectionV1Alpha]);
+  router.service(ReflectionV1, {
+    serverReflectionInfo: bidiStream(wire, ReflectionV1.method.serverReflectionInfo, (requests, call) =>
+      converse(wire, requests, call, (request) =>
+        create(ResponseV1, {
+          validHost: request.host,
+          originalRequest: request,
+          messageResponse: schema.answer(request.messageRequest),
+        }),
+      ),
+    ),
+  });
+  router.service(ReflectionV1Alpha, {
+    serverReflectionInfo: bidiStream(wire, ReflectionV1Alpha.method.serverReflectionInfo, (requests, call) =>
+      converse(wire, requests, call, (request) =>
+        create(ResponseV1Alpha, {
+          validHost: request.host,
+          originalRequest: request,
+          messageResponse: inAlpha(schema.answer(request.messageRequest as Question)),
+        }),
+      ),
+    ),
+  });
+}
+
+async function* converse<Request, Response>(
+  wire: Wire,
+  requests: AsyncIterable<Request>,
+  call: Call,
+  answer: (request: Request) => Response,
+): AsyncGenerator<Response> {
+  const frames = requests[Symbol.asyncIterator]();
+  const over = Promise.withResolvers<void>();
+  const forgetDrain = wire.app.drain.onBegin(over.resolve);
+  call.signal.addEventListener('abort', () => over.resolve(), { once: true });
+  try {
+    for (;;) {
+      const next = await Promise.race([frames.next(), over.promise]);
+      if (next === undefined) {
+        if (call.signal.aborted) return;
+        throw serverDraining();
+      }
+      if (next.done === true) return;
+      yield answer(next.value);
+    }
+  } finally {
+    forgetDrain();
+  }
+}
+
+type Question = ServerReflectionRequest['messageRequest'];
+type Answer = ServerReflectionResponse['messageResponse'];
+
+/** Both versions have the same fields; only the types' names differ. */
+function inAlpha(answer: Answer) {
+  switch (answer.case) {
+    case 'fileDescriptorResponse':
+      return { case: answer.case, value: { fileDescriptorProto: answer.value.fileDescriptorProto } };
+    case 'allExtensionNumbersResponse': {
+      const { baseTypeName, extensionNumber } = answer.value;
+      return { case: answer.case, value: { baseTypeName, extensionNumber } };
+    }
+    case 'listServicesResponse':
+      return { case: answer.case, value: { service: answer.value.service.map(({ name }) => ({ name })) } };
+    case 'errorResponse': {
+      const { errorCode, errorMessage } = answer.value;
+      return { case: answer.case, value: { errorCode, errorMessage } };
+    }
+    default:
+      return { case: undefined };
+  }
+}
+
+/** The descriptors of the services and of all they stand on. */
+class Schema {
+  readonly #services: readonly DescService[];
+  readonly #files = new Map<string, DescFile>();
+  readonly #types: Registry;
+
+  constructor(services: readonly DescService[]) {
+    this.#services = services;
+    for (const { file } of services) this.#collect(file);
+    this.#types = createRegistry(...this.#files.values());
+  }
+
+  answer(question: Question): Answer {
+    switch (question.case) {
+      case 'listServices':
+        return listed(this.#services.map(({ typeName }) => typeName));
+      case 'fileByFilename':
+        return this.#file(this.#files.get(question.value), `file ${question.value}`);
+      case 'fileContainingSymbol':
+        return this.#file(this.#fileOf(question.value), `symbol ${question.value}`);
+      case 'fileContainingExtension': {
+        const { containingType, extensionNumber } = question.value;
+        const extendee = this.#types.getMessage(containingType);
+        const found = extendee && this.#types.getExtensionFor(extendee, extensionNumber);
+        return this.#file(found?.file, `extension ${extensionNumber} of ${containingType}`);
+      }
+      case 'allExtensionNumbersOfType':
+        return this.#extensionsOf(question.value);
+      default:
+        return failed(Code.InvalidArgument, 'message_request must be set');
+    }
+  }
+
+  #collect(file: DescFile): void {
+    const name = file.proto.name;
+    if (this.#files.has(name)) return;
+    this.#files.set(name, file);
+    for (const dependency of file.dependencies) this.#collect(dependency);
+  }
+
+  /** A type, or a member of one: a method, a field, a value. */
+  #fileOf(symbol: string): DescFile | undefined {
+    const type = this.#types.get(symbol);
+    if (type !== undefined) return type.file;
+    const dot = symbol.lastIndexOf('.');
+    const owner = dot === -1 ? undefined : this.#types.get(symbol.slice(0, dot));
+    const member = symbol.slice(dot + 1);
+    switch (owner?.kind) {
+      case 'service':
+        return owner.methods.some(({ name }) => name === member) ? owner.file : undefined;
+      case 'message':
+        return owner.fields.some(({ name }) => name === member) ? owner.file : undefined;
+      case 'enum':
+        return owner.values.some(({ name }) => name === member) ? owner.file : undefined;
+      default:
+        return undefined;
+    }
+  }
+
+  /** A file with everything it stands on, so that one answer is enough. */
+  #file(file: DescFile | undefined, wanted: string): Answer {
+    if (file === undefined) return failed(Code.NotFound, `There is no ${wanted} here.`);
+    const files = new Map<string, DescFile>();
+    const collect = (next: DescFile) => {
+      if (files.has(next.proto.name)) return;
+      files.set(next.proto.name, next);
+      for (const dependency of next.dependencies) collect(dependency);
+    };
+    collect(file);
+    const fileDescriptorProto = [...files.values()].map(({ proto }) => toBinary(FileDescriptorProtoSchema, proto));
+    return { case: 'fileDescriptorResponse', value: create(FileDescriptorResponseSchema, { fileDescriptorProto }) };
+  }
+
+  #extensionsOf(typeName: string): Answer {
+    if (this.#types.getMessage(typeName) === undefined)
+      return failed(Code.NotFound, `There is no type ${typeName} here.`);
+    const extensionNumber: number[] = [];
+    for (const type of this.#types) {
+      if (type.kind === 'extension' && type.extendee.typeName === typeName) extensionNumber.push(type.number);
+    }
+    const value = create(ExtensionNumberResponseSchema, { baseTypeName: typeName, extensionNumber });
+    return { case: 'allExtensionNumbersResponse', value };
+  }
+}
+
+function listed(names: readonly string[]): Answer {
+  const service = names.map((name) => ({ name }));
+  return { case: 'listServicesResponse', value: create(ListServiceResponseSchema, { service }) };
+}
+
+function failed(errorCode: Code, errorMessage: string): Answer {
+  return { case: 'errorResponse', value: create(ErrorResponseSchema, { errorCode, errorMessage }) };
+}

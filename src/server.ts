@@ -1,0 +1,138 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { Logger } from 'pino';
+import { v7 } from 'uuid';
+import { type App, createApp } from './app/app.ts';
+import type { Config } from './config.ts';
+import { LIMITS } from './domain/limits.ts';
+import { ListenError, Port, type PortCounts } from './listen/port.ts';
+import { createHandler, type ServiceHandler } from './rpc/handler.ts';
+import { type Store, StoreOpenError } from './store/contract/store.ts';
+import { openStore } from './store/open.ts';
+
+/** The composition root: builds from the store outward, and takes down in reverse. */
+
+export interface ServerDeps {
+  readonly logger: Logger;
+}
+
+/** A server that takes calls. */
+export interface RunningServer {
+  readonly host: string;
+  /** As asked for, or the one that was free. */
+  readonly port: number;
+  /** Where a client on this machine finds it: `http://127.0.0.1:50051`. */
+  readonly url: string;
+  /** Engine and place, without secrets. */
+  readonly storeDescription: string;
+  /** What is open now; all 0 once every client has gone. */
+  counts(): ServerCounts;
+  /**
+   * A2: NOT_SERVING first; open appends commit and ack, then all streams end with SERVER_DRAINING; calls under way may end within
+   * `drainSeconds`; then the store is let go. Idempotent; never rejects.
+   */
+  drain(): Promise<void>;
+}
+
+export interface ServerCounts extends PortCounts {
+  /** Handlers of RPCs under way. */
+  readonly handlers: number;
+  /** Followers waiting for changes. */
+  readonly followers: number;
+}
+
+/** The server cannot start; the message is for the person who starts it. */
+export class StartError extends Error {
+  override readonly name = 'StartError';
+}
+
+/** How long the store may take to let go, when the database does not answer. */
+const CLOSE_MS = 3_000;
+
+/** Opens the store (and brings its schema up to date), then listens. Errors: StartError. */
+export async function startServer(config: Config, { logger }: ServerDeps): Promise<RunningServer> {
+  const store = await open(config, logger);
+  const app = createApp({
+    store,
+    ids: { uuid: () => v7(), uid: randomUUID },
+    logger,
+    settings: { stateTtlHours: config.stateTtlHours, commitLanes: config.database.engine === 'sqlite' ? 1 : 2 },
+  });
+  const service = createHandler({ app, logger });
+  const port = new Port({
+    ...config.listen,
+    handler: service.handle,
+    maxMessageBytes: LIMITS.messageBytes,
+    maxStreams: LIMITS.streamsPerConnection,
+    onError: (error) => logger.error({ err: error }, 'a connection failed by a fault of the server'),
+  });
+  try {
+    const listening = await port.listen();
+    return runningServer(config, { store, app, service, port, logger }, listening);
+  } catch (error) {
+    await app.close();
+    await store.close();
+    throw error instanceof ListenError ? new StartError(error.message, { cause: error }) : error;
+  }
+}
+
+/** Brings the schema up to date, without serving. Returns what the store says of itself. Errors: StartError. */
+export async function migrateStore(config: Config, { logger }: ServerDeps): Promise<{ storeDescription: string }> {
+  const store = await open(config, logger);
+  await store.close();
+  return { storeDescription: store.description };
+}
+
+async function open(config: Config, logger: Logger): Promise<Store> {
+  const { database, poolSize, namedStatements } = config;
+  try {
+    return await openStore(database.engine === 'sqlite' ? database : { ...database, poolSize, namedStatements }, {
+      logger,
+    });
+  } catch (error) {
+    throw error instanceof StoreOpenError ? new StartError(error.message, { cause: error }) : error;
+  }
+}
+
+interface Parts {
+  readonly store: Store;
+  readonly app: App;
+  readonly service: ServiceHandler;
+  readonly port: Port;
+  readonly logger: Logger;
+}
+
+function runningServer(config: Config, parts: Parts, listening: { host: string; port: number }): RunningServer {
+  const { store, app, service, port } = parts;
+  let drained: Promise<void> | undefined;
+  return {
+    ...listening,
+    url: `http://${reachableHost(listening.host)}:${listening.port}`,
+    storeDescription: store.description,
+    counts: () => ({ ...port.counts(), handlers: service.activity.handlers, followers: app.changes.listeners }),
+    drain: () => {
+      drained ??= drain(config, parts);
+      return drained;
+    },
+  };
+}
+
+async function drain(config: Config, { store, app, service, port, logger }: Parts): Promise<void> {
+  service.health.stop();
+  app.drain.begin();
+  await port.drain(config.drainSeconds * 1000);
+  const closing = app
+    .close()
+    .then(() => store.close())
+    .catch((error: unknown) => logger.error({ err: error }, 'the store could not be closed'));
+  const patience = new AbortController();
+  await Promise.race([closing, wait(CLOSE_MS, undefined, { signal: patience.signal }).catch(() => undefined)]);
+  patience.abort();
+}
+
+/** Every address of the machine includes its own. */
+function reachableHost(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1';
+  if (host === '::') return '[::1]';
+  return host.includes(':') ? `[${host}]` : host;
+}
