@@ -5,6 +5,7 @@ import { stateDigest } from '../../domain/state_digest.ts';
 import type { Action, Content, NewState, NewStep, Observation, StateRef, Step } from '../../domain/step.ts';
 import { stepDigest } from '../../domain/step_digest.ts';
 import { fitsBytes, isStorableText, jsonFault, unstorableText } from '../../domain/text.ts';
+import { compareText } from '../../domain/text_order.ts';
 
 /** A state as it came in with a step: its bytes, or the digest of one put before, or both (then they must match). */
 export interface IncomingState {
@@ -199,7 +200,7 @@ function prepareStates(states: readonly IncomingState[], place: Place, inline: I
     throw invalidField(path(place, 'states'), `must be at most ${LIMITS.statesPerStep}, not ${states.length}`);
   }
   const refs = states.map((state, i) => stateRef(state, path(place, `states[${i}]`), inline));
-  refs.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
+  refs.sort((a, b) => compareText(a.name, b.name));
   for (let i = 1; i < refs.length; i += 1) {
     if (refs[i]!.name !== refs[i - 1]!.name) continue;
     throw invalidField(

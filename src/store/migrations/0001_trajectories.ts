@@ -5,7 +5,7 @@ import type { MigrationText } from './migration.ts';
  *
  * Every hot key begins with `tree`, the row key of a tree's root, so that a tree's rows live together and can be distributed by it. Row keys are
  * given in order and never used again. `reward_sum` and `byte_sum` are running sums along the lineage, kept in the transaction that
- * appends, so that a branch and a total cost one row.
+ * appends, so that a branch and a total cost one row. SQLite's rewards have no declared type: `real` would drop the sign of zero.
  */
 export const migration0001: MigrationText = {
   name: '0001_trajectories',
@@ -176,7 +176,7 @@ export const migration0001: MigrationText = {
       writer_id text not null,
       writer_epoch integer not null,
       next_step_number integer not null,
-      reward_sum real not null,
+      reward_sum not null,
       byte_sum integer not null,
       hidden integer not null,
       create_time text not null,
@@ -194,11 +194,11 @@ export const migration0001: MigrationText = {
       trajectory integer not null,
       step_number integer not null,
       namespace text not null,
-      reward real,
+      reward,
       terminated integer not null,
       truncated integer not null,
       writer_epoch integer not null,
-      reward_sum real not null,
+      reward_sum not null,
       byte_sum integer not null,
       commit_time text not null,
       start_time text,

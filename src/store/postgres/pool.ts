@@ -95,15 +95,23 @@ export class Pool implements PostgresPool {
     await this.pool.end();
   }
 
-  private statement(text: string, values: unknown[]): pg.QueryConfig {
-    if (!this.named || values === undefined || values.length === 0) return { text, values };
-    let name = this.names.get(text);
-    if (name === undefined && this.names.size < MAX_NAMES) {
+  private statement(text: string, values: unknown[] | undefined): pg.QueryConfig {
+    if (values === undefined || values.length === 0) return { text };
+    let name = this.named ? this.names.get(text) : undefined;
+    if (this.named && name === undefined && this.names.size < MAX_NAMES) {
       name = `a${this.names.size}`;
       this.names.set(text, name);
     }
-    return name === undefined ? { text, values } : { name, text, values };
+    const config = { text, values: keepZeroSigns(values) };
+    return name === undefined ? config : { name, ...config };
   }
+}
+
+/** `pg` writes numbers as `String` does, which drops the sign of zero. */
+function keepZeroSigns(values: unknown[]): unknown[] {
+  return values.some((value) => Object.is(value, -0))
+    ? values.map((value) => (Object.is(value, -0) ? '-0' : value))
+    : values;
 }
 
 async function prepareSession(client: pg.ClientBase): Promise<void> {

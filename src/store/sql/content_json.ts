@@ -104,7 +104,8 @@ function contentFromJson(json: ContentJson): Content {
   const mediaType = json.media_type ?? '';
   if (json.text !== undefined) return { kind: 'text', text: json.text };
   if (json.json !== undefined) return { kind: 'json', json: json.json };
-  if (json.data !== undefined) return { kind: 'data', data: Buffer.from(json.data, 'base64'), mediaType };
+  if (json.data !== undefined)
+    return { kind: 'data', data: new Uint8Array(Buffer.from(json.data, 'base64')), mediaType };
   if (json.state !== undefined) return { kind: 'state', digest: json.state, mediaType, size: json.size ?? 0 };
   return { kind: 'uri', uri: json.uri ?? '', mediaType };
 }

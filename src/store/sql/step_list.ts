@@ -13,6 +13,7 @@ import {
   type StateRow,
 } from './step_rows.ts';
 import { groupStates } from './steps.ts';
+import { bindTimeBound } from './values.ts';
 
 type ListedRow = BasicRow & { tree: bigint; owner_id: string; bytes: bigint };
 type StepKey = Pick<ListedRow, 'tree' | 'trajectory' | 'step_number'>;
@@ -79,9 +80,8 @@ function filterConditions(engine: Engine, namespace: string, where: StepFilter):
   // 'NaN' is the text that SQLite keeps, and Postgres' own NaN: both engines would sort it above every number.
   if (where.minReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward >= ${where.minReward}`);
   if (where.maxReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward <= ${where.maxReward}`);
-  if (where.commitTimeFrom !== undefined)
-    conditions.push(sql`s.commit_time >= ${formatInstant(where.commitTimeFrom, 6)}`);
-  if (where.commitTimeTo !== undefined) conditions.push(sql`s.commit_time < ${formatInstant(where.commitTimeTo, 6)}`);
+  if (where.commitTimeFrom !== undefined) conditions.push(sql`s.commit_time >= ${bindTimeBound(where.commitTimeFrom)}`);
+  if (where.commitTimeTo !== undefined) conditions.push(sql`s.commit_time < ${bindTimeBound(where.commitTimeTo)}`);
   return conditions;
 }
 

@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import { clipSegments, ownerOf, type Segment } from '../../domain/lineage.ts';
 import type { StateRef } from '../../domain/step.ts';
+import { compareText } from '../../domain/text_order.ts';
 import type { OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../contract/step.ts';
 import type { Db, Engine } from './engine.ts';
 import { segmentTable } from './segments.ts';
@@ -81,8 +82,7 @@ export function groupStates<K>(rows: readonly StateRow[], keyOf: (row: StateRow)
     if (list === undefined) states.set(key, [readStateRef(row)]);
     else list.push(readStateRef(row));
   }
-  // By code units, as steps sort them on their way in; engines collate differently.
-  for (const list of states.values()) if (list.length > 1) list.sort((a, b) => (a.name < b.name ? -1 : 1));
+  for (const list of states.values()) if (list.length > 1) list.sort((a, b) => compareText(a.name, b.name));
   return states;
 }
 

@@ -7,7 +7,6 @@ import {
   tagNotFound,
   trajectoryNotFound,
 } from '../../domain/errors.ts';
-import { formatInstant } from '../../domain/instant.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { ownerOf } from '../../domain/lineage.ts';
 import { contentStates } from '../../domain/step.ts';
@@ -27,7 +26,7 @@ import { recordStatus } from './status_changes.ts';
 import { type EncodedState, encodeStates, StepWriter, type Sums } from './step_writer.ts';
 import { findById, findByKey, readNow, readTrajectory, selectTrajectories } from './trajectory_rows.ts';
 import { UniqueViolation } from './unique_violation.ts';
-import { bindLabels, bindMetrics, bindReal, readMetrics, readReal } from './values.ts';
+import { bindLabels, bindMetrics, bindReal, bindTimeBound, readMetrics, readReal } from './values.ts';
 
 export async function createTrajectory(
   engine: Engine,
@@ -236,9 +235,8 @@ export async function listTrajectories(
   if (filter.rootsOnly === true) query = query.where('t.parent', 'is', null);
   if (filter.branchPoint !== undefined) query = query.where('t.branch_point', '=', filter.branchPoint);
   if (filter.createTimeFrom !== undefined)
-    query = query.where('t.create_time', '>=', formatInstant(filter.createTimeFrom, 6));
-  if (filter.createTimeTo !== undefined)
-    query = query.where('t.create_time', '<', formatInstant(filter.createTimeTo, 6));
+    query = query.where('t.create_time', '>=', bindTimeBound(filter.createTimeFrom));
+  if (filter.createTimeTo !== undefined) query = query.where('t.create_time', '<', bindTimeBound(filter.createTimeTo));
   for (const [key, value] of filter.labels ?? []) {
     query = query.where((eb) => engine.hasPair(eb.ref('t.labels'), key, value));
   }

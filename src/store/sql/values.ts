@@ -10,10 +10,9 @@ export function flag(value: boolean): 0 | 1 {
   return value ? 1 : 0;
 }
 
-/** NaN is bound as text, which SQLite keeps and Postgres reads; -0 is 0, since SQLite keeps no sign of zero. */
+/** NaN is bound as text, which SQLite keeps (it would make a NULL of it) and Postgres reads. */
 export function bindReal(value: number): number | string {
-  if (Number.isNaN(value)) return 'NaN';
-  return value === 0 ? 0 : value;
+  return Number.isNaN(value) ? 'NaN' : value;
 }
 
 export function readReal(value: number | string | bigint): number {
@@ -46,13 +45,16 @@ export function readLabels(text: string): Map<string, string> {
   return new Map(Object.entries(JSON.parse(text) as Record<string, string>));
 }
 
-/** A map of numbers; what JSON has no number for is a string, as in protobuf's JSON (`"NaN"`, `"-Infinity"`). */
+/** A map of numbers; what JSON has no number for is a string, as in protobuf's JSON (`"NaN"`, `"-Infinity"`, `"-0"`). */
 export function bindMetrics(metrics: ReadonlyMap<string, number>): string {
   if (metrics.size === 0) return '{}';
   const entries = [...metrics].sort(byKey);
-  return JSON.stringify(
-    Object.fromEntries(entries.map(([key, value]) => [key, Number.isFinite(value) ? value : String(value)])),
-  );
+  return JSON.stringify(Object.fromEntries(entries.map(([key, value]) => [key, metricJson(value)])));
+}
+
+function metricJson(value: number): number | string {
+  if (Object.is(value, -0)) return '-0';
+  return Number.isFinite(value) ? value : String(value);
 }
 
 export function readMetrics(text: string): Map<string, number> {
@@ -64,4 +66,10 @@ export function readMetrics(text: string): Map<string, number> {
 
 function byKey(a: readonly [string, unknown], b: readonly [string, unknown]): number {
   return a[0] < b[0] ? -1 : 1;
+}
+
+/** A bound for comparing with the database's times, which have six digits: the first of them that is not before. */
+export function bindTimeBound(time: Instant): string {
+  const below = time % 1000n;
+  return formatInstant(below === 0n ? time : time - below + (below > 0n ? 1000n : 0n), 6);
 }
