@@ -30,6 +30,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'kysely',
       'pg',
       'pg-copy-streams',
+      'node:crypto',
       'node:events',
       'node:stream',
       'node:stream/promises',
@@ -41,6 +42,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: [
       'kysely',
       'node:sqlite',
+      'node:os',
       'node:fs',
       'node:fs/promises',
       'node:path',
