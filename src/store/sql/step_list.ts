@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import { formatInstant } from '../../domain/instant.ts';
+import { clipSegments } from '../../domain/lineage.ts';
 import type { StateRef } from '../../domain/step.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepPage, StepSort, StepView } from '../contract/step.ts';
 import type { Engine } from './engine.ts';
@@ -31,19 +32,10 @@ export async function listSteps(
   page: StepPage,
   view: StepView,
 ): Promise<OwnedStep[]> {
-  if ('segments' in where.of && where.of.segments.length === 0) return [];
-  const conditions = [
-    ...filterConditions(engine, namespace, where),
-    ...(page.after === undefined ? [] : [after(order, page.after)]),
-  ];
-  const columns = sql.join(BASIC_COLUMNS.map((column) => sql.ref(`s.${column}`)));
-  const { rows } = await sql<ListedRow>`
-    ${'segments' in where.of ? sql`with ${segmentTable(where.of.segments)}` : sql``}
-    select s.tree, o.id as owner_id, ${columns}, ${view === 'FULL' ? BYTES : sql`0`} as bytes
-    from ${source(engine, where)}
-    where ${sql.join(conditions, sql` and `)}
-    order by ${orderBy(order)}
-    limit ${page.limit}`.execute(engine.db);
+  const rows =
+    'segments' in where.of && order.by === 'NUMBER'
+      ? await rowsOfLineage(engine, namespace, where, order, page, view)
+      : await rowsOf(engine, namespace, where, order, page.after, page.limit, view);
   const kept = cutAtBytes(rows, page.maxBytes);
   if (kept.length === 0) return [];
   const [states, payloads] = await Promise.all([
@@ -54,6 +46,56 @@ export async function listSteps(
     owner: { key: row.trajectory, id: row.owner_id },
     step: readStep({ ...row, ...payloads.get(keyOf(row)) }, states.get(keyOf(row))),
   }));
+}
+
+/** Along a lineage numbers have no gap, so windows of numbers, growing until the page is full, spare a sort of the whole history. */
+async function rowsOfLineage(
+  engine: Engine,
+  namespace: string,
+  where: StepFilter,
+  order: StepSort,
+  page: StepPage,
+  view: StepView,
+): Promise<ListedRow[]> {
+  if (!('segments' in where.of)) throw new Error('steps of a lineage are asked for by its segments');
+  const { tree, segments } = where.of;
+  const rows: ListedRow[] = [];
+  let low = order.descending || page.after === undefined ? 0n : page.after.stepNumber + 1n;
+  let high = order.descending && page.after !== undefined ? page.after.stepNumber : (segments.at(-1)?.to ?? 0n);
+  for (let width = BigInt(page.limit); low < high && rows.length < page.limit; width *= 4n) {
+    const from = order.descending && high - width > low ? high - width : low;
+    const to = !order.descending && low + width < high ? low + width : high;
+    const window = { ...where, of: { tree, segments: clipSegments(segments, from, to) } };
+    rows.push(...(await rowsOf(engine, namespace, window, order, undefined, page.limit - rows.length, view)));
+    if (order.descending) high = from;
+    else low = to;
+  }
+  return rows;
+}
+
+async function rowsOf(
+  engine: Engine,
+  namespace: string,
+  where: StepFilter,
+  order: StepSort,
+  cursor: StepCursor | undefined,
+  limit: number,
+  view: StepView,
+): Promise<ListedRow[]> {
+  if ('segments' in where.of && where.of.segments.length === 0) return [];
+  const conditions = [
+    ...filterConditions(engine, namespace, where),
+    ...(cursor === undefined ? [] : [after(order, cursor)]),
+  ];
+  const columns = sql.join(BASIC_COLUMNS.map((column) => sql.ref(`s.${column}`)));
+  const { rows } = await sql<ListedRow>`
+    ${'segments' in where.of ? sql`with ${segmentTable(where.of.segments)}` : sql``}
+    select s.tree, o.id as owner_id, ${columns}, ${view === 'FULL' ? BYTES : sql`0`} as bytes
+    from ${source(engine, where)}
+    where ${sql.join(conditions, sql` and `)}
+    order by ${orderBy(order)}
+    limit ${limit}`.execute(engine.db);
+  return rows;
 }
 
 function source(engine: Engine, where: StepFilter): RawBuilder<unknown> {
@@ -93,9 +135,8 @@ function hasState(engine: Engine, name: string | true): RawBuilder<unknown> {
 
 function orderBy({ by, descending }: StepSort): RawBuilder<unknown> {
   const direction = descending ? sql`desc` : sql`asc`;
-  // Within a lineage a number has one owner and owners come in order of number, so this is the order of numbers there too.
+  if (by === 'NUMBER') return sql`s.step_number ${direction}, s.trajectory ${direction}`;
   const ties = sql`s.trajectory ${direction}, s.step_number ${direction}`;
-  if (by === 'NUMBER') return ties;
   if (by === 'TIME') return sql`s.commit_time ${direction}, ${ties}`;
   return sql`${UNRANKED} asc, ${RANKED} ${direction}, ${ties}`;
 }
@@ -103,8 +144,10 @@ function orderBy({ by, descending }: StepSort): RawBuilder<unknown> {
 /** Rows behind the cursor, in the order of `orderBy`. */
 function after({ by, descending }: StepSort, cursor: StepCursor): RawBuilder<unknown> {
   const beyond = descending ? sql`<` : sql`>`;
-  const ties = sql`(s.trajectory, s.step_number) ${beyond} (cast(${cursor.key} as bigint), cast(${cursor.stepNumber} as bigint))`;
-  if (by === 'NUMBER') return ties;
+  const key = sql`cast(${cursor.key} as bigint)`;
+  const number = sql`cast(${cursor.stepNumber} as bigint)`;
+  if (by === 'NUMBER') return sql`(s.step_number, s.trajectory) ${beyond} (${number}, ${key})`;
+  const ties = sql`(s.trajectory, s.step_number) ${beyond} (${key}, ${number})`;
   if (by === 'TIME') {
     const time = formatInstant(cursor.commitTime, 6);
     return sql`(s.commit_time ${beyond} ${time} or (s.commit_time = ${time} and ${ties}))`;

@@ -68,8 +68,12 @@ function byKey(a: readonly [string, unknown], b: readonly [string, unknown]): nu
   return a[0] < b[0] ? -1 : 1;
 }
 
+/** The last moment that the database's times can say. */
+const LAST = parseInstant('9999-12-31T23:59:59.999999Z');
+
 /** A bound for comparing with the database's times, which have six digits: the first of them that is not before. */
 export function bindTimeBound(time: Instant): string {
   const below = time % 1000n;
-  return formatInstant(below === 0n ? time : time - below + (below > 0n ? 1000n : 0n), 6);
+  const bound = below === 0n ? time : time - below + (below > 0n ? 1000n : 0n);
+  return formatInstant(bound > LAST ? LAST : bound, 6);
 }

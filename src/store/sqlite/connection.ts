@@ -1,5 +1,6 @@
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import type { SqliteDatabase } from 'kysely';
+import { formatInstant } from '../../domain/instant.ts';
 import { StoreOpenError } from '../contract/store.ts';
 import { translateError } from './errors.ts';
 
@@ -70,6 +71,19 @@ export class KeptStatement {
   }
 }
 
+/** The SQL function that tells the writing connection the time. */
+export const CLOCK = 'anabranch_now';
+
+/** The time with six digits of a second, never the same twice, so that what is ordered by time of commit is ordered as it was committed. */
+function commitClock(): () => string {
+  let last = 0n;
+  return () => {
+    const now = BigInt(Date.now()) * 1_000_000n;
+    last = now > last ? now : last + 1000n;
+    return formatInstant(last, 6);
+  };
+}
+
 /** Opens the file for writing, durable against power loss (D1): WAL and FULL, asserted on every open since files remember otherwise. */
 export function openWriter(path: string): DatabaseSync {
   const database = new DatabaseSync(path, { timeout: 5000 });
@@ -83,6 +97,7 @@ export function openWriter(path: string): DatabaseSync {
     pragma wal_autocheckpoint = 4000;
     pragma journal_size_limit = 67108864;
   `);
+  database.function(CLOCK, { useBigIntArguments: true }, commitClock());
   const mode = database.prepare('pragma journal_mode').get()?.journal_mode;
   const synchronous = database.prepare('pragma synchronous').get()?.synchronous;
   if (mode !== 'wal' || synchronous !== 2) {

@@ -8,14 +8,13 @@ import type { Engine, HeadRow, LockedHead, NewStateRow, Tx } from '../sql/engine
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest } from '../sql/values.ts';
-import { Connection, openReader, openWriter } from './connection.ts';
+import { CLOCK, Connection, openReader, openWriter } from './connection.ts';
 import { lockFile } from './lock.ts';
 
-/** ISO text in UTC, of the width that Postgres' times are read as. */
-const NOW = sql<string>`(strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z')`;
+const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
 const SELECT_HEAD = `select tree, key, namespace, uid, hidden, branch_point, status, status_message, seal_time, writer_id, writer_epoch,
-  next_step_number, reward_sum, byte_sum, strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z' as now
+  next_step_number, reward_sum, byte_sum, ${CLOCK}() as now
   from trajectories where tree = ? and key = ?`;
 const UPDATE_HEAD = `update trajectories set next_step_number = ?, reward_sum = ?, byte_sum = ?, status = ?, status_message = ?, update_time = ?,
   seal_time = ? where key = ?`;

@@ -1950,7 +1950,7 @@ export enum StepOrder {
   UNSPECIFIED = 0,
 
   /**
-   * By step number; across a task by trajectory first, in order of creation.
+   * By step number, then by trajectory in order of creation.
    *
    * @generated from enum value: STEP_ORDER_NUMBER = 1;
    */

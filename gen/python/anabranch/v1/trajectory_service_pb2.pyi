@@ -60,7 +60,7 @@ class _StepOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepOrder.V
     STEP_ORDER_UNSPECIFIED: _StepOrder.ValueType  # 0
     """As NUMBER."""
     STEP_ORDER_NUMBER: _StepOrder.ValueType  # 1
-    """By step number; across a task by trajectory first, in order of creation."""
+    """By step number, then by trajectory in order of creation."""
     STEP_ORDER_REWARD: _StepOrder.ValueType  # 2
     """By reward, steps without one (or with NaN) last."""
     STEP_ORDER_TIME: _StepOrder.ValueType  # 3
@@ -72,7 +72,7 @@ class StepOrder(_StepOrder, metaclass=_StepOrderEnumTypeWrapper):
 STEP_ORDER_UNSPECIFIED: StepOrder.ValueType  # 0
 """As NUMBER."""
 STEP_ORDER_NUMBER: StepOrder.ValueType  # 1
-"""By step number; across a task by trajectory first, in order of creation."""
+"""By step number, then by trajectory in order of creation."""
 STEP_ORDER_REWARD: StepOrder.ValueType  # 2
 """By reward, steps without one (or with NaN) last."""
 STEP_ORDER_TIME: StepOrder.ValueType  # 3
