@@ -105,7 +105,7 @@ class SlownessWatch {
 function slowReader(next: bigint): AnabranchError {
   return new AnabranchError(
     'SLOW_READER',
-    `The reader took nothing for too long and was cut off; go on from start_step_number ${next}.`,
+    `The reader took nothing for too long and was cut off; go on after the last step that arrived, or from start_step_number ${next}.`,
     { metadata: { next_step_number: `${next}` } },
   );
 }

@@ -4,10 +4,13 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepView } from '../../store/contract/step.ts';
 import type { Store } from '../../store/contract/store.ts';
 import type { LineageCache } from '../lineage_cache.ts';
+import { stepBytes } from './step_bytes.ts';
 
 /** About what one page of a stream of steps holds: small enough that many readers fit into memory, large enough to be fast. */
 const PAGE_BYTES = 256 * 1024;
 const PAGE_STEPS = 1000;
+/** What the store counts are payloads as they are stored; references to states, many and small, come on top. */
+const STRETCH_BYTES = 384 * 1024;
 
 /**
  * The next steps of [from, to), at least one. All steps below a trajectory's end are there for as long as it lives, so a missing one means that
@@ -33,15 +36,27 @@ export async function readPage(
   return page;
 }
 
-/** Stretches of one owner each, in order (FM7). */
-export function byOwner(page: readonly OwnedStep[]): { readonly trajectoryId: string; readonly steps: StoredStep[] }[] {
-  const stretches: { trajectoryId: string; key: bigint; steps: StoredStep[] }[] = [];
+/** Stretches of one owner each, in order (FM7), each well below what one message may hold (RD3). */
+export function byOwner(page: readonly OwnedStep[]): Stretch[] {
+  const stretches: Stretch[] = [];
+  let key: bigint | undefined;
+  let room = 0;
   for (const { owner, step } of page) {
-    const last = stretches.at(-1);
-    if (last !== undefined && last.key === owner.key) last.steps.push(step);
-    else stretches.push({ trajectoryId: owner.id, key: owner.key, steps: [step] });
+    const bytes = stepBytes(step);
+    if (key !== owner.key || bytes > room) {
+      stretches.push({ trajectoryId: owner.id, steps: [] });
+      key = owner.key;
+      room = STRETCH_BYTES;
+    }
+    room -= bytes;
+    stretches.at(-1)!.steps.push(step);
   }
   return stretches;
+}
+
+export interface Stretch {
+  readonly trajectoryId: string;
+  readonly steps: StoredStep[];
 }
 
 export function trajectoryDeleted(trajectoryId: string): AnabranchError {

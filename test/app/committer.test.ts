@@ -1,0 +1,250 @@
+import { expect, it } from 'vitest';
+import { type BatchSource, type Committed, createCommitter } from '../../src/app/trajectory/append/committer.ts';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import type { NewStep } from '../../src/domain/step.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { AppendBatch, AppendStore } from '../../src/store/contract/append.ts';
+import { logger } from '../store/on_store.ts';
+import { outsideSql } from '../store/sql.ts';
+import { wordStep } from '../support/steps.ts';
+import { type AppScene, describeApp, wordOf } from './on_app.ts';
+
+describeApp('group commit', (on) => {
+  it('W7: what has arrived from all streams is committed together', async () => {
+    const { committer, calls, scene } = await setUp();
+    const trajectories = await Promise.all(Array.from({ length: 20 }, () => scene.create()));
+    const sources = trajectories.map((trajectory) => {
+      const source = new RecordingSource();
+      committer.submit(source, batch(scene, trajectory, [0n], 'a'), 10);
+      committer.submit(source, batch(scene, trajectory, [1n], 'b'), 10);
+      return source;
+    });
+    await committer.idle();
+    expect(calls).toMatchObject([{ wait: 'never', batches: { length: 40 } }]);
+    for (const source of sources) expect(source.ends).toEqual([1n, 2n]);
+  });
+
+  it('W7: while one group commits, the next gathers', async () => {
+    const gate = Promise.withResolvers<void>();
+    const { committer, calls, scene } = await setUp({ before: (n) => (n === 0 ? gate.promise : undefined) });
+    const trajectory = await scene.create();
+    const source = new RecordingSource();
+    committer.submit(source, batch(scene, trajectory, [0n]), 10);
+    await until(() => calls.length === 1);
+    for (let i = 1n; i < 6n; i += 1n) committer.submit(source, batch(scene, trajectory, [i]), 10);
+    gate.resolve();
+    await committer.idle();
+    expect(calls.map(({ batches }) => batches.length)).toEqual([1, 5]);
+    expect(source.ends).toEqual([1n, 2n, 3n, 4n, 5n, 6n]);
+  });
+
+  it('O1: a trajectory keeps its order however small the groups are', async () => {
+    const { committer, calls, scene } = await setUp({ groupSteps: 7, lanes: 3 });
+    const trajectories = await Promise.all([scene.create(), scene.create(), scene.create()]);
+    const sources = trajectories.map(() => new RecordingSource());
+    for (let i = 0n; i < 40n; i += 2n) {
+      trajectories.forEach((trajectory, k) => {
+        committer.submit(sources[k]!, batch(scene, trajectory, [i, i + 1n]), 10);
+      });
+    }
+    await committer.idle();
+    for (const { batches } of calls) expect(batches.length).toBeLessThanOrEqual(3);
+    for (const source of sources) expect(source.ends).toEqual(Array.from({ length: 20 }, (_, i) => BigInt(i * 2 + 2)));
+  });
+
+  it('W7: a batch larger than a group goes all the same, alone', async () => {
+    const { committer, calls, scene } = await setUp({ groupSteps: 2, groupBytes: 100 });
+    const trajectory = await scene.create();
+    const source = new RecordingSource();
+    committer.submit(source, batch(scene, trajectory, [0n, 1n, 2n]), 1000);
+    committer.submit(source, batch(scene, trajectory, [3n]), 10);
+    await committer.idle();
+    expect(calls.map(({ batches }) => batches.length)).toEqual([1, 1]);
+    expect(source.ends).toEqual([3n, 4n]);
+  });
+
+  it('W7: groups in flight at once share no trajectory', async () => {
+    const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const { committer, calls, scene } = await setUp({ lanes: 2, before: (n) => gates[n]?.promise });
+    const [one, other] = [await scene.create(), await scene.create()];
+    const source = new RecordingSource();
+    committer.submit(source, batch(scene, one, [0n]), 10);
+    await until(() => calls.length === 1);
+    committer.submit(source, batch(scene, one, [1n]), 10);
+    const second = new RecordingSource();
+    committer.submit(second, batch(scene, other, [0n]), 10);
+    await until(() => calls.length === 2);
+    expect(calls[1]!.batches.map(({ trajectoryId }) => trajectoryId)).toEqual([other.id]);
+    for (const gate of gates) gate.resolve();
+    await committer.idle();
+    expect(source.ends).toEqual([1n, 2n]);
+  });
+
+  it('W7: a refused trajectory is refused alone, and what its stream had sent behind is dropped', async () => {
+    const { committer, calls, scene } = await setUp();
+    const [good, bad] = [await scene.create(), await scene.create()];
+    const goodSource = new RecordingSource();
+    const badSource = new RecordingSource();
+    committer.submit(badSource, batch(scene, bad, [0n]), 10);
+    committer.submit(badSource, batch(scene, bad, [5n]), 10);
+    committer.submit(badSource, batch(scene, bad, [1n]), 10);
+    committer.submit(goodSource, batch(scene, good, [0n]), 10);
+    await committer.idle();
+    expect(calls).toHaveLength(1);
+    expect(goodSource.ends).toEqual([1n]);
+    expect(badSource.ends).toEqual([1n]);
+    expect(badSource.error).toMatchObject({ reason: 'STEP_GAP' });
+    expect(committer.pending).toBe(0);
+    expect(await words(scene, bad)).toEqual(['x']);
+  });
+
+  it('W7, F1: the refusal of a fenced stream does not reach the stream that fenced it', async () => {
+    const { committer, scene } = await setUp();
+    const trajectory = await scene.create();
+    (await scene.open(trajectory)).abandon();
+    (await scene.open(trajectory)).abandon();
+    const [fenced, current] = [new RecordingSource(), new RecordingSource()];
+    committer.submit(fenced, batch(scene, trajectory, [0n], 'late', 1n), 10);
+    committer.submit(current, batch(scene, trajectory, [0n], 'mine', 2n), 10);
+    committer.submit(fenced, batch(scene, trajectory, [1n], 'late', 1n), 10);
+    await committer.idle();
+    expect(fenced.error).toMatchObject({ reason: 'WRITER_FENCED' });
+    expect(current.ends).toEqual([1n]);
+    expect(await words(scene, trajectory)).toEqual(['mine']);
+  });
+
+  it('W7: a batch that the store cannot take fails alone; what came before it is stored, and so are all others', async () => {
+    const { committer, scene } = await setUp({
+      fault: (batches) => (batches.some(({ steps }) => steps.some(isPoison)) ? new Error('poison') : undefined),
+    });
+    const [good, bad] = [await scene.create(), await scene.create()];
+    const goodSource = new RecordingSource();
+    const badSource = new RecordingSource();
+    committer.submit(badSource, batch(scene, bad, [0n], 'fine'), 10);
+    committer.submit(goodSource, batch(scene, good, [0n], 'a'), 10);
+    committer.submit(badSource, batch(scene, bad, [1n], 'poison'), 10);
+    committer.submit(badSource, batch(scene, bad, [2n], 'behind'), 10);
+    committer.submit(goodSource, batch(scene, good, [1n], 'b'), 10);
+    await committer.idle();
+    expect(badSource.error).toMatchObject({ message: 'poison' });
+    expect(badSource.ends).toEqual([1n]);
+    expect(await words(scene, bad)).toEqual(['fine']);
+    expect(goodSource.ends).toEqual([1n, 2n]);
+  });
+
+  it('A1, D4: an outage fails the whole group at once, without trying its parts', async () => {
+    let down = true;
+    const outage = new AnabranchError('DATABASE_UNAVAILABLE', 'down');
+    const { committer, calls, scene } = await setUp({ fault: () => (down ? outage : undefined) });
+    const trajectories = [await scene.create(), await scene.create()];
+    const sources = trajectories.map(() => new RecordingSource());
+    trajectories.forEach((trajectory, k) => {
+      committer.submit(sources[k]!, batch(scene, trajectory, [0n]), 10);
+      committer.submit(sources[k]!, batch(scene, trajectory, [1n]), 10);
+    });
+    await committer.idle();
+    expect(calls).toHaveLength(1);
+    for (const source of sources) expect(source.error).toBe(outage);
+    down = false;
+    const again = new RecordingSource();
+    committer.submit(again, batch(scene, trajectories[0]!, [0n, 1n]), 10);
+    await committer.idle();
+    expect(again.ends).toEqual([2n]);
+  });
+
+  if (on.engine === 'postgres') {
+    it('W7: a trajectory that another transaction holds waits alone; nobody else waits for it, and it keeps its order', async () => {
+      const { committer, calls, scene } = await setUp();
+      const [held, free] = [await scene.create(), await scene.create()];
+      const sql = await outsideSql(on.database);
+      try {
+        await sql.rows('begin');
+        await sql.rows(`select 1 from trajectories where id = '${held.id}' for update`);
+        const [waiting, going] = [new RecordingSource(), new RecordingSource()];
+        committer.submit(waiting, batch(scene, held, [0n], 'a'), 10);
+        committer.submit(going, batch(scene, free, [0n], 'b'), 10);
+        await until(() => going.ends.length === 1);
+        committer.submit(waiting, batch(scene, held, [1n], 'c'), 10);
+        committer.submit(going, batch(scene, free, [1n], 'd'), 10);
+        await until(() => going.ends.length === 2);
+        expect(waiting.ends).toEqual([]);
+        await sql.rows('commit');
+        await committer.idle();
+        expect(waiting.ends).toEqual([1n, 2n]);
+        expect(calls.filter(({ wait }) => wait === 'bounded')).toHaveLength(1);
+      } finally {
+        await sql.close();
+      }
+    });
+  }
+
+  interface Around {
+    readonly lanes?: number;
+    readonly groupSteps?: number;
+    readonly groupBytes?: number;
+    /** Waited for before the n-th call reaches the store. */
+    readonly before?: (n: number) => Promise<void> | undefined;
+    /** Thrown instead of calling the store. */
+    readonly fault?: (batches: readonly AppendBatch[]) => Error | undefined;
+  }
+
+  /** A committer over the real store, whose calls are recorded and can be held up or made to fail. */
+  async function setUp({ before, fault, ...options }: Around = {}) {
+    const calls: { batches: readonly AppendBatch[]; wait: string }[] = [];
+    const { store } = on;
+    const recorded: Pick<AppendStore, 'append'> = {
+      async append(batches, wait) {
+        calls.push({ batches, wait });
+        await before?.(calls.length - 1);
+        const error = fault?.(batches);
+        if (error !== undefined) throw error;
+        return store.append(batches, wait);
+      },
+    };
+    const committer = createCommitter(recorded, logger, { lanes: 1, ...options });
+    return { committer, calls, scene: on.scene() };
+  }
+});
+
+class RecordingSource implements BatchSource {
+  readonly ends: bigint[] = [];
+  error: unknown;
+
+  get over(): boolean {
+    return this.error !== undefined;
+  }
+
+  committed(_batch: AppendBatch, _bytes: number, { nextStepNumber }: Committed): void {
+    if (this.over) throw new Error('told of a commit after the failure');
+    this.ends.push(nextStepNumber);
+  }
+
+  failed(_batch: AppendBatch, _bytes: number, error: unknown): void {
+    if (this.over) throw new Error('failed twice');
+    this.error = error;
+  }
+}
+
+function batch(
+  { caller }: AppScene,
+  { ref, id: trajectoryId }: Trajectory,
+  numbers: readonly bigint[],
+  word = 'x',
+  writerEpoch?: bigint,
+): AppendBatch {
+  const steps = numbers.map((number) => wordStep(number, word));
+  return { caller, ref, trajectoryId, uid: undefined, writerEpoch, steps, seal: undefined, states: [] };
+}
+
+function isPoison(step: NewStep): boolean {
+  return wordOf({ actions: step.actions }) === 'poison';
+}
+
+function words(scene: AppScene, trajectory: Trajectory): Promise<string[]> {
+  return scene.words(trajectory);
+}
+
+/** Turns of the event loop go by until it holds. */
+async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await new Promise((resolve) => setImmediate(resolve));
+}

@@ -1,0 +1,155 @@
+import { describe, expect, it } from 'vitest';
+import { type IncomingStep, prepareStep, prepareSteps } from '../../src/app/trajectory/incoming.ts';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { stepDigest } from '../../src/domain/step_digest.ts';
+import { sha256, textAction, textObservation } from '../support/steps.ts';
+import { state, step } from './on_app.ts';
+
+const bytes = (length: number, fill = 7) => new Uint8Array(length).fill(fill);
+
+describe('steps on their way in', () => {
+  it('W6: carry the digest of their content', () => {
+    const { steps } = prepareSteps([step(3n, 'a', { reward: 1 })], 'steps');
+    expect(steps[0]?.contentDigest).toBe(stepDigest(steps[0]!));
+  });
+
+  it('W9: an inline state is named by its digest, env without a name, and its bytes go along once', () => {
+    const twice = [
+      step(0n, 'a', { states: [state('same')] }),
+      step(1n, 'b', { states: [state('same', { name: 'z' })] }),
+    ];
+    const { steps, states } = prepareSteps(twice, 'steps');
+    expect(steps.map((one) => one.states)).toEqual([
+      [{ name: 'env', digest: sha256('same'), mediaType: '', size: 4 }],
+      [{ name: 'z', digest: sha256('same'), mediaType: '', size: 4 }],
+    ]);
+    expect(states).toHaveLength(1);
+  });
+
+  it('FM2: an empty state is a state', () => {
+    const { steps, states } = prepareStep(step(0n, 'a', { states: [state('')] }), 'root');
+    expect(steps[0]?.states).toMatchObject([{ digest: sha256(''), size: 0 }]);
+    expect(states).toHaveLength(1);
+  });
+
+  it('W9: states are sorted by name, and the order in which they came makes no other step', () => {
+    const states = [state('1', { name: 'b' }), state('2'), state('3', { name: 'a' })];
+    const one = prepareStep(step(0n, 'x', { states }), 'step').steps[0]!;
+    const other = prepareStep(step(0n, 'x', { states: states.toReversed() }), 'step').steps[0]!;
+    expect(one.states.map(({ name }) => name)).toEqual(['a', 'b', 'env']);
+    expect(other.contentDigest).toBe(one.contentDigest);
+  });
+
+  it('FM4: data of 16 KiB and more becomes a state, less stays where it is', () => {
+    const large = bytes(LIMITS.contentStateBytes);
+    const small = bytes(LIMITS.contentStateBytes - 1);
+    const data = (content: Uint8Array) =>
+      ({ content: { kind: 'data', data: content, mediaType: 'image/png' } }) as const;
+    const { steps, states } = prepareStep(
+      step(0n, '', { actions: [textAction('', data(small))], observations: [textObservation('', data(large))] }),
+      'step',
+    );
+    expect(steps[0]?.actions[0]?.content).toMatchObject({ kind: 'data', data: small });
+    expect(steps[0]?.observations[0]?.content).toEqual({
+      kind: 'state',
+      digest: sha256(large),
+      mediaType: 'image/png',
+      size: large.length,
+    });
+    expect(states.map(({ digest }) => digest)).toEqual([sha256(large)]);
+  });
+
+  it('FM4, W6: a replay that names by digest what was sent as bytes is the same step', () => {
+    const data = bytes(20_000);
+    const mediaType = 'image/png';
+    const sent = step(0n, '', { observations: [textObservation('', { content: { kind: 'data', data, mediaType } })] });
+    const digest = sha256(data);
+    const named = step(0n, '', {
+      observations: [textObservation('', { content: { kind: 'state', digest, mediaType, size: 0 } })],
+    });
+    expect(prepareStep(sent, 'step').steps[0]!.contentDigest).toBe(prepareStep(named, 'step').steps[0]!.contentDigest);
+  });
+});
+
+describe('a step that cannot be kept is refused, and the field is named', () => {
+  const withText = (text: string) => step(0n, '', { actions: [textAction(text)] });
+  const cases: [string, IncomingStep, string][] = [
+    ['W11: U+0000 in text', withText('a\0b'), 'actions[0].content.text'],
+    ['W11: a lone surrogate', withText('\ud800'), 'actions[0].content.text'],
+    [
+      'W11: U+0000 in a type',
+      step(0n, '', { observations: [textObservation('', { type: '\0' })] }),
+      'observations[0].type',
+    ],
+    ['W11: U+0000 in a call id', step(0n, '', { actions: [textAction('', { callId: '\0' })] }), 'actions[0].call_id'],
+    ['FM1: JSON with a comma too many', step(0n, '', { infoJson: '{"a":1,}' }), 'info_json'],
+    ['FM1: JSON with NaN', step(0n, '', { metadataJson: '{"a":NaN}' }), 'metadata_json'],
+    [
+      'FM1: an empty JSON content',
+      step(0n, '', { actions: [textAction('', { content: { kind: 'json', json: '' } })] }),
+      'actions[0].content.json',
+    ],
+    ['an empty key of a metric', step(0n, '', { metrics: new Map([['', 1]]) }), 'metrics'],
+    ['a key of 129 bytes', step(0n, '', { metrics: new Map([['é'.repeat(64).concat('x'), 1]]) }), 'metrics'],
+    ['257 metrics', step(0n, '', { metrics: new Map(Array.from({ length: 257 }, (_, i) => [`${i}`, i])) }), 'metrics'],
+    ['a negative number', step(-1n, ''), 'step_number'],
+    ['W9: two states of one name', step(0n, '', { states: [state('1'), state('2', { name: 'env' })] }), 'states'],
+    [
+      'W9: 17 states',
+      step(0n, '', { states: Array.from({ length: 17 }, (_, i) => state('1', { name: `${i}` })) }),
+      'states',
+    ],
+    ['W9: a state without data and digest', step(0n, '', { states: [state(undefined)] }), 'states[0]'],
+    [
+      'FM1: an upper-case digest',
+      step(0n, '', { states: [state(undefined, { digest: 'AB'.repeat(32) })] }),
+      'states[0].digest',
+    ],
+    ['W9: 512 KiB and a byte', step(0n, '', { states: [state(bytes(LIMITS.inlineStateBytes + 1))] }), 'states[0].data'],
+    ['W9: a name of 65 bytes', step(0n, '', { states: [state('1', { name: 'n'.repeat(65) })] }), 'states[0].name'],
+    [
+      'FM1: a content that names no digest',
+      step(0n, '', {
+        observations: [textObservation('', { content: { kind: 'state', digest: 'x', mediaType: '', size: 0 } })],
+      }),
+      'observations[0].content.state_digest',
+    ],
+  ];
+
+  it.each(cases)('%s', (_what, bad, field) => {
+    expect(faultOf(() => prepareSteps([step(0n, 'good'), bad], 'steps'))).toMatchObject({
+      reason: 'INVALID_REQUEST',
+      violations: [{ field: `steps[1].${field}` }],
+    });
+    expect(faultOf(() => prepareStep(bad, 'root')).violations[0]?.field).toBe(`root.${field}`);
+  });
+
+  it('S4, W9: a stated digest that is not that of the bytes', () => {
+    const bad = step(0n, '', { states: [state('bytes', { digest: 'ab'.repeat(32) })] });
+    expect(faultOf(() => prepareStep(bad, 'step'))).toMatchObject({
+      reason: 'DIGEST_MISMATCH',
+      metadata: { expected_digest: 'ab'.repeat(32), digest: sha256('bytes') },
+    });
+  });
+
+  it('but the largest that is allowed is taken', () => {
+    const metrics = new Map(Array.from({ length: 256 }, (_, i) => [`${i}`.padEnd(128, 'k'), Number.NaN]));
+    const states = Array.from({ length: 16 }, (_, i) => state(bytes(i), { name: `${i}`.padEnd(64, 'n') }));
+    const largest = step(2n ** 63n - 1n, '🌊', {
+      metrics,
+      states: [...states.slice(1), state(bytes(LIMITS.inlineStateBytes))],
+    });
+    expect(prepareStep(largest, 'step').steps[0]?.states).toHaveLength(16);
+  });
+});
+
+function faultOf(action: () => unknown): AnabranchError {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof AnabranchError) return error;
+    throw error;
+  }
+  throw new Error('nothing was refused');
+}

@@ -1,0 +1,190 @@
+import { randomUUID } from 'node:crypto';
+import { v7 } from 'uuid';
+import { afterAll, beforeAll, describe } from 'vitest';
+import { type App, type AppSettings, createApp } from '../../src/app/app.ts';
+import type { AppendEvent, AppendFrame, AppendSession } from '../../src/app/trajectory/append/session.ts';
+import { openAppendSession } from '../../src/app/trajectory/append/session.ts';
+import { branchTrajectory } from '../../src/app/trajectory/branch.ts';
+import { createTrajectory } from '../../src/app/trajectory/create.ts';
+import type { IncomingState, IncomingStep } from '../../src/app/trajectory/incoming.ts';
+import { type ReadStepsArgs, readSteps } from '../../src/app/trajectory/read.ts';
+import type { OpenRequest, SealRequest } from '../../src/domain/append.ts';
+import type { Caller } from '../../src/domain/caller.ts';
+import type { StoredStep } from '../../src/domain/step.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import { logger, openOn } from '../store/on_store.ts';
+import { createDatabase, ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
+import { makeStep, textAction } from '../support/steps.ts';
+
+/** Short polls, so that tests need not wait; maintenance only where a test asks for it. */
+const TEST_SETTINGS: Partial<AppSettings> = { pollMs: 50, progressMs: 200, maintenanceMs: 0 };
+
+export interface OnApp {
+  readonly engine: Engine;
+  readonly database: TestDatabase;
+  readonly store: Store;
+  /** A namespace, fresh unless named, in the file's own app or in the one given. */
+  scene(app?: App, namespace?: string): AppScene;
+  /** Another app on the same store or on one around it; the caller closes it. */
+  app(settings?: Partial<AppSettings>, store?: Store): App;
+}
+
+/** The same tests on both engines: the use cases over a real store. */
+export function describeApp(subject: string, define: (on: OnApp) => void): void {
+  describe.each(ENGINES)(`${subject}, on %s`, (engine) => {
+    let database: TestDatabase;
+    let store: Store;
+    let app: App;
+    const newApp = (settings: Partial<AppSettings> = {}, over: Store = store): App => {
+      const lanes = engine === 'sqlite' ? 1 : 2;
+      const ids = { uuid: v7, uid: randomUUID };
+      return createApp({ store: over, ids, logger, settings: { ...TEST_SETTINGS, commitLanes: lanes, ...settings } });
+    };
+    beforeAll(async () => {
+      database = await createDatabase(engine);
+      store = await openOn(database);
+      app = newApp();
+    });
+    afterAll(async () => {
+      await app?.close();
+      await store?.close();
+      await database?.drop();
+    });
+    define({
+      engine,
+      get database() {
+        return database;
+      },
+      get store() {
+        return store;
+      },
+      scene: (other, namespace) => new AppScene(other ?? app, namespace),
+      app: newApp,
+    });
+  });
+}
+
+/** One namespace of an app, and short ways to say what tests say often. */
+export class AppScene {
+  readonly app: App;
+  readonly caller: Caller;
+
+  constructor(app: App, namespace: string = randomUUID()) {
+    this.app = app;
+    this.caller = { namespace, actor: 'tester' };
+  }
+
+  create(fields: { trajectoryId?: string; taskId?: string; root?: IncomingStep; name?: string } = {}) {
+    return createTrajectory(this.app, this.caller, {
+      trajectoryId: '',
+      requestId: '',
+      name: '',
+      taskId: '',
+      labels: new Map(),
+      metadataJson: '',
+      root: undefined,
+      ...fields,
+    });
+  }
+
+  branch(trajectory: { readonly id: string }, at: bigint | string): Promise<Trajectory> {
+    return branchTrajectory(this.app, this.caller, {
+      trajectoryId: trajectory.id,
+      at: typeof at === 'string' ? { tag: at } : { stepNumber: at },
+      branchId: '',
+      requestId: '',
+      name: '',
+      labels: new Map(),
+      metadataJson: '',
+    });
+  }
+
+  open(trajectory: { readonly id: string }, fields: Partial<OpenRequest> = {}): Promise<AppendSession> {
+    return openAppendSession(this.app, this.caller, {
+      trajectoryId: trajectory.id,
+      uid: undefined,
+      writerId: 'w',
+      takeOverEpoch: undefined,
+      expectedNextStepNumber: undefined,
+      ...fields,
+    });
+  }
+
+  /** Appends through a stream of its own: one frame a step, then the end; what the server answered. */
+  async write(
+    trajectory: { readonly id: string },
+    steps: readonly IncomingStep[],
+    seal?: SealRequest,
+  ): Promise<AppendEvent[]> {
+    const { writerEpoch } = await this.now(trajectory);
+    const session = await this.open(trajectory, { takeOverEpoch: writerEpoch });
+    for (const step of steps) if (!session.push(frame([step]))) await session.room();
+    if (seal !== undefined) session.push(frame([], seal));
+    session.end();
+    return all(session.events());
+  }
+
+  /** A trajectory with one step a word. */
+  async createWith(words: readonly string[], fields: { taskId?: string } = {}): Promise<Trajectory> {
+    const made = await this.create(fields);
+    await this.write(
+      made,
+      words.map((word, i) => step(BigInt(i), word)),
+    );
+    return this.now(made);
+  }
+
+  async now(trajectory: { readonly id: string }): Promise<Trajectory> {
+    const found = await this.app.store.getTrajectory(this.caller.namespace, trajectory.id);
+    if (found === undefined) throw new Error(`trajectory ${trajectory.id} is not there`);
+    return found;
+  }
+
+  read(trajectory: { readonly id: string }, fields: Partial<ReadStepsArgs> = {}) {
+    return readSteps(this.app, this.caller, {
+      trajectoryId: trajectory.id,
+      startStepNumber: 0n,
+      endStepNumber: undefined,
+      view: 'FULL',
+      follow: false,
+      signal: new AbortController().signal,
+      ...fields,
+    });
+  }
+
+  async steps(trajectory: { readonly id: string }, fields: Partial<ReadStepsArgs> = {}): Promise<StoredStep[]> {
+    const all: StoredStep[] = [];
+    for await (const { steps } of this.read(trajectory, fields)) all.push(...steps);
+    return all;
+  }
+
+  async words(trajectory: { readonly id: string }): Promise<string[]> {
+    return (await this.steps(trajectory)).map(wordOf);
+  }
+}
+
+/** A step told from others of its number by a word. */
+export function step(stepNumber: bigint, word: string, fields: Partial<IncomingStep> = {}): IncomingStep {
+  return { ...makeStep(stepNumber), actions: [textAction(word)], states: [], ...fields };
+}
+
+export function state(data: Uint8Array | string | undefined, fields: Partial<IncomingState> = {}): IncomingState {
+  const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data;
+  return { name: '', data: bytes, digest: '', mediaType: '', ...fields };
+}
+
+export function frame(steps: readonly IncomingStep[], seal?: SealRequest, bytes = 100): AppendFrame {
+  return { steps, seal, bytes };
+}
+
+export function wordOf({ actions }: Pick<StoredStep, 'actions'>): string {
+  const content = actions[0]?.content;
+  return content?.kind === 'text' ? content.text : '';
+}
+
+export async function all<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
+  const found: Item[] = [];
+  for await (const item of items) found.push(item);
+  return found;
+}

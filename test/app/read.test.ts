@@ -1,0 +1,341 @@
+import { expect, it } from 'vitest';
+import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
+import type { StepsRead } from '../../src/app/trajectory/read.ts';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import { openOn } from '../store/on_store.ts';
+import { refusalOf } from '../store/scene.ts';
+import { all, describeApp, state, step, wordOf } from './on_app.ts';
+
+const letters = (text: string) => [...text];
+
+describeApp('ReadSteps over a range', (on) => {
+  it('RD1: reads [start, end) across branch points, each message of one owner, with where to go on', async () => {
+    const scene = on.scene();
+    const root = await scene.createWith(letters('abcde'));
+    const branch = await scene.branch(root, 1n);
+    await scene.write(branch, [step(2n, 'C'), step(3n, 'D')]);
+    const leaf = await scene.branch(branch, 3n);
+    await scene.write(leaf, [step(4n, 'E')]);
+    const read = await all(scene.read(leaf, { startStepNumber: 1n }));
+    expect(
+      read.map(({ trajectoryId, steps, nextStepNumber }) => [trajectoryId, steps.map(wordOf), nextStepNumber]),
+    ).toEqual([
+      [root.id, ['b'], 2n],
+      [branch.id, ['C', 'D'], 4n],
+      [leaf.id, ['E'], 5n],
+    ]);
+    expect(await scene.words(leaf)).toEqual(letters('abCDE'));
+    expect((await scene.steps(leaf, { startStepNumber: 1n, endStepNumber: 3n })).map(wordOf)).toEqual(['b', 'C']);
+  });
+
+  it('RD1: the end may be asked for, beyond it is refused with the end, and a range may reach beyond it', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(letters('abc'));
+    expect(await all(scene.read(trajectory, { startStepNumber: 3n }))).toEqual([]);
+    expect(await scene.steps(trajectory, { endStepNumber: 99n })).toHaveLength(3);
+    expect(await refusalOf(all(scene.read(trajectory, { startStepNumber: 4n })))).toMatchObject({
+      reason: 'RANGE_BEYOND_END',
+      metadata: { next_step_number: '3' },
+    });
+    expect(await refusalOf(all(scene.read(trajectory, { startStepNumber: 2n, endStepNumber: 1n })))).toMatchObject({
+      violations: [{ field: 'end_step_number' }],
+    });
+    expect(await refusalOf(all(scene.read(trajectory, { startStepNumber: -1n })))).toMatchObject({
+      violations: [{ field: 'start_step_number' }],
+    });
+  });
+
+  it('RD1: the end is fixed when the call begins', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(letters('ab'));
+    const reading = scene.read(trajectory);
+    const first = await reading.next();
+    await scene.write(trajectory, [step(2n, 'c')]);
+    expect((first.value as StepsRead).nextStepNumber).toBe(2n);
+    expect((await reading.next()).done).toBe(true);
+  });
+
+  it('RD1: a trajectory that is deleted meanwhile is TRAJECTORY_DELETED, never a short success', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const large = 'x'.repeat(200 * 1024);
+    await scene.write(
+      trajectory,
+      Array.from({ length: 8 }, (_, i) => step(BigInt(i), large)),
+    );
+    const reading = scene.read(trajectory);
+    await reading.next();
+    await deleteTrajectory(scene.app, scene.caller, { trajectoryId: trajectory.id, onBranches: 'REFUSE' });
+    expect(await refusalOf(all(reading))).toMatchObject({
+      reason: 'TRAJECTORY_DELETED',
+      metadata: { trajectory_id: trajectory.id },
+    });
+    expect((await refusalOf(all(scene.read(trajectory)))).reason).toBe('TRAJECTORY_NOT_FOUND');
+  });
+
+  it('RD3: messages stay well below 1 MiB, also where steps are small and their states many', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const states = Array.from({ length: 16 }, (_, i) =>
+      state('s', { name: `n${i}`.padEnd(60, 'x'), mediaType: 'm'.repeat(120) }),
+    );
+    await scene.write(
+      trajectory,
+      Array.from({ length: 300 }, (_, i) => step(BigInt(i), 'w', { states })),
+    );
+    const messages = await all(scene.read(trajectory));
+    expect(messages.flatMap(({ steps }) => steps)).toHaveLength(300);
+    for (const { steps } of messages) expect(steps.length * 16 * 250).toBeLessThan(1024 * 1024);
+  });
+
+  it('A2: a range that is being read ends with SERVER_DRAINING', async () => {
+    const app = on.app();
+    const scene = on.scene(app);
+    const trajectory = await scene.createWith(letters('abc'));
+    const branch = await scene.branch(trajectory, 1n);
+    await scene.write(branch, [step(2n, 'C')]);
+    const reading = scene.read(branch);
+    await reading.next();
+    app.drain.begin();
+    expect((await refusalOf(all(reading))).reason).toBe('SERVER_DRAINING');
+    await app.close();
+  });
+});
+
+describeApp('ReadSteps that follows', (on) => {
+  it('R2, RD2: delivers every step from start on, once, in order, then live, and ends with the seal', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(letters('abc'));
+    const following = all(scene.read(trajectory, { startStepNumber: 1n, follow: true }));
+    await scene.write(trajectory, [step(3n, 'd'), step(4n, 'e')]);
+    await scene.write(trajectory, [step(5n, 'f')], { status: 'COMPLETED', message: '' });
+    const read = await following;
+    expect(read.flatMap(({ steps }) => steps.map(wordOf))).toEqual(letters('bcdef'));
+    expect(read.at(-1)).toMatchObject({ sealed: true, nextStepNumber: 6n });
+    expect(read.slice(0, -1).every(({ sealed }) => !sealed)).toBe(true);
+  });
+
+  it('RD2: says that it is caught up, also where there is nothing to read, and again as a mark of progress', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const reading = scene.read(trajectory, { follow: true });
+    const mark = { trajectoryId: '', steps: [], nextStepNumber: 0n, caughtUp: true, sealed: false };
+    expect((await reading.next()).value).toEqual(mark);
+    expect((await reading.next()).value).toEqual(mark);
+    await scene.write(trajectory, [step(0n, 'a')]);
+    for (;;) {
+      const { value } = await reading.next();
+      if (value?.steps.length === 0) continue;
+      expect(value).toMatchObject({ nextStepNumber: 1n, caughtUp: true });
+      break;
+    }
+    await reading.return();
+    expect(scene.app.changes.listeners).toBe(0);
+  });
+
+  it('RD2: ends at the end asked for, live or not', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(letters('abc'));
+    const read = (endStepNumber: bigint) => scene.steps(trajectory, { endStepNumber, follow: true });
+    expect((await read(2n)).map(wordOf)).toEqual(['a', 'b']);
+    const live = read(5n);
+    await scene.write(trajectory, [step(3n, 'd'), step(4n, 'e'), step(5n, 'f')]);
+    expect((await live).map(wordOf)).toEqual(letters('abcde'));
+    expect(await read(0n)).toEqual([]);
+  });
+
+  it('RD2: a sealed trajectory is read to its end at once', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    await scene.write(trajectory, [step(0n, 'a')], { status: 'FAILED', message: '' });
+    expect(await all(scene.read(trajectory, { follow: true }))).toMatchObject([
+      { nextStepNumber: 1n, caughtUp: true, sealed: true },
+    ]);
+    expect(await all(scene.read(trajectory, { follow: true, startStepNumber: 1n }))).toMatchObject([
+      { steps: [], nextStepNumber: 1n, sealed: true },
+    ]);
+  });
+
+  it('R2: twenty followers from anywhere, and four writers one after another, miss nothing and see nothing twice', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const total = 400;
+    const followers = Array.from({ length: 20 }, async (_, i) => {
+      const start = BigInt(i % 5);
+      while ((await scene.now(trajectory)).nextStepNumber < start) await turn();
+      const seen: bigint[] = [];
+      for await (const { steps } of scene.read(trajectory, { startStepNumber: start, follow: true })) {
+        for (const { stepNumber } of steps) seen.push(stepNumber);
+        if (i % 3 === 0) await turn();
+      }
+      return (
+        seen.map((number, at) => number === start + BigInt(at)).every(Boolean) && seen.length === total - Number(start)
+      );
+    });
+    for (let from = 0; from < total; from += 100) {
+      const steps = Array.from({ length: 100 }, (_, i) => step(BigInt(from + i), 'x'));
+      await scene.write(trajectory, steps, from + 100 === total ? { status: 'COMPLETED', message: '' } : undefined);
+    }
+    expect(await Promise.all(followers)).toEqual(followers.map(() => true));
+    expect(scene.app.changes.listeners).toBe(0);
+    expect(scene.app.feeds.followers).toBe(0);
+  });
+
+  it('R3: a hundred followers at the live edge cost one look and one page, not a hundred', async () => {
+    const { store, counts } = counting(on.store);
+    const app = on.app({ pollMs: 60_000 }, store);
+    const scene = on.scene(app);
+    const trajectory = await scene.create();
+    const followers = Array.from({ length: 100 }, () => scene.read(trajectory, { follow: true }));
+    await Promise.all(followers.map((one) => one.next())); // caught up
+    const next = followers.map((one) => one.next());
+    await turn();
+    counts.clear();
+    await on.scene(undefined, scene.caller.namespace).write(trajectory, [step(0n, 'live')]);
+    const read = await Promise.all(next);
+    expect(read.every(({ value }) => value?.steps.length === 1)).toBe(true);
+    expect(counts.get('readSteps')).toBe(1);
+    expect(counts.get('getTrajectory')).toBeLessThanOrEqual(3);
+    await Promise.all(followers.map((one) => one.return()));
+    await app.close();
+  });
+
+  it('RD2: a hint that was lost is made up for by the next poll, one for all who follow', async () => {
+    const deaf = overlay(on.store, { onChange: () => () => undefined });
+    const app = on.app({ pollMs: 20 }, deaf);
+    const scene = on.scene(app);
+    const trajectory = await scene.create();
+    const following = scene.steps(trajectory, { follow: true });
+    await on.scene(undefined, scene.caller.namespace).write(trajectory, [step(0n, 'a'), step(1n, 'b')], {
+      status: 'COMPLETED',
+      message: '',
+    });
+    expect((await following).map(wordOf)).toEqual(['a', 'b']);
+    await app.close();
+  });
+
+  it('RD1, RD2: a trajectory that is deleted ends its followers with TRAJECTORY_DELETED, also when its id is made again', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(['a']);
+    const reading = scene.read(trajectory, { follow: true });
+    await reading.next();
+    const waiting = refusalOf(all(reading));
+    await deleteTrajectory(scene.app, scene.caller, { trajectoryId: trajectory.id, onBranches: 'REFUSE' });
+    await scene.createWith(['ghost']);
+    expect((await waiting).reason).toBe('TRAJECTORY_DELETED');
+  });
+
+  it('R3: a follower that takes nothing is cut off with where to go on; its writer and others go on', async () => {
+    const app = on.app({ pollMs: 10, slowReaderMs: 50 });
+    const scene = on.scene(app);
+    const trajectory = await scene.createWith(letters('ab'));
+    const cut = Promise.withResolvers<AnabranchError>();
+    const reading = scene.read(trajectory, { follow: true, onSlowReader: cut.resolve });
+    await reading.next(); // takes the first message, and then nothing
+    await scene.write(trajectory, [step(2n, 'c')]);
+    expect(await cut.promise).toMatchObject({ reason: 'SLOW_READER', metadata: { next_step_number: '0' } });
+    expect((await refusalOf(all(reading))).reason).toBe('SLOW_READER');
+    expect(await scene.words(trajectory)).toEqual(letters('abc'));
+    expect(app.feeds.followers).toBe(0);
+    await app.close();
+  });
+
+  it('R3: a follower that waits at the live edge is not slow, however long nothing comes', async () => {
+    const app = on.app({ pollMs: 5, slowReaderMs: 10, progressMs: 60_000 });
+    const scene = on.scene(app);
+    const trajectory = await scene.createWith(['a']);
+    let cuts = 0;
+    const reading = scene.read(trajectory, { follow: true, onSlowReader: () => (cuts += 1) });
+    await reading.next();
+    const waiting = reading.next();
+    for (let ticks = 0; ticks < 10; ticks += 1) await new Promise((resolve) => setTimeout(resolve, 5));
+    await scene.write(trajectory, [step(1n, 'b')]);
+    expect((await waiting).value).toMatchObject({ nextStepNumber: 2n });
+    expect(cuts).toBe(0);
+    await reading.return();
+    await app.close();
+  });
+
+  it('A2: a drain ends followers with SERVER_DRAINING, and a caller that is gone just ends', async () => {
+    const app = on.app();
+    const scene = on.scene(app);
+    const trajectory = await scene.createWith(['a']);
+    const leaving = new AbortController();
+    const gone = scene.read(trajectory, { follow: true, signal: leaving.signal });
+    const drained = scene.read(trajectory, { follow: true });
+    for (const one of [gone, drained]) expect((await one.next()).value?.steps).toHaveLength(1);
+    const end = all(gone);
+    leaving.abort();
+    expect(await end).toEqual([]);
+    const refusal = refusalOf(all(drained));
+    app.drain.begin();
+    expect((await refusal).reason).toBe('SERVER_DRAINING');
+    expect(app.feeds.followers).toBe(0);
+    await app.close();
+  });
+
+  it('A1: an outage ends followers with DATABASE_UNAVAILABLE, from where they can go on', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(['a']);
+    let down = false;
+    const store = overlay(on.store, {
+      getTrajectory: async (namespace, id) => {
+        if (down) throw new AnabranchError('DATABASE_UNAVAILABLE', 'down');
+        return on.store.getTrajectory(namespace, id);
+      },
+    });
+    const app = on.app({ pollMs: 10 }, store);
+    const reading = on.scene(app, scene.caller.namespace).read(trajectory, { follow: true });
+    await reading.next();
+    down = true;
+    expect((await refusalOf(all(reading))).reason).toBe('DATABASE_UNAVAILABLE');
+    await app.close();
+  });
+
+  if (on.engine === 'postgres') {
+    it('R1, R2: what is written through another instance is followed here', async () => {
+      const elsewhere = await openOn(on.database);
+      const app = on.app({ pollMs: 200 }, elsewhere);
+      const scene = on.scene();
+      const trajectory = await scene.createWith(['a']);
+      const following = all(on.scene(app, scene.caller.namespace).read(trajectory, { follow: true }));
+      await scene.write(trajectory, [step(1n, 'b'), step(2n, 'c')], { status: 'COMPLETED', message: '' });
+      expect((await following).flatMap(({ steps }) => steps.map(wordOf))).toEqual(letters('abc'));
+      await app.close();
+      await elsewhere.close();
+    });
+  }
+});
+
+/** The store, with some of its methods replaced: for faults and counts. */
+function overlay(store: Store, methods: Partial<Store>): Store {
+  return new Proxy(store, {
+    get(target, name) {
+      const replaced = (methods as Record<PropertyKey, unknown>)[name];
+      if (replaced !== undefined) return replaced;
+      const own = Reflect.get(target, name, target) as unknown;
+      return typeof own === 'function' ? own.bind(target) : own;
+    },
+  });
+}
+
+function counting(store: Store): { store: Store; counts: Map<string, number> } {
+  const counts = new Map<string, number>();
+  const counted = new Proxy(store, {
+    get(target, name) {
+      const own = Reflect.get(target, name, target) as unknown;
+      if (typeof own !== 'function') return own;
+      return (...args: unknown[]) => {
+        counts.set(String(name), (counts.get(String(name)) ?? 0) + 1);
+        return own.apply(target, args);
+      };
+    },
+  });
+  return { store: counted, counts };
+}
+
+/** A turn of the event loop, in which everything that was ready has run. */
+function turn(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, 1));
+}

@@ -1,0 +1,277 @@
+import { describe, expect, it } from 'vitest';
+import { appendStep } from '../../src/app/trajectory/append_step.ts';
+import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
+import { sealTrajectory } from '../../src/app/trajectory/seal.ts';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { refusalOf } from '../store/scene.ts';
+import { all, describeApp, frame, state, step } from './on_app.ts';
+
+const UNARY = { uid: undefined, writerEpoch: undefined };
+
+describeApp('an append stream', (on) => {
+  it('W1: the first writer is granted epoch 1 and told where to go on', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create({ root: step(0n, 'root') });
+    const session = await scene.open(trajectory);
+    expect(session.opened).toEqual({ epoch: 1n, uid: trajectory.uid, nextStepNumber: 1n, status: 'RUNNING' });
+    session.end();
+    expect(await all(session.events())).toEqual([]);
+  });
+
+  it('W1: ids are found whatever their case, and another one is refused as a field', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const session = await scene.open({ id: trajectory.id.toUpperCase() });
+    expect(session.opened.uid).toBe(trajectory.uid);
+    session.abandon();
+    expect(await refusalOf(scene.open({ id: 'no-uuid' }))).toMatchObject({
+      reason: 'INVALID_REQUEST',
+      violations: [{ field: 'open.trajectory_id' }],
+    });
+    expect((await refusalOf(scene.open(trajectory, { writerId: '' }))).violations[0]?.field).toBe('open.writer_id');
+  });
+
+  it('W1, F1: a writer that was taken over cannot append, and learns who holds the trajectory', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const old = await scene.open(trajectory, { writerId: 'old' });
+    expect(await refusalOf(scene.open(trajectory, { writerId: 'new' }))).toMatchObject({ reason: 'WRITER_FENCED' });
+    const young = await scene.open(trajectory, { writerId: 'new', takeOverEpoch: 1n });
+    old.push(frame([step(0n, 'late')]));
+    young.push(frame([step(0n, 'mine')]));
+    young.end();
+    expect(await refusalOf(all(old.events()))).toMatchObject({
+      reason: 'WRITER_FENCED',
+      metadata: { writer_id: 'new', writer_epoch: '2' },
+    });
+    expect(await all(young.events())).toMatchObject([{ kind: 'ack', nextStepNumber: 1n }]);
+    expect(await scene.words(trajectory)).toEqual(['mine']);
+  });
+
+  it('W3: frames before a refused one are committed and acked before the error; what follows it is dropped', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const session = await scene.open(trajectory);
+    session.push(frame([step(0n, 'a'), step(1n, 'b')]));
+    session.push(frame([step(2n, 'c')]));
+    session.push(frame([step(5n, 'gap')]));
+    session.push(frame([step(3n, 'dropped')]));
+    const events = session.events();
+    expect(await drain(events)).toMatchObject([
+      { kind: 'ack', nextStepNumber: 3n },
+      { reason: 'STEP_GAP', metadata: { next_step_number: '3' } },
+    ]);
+    expect(session.accepting).toBe(false);
+    expect(await scene.words(trajectory)).toEqual(['a', 'b', 'c']);
+  });
+
+  it('W3: a frame is stored whole or not at all', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const session = await scene.open(trajectory);
+    session.push(frame([step(0n, 'a'), step(1n, 'b'), step(3n, 'gap')]));
+    expect(await drain(session.events())).toMatchObject([{ reason: 'STEP_GAP' }]);
+    expect(await scene.words(trajectory)).toEqual([]);
+  });
+
+  it('W3: a frame that cannot be prepared ends the stream after what came before it was acked, and names the field', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const session = await scene.open(trajectory);
+    session.push(frame([step(0n, 'a')]));
+    session.push(frame([step(1n, 'b'), step(2n, 'c', { infoJson: '{' })]));
+    session.push(frame([step(1n, 'dropped')]));
+    expect(await drain(session.events())).toMatchObject([
+      { kind: 'ack', nextStepNumber: 1n },
+      { reason: 'INVALID_REQUEST', violations: [{ field: 'steps[1].info_json' }] },
+    ]);
+    expect(await scene.words(trajectory)).toEqual(['a']);
+  });
+
+  it('W3: an empty frame is refused', async () => {
+    const scene = on.scene();
+    const session = await scene.open(await scene.create());
+    session.push(frame([]));
+    expect(await drain(session.events())).toMatchObject([
+      { reason: 'INVALID_REQUEST', violations: [{ field: 'steps' }] },
+    ]);
+  });
+
+  it('W4: acks are cumulative and coalesced: while nobody reads them only the latest waits', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const session = await scene.open(trajectory);
+    for (let i = 0n; i < 50n; i += 1n) session.push(frame([step(i, `${i}`)]));
+    await scene.app.committer.idle();
+    session.end();
+    const events = await drain(session.events());
+    expect(events).toMatchObject([{ kind: 'ack', nextStepNumber: 50n, duplicateSteps: 0n }]);
+  });
+
+  it('W2, W4, W6: replayed steps are acked as duplicates, never beyond what this stream sent', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(['a', 'b', 'c', 'd']);
+    const session = await scene.open(trajectory);
+    session.push(frame([step(0n, 'a'), step(1n, 'b')]));
+    session.end();
+    expect(await drain(session.events())).toMatchObject([{ kind: 'ack', nextStepNumber: 2n, duplicateSteps: 2n }]);
+    const other = await scene.open(trajectory);
+    other.push(frame([step(1n, 'other')]));
+    expect(await drain(other.events())).toMatchObject([{ reason: 'STEP_CONFLICT' }]);
+  });
+
+  it('W5: a seal comes after its steps, is told once they are durable, and ends the stream', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const session = await scene.open(trajectory);
+    session.push(frame([step(0n, 'a')], { status: 'COMPLETED', message: 'done' }));
+    expect(await drain(session.events())).toMatchObject([
+      { kind: 'ack', nextStepNumber: 1n },
+      { kind: 'sealed', status: 'COMPLETED', message: 'done', nextStepNumber: 1n },
+    ]);
+    expect(await scene.now(trajectory)).toMatchObject({ status: 'COMPLETED', statusMessage: 'done' });
+  });
+
+  it('W5: an equal seal is answered as before, another one is refused, and so is a frame behind a seal', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const seal = { status: 'FAILED', message: 'no fuel' } as const;
+    const first = await scene.write(trajectory, [step(0n, 'a')], seal);
+    expect(await scene.write(trajectory, [], seal)).toEqual([first.at(-1)]);
+    const other = await refusalOf(scene.write(trajectory, [], { status: 'COMPLETED', message: '' }));
+    expect(other.reason).toBe('TRAJECTORY_SEALED');
+    const session = await scene.open(trajectory);
+    session.push(frame([], seal));
+    session.push(frame([step(1n, 'b')]));
+    expect(await drain(session.events())).toMatchObject([
+      { kind: 'sealed' },
+      { reason: 'INVALID_REQUEST', violations: [{ field: 'seal' }] },
+    ]);
+  });
+
+  it('W7: push asks to stop reading while the window is full, and room tells when to go on', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const session = await scene.open(trajectory);
+    expect(session.push(frame([step(0n, 'a')], undefined, LIMITS.streamWindowBytes - 1))).toBe(true);
+    expect(session.push(frame([step(1n, 'b')], undefined, 1))).toBe(false);
+    await session.room();
+    expect(session.push(frame([step(2n, 'c')]))).toBe(true);
+    session.end();
+    await drain(session.events());
+    expect(await scene.words(trajectory)).toEqual(['a', 'b', 'c']);
+  });
+
+  it('W7: room also resolves for a stream that was refused meanwhile', async () => {
+    const scene = on.scene();
+    const session = await scene.open(await scene.create());
+    expect(session.push(frame([step(7n, 'gap')], undefined, LIMITS.streamWindowBytes))).toBe(false);
+    await session.room();
+    expect(session.accepting).toBe(false);
+  });
+
+  it('D1: what was read of a client that is gone is still committed, and nothing is left waiting', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const session = await scene.open(trajectory);
+    session.push(frame([step(0n, 'a')]));
+    session.push(frame([step(1n, 'b')]));
+    session.abandon();
+    session.push(frame([step(2n, 'after')]));
+    await scene.app.committer.idle();
+    expect(await scene.words(trajectory)).toEqual(['a', 'b']);
+    expect(scene.app.committer.pending).toBe(0);
+  });
+
+  it('A2: a drain commits and acks what was pushed, then ends the stream with SERVER_DRAINING; new streams are refused', async () => {
+    const app = on.app();
+    const scene = on.scene(app);
+    const trajectory = await scene.create();
+    const session = await scene.open(trajectory);
+    session.push(frame([step(0n, 'a')]));
+    app.drain.begin();
+    session.push(frame([step(1n, 'too late')]));
+    expect(await drain(session.events())).toMatchObject([
+      { kind: 'ack', nextStepNumber: 1n },
+      { reason: 'SERVER_DRAINING' },
+    ]);
+    expect((await refusalOf(scene.open(trajectory))).reason).toBe('SERVER_DRAINING');
+    await app.close();
+    const other = on.scene(undefined, scene.caller.namespace);
+    expect(await other.words(trajectory)).toEqual(['a']);
+  });
+
+  it('B3: a stream on a trajectory that is deleted meanwhile ends with NOT_FOUND, also when the id is made again', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(['a']);
+    const session = await scene.open(trajectory);
+    await deleteTrajectory(scene.app, scene.caller, { trajectoryId: trajectory.id, onBranches: 'REFUSE' });
+    const again = await scene.create({ trajectoryId: trajectory.id });
+    session.push(frame([step(0n, 'ghost')]));
+    expect(await drain(session.events())).toMatchObject([{ reason: 'TRAJECTORY_NOT_FOUND' }]);
+    expect(await scene.words(again)).toEqual([]);
+  });
+
+  it('W9: a state by digest that was never put is refused, and nothing of its frame is stored', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const session = await scene.open(trajectory);
+    session.push(frame([step(0n, 'a', { states: [state('kept')] })]));
+    session.push(frame([step(1n, 'b', { states: [state(undefined, { digest: 'ab'.repeat(32) })] })]));
+    expect(await drain(session.events())).toMatchObject([
+      { kind: 'ack', nextStepNumber: 1n },
+      { reason: 'STATE_NOT_FOUND', metadata: { digest: 'ab'.repeat(32) } },
+    ]);
+  });
+});
+
+describeApp('a unary write', (on) => {
+  it('W8: is accepted without an epoch only while no writer was ever granted', async () => {
+    const scene = on.scene();
+    const { id: trajectoryId } = await scene.create();
+    const append = (number: bigint, fields: { uid?: string; writerEpoch?: bigint } = {}) =>
+      appendStep(scene.app, scene.caller, { trajectoryId, ...UNARY, ...fields, step: step(number, 'x') });
+    expect(await append(0n)).toMatchObject({ nextStepNumber: 1n, duplicate: false });
+    expect(await append(0n)).toMatchObject({ nextStepNumber: 1n, duplicate: true });
+    (await scene.open({ id: trajectoryId })).abandon();
+    expect((await refusalOf(append(1n))).reason).toBe('WRITER_FENCED');
+    expect(await append(1n, { writerEpoch: 1n })).toMatchObject({ nextStepNumber: 2n });
+    expect((await refusalOf(append(2n, { writerEpoch: 1n, uid: crypto.randomUUID() }))).reason).toBe(
+      'TRAJECTORY_NOT_FOUND',
+    );
+  });
+
+  it('W5, W8: seals, and shows the trajectory as it is then', async () => {
+    const scene = on.scene();
+    const { id: trajectoryId } = await scene.createWith(['a']);
+    const seal = { status: 'CANCELLED', message: 'enough' } as const;
+    const sealed = await sealTrajectory(scene.app, scene.caller, { trajectoryId, ...UNARY, writerEpoch: 1n, seal });
+    expect(sealed).toMatchObject({ status: 'CANCELLED', statusMessage: 'enough', nextStepNumber: 1n });
+    const late = appendStep(scene.app, scene.caller, {
+      trajectoryId,
+      ...UNARY,
+      writerEpoch: 1n,
+      step: step(1n, 'late'),
+    });
+    expect((await refusalOf(late)).reason).toBe('TRAJECTORY_SEALED');
+  });
+});
+
+describe('the window of a stream', () => {
+  it('holds at least one message of the largest size', () => {
+    expect(LIMITS.streamWindowBytes).toBeGreaterThanOrEqual(LIMITS.messageBytes);
+  });
+});
+
+/** All that the stream said, its error last. */
+async function drain(events: AsyncGenerator<unknown>): Promise<unknown[]> {
+  const said: unknown[] = [];
+  try {
+    for await (const event of events) said.push(event);
+  } catch (error) {
+    if (!(error instanceof AnabranchError)) throw error;
+    said.push(error);
+  }
+  return said;
+}
