@@ -11,7 +11,8 @@ const NOTHING: Buffer = Buffer.alloc(0);
  * would otherwise take time that grows with the square of the number of frames.
  */
 export function coalesceBody(request: Readable, contentType: string | undefined, maxEnvelopeBytes: number): void {
-  const source = () => Readable.prototype[Symbol.asyncIterator].call(request) as AsyncIterable<Buffer>;
+  // Who stops reading has not stopped answering: the request must not be destroyed under the answer.
+  const source = () => Readable.prototype.iterator.call(request, { destroyOnReturn: false }) as AsyncIterable<Buffer>;
   const pieces = isEnveloped(contentType)
     ? () => wholeEnvelopes(source(), maxEnvelopeBytes)
     : () => wholeBlocks(source(), BLOCK_BYTES);

@@ -3,6 +3,7 @@ import http2, { constants } from 'node:http2';
 import net from 'node:net';
 import { coalesceBody } from './body.ts';
 import { isAuthority } from './guard.ts';
+import { linger } from './linger.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
 
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
@@ -27,6 +28,8 @@ export interface PortLimits extends SessionLimits {
   readonly handshakeMs: number;
   /** Bytes of the headers of one request. */
   readonly headerBytes: number;
+  /** How long a peer may go on sending a request that was answered already. */
+  readonly lingerMs: number;
   /** An HTTP/1.1 connection is kept so long between two requests. */
   readonly keepAliveMs: number;
 }
@@ -34,6 +37,7 @@ export interface PortLimits extends SessionLimits {
 const LIMITS: PortLimits = {
   handshakeMs: 10_000,
   headerBytes: 16 * 1024,
+  lingerMs: 2_000,
   keepAliveMs: 65_000,
   pingEveryMs: 30_000,
   pingTimeoutMs: 20_000,
@@ -209,6 +213,7 @@ export class Port {
       refuse(request, response, 400, 'The :authority (Host) of the request must be HOST or HOST:PORT.\n');
       return;
     }
+    linger(request, response, this.#limits.lingerMs);
     coalesceBody(request, request.headers['content-type'], this.#options.maxMessageBytes);
     try {
       this.#options.handler(request, response);

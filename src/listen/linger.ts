@@ -1,0 +1,21 @@
+import { constants } from 'node:http2';
+import type { HttpRequest, HttpResponse } from './port.ts';
+
+/**
+ * Sees to requests that are answered before they were read to the end. What still comes is taken and dropped, so that it does not fill the
+ * connection for its other calls, and the peer may finish its sentence: to close at once could cost it the answer. It has `graceMs` for that.
+ */
+export function linger(request: HttpRequest, response: HttpResponse, graceMs: number): void {
+  response.once('finish', () => {
+    if (request.complete || request.readableEnded) return;
+    request.resume();
+    const cut = setTimeout(() => {
+      if ('stream' in request) request.stream.close(constants.NGHTTP2_NO_ERROR);
+      else request.socket.destroy();
+    }, graceMs);
+    cut.unref();
+    const done = () => clearTimeout(cut);
+    request.once('end', done);
+    request.once('close', done);
+  });
+}
