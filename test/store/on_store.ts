@@ -1,0 +1,57 @@
+import process from 'node:process';
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe } from 'vitest';
+import type { Store } from '../../src/store/contract/store.ts';
+import { openStore } from '../../src/store/open.ts';
+import { createDatabase, ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
+import { Scene } from './scene.ts';
+import { type OutsideSql, outsideSql, sqlitePath } from './sql.ts';
+
+export const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
+
+/** Opens a store on the database as the service does; it migrates by itself. */
+export function openOn(database: TestDatabase): Promise<Store> {
+  const { engine, url } = database;
+  return openStore(engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url }, { logger });
+}
+
+/** What the tests of one noun on one engine stand on: a database of their own, and in it a namespace for each test. */
+export interface OnStore {
+  readonly engine: Engine;
+  readonly database: TestDatabase;
+  readonly store: Store;
+  readonly sql: OutsideSql;
+  scene(): Scene;
+}
+
+/** The conformance suite: the same tests on every engine. */
+export function describeStore(noun: string, define: (on: OnStore) => void): void {
+  describe.each(ENGINES)(`${noun}, on %s`, (engine) => {
+    let database: TestDatabase;
+    let store: Store;
+    let sql: OutsideSql;
+    beforeAll(async () => {
+      database = await createDatabase(engine);
+      store = await openOn(database);
+      sql = await outsideSql(database);
+    });
+    afterAll(async () => {
+      await sql?.close();
+      await store?.close();
+      await database?.drop();
+    });
+    define({
+      engine,
+      get database() {
+        return database;
+      },
+      get store() {
+        return store;
+      },
+      get sql() {
+        return sql;
+      },
+      scene: () => new Scene(store),
+    });
+  });
+}

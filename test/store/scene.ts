@@ -1,0 +1,178 @@
+import { randomUUID } from 'node:crypto';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import { type Segment, segmentsOf } from '../../src/domain/lineage.ts';
+import type { NewStep } from '../../src/domain/step.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { AppendBatch, AppendOutcome } from '../../src/store/contract/append.ts';
+import type { OwnedStep, StepView } from '../../src/store/contract/step.ts';
+import type { IdempotencyKey, Store } from '../../src/store/contract/store.ts';
+import type { NewBranch, NewTrajectory, OnBranches } from '../../src/store/contract/trajectory.ts';
+import { wordStep } from '../support/steps.ts';
+
+export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
+
+/** One namespace of a store, fresh unless named, and short ways to say what tests say often. Every call goes through the contract. */
+export class Scene {
+  readonly store: Store;
+  readonly caller: { readonly namespace: string; readonly actor: string };
+
+  constructor(store: Store, namespace: string = randomUUID()) {
+    this.store = store;
+    this.caller = { namespace, actor: 'tester' };
+  }
+
+  get namespace(): string {
+    return this.caller.namespace;
+  }
+
+  create(fields: Partial<NewTrajectory> = {}, key?: IdempotencyKey): Promise<Trajectory> {
+    return this.store.createTrajectory(this.caller, newTrajectory(fields), key);
+  }
+
+  /** A trajectory that holds one step for each word. */
+  async createWith(words: readonly string[], fields: Partial<NewTrajectory> = {}): Promise<Trajectory> {
+    const made = await this.create(fields);
+    if (words.length > 0) await this.appendWords(made, words);
+    return this.get(made.id);
+  }
+
+  branch(source: { readonly id: string }, at: bigint | string, fields: Partial<NewBranch> = {}, key?: IdempotencyKey) {
+    const { name = '', labels = new Map(), metadataJson = '', id = randomUUID(), uid = randomUUID() } = fields;
+    const point = typeof at === 'string' ? { tag: at } : { stepNumber: at };
+    const making = { id, uid, name, labels, metadataJson, sourceId: source.id, at: point };
+    return this.store.branchTrajectory(this.caller, making, key);
+  }
+
+  async get(id: string): Promise<Trajectory> {
+    const found = await this.store.getTrajectory(this.namespace, id);
+    if (found === undefined) throw new Error(`trajectory ${id} is not there`);
+    return found;
+  }
+
+  isThere(id: string): Promise<boolean> {
+    return this.store.getTrajectory(this.namespace, id).then((found) => found !== undefined);
+  }
+
+  delete(trajectory: { readonly id: string }, onBranches: OnBranches = 'REFUSE') {
+    return this.store.deleteTrajectory(this.namespace, trajectory.id, onBranches);
+  }
+
+  /** Opens for writing; gives the epoch. */
+  async open(trajectory: Trajectory, writerId = 'w', takeOverEpoch?: bigint): Promise<bigint> {
+    const open = { trajectoryId: trajectory.id, uid: undefined, writerId, expectedNextStepNumber: undefined };
+    return (await this.store.openForAppend(this.caller, { ...open, takeOverEpoch })).epoch;
+  }
+
+  batch(trajectory: Trajectory, steps: readonly NewStep[], fields: Partial<AppendBatch> = {}): AppendBatch {
+    return {
+      caller: this.caller,
+      ref: trajectory.ref,
+      trajectoryId: trajectory.id,
+      uid: undefined,
+      writerEpoch: undefined,
+      steps,
+      seal: undefined,
+      states: [],
+      ...fields,
+    };
+  }
+
+  /** Appends one batch alone; a refusal is thrown. */
+  async append(
+    trajectory: Trajectory,
+    steps: readonly NewStep[],
+    fields: Partial<AppendBatch> = {},
+  ): Promise<Committed> {
+    const [outcome] = await this.store.append([this.batch(trajectory, steps, fields)], 'bounded');
+    return committed(outcome);
+  }
+
+  /** Appends one step a word, at the end as it is now. */
+  async appendWords(trajectory: Trajectory, words: readonly string[], fields: Partial<AppendBatch> = {}) {
+    const { nextStepNumber } = await this.get(trajectory.id);
+    const steps = words.map((word, i) => wordStep(nextStepNumber + BigInt(i), word));
+    return this.append(trajectory, steps, fields);
+  }
+
+  seal(trajectory: Trajectory, status: 'COMPLETED' | 'FAILED' | 'CANCELLED' = 'COMPLETED', message = '') {
+    return this.append(trajectory, [], { seal: { status, message } });
+  }
+
+  /** The segments of a trajectory's lineage as it is now. */
+  async segments(trajectory: { readonly id: string }): Promise<Segment[]> {
+    const { ref, nextStepNumber } = await this.get(trajectory.id);
+    return segmentsOf(await this.store.getLineage(this.namespace, ref), nextStepNumber);
+  }
+
+  /** All steps of a trajectory, read in pages of at most `pageSize`. */
+  async steps(trajectory: { readonly id: string }, view: StepView = 'FULL', pageSize = 1000): Promise<OwnedStep[]> {
+    const { ref, nextStepNumber } = await this.get(trajectory.id);
+    const segments = segmentsOf(await this.store.getLineage(this.namespace, ref), nextStepNumber);
+    const all: OwnedStep[] = [];
+    for (let from = 0n; from < nextStepNumber; ) {
+      const range = { from, to: nextStepNumber, maxSteps: pageSize, maxBytes: 1024 * 1024 };
+      const page = await this.store.readSteps(this.namespace, ref.tree, segments, range, view);
+      if (page.length === 0) throw new Error(`steps ${from} to ${nextStepNumber} of ${trajectory.id} are missing`);
+      all.push(...page);
+      from = (page.at(-1) as OwnedStep).step.stepNumber + 1n;
+    }
+    return all;
+  }
+
+  /** The words of all its steps, having seen that numbers have no gap (O1). */
+  async words(trajectory: { readonly id: string }): Promise<string[]> {
+    const steps = await this.steps(trajectory);
+    return steps.map(({ step }, i) => {
+      if (step.stepNumber !== BigInt(i))
+        throw new Error(`step ${i} of ${trajectory.id} is numbered ${step.stepNumber}`);
+      return wordOf(step);
+    });
+  }
+}
+
+export function newTrajectory(fields: Partial<NewTrajectory> = {}): NewTrajectory {
+  return {
+    id: randomUUID(),
+    uid: randomUUID(),
+    name: '',
+    labels: new Map(),
+    metadataJson: '',
+    taskId: '',
+    root: undefined,
+    states: [],
+    ...fields,
+  };
+}
+
+export function wordOf({ actions }: Pick<OwnedStep['step'], 'actions'>): string {
+  const content = actions[0]?.content;
+  return content?.kind === 'text' ? content.text : '';
+}
+
+export function committed(outcome: AppendOutcome | undefined): Committed {
+  if (outcome?.kind === 'refused') throw outcome.error;
+  if (outcome?.kind !== 'committed') throw new Error(`the batch was ${outcome?.kind ?? 'not answered'}`);
+  return outcome;
+}
+
+/** The refusal that a call ends in; anything else that it ends in fails the test. */
+export async function refusalOf(call: Promise<unknown>): Promise<AnabranchError> {
+  try {
+    await call;
+  } catch (error) {
+    if (error instanceof AnabranchError) return error;
+    throw error;
+  }
+  throw new Error('nothing was refused');
+}
+
+/** Reads a state from the given offset to its end. */
+export async function readWhole(store: Store, namespace: string, digest: string, offset = 0): Promise<Buffer> {
+  const pieces: Uint8Array[] = [];
+  for (let at = offset; ; ) {
+    const piece = await store.readState(namespace, digest, at);
+    if (piece.length === 0) return Buffer.concat(pieces);
+    pieces.push(piece);
+    at += piece.length;
+  }
+}

@@ -1,0 +1,75 @@
+import { DatabaseSync } from 'node:sqlite';
+import pg from 'pg';
+import type { TestDatabase } from '../support/database.ts';
+
+/** The database from outside, in plain SQL: to look at what the store wrote, to damage it, and to stand in its way. */
+export interface OutsideSql {
+  rows(text: string): Promise<Record<string, unknown>[]>;
+  /** The tables of the store, without those of the migrator. */
+  tables(): Promise<string[]>;
+  close(): Promise<void>;
+}
+
+export async function outsideSql(database: TestDatabase, schema = 'anabranch'): Promise<OutsideSql> {
+  return database.engine === 'sqlite' ? outsideSqlite(database) : outsidePostgres(database, schema);
+}
+
+function outsideSqlite(database: TestDatabase): OutsideSql {
+  const db = new DatabaseSync(sqlitePath(database), { timeout: 5000, readBigInts: true });
+  const rows = async (text: string) => db.prepare(text).all() as Record<string, unknown>[];
+  return {
+    rows,
+    async tables() {
+      const found = await rows(`select name from sqlite_master where type = 'table' order by name`);
+      return ours(found.map(({ name }) => String(name)));
+    },
+    async close() {
+      db.close();
+    },
+  };
+}
+
+async function outsidePostgres(database: TestDatabase, schema: string): Promise<OutsideSql> {
+  const client = new pg.Client({ connectionString: database.url });
+  client.on('error', () => undefined); // a query that meets a cut connection fails by itself
+  await client.connect();
+  await client.query(`set search_path to ${schema}`);
+  const rows = async (text: string) => (await client.query(text)).rows as Record<string, unknown>[];
+  return {
+    rows,
+    async tables() {
+      const found = await rows(`select tablename from pg_tables where schemaname = '${schema}' order by tablename`);
+      return ours(found.map(({ tablename }) => String(tablename)));
+    },
+    close: () => client.end(),
+  };
+}
+
+function ours(tables: readonly string[]): string[] {
+  return tables.filter((name) => !name.startsWith('kysely_') && !name.startsWith('sqlite_'));
+}
+
+export function sqlitePath(database: TestDatabase): string {
+  return database.url.replace(/^sqlite:/, '');
+}
+
+/** Rows of every table: all of them, or those of one namespace. */
+export async function countRows(sql: OutsideSql, namespace?: string): Promise<Record<string, number>> {
+  const counts: Record<string, number> = {};
+  const where = namespace === undefined ? '' : `where namespace = '${namespace}'`;
+  for (const table of await sql.tables()) {
+    const [row] = await sql.rows(`select count(*) as n from ${table} ${where}`);
+    counts[table] = Number(row?.n);
+  }
+  return counts;
+}
+
+/** All rows of a namespace, as text, to see that nothing of it changed. */
+export async function dumpNamespace(sql: OutsideSql, namespace: string): Promise<string> {
+  const lines: string[] = [];
+  for (const table of await sql.tables()) {
+    for (const row of await sql.rows(`select * from ${table} where namespace = '${namespace}'`))
+      lines.push(`${table} ${JSON.stringify(row, (_, value) => (typeof value === 'bigint' ? `${value}` : value))}`);
+  }
+  return lines.sort().join('\n');
+}

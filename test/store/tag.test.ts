@@ -1,0 +1,127 @@
+import { randomUUID } from 'node:crypto';
+import { expect, it } from 'vitest';
+import { describeStore } from './on_store.ts';
+import { refusalOf, type Scene } from './scene.ts';
+
+describeStore('tags', (on) => {
+  const set = (scene: Scene, of: { id: string }, name: string, step: bigint, expected?: bigint) =>
+    scene.store.setTag(scene.namespace, of.id, name, step, expected);
+  const get = (scene: Scene, of: { id: string }, name: string) => scene.store.getTag(scene.namespace, of.id, name);
+  const reason = (call: Promise<unknown>) => refusalOf(call).then((error) => error.reason);
+
+  it('B5: a tag names an own or an inherited step, and can be moved', async () => {
+    const scene = on.scene();
+    const root = await scene.createWith(['a', 'b', 'c']);
+    const child = await scene.branch(root, 1n);
+    await scene.appendWords(child, ['d']);
+    for (const step of [0n, 1n, 2n])
+      expect(await set(scene, child, 'best', step)).toMatchObject({
+        trajectoryId: child.id,
+        name: 'best',
+        stepNumber: step,
+      });
+    const tag = await get(scene, child, 'best');
+    expect(tag.stepNumber).toBe(2n);
+    expect(Math.abs(Number(tag.updateTime / 1_000_000n) - Date.now())).toBeLessThan(60_000);
+    expect(await reason(get(scene, root, 'best'))).toBe('TAG_NOT_FOUND');
+  });
+
+  it('B5: a step that is not stored cannot be tagged', async () => {
+    const scene = on.scene();
+    const root = await scene.createWith(['a', 'b', 'c']);
+    const child = await scene.branch(root, 1n);
+    expect(await reason(set(scene, child, 't', 2n))).toBe('STEP_NOT_FOUND');
+    expect(await reason(set(scene, root, 't', 3n))).toBe('STEP_NOT_FOUND');
+    expect(await reason(set(scene, root, 't', 2n ** 63n - 1n))).toBe('STEP_NOT_FOUND');
+    expect(await reason(set(scene, await scene.create(), 't', 0n))).toBe('STEP_NOT_FOUND');
+    expect(await reason(set(scene, { id: randomUUID() }, 't', 0n))).toBe('TRAJECTORY_NOT_FOUND');
+    expect(await reason(get(scene, root, 't'))).toBe('TAG_NOT_FOUND');
+  });
+
+  it('B5: moves only from where it is expected to be; -1 expects it nowhere', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a', 'b', 'c']);
+    expect(await refusalOf(set(scene, made, 't', 0n, 1n))).toMatchObject({
+      reason: 'TAG_MOVED',
+      metadata: { step_number: '-1' },
+    });
+    await set(scene, made, 't', 0n, -1n);
+    expect(await refusalOf(set(scene, made, 't', 1n, -1n))).toMatchObject({
+      reason: 'TAG_MOVED',
+      metadata: { step_number: '0' },
+    });
+    expect(await reason(set(scene, made, 't', 1n, 2n))).toBe('TAG_MOVED');
+    expect((await get(scene, made, 't')).stepNumber).toBe(0n);
+    await set(scene, made, 't', 1n, 0n);
+    await set(scene, made, 't', 2n);
+    expect((await get(scene, made, 't')).stepNumber).toBe(2n);
+  });
+
+  it('B5: of many that compare and set at once, one wins', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a', 'b', 'c']);
+    for (const expected of [-1n, 0n]) {
+      const calls = Array.from({ length: 8 }, () => set(scene, made, 't', expected + 1n, expected));
+      const results = await Promise.allSettled(calls);
+      expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+      for (const each of results)
+        if (each.status === 'rejected') expect(each.reason).toMatchObject({ reason: 'TAG_MOVED' });
+    }
+  });
+
+  it('B5: sealed trajectories take tags too', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    await scene.seal(made);
+    expect(await set(scene, made, 'late', 0n)).toMatchObject({ stepNumber: 0n });
+  });
+
+  it('B5: are listed by name in order of bytes, page by page; names that differ in case only are two', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a', 'b']);
+    const names = ['a', 'B', 'b', 'A', 'a.1', 'a/1', 'a-1', 'a_1', 'a1', 'Z', 'z'];
+    for (const [i, name] of names.entries()) await set(scene, made, name, BigInt(i % 2));
+    const sorted = [...names].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+    const all = await scene.store.listTags(scene.namespace, made.id, { limit: 100, after: undefined });
+    expect(all.map(({ name }) => name)).toEqual(sorted);
+    expect(all.map(({ stepNumber }) => stepNumber)).toEqual(sorted.map((name) => BigInt(names.indexOf(name) % 2)));
+    const paged: string[] = [];
+    for (let after: string | undefined; ; after = paged.at(-1)) {
+      const page = await scene.store.listTags(scene.namespace, made.id, { limit: 1, after });
+      if (page[0] === undefined) break;
+      paged.push(page[0].name);
+    }
+    expect(paged).toEqual(sorted);
+    expect(await reason(scene.store.listTags(scene.namespace, randomUUID(), { limit: 1, after: undefined }))).toBe(
+      'TRAJECTORY_NOT_FOUND',
+    );
+  });
+
+  it('B5: can be taken away, once', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    await set(scene, made, 't', 0n);
+    await set(scene, made, 'T', 0n);
+    await scene.store.deleteTag(scene.namespace, made.id, 't');
+    expect(await reason(get(scene, made, 't'))).toBe('TAG_NOT_FOUND');
+    expect(await reason(scene.store.deleteTag(scene.namespace, made.id, 't'))).toBe('TAG_NOT_FOUND');
+    expect((await get(scene, made, 'T')).stepNumber).toBe(0n);
+    expect(await reason(scene.store.deleteTag(scene.namespace, randomUUID(), 't'))).toBe('TRAJECTORY_NOT_FOUND');
+    await set(scene, made, 't', 0n, -1n);
+  });
+
+  it('B2: go with their trajectory, and those of branches on its steps stay', async () => {
+    const scene = on.scene();
+    const root = await scene.createWith(['a', 'b']);
+    const child = await scene.branch(root, 0n);
+    await set(scene, root, 'mine', 1n);
+    await set(scene, child, 'inherited', 0n);
+    await scene.delete(root, 'KEEP_SHARED');
+    expect(await reason(get(scene, root, 'mine'))).toBe('TRAJECTORY_NOT_FOUND');
+    expect(await reason(set(scene, root, 'new', 0n))).toBe('TRAJECTORY_NOT_FOUND');
+    expect(await on.sql.rows(`select name from tags where namespace = '${scene.namespace}'`)).toEqual([
+      { name: 'inherited' },
+    ]);
+    expect((await get(scene, child, 'inherited')).stepNumber).toBe(0n);
+  });
+});
