@@ -16,7 +16,7 @@ export const LOG_FORMATS = ['pretty', 'json'] as const;
 export type DatabaseConfig =
   /** `path` is absolute. */
   | { readonly engine: 'sqlite'; readonly path: string }
-  /** `url` begins with `postgres://` whatever spelling was given. May hold a password: show `describeDatabase` instead. */
+  /** `url` begins with `postgres://` whatever spelling was given, and URL can parse it. May hold a password: show `describeDatabase` instead. */
   | { readonly engine: 'postgres'; readonly url: string };
 
 export interface Config {
@@ -343,9 +343,9 @@ function databaseFromUrl(values: Values, cwd: string): ChosenDatabase {
     const path = text.slice(text.startsWith('sqlite:///') ? 'sqlite:///'.length : 'sqlite:'.length);
     return { database: sqliteFile(values, 'database', path, cwd), warnings: [] };
   }
-  const url = text.replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://');
-  // After credentials URL insists on a host, Postgres does not: `?host=` may name the folder of a socket.
-  const parsed = URL.parse(url.replace('@/', '@socket/'));
+  // After credentials URL insists on a host, Postgres does not: `?host=` may name the folder of a socket, and wins over it.
+  const url = text.replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://').replace('@/', '@localhost/');
+  const parsed = URL.parse(url);
   if (!url.startsWith('postgres://') || parsed === null) throw values.error('database');
   if (parsed.pathname.length < 2) throw values.error('database', 'the name of a database after HOST:PORT/');
   const password = decode(parsed.password) || (parsed.searchParams.get('password') ?? undefined);
@@ -416,7 +416,7 @@ function postgresFromParts({ host, port, name, user, password }: PostgresParts):
   const credentials = encodeURIComponent(user) + (password === undefined ? '' : `:${encodeURIComponent(password)}`);
   const bare = host.includes(':') && !host.startsWith('[') ? `[${host}]` : host;
   const url = host.startsWith('/')
-    ? `postgres://${credentials}@/${encodeURIComponent(name)}?host=${encodeURIComponent(host)}&port=${port}`
+    ? `postgres://${credentials}@localhost/${encodeURIComponent(name)}?host=${encodeURIComponent(host)}&port=${port}`
     : `postgres://${credentials}@${bare}:${port}/${encodeURIComponent(name)}`;
   return { database: { engine: 'postgres', url }, password, warnings: [] };
 }

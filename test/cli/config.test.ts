@@ -122,10 +122,11 @@ describe('the database', () => {
     ['postgresql://u:p@h/d?sslmode=require', 'postgres://u:p@h/d?sslmode=require'],
     ['postgresql+psycopg2://u:p%40x@h:5/d', 'postgres://u:p%40x@h:5/d'],
     ['postgresql+asyncpg://h/d', 'postgres://h/d'],
-    ['postgres://u@/d?host=/run/postgresql', 'postgres://u@/d?host=/run/postgresql'],
+    ['postgres://u@/d?host=/run/postgresql', 'postgres://u@localhost/d?host=/run/postgresql'],
     ['postgres:///d?host=/run/postgresql', 'postgres:///d?host=/run/postgresql'],
     ['postgres://u@%2Frun%2Fpg/d', 'postgres://u@%2Frun%2Fpg/d'],
-  ])('%s is Postgres', (given, url) => {
+  ])('%s is Postgres, by a URL that parses', (given, url) => {
+    expect(URL.canParse(url)).toBe(true);
     expect(load({ DATABASE_URL: given }).database).toEqual({ engine: 'postgres', url });
   });
 
@@ -159,7 +160,7 @@ describe('the database', () => {
       url: 'postgres://postgres@[::1]:5432/d',
     });
     expect(load({ POSTGRES_HOST: '/run/pg', POSTGRES_DB: 'd' }).database).toMatchObject({
-      url: 'postgres://postgres@/d?host=%2Frun%2Fpg&port=5432',
+      url: 'postgres://postgres@localhost/d?host=%2Frun%2Fpg&port=5432',
     });
     expect(refusal({ POSTGRES_HOST: 'h', POSTGRES_PORT: '5432a' })).toBe(
       'POSTGRES_PORT is "5432a": wanted a whole number from 1 to 65535.',
