@@ -8,7 +8,7 @@ import { runDemo } from '../demo/experiment.ts';
 import { runVariantClient, type VariantTask } from '../demo/variant_client.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
-import { barDisplay, comparisonLines, type DemoDisplay, eventJson, jsonDisplay, lineDisplay } from './demo_display.ts';
+import { barDisplay, comparisonTable, type DemoDisplay, eventJson, jsonDisplay, lineDisplay } from './demo_display.ts';
 import { parseWhole } from './place.ts';
 import { type Access, addServerOptions, commandPrefix, type ServerFlags, withServer, write } from './server_access.ts';
 import { readTree } from './tree.ts';
@@ -20,8 +20,9 @@ interface DemoFlags extends ServerFlags {
   readonly json?: true;
 }
 
-const DESCRIPTION = `play CartPole-v1 into a trajectory, branch it at step 200 into four variants, kill and resume one of them,
-replay another from a checkpoint, compare them all and draw the tree`;
+const DESCRIPTION =
+  'Play CartPole-v1 into a trajectory, branch it at step 200 into four variants, kill and resume one of them, replay another from a ' +
+  'checkpoint, compare them all and draw the tree.';
 
 const EXAMPLES = `
 Examples:
@@ -35,7 +36,7 @@ const MAX_SEED = 2n ** 32n - 1n;
 export function demoCommand(cli: CliContext): Command {
   const command = new Command('demo')
     .description(DESCRIPTION)
-    .option('--seed N', 'seed of the environment; the same seed gives the same steps', '7')
+    .option('--seed <N>', 'seed of the environment; the same seed gives the same steps', '7')
     .addOption(new Option('--no-keep', 'remove the scratch database afterwards').conflicts(['address', 'database']))
     .option('--json', 'print events as JSON, one a line');
   return addServerOptions(command, 'a server to use (default: one inside this command, on a scratch SQLite file)')
@@ -79,14 +80,18 @@ async function demonstrate(cli: CliContext, access: Access, options: Demonstrati
     if (event.event === 'compared') compared.push(event);
     display.show(event);
   };
-  if (!options.json) await write(cli.stdout, `${paintFor(cli.stdout, cli.env).dim(`Server ${access.client.url}`)}\n`);
+  if (!options.json)
+    await write(
+      cli.stdout,
+      `${paintFor(cli.stdout, cli.env).dim(`Server ${access.client.url}${options.database === undefined ? '' : ` on ${scrubUrl(options.database)}`}`)}\n`,
+    );
   let result: DemoResult;
   try {
     const variantCommand = [...cli.self, VARIANT_COMMAND];
     const { client } = access;
     result = await runDemo({ client, seed: options.seed, variantCommand, onEvent, signal: cli.signal });
   } catch (error) {
-    if (cli.signal.aborted) throw new CliError('interrupted', { cause: error });
+    if (cli.signal.aborted) throw new CliError('Interrupted.', { cause: error });
     throw error;
   } finally {
     display.stop();
@@ -128,8 +133,7 @@ async function conclude(
     '',
     ...drawTree(nodes, { columns, beside: 'bars', paint }),
     '',
-    `Compared with the main line:`,
-    ...comparisonLines(compared, columns),
+    ...comparisonTable(compared, columns).map((line, i) => (i === 0 ? paint.dim(line) : line)),
   ];
   const commands = [
     '',

@@ -14,7 +14,8 @@ export interface DemoDisplay {
 
 /** CartPole-v1's own limit, to which the bars run. */
 const LONGEST_EPISODE = 500;
-const NAME_COLUMNS = 20;
+const NAME_COLUMNS = 21;
+const CLEAR_TO_END = '\u001b[K';
 
 /** One JSON text an event; of the steps every fiftieth. Step numbers are strings, as in all JSON of int64. */
 export function jsonDisplay(output: Output): DemoDisplay {
@@ -58,6 +59,7 @@ export function barDisplay(output: Output, paint: Paint, columns: number): DemoD
     linewrap: false,
     gracefulExit: false, // the process has one owner for signals, and it is not the bars
     emptyOnZero: true,
+    forceRedraw: true, // lines above the bars move them down
   });
   const byName = new Map<string, SingleBar>();
   let stopped = false;
@@ -74,12 +76,13 @@ export function barDisplay(output: Output, paint: Paint, columns: number): DemoD
       } else if (event.event === 'sealed') {
         byName.get(event.name)?.update({ note: paint.dim(note(event.message)) });
       } else {
-        for (const line of linesOf(event, paint)) bars.log(`${line}\n`);
+        for (const line of linesOf(event, paint)) bars.log(`${line}${CLEAR_TO_END}\n`);
       }
     },
     stop() {
       if (stopped) return;
       stopped = true;
+      bars.update(); // what was logged since the last time
       bars.stop();
     },
   };
@@ -101,11 +104,8 @@ function linesOf(event: DemoEvent, paint: Paint): string[] {
     case 'killed': {
       const { madeNextStepNumber: made, ackedNextStepNumber: acked, storedNextStepNumber: stored, pid } = event;
       return [
-        ...line(
-          event.name,
-          `killed process ${pid} (SIGKILL) with ${made - acked} steps unacked: it had made steps 0–${made - 1n},`,
-        ),
-        `    knew 0–${acked - 1n} to be durable, and the store holds 0–${stored - 1n}`,
+        ...line(event.name, `process ${pid} killed (SIGKILL) with ${made - acked} steps unacked:`),
+        `    it had made 0–${made - 1n} and knew 0–${acked - 1n} to be durable; the store holds 0–${stored - 1n}`,
       ];
     }
     case 'resumed': {
@@ -114,10 +114,7 @@ function linesOf(event: DemoEvent, paint: Paint): string[] {
     }
     case 'replayed':
       return [
-        ...line(
-          event.name,
-          `played again from the checkpoint at step ${event.fromStepNumber}, in a fresh environment:`,
-        ),
+        ...line(event.name, `played again from its step ${event.fromStepNumber} in a fresh environment:`),
         `    ${event.identicalSteps} steps, ${paint.green('every observation and state the same, bit for bit')}`,
       ];
   }
@@ -125,15 +122,25 @@ function linesOf(event: DemoEvent, paint: Paint): string[] {
 
 type Comparison = Extract<DemoEvent, { event: 'compared' }>;
 
-/** A line a variant: what it shares with the main line, where it first differs, what that made of the reward. */
-export function comparisonLines(comparisons: readonly Comparison[], columns: number): string[] {
-  return comparisons.map(({ name, comparison }) => {
-    const { sharedSteps, firstDifference: first, rewardDifference } = comparison;
-    const reward = `reward ${rewardDifference < 0 ? '' : '+'}${shortNumber(rewardDifference)}`;
-    const change =
-      first === undefined || first.field === '' ? '' : ` (${first.field} ${first.valueJson} → ${first.otherValueJson})`;
-    const difference = first === undefined ? 'differs nowhere' : `first differs at ${first.stepNumber}${change}`;
-    const range = sharedSteps === 0n ? 'shares no step' : `shares 0–${sharedSteps - 1n}`;
-    return cut(`  ${fill(name, 11)} ${range}, ${reward}, ${difference}`, columns);
-  });
+/** A table: what each variant shares with the main line, where it first differs, and what that made of the reward. */
+export function comparisonTable(comparisons: readonly Comparison[], columns: number): string[] {
+  const row = (name: string, shared: string, difference: string, reward: string) => {
+    const fixed = [fill(name, NAME_COLUMNS), fill(shared, 8), reward.padStart(7)];
+    return `${fixed[0]} ${fixed[1]} ${fill(difference, columns - NAME_COLUMNS - 18)} ${fixed[2]}`;
+  };
+  return [
+    row('against the main line', 'shared', 'first difference', 'reward'),
+    ...comparisons.map(({ name, comparison }) => {
+      const { sharedSteps, rewardDifference } = comparison;
+      const shared = sharedSteps === 0n ? 'none' : `0–${sharedSteps - 1n}`;
+      const sign = rewardDifference > 0 ? '+' : rewardDifference < 0 ? '' : '±';
+      return row(name, shared, differenceText(comparison), `${sign}${shortNumber(rewardDifference)}`);
+    }),
+  ];
+}
+
+function differenceText({ firstDifference: first }: Comparison['comparison']): string {
+  if (first === undefined) return 'nowhere';
+  if (first.field === '') return `${first.stepNumber}, where one ends`;
+  return `${first.stepNumber}, ${first.field}: ${first.valueJson} → ${first.otherValueJson}`;
 }

@@ -3,8 +3,11 @@ import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config.ts';
 import { StartError } from '../server.ts';
 import { type CliContext, CliError } from './context.ts';
+import { demoCommand, demoVariantCommand } from './demo.ts';
 import { migrateCommand } from './migrate.ts';
 import { serveCommand } from './serve.ts';
+import { tailCommand } from './tail.ts';
+import { treeCommand } from './tree.ts';
 
 /** Every command, one line each. */
 function program(cli: CliContext): Command {
@@ -12,7 +15,11 @@ function program(cli: CliContext): Command {
     .description('The trajectory store for agents: every step durable, every state a branch point.')
     .version(version())
     .addCommand(serveCommand(cli))
-    .addCommand(migrateCommand(cli));
+    .addCommand(migrateCommand(cli))
+    .addCommand(demoCommand(cli))
+    .addCommand(demoVariantCommand(cli), { hidden: true })
+    .addCommand(treeCommand(cli))
+    .addCommand(tailCommand(cli));
 }
 
 /** Runs one command line. Resolves with the exit code: 0 done, 1 failed, 2 not understood. */

@@ -16,10 +16,10 @@ export interface ServerFlags {
 
 export function addServerOptions(command: Command, addressDoc: string): Command {
   return command
-    .addOption(new Option('--address HOST:PORT', addressDoc).conflicts('database'))
+    .addOption(new Option('--address <HOST:PORT>', addressDoc).conflicts('database'))
     .addOption(
       new Option(
-        '--database URL',
+        '--database <URL>',
         'start a server inside this command, on sqlite:PATH or postgres://… (see `serve --help`)',
       ),
     );
@@ -39,7 +39,9 @@ export async function withServer<T>(
 ): Promise<T> {
   const { database, address = DEFAULT_ADDRESS } = flags;
   if (database === undefined) return atAddress(cli, address, `--address ${address}`, work);
-  const config = loadConfig({ env: cli.env, flags: { database, listen: '127.0.0.1:0' }, cwd: cli.cwd });
+  // Nobody but this command is connected: there is nobody to wait for at the end.
+  const inside = { database, listen: '127.0.0.1:0', drainSeconds: '1' };
+  const config = loadConfig({ env: cli.env, flags: inside, cwd: cli.cwd });
   for (const warning of config.warnings) await write(cli.stderr, `anabranch: ${warning}\n`);
   // Loaded when needed: a command that talks to a server elsewhere starts without the weight of one.
   const { startServer } = await import('../server.ts');
@@ -96,13 +98,13 @@ export function explain(error: unknown, address: string, command: string): unkno
   if (reason !== undefined) return failed(`${said} (${reason}).`);
   if (error.code === Code.Unavailable) {
     return failed(
-      `no server answers at ${address} (--address). Start one with \`${command} serve\`, or look into a database without one: ` +
+      `No server answers at ${address} (--address). Start one with \`${command} serve\`, or look into a database without one: ` +
         '--database sqlite:.anabranch/data.db',
     );
   }
   if (error.code === Code.DeadlineExceeded)
-    return failed(`the server at ${address} (--address) does not answer in time.`);
-  return failed(`what answers at ${address} (--address) does not talk as Anabranch does: ${said}.`);
+    return failed(`The server at ${address} (--address) does not answer in time.`);
+  return failed(`What answers at ${address} (--address) does not talk as Anabranch does: ${said}.`);
 }
 
 /** Writes, and waits while the reader of a pipe is slower. */

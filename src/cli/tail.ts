@@ -30,10 +30,10 @@ const FIRST_ANSWER_MS = 10_000;
 
 export function tailCommand(cli: CliContext): Command {
   const command = new Command('tail')
-    .description('show the steps of a trajectory and follow it live, shared steps included')
+    .description('Show the steps of a trajectory, shared ones included, and follow it live.')
     .argument('<TRAJECTORY>', 'id of the trajectory; ID@STEP or ID@TAG begins there')
-    .option('-n, --lines N', `begin with the last N steps (default: ${DEFAULT_LINES})`)
-    .option('--from STEP', 'begin at this step')
+    .option('-n, --lines <N>', `begin with the last N steps (default: ${DEFAULT_LINES})`)
+    .option('--from <STEP>', 'begin at this step')
     .option('--no-follow', 'stop at the end as it is now')
     .option('--json', 'print one step a line, as JSON');
   return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)

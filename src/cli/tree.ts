@@ -36,11 +36,11 @@ Examples:
 export function treeCommand(cli: CliContext): Command {
   const command = new Command('tree')
     .description(
-      'draw a tree of trajectories: branches with steps, rewards and status; without an argument list the roots',
+      'Draw a tree of trajectories: branches with steps, rewards and status. Without an argument, list the roots.',
     )
     .argument('[TRAJECTORY]', 'id of any trajectory of the tree (@STEP or @TAG may follow, and changes nothing)')
     .option('--bars', 'instead of ids draw bars: which steps are whose')
-    .option('-n, --limit N', 'list at most so many roots', '50')
+    .option('-n, --limit <N>', 'list at most so many roots', '50')
     .option('--json', 'print the answer as JSON');
   return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
