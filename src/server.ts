@@ -3,7 +3,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { v7 } from 'uuid';
 import { type App, createApp } from './app/app.ts';
-import type { Config } from './config.ts';
+import { type Config, describeDatabase } from './config.ts';
 import { LIMITS } from './domain/limits.ts';
 import { ListenError, Port, type PortCounts } from './listen/port.ts';
 import { createHandler, type ServiceHandler } from './rpc/handler.ts';
@@ -80,7 +80,7 @@ export async function startServer(config: Config, { logger }: ServerDeps): Promi
 export async function migrateStore(config: Config, { logger }: ServerDeps): Promise<{ storeDescription: string }> {
   const store = await open(config, logger);
   await store.close();
-  return { storeDescription: store.description };
+  return { storeDescription: describeDatabase(config) };
 }
 
 async function open(config: Config, logger: Logger): Promise<Store> {
@@ -103,12 +103,12 @@ interface Parts {
 }
 
 function runningServer(config: Config, parts: Parts, listening: { host: string; port: number }): RunningServer {
-  const { store, app, service, port } = parts;
+  const { app, service, port } = parts;
   let drained: Promise<void> | undefined;
   return {
     ...listening,
     url: `http://${reachableHost(listening.host)}:${listening.port}`,
-    storeDescription: store.description,
+    storeDescription: describeDatabase(config),
     counts: () => ({ ...port.counts(), handlers: service.activity.handlers, followers: app.changes.listeners }),
     drain: () => {
       drained ??= drain(config, parts);

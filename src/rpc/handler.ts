@@ -46,7 +46,7 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       return answer(response, 405, { ...plain, allow: 'GET, HEAD' }, 'Use GET.\n');
     }
-    return health.serving ? answer(response, 200, plain, 'ok\n') : answer(response, 503, plain, 'draining\n');
+    return health.serving ? answer(response, 200, plain, 'ok') : answer(response, 503, plain, 'draining');
   };
   return { handle, health, activity };
 }
