@@ -104,7 +104,7 @@ export const migration0001: MigrationText = {
     create table state_uploads (
       upload uuid primary key,
       namespace text not null,
-      create_time timestamptz not null
+      renew_time timestamptz not null
     );
     create table state_chunks (
       upload uuid not null,
@@ -250,7 +250,7 @@ export const migration0001: MigrationText = {
     create table state_uploads (
       upload text primary key,
       namespace text not null,
-      create_time text not null
+      renew_time text not null
     );
     create table state_chunks (
       upload text not null,

@@ -14,10 +14,11 @@ import type {
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { Tables } from '../sql/tables.ts';
-import { bindDigest, readDigest } from '../sql/values.ts';
+import { bindDigest } from '../sql/values.ts';
 import { isRetryable } from './errors.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
+import { kyselyOver, PipelinedTransaction } from './transaction.ts';
 
 /** A schema of its own, so that a role that may only connect and create a schema suffices. */
 const SCHEMA = 'anabranch';
@@ -61,7 +62,7 @@ export async function openPostgres(
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url: options.url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
-  return new PostgresEngine(options.url, plain.withSchema(SCHEMA), notifier, listeners);
+  return new PostgresEngine(options.url, pool, plain.withSchema(SCHEMA), notifier, listeners);
 }
 
 async function checkVersion(db: Kysely<Tables>): Promise<void> {
@@ -89,12 +90,15 @@ class PostgresEngine implements Engine {
   readonly description: string;
   readonly db: Kysely<Tables>;
   readonly now = sql<string>`clock_timestamp()`;
+  private readonly pool: Pool;
+  private readonly transactions = new WeakMap<Tx, PipelinedTransaction>();
   private readonly notifier: Notifier;
   private readonly listeners: ChangeListeners;
   private closed: Promise<void> | undefined;
 
-  constructor(url: string, db: Kysely<Tables>, notifier: Notifier, listeners: ChangeListeners) {
+  constructor(url: string, pool: Pool, db: Kysely<Tables>, notifier: Notifier, listeners: ChangeListeners) {
     this.description = `postgres ${placeOf(url)}`;
+    this.pool = pool;
     this.db = db;
     this.notifier = notifier;
     this.listeners = listeners;
@@ -107,16 +111,31 @@ class PostgresEngine implements Engine {
   async write<T>(work: (tx: Tx) => Promise<T>, options: WriteOptions = {}): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       try {
-        return await this.db.transaction().execute(async (tx) => {
-          if (options.lockSeconds !== undefined)
-            await sql.raw(`set local lock_timeout = '${options.lockSeconds}s'`).execute(tx);
-          if (options.unbounded === true) await sql.raw('set local statement_timeout = 0').execute(tx);
-          return work(tx);
-        });
+        return await this.writeOnce(work, options);
       } catch (error) {
         if (attempt >= MAX_TRIES || !isRetryable((error as Error).cause ?? error)) throw error;
         await backOff(attempt);
       }
+    }
+  }
+
+  private async writeOnce<T>(work: (tx: Tx) => Promise<T>, options: WriteOptions): Promise<T> {
+    const lease = await this.pool.lease();
+    try {
+      const transaction = new PipelinedTransaction(lease, kyselyOver(lease, SCHEMA));
+      this.transactions.set(transaction.db, transaction);
+      if (options.unbounded === true) transaction.send('set local statement_timeout = 0');
+      try {
+        const result = await work(transaction.db);
+        await transaction.commit();
+        return result;
+      } catch (error) {
+        // What failed first is what matters; a connection that cannot roll back is not used again.
+        await transaction.rollback().catch(() => {});
+        throw error;
+      }
+    } finally {
+      lease.release();
     }
   }
 
@@ -147,7 +166,7 @@ class PostgresEngine implements Engine {
     return { heads: rows.map(readHead), now: rows[0]?.now ?? '' };
   }
 
-  async insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<string[]> {
+  async insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<void> {
     const rows = states.map((state) => [
       state.namespace,
       bindDigest(state.digest),
@@ -158,16 +177,7 @@ class PostgresEngine implements Engine {
       0,
       state.now,
     ]);
-    const results = await this.insertInChunks<{ digest: Uint8Array }>(
-      tx,
-      'states',
-      ['namespace', 'digest', 'size', 'encoding', 'data', 'referenced', 'version', 'renew_time'],
-      rows,
-      ' on conflict do nothing returning digest',
-    );
-    if (results.length === states.length) return [];
-    const inserted = new Set(results.map(({ digest }) => readDigest(digest)));
-    return states.map(({ digest }) => digest).filter((digest) => !inserted.has(digest));
+    this.insertInChunks(tx, 'states', STATE_COLUMNS, rows, REFERENCE_IF_HERE);
   }
 
   async insertRows(
@@ -176,23 +186,21 @@ class PostgresEngine implements Engine {
     columns: readonly string[],
     rows: readonly (readonly unknown[])[],
   ): Promise<void> {
-    await this.insertInChunks(tx, table, columns, rows, '');
+    this.insertInChunks(tx, table, columns, rows, '');
   }
 
   async updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void> {
-    await tx.executeQuery(
-      CompiledQuery.raw(UPDATE_HEADS, [
-        heads.map((head) => head.tree),
-        heads.map((head) => head.key),
-        heads.map((head) => head.nextStepNumber),
-        heads.map((head) => head.rewardSum),
-        heads.map((head) => head.byteSum),
-        heads.map((head) => head.status),
-        heads.map((head) => head.statusMessage),
-        heads.map((head) => head.updateTime),
-        heads.map((head) => head.sealTime),
-      ]),
-    );
+    this.pipelineOf(tx).send(UPDATE_HEADS, [
+      heads.map((head) => head.tree),
+      heads.map((head) => head.key),
+      heads.map((head) => head.nextStepNumber),
+      heads.map((head) => head.rewardSum),
+      heads.map((head) => head.byteSum),
+      heads.map((head) => head.status),
+      heads.map((head) => head.statusMessage),
+      heads.map((head) => head.updateTime),
+      heads.map((head) => head.sealTime),
+    ]);
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
@@ -220,25 +228,42 @@ class PostgresEngine implements Engine {
     return this.closed;
   }
 
-  /** Sent together, so that a group costs one round trip; an error in one fails all that follow. */
-  private async insertInChunks<R>(
+  private insertInChunks(
     tx: Tx,
     table: keyof Tables,
     columns: readonly string[],
     rows: readonly (readonly unknown[])[],
     suffix: string,
-  ): Promise<R[]> {
-    const sent: Promise<{ rows: R[] }>[] = [];
+  ): void {
+    const pipeline = this.pipelineOf(tx);
     for (let at = 0; at < rows.length; ) {
       const count = Math.min(MAX_ROWS, 2 ** Math.floor(Math.log2(rows.length - at)));
-      const text = insertText(table, columns, count, suffix);
-      sent.push(tx.executeQuery<R>(CompiledQuery.raw(text, rows.slice(at, at + count).flat())));
+      pipeline.send(insertText(table, columns, count, suffix), rows.slice(at, at + count).flat());
       at += count;
     }
-    const results = await Promise.all(sent);
-    return results.flatMap((result) => result.rows);
+  }
+
+  private pipelineOf(tx: Tx): PipelinedTransaction {
+    const transaction = this.transactions.get(tx);
+    if (transaction === undefined) throw new Error('a write outside a transaction of this engine');
+    return transaction;
   }
 }
+
+const STATE_COLUMNS = [
+  'namespace',
+  'digest',
+  'size',
+  'encoding',
+  'data',
+  'referenced',
+  'version',
+  'renew_time',
+] as const;
+
+/** A state that is here already is locked against the collector, also where it is referenced and nothing changes. */
+const REFERENCE_IF_HERE = ` on conflict (namespace, digest) do update
+  set referenced = true, version = states.version + 1 where not states.referenced`;
 
 const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch_point, t.status, t.status_message, t.seal_time, t.writer_id,
   t.writer_epoch, t.next_step_number, t.reward_sum, t.byte_sum, clock_timestamp() as now

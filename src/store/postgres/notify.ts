@@ -35,6 +35,7 @@ export class Notifier {
       connectionString: this.options.url,
       keepAlive: true,
       application_name: 'anabranch listener',
+      pipeline: true,
     });
     client.on('error', (error) => this.lost(client, error));
     client.on('end', () => this.lost(client, new Error('the listening connection ended')));

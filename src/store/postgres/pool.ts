@@ -9,7 +9,7 @@ const MAX_NAMES = 500;
 /** Bounds of every statement and transaction, so that nothing waits for ever; deletes lift the first. */
 const SESSION = `
   set statement_timeout = '15s';
-  set lock_timeout = '5s';
+  set lock_timeout = '3s';
   set idle_in_transaction_session_timeout = '30s';
   set timezone = 'UTC';
 `;
@@ -67,28 +67,24 @@ export class Pool implements PostgresPool {
     this.pool.on('connect', (client) => client.on('error', onLost));
   }
 
+  /** For Kysely's reads, one connection a query. */
   async connect(): Promise<PostgresPoolClient> {
-    let client: pg.PoolClient;
+    const lease = await this.lease();
+    return {
+      processID: lease.processID,
+      query: (text: unknown, values?: unknown) => lease.query(text as string, values as unknown[]),
+      release: () => lease.release(),
+    } as unknown as PostgresPoolClient;
+  }
+
+  /** A connection of one's own, to be released. */
+  async lease(): Promise<Lease> {
     try {
-      client = await this.pool.connect();
+      const client = await this.pool.connect();
+      return new Lease(client, (text, values) => this.statement(text, values));
     } catch (error) {
       throw translateError(error);
     }
-    let broken: Error | undefined;
-    return {
-      processID: (client as { processID?: number }).processID ?? 0,
-      query: async (text: unknown, values?: unknown) => {
-        try {
-          return (await client.query(this.statement(text as string, values as unknown[]))) as never;
-        } catch (error) {
-          const translated = translateError(error);
-          // Whatever state the wire is in, a connection that failed outside SQL is not used again.
-          if ((error as { severity?: string }).severity !== 'ERROR') broken = error as Error;
-          throw translated;
-        }
-      },
-      release: () => client.release(broken),
-    } as unknown as PostgresPoolClient;
   }
 
   async end(): Promise<void> {
@@ -104,6 +100,34 @@ export class Pool implements PostgresPool {
     }
     const config = { text, values: keepZeroSigns(values) };
     return name === undefined ? config : { name, ...config };
+  }
+}
+
+/** A connection while somebody has it. Statements may be sent without waiting for the ones before; they run in order all the same. */
+export class Lease {
+  readonly processID: number;
+  private readonly client: pg.PoolClient;
+  private readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
+  private broken: Error | undefined;
+
+  constructor(client: pg.PoolClient, prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig) {
+    this.client = client;
+    this.processID = (client as { processID?: number }).processID ?? 0;
+    this.prepare = prepare;
+  }
+
+  async query(text: string, values?: unknown[]): Promise<pg.QueryResult> {
+    try {
+      return await this.client.query(this.prepare(text, values));
+    } catch (error) {
+      // Whatever state the wire is in, a connection that failed outside SQL is not used again.
+      if ((error as { severity?: string }).severity !== 'ERROR') this.broken = error as Error;
+      throw translateError(error);
+    }
+  }
+
+  release(): void {
+    this.client.release(this.broken);
   }
 }
 

@@ -66,23 +66,19 @@ export async function append(
 ): Promise<AppendOutcome[]> {
   const inline = batches.map((batch) => encodeStates(batch.states));
   const changed: bigint[] = [];
-  const outcomes = await engine.write(
-    async (tx) => {
-      changed.length = 0;
-      const refs = uniqueRefs(batches);
-      const { heads, now } = await engine.lockHeads(tx, refs, wait);
-      const busy =
-        wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
-      const lines = new Map(heads.map((locked) => [locked.key, newLine(locked)]));
-      const group = new Group(engine, tx, now, lines, busy);
-      await group.prepare(batches);
-      const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
-      await group.write(batches);
-      changed.push(...[...lines.values()].filter((line) => line.changed).map((line) => line.locked.key));
-      return decided;
-    },
-    { lockSeconds: 3 },
-  );
+  const outcomes = await engine.write(async (tx) => {
+    changed.length = 0;
+    const refs = uniqueRefs(batches);
+    const { heads, now } = await engine.lockHeads(tx, refs, wait);
+    const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
+    const lines = new Map(heads.map((locked) => [locked.key, newLine(locked)]));
+    const group = new Group(engine, tx, now, lines, busy);
+    await group.prepare(batches);
+    const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
+    await group.write(batches);
+    changed.push(...[...lines.values()].filter((line) => line.changed).map((line) => line.locked.key));
+    return decided;
+  });
   engine.announce(changed);
   return outcomes;
 }

@@ -1,12 +1,12 @@
-import type { Expression, Kysely, RawBuilder, SqlBool, Transaction } from 'kysely';
-import type { Digest } from '../../domain/ids.ts';
+import type { Expression, Kysely, RawBuilder, SqlBool } from 'kysely';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { EncodedState } from './step_writer.ts';
 import type { Tables } from './tables.ts';
 
 export type Db = Kysely<Tables>;
-export type Tx = Transaction<Tables>;
+/** What a transaction runs its statements on. */
+export type Tx = Kysely<Tables>;
 
 /** How a row is locked until the transaction ends. Weaker ones let more go on beside them. */
 export type RowLock =
@@ -51,8 +51,8 @@ export interface Engine {
     wait: 'never' | 'bounded',
   ): Promise<{ readonly heads: LockedHead[]; readonly now: string }>;
 
-  /** Inserts states, referenced, sorted by digest; gives the digests that were here already, which stay as they are. */
-  insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<Digest[]>;
+  /** Inserts states, referenced, sorted by digest. One that is here already stays, is marked referenced, and is locked against collection. */
+  insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<void>;
 
   /** Inserts rows (values in the order of `columns`), in few statements or fast ones. */
   insertRows(
@@ -80,8 +80,6 @@ export interface Engine {
 }
 
 export interface WriteOptions {
-  /** How long to wait for a row that another transaction holds; default the engine's. */
-  readonly lockSeconds?: number;
   /** No bound on how long a statement may take: for deletes, which grow with what they delete. */
   readonly unbounded?: boolean;
 }

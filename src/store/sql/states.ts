@@ -1,6 +1,6 @@
 import { createHash, hash, randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
-import { stateNotFound } from '../../domain/errors.ts';
+import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { StateInfo, StateUpload } from '../contract/state.ts';
@@ -50,6 +50,7 @@ export class Upload implements StateUpload {
     if (single === undefined && this.pendingBytes > 0) await this.flush();
     const encoded = single === undefined ? { encoding: 'raw', data: null } : encodeBytes(single);
     await this.engine.write(async (tx) => {
+      if (single === undefined) await this.keepUpload(tx);
       const [here] = await lockStates(this.engine, tx, this.namespace, [digest]);
       if (here !== undefined) {
         await renew(this.engine, tx, this.namespace, [digest]);
@@ -91,6 +92,20 @@ export class Upload implements StateUpload {
     if (this.ordinal > 0n) await this.engine.write((tx) => dropUpload(tx, this.upload));
   }
 
+  /** Chunks that came before are kept while more come; an upload that stood still for too long was collected. */
+  private async keepUpload(tx: Tx): Promise<void> {
+    const { numUpdatedRows } = await tx
+      .updateTable('state_uploads')
+      .set({ renew_time: this.engine.now })
+      .where('upload', '=', this.upload)
+      .executeTakeFirst();
+    if (numUpdatedRows > 0n) return;
+    throw new AnabranchError(
+      'DEADLINE_EXCEEDED',
+      'The upload stood still for longer than states without a step are kept, and was given up: put the state again.',
+    );
+  }
+
   private take(): Uint8Array {
     const bytes =
       this.pending.length === 1 && this.pending[0] !== undefined ? this.pending[0] : Buffer.concat(this.pending);
@@ -113,9 +128,9 @@ export class Upload implements StateUpload {
       if (this.ordinal === 0n) {
         await tx
           .insertInto('state_uploads')
-          .values({ upload: this.upload, namespace: this.namespace, create_time: this.engine.now })
+          .values({ upload: this.upload, namespace: this.namespace, renew_time: this.engine.now })
           .execute();
-      }
+      } else await this.keepUpload(tx);
       await tx.insertInto('state_chunks').values(row).execute();
     });
     this.ordinal += 1n;
@@ -290,7 +305,7 @@ async function dropBrokenUploads(engine: Engine, ttlHours: number, limit: number
   const broken = await engine.db
     .selectFrom('state_uploads')
     .select('upload')
-    .where('create_time', '<', engine.hoursAgo(ttlHours))
+    .where('renew_time', '<', engine.hoursAgo(ttlHours))
     .limit(limit)
     .execute();
   for (const { upload } of broken) await engine.write((tx) => dropUpload(tx, upload));

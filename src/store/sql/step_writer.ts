@@ -215,21 +215,13 @@ export class StepWriter {
   }
 
   private async insertStates(namespace: string, states: NamespaceStates): Promise<void> {
-    let fresh = [...states.inline.values()]
-      .filter(({ digest }) => states.used.has(digest))
-      .sort((a, b) => (a.digest < b.digest ? -1 : 1));
-    while (fresh.length > 0) {
-      const here = await this.engine.insertStates(
-        this.tx,
-        fresh.map((state) => ({ namespace, now: this.now, ...state })),
-      );
-      if (here.length === 0) return;
-      // They were here already: lock them as any state that is referred to. One that was collected meanwhile is inserted after all.
-      const locked = await lockStates(this.engine, this.tx, namespace, here);
-      for (const { digest, referenced } of locked) if (!referenced) states.unreferenced.add(digest);
-      const found = new Set(locked.map(({ digest }) => digest));
-      fresh = fresh.filter(({ digest }) => here.includes(digest) && !found.has(digest));
-    }
+    const fresh = [...states.inline.values()].filter(({ digest }) => states.used.has(digest));
+    if (fresh.length === 0) return;
+    fresh.sort((a, b) => (a.digest < b.digest ? -1 : 1));
+    await this.engine.insertStates(
+      this.tx,
+      fresh.map((state) => ({ namespace, now: this.now, ...state })),
+    );
   }
 
   private async markReferenced(namespace: string, states: NamespaceStates): Promise<void> {

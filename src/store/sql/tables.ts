@@ -117,7 +117,7 @@ export interface StatesTable {
 export interface StateUploadsTable {
   upload: string;
   namespace: string;
-  create_time: Time;
+  renew_time: Time;
 }
 
 export interface StateChunksTable {

@@ -19,7 +19,8 @@ const SELECT_HEAD = `select tree, key, namespace, uid, hidden, branch_point, sta
 const UPDATE_HEAD = `update trajectories set next_step_number = ?, reward_sum = ?, byte_sum = ?, status = ?, status_message = ?, update_time = ?,
   seal_time = ? where key = ?`;
 const INSERT_STATE = `insert into states (namespace, digest, size, encoding, data, upload, referenced, version, renew_time)
-  values (?, ?, ?, ?, ?, null, 1, 0, ?) on conflict do nothing`;
+  values (?, ?, ?, ?, ?, null, 1, 0, ?)
+  on conflict (namespace, digest) do update set referenced = 1, version = version + 1 where not referenced`;
 
 /** The embedded engine: one file, one process; its own connection writes, another reads. */
 export async function openSqlite(path: string, onFault: (error: unknown) => void): Promise<Engine> {
@@ -115,14 +116,11 @@ class SqliteEngine implements Engine {
     return { heads, now };
   }
 
-  async insertStates(_tx: Tx, states: readonly NewStateRow[]): Promise<string[]> {
+  async insertStates(_tx: Tx, states: readonly NewStateRow[]): Promise<void> {
     const insert = this.writer.prepare(INSERT_STATE);
-    const here: string[] = [];
     for (const { namespace, digest, size, encoding, data, now } of states) {
-      const { changes } = insert.run([namespace, bindDigest(digest), size, encoding, data, now]);
-      if (Number(changes) === 0) here.push(digest);
+      insert.run([namespace, bindDigest(digest), size, encoding, data, now]);
     }
-    return here;
   }
 
   async insertRows(
