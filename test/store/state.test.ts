@@ -306,7 +306,7 @@ describeStore('collecting states', (on) => {
   async function age(namespace: string, hours: number): Promise<void> {
     for (const [table, column] of [
       ['states', 'renew_time'],
-      ['state_uploads', 'create_time'],
+      ['state_uploads', 'renew_time'],
     ]) {
       const older =
         on.engine === 'sqlite'
