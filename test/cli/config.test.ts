@@ -300,14 +300,17 @@ describe('secrets', () => {
     expect(load({}, { database: 'postgres://u@h/d' }).warnings).toEqual([]);
   });
 
-  it.each(['fle123', 'training_password'])('of published examples (%s) are refused beyond loopback', (password) => {
-    const env = { POSTGRES_HOST: 'h', POSTGRES_PASSWORD: password };
-    expect(load(env).listen.host).toBe('127.0.0.1');
-    expect(refusal(env, { listen: '0.0.0.0:1', insecure: true })).toMatch(/published example/u);
-    expect(
-      refusal({ DATABASE_URL: `postgres://u:${password}@h/d` }, { listen: '0.0.0.0:1', insecure: true }),
-    ).not.toContain(password);
-  });
+  it.each(['fle123', 'training_password', 'anabranch'])(
+    'of published examples (%s) are refused beyond loopback',
+    (password) => {
+      const env = { POSTGRES_HOST: 'h', POSTGRES_PASSWORD: password };
+      expect(load(env).listen.host).toBe('127.0.0.1');
+      expect(refusal(env, { listen: '0.0.0.0:1', insecure: true })).toMatch(/published example/u);
+      expect(
+        refusal({ DATABASE_URL: `postgres://u:${password}@h/d` }, { listen: '0.0.0.0:1', insecure: true }),
+      ).not.toContain(password);
+    },
+  );
 
   it('name the file of SQLite, which is none', () => {
     expect(describeDatabase(load())).toBe('SQLite /work/.anabranch/data.db');
