@@ -1,0 +1,102 @@
+import { randomBytes } from 'node:crypto';
+import { expect, it } from 'vitest';
+import { type GetCheckpointArgs, getCheckpoint } from '../../src/app/trajectory/get_checkpoint.ts';
+import { getStep } from '../../src/app/trajectory/get_step.ts';
+import { setTag } from '../../src/app/trajectory/tags.ts';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { refusalOf } from '../store/scene.ts';
+import { sha256, textAction } from '../support/steps.ts';
+import { type AppScene, describeApp, state, step, wordOf } from './on_app.ts';
+
+const text = (bytes: Uint8Array | undefined) => (bytes === undefined ? undefined : Buffer.from(bytes).toString());
+
+describeApp('GetCheckpoint', (on) => {
+  async function setUp() {
+    const scene = on.scene();
+    const root = await scene.create();
+    await scene.write(root, [
+      step(0n, 'a', { states: [state('env0')] }),
+      step(1n, 'b', { states: [state('env1'), state('mem1', { name: 'agent' })] }),
+      step(2n, 'c'),
+      step(3n, 'd', { states: [state('env3')] }),
+    ]);
+    const branch = await scene.branch(root, 2n);
+    await scene.write(branch, [step(3n, 'D'), step(4n, 'E')]);
+    await setTag(scene.app, scene.caller, {
+      trajectoryId: branch.id,
+      name: 'best',
+      stepNumber: 1n,
+      expectedStepNumber: -1n,
+    });
+    const get = (fields: Partial<GetCheckpointArgs> = {}) => checkpoint(scene, branch.id, fields);
+    return { scene, root, branch, get };
+  }
+
+  it('RD3: is the latest step with a state, inherited ones included, with its states inline', async () => {
+    const { root, get } = await setUp();
+    const found = await get();
+    expect(found).toMatchObject({ owner: { id: root.id }, step: { stepNumber: 1n } });
+    expect([...found.inline.keys()]).toEqual(['agent', 'env']);
+    expect(text(found.inline.get('env'))).toBe('env1');
+  });
+
+  it('RD3: at a number, by tag, at or before a number, and having the named states', async () => {
+    const { get } = await setUp();
+    expect((await get({ at: { stepNumber: 0n } })).step.stepNumber).toBe(0n);
+    expect((await get({ at: { tag: 'best' } })).step.stepNumber).toBe(1n);
+    expect((await get({ at: { atOrBefore: 0n } })).step.stepNumber).toBe(0n);
+    expect((await get({ at: { atOrBefore: 1000n } })).step.stepNumber).toBe(1n);
+    expect((await get({ stateNames: ['', 'agent', 'env'] })).step.stepNumber).toBe(1n);
+    expect((await get({ at: { atOrBefore: 0n }, stateNames: [''] })).step.stepNumber).toBe(0n);
+  });
+
+  it('RD3: says what is missing', async () => {
+    const { get, branch } = await setUp();
+    const reason = async (fields: Partial<GetCheckpointArgs>) => (await refusalOf(get(fields))).reason;
+    expect(await reason({ at: { stepNumber: 4n } })).toBe('CHECKPOINT_NOT_FOUND');
+    expect(await reason({ at: { stepNumber: 0n }, stateNames: ['agent'] })).toBe('CHECKPOINT_NOT_FOUND');
+    expect(await reason({ at: { atOrBefore: 0n }, stateNames: ['agent'] })).toBe('CHECKPOINT_NOT_FOUND');
+    expect(await reason({ stateNames: ['none'] })).toBe('CHECKPOINT_NOT_FOUND');
+    expect(await reason({ at: { stepNumber: 5n } })).toBe('STEP_NOT_FOUND');
+    expect(await reason({ at: { tag: 'none' } })).toBe('TAG_NOT_FOUND');
+    expect((await refusalOf(get({ stateNames: ['none'] }))).message).toContain(branch.id);
+    const { scene } = await setUp();
+    const empty = await scene.create();
+    expect((await refusalOf(checkpoint(scene, empty.id))).reason).toBe('CHECKPOINT_NOT_FOUND');
+  });
+
+  it('RD3: states come inline while the answer stays below 1 MiB, each of at most 512 KiB', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const inline = ['a', 'b', 'c'].map((name) => state(randomBytes(LIMITS.inlineStateBytes - 20_000), { name }));
+    const over = randomBytes(LIMITS.inlineStateBytes + 1);
+    const upload = scene.app.store.putState(scene.caller.namespace);
+    await upload.write(over.subarray(0, LIMITS.chunkBytes));
+    await upload.write(over.subarray(LIMITS.chunkBytes, 2 * LIMITS.chunkBytes));
+    await upload.write(over.subarray(2 * LIMITS.chunkBytes));
+    await upload.finish(sha256(over));
+    const large = state(undefined, { name: 'd', digest: sha256(over) });
+    const actions = [textAction('x'.repeat(100_000))];
+    await scene.write(trajectory, [
+      step(0n, '', { actions, states: [...inline, large, state('small', { name: 'e' })] }),
+    ]);
+    const found = await checkpoint(scene, trajectory.id);
+    // 100 kB of text and one state leave no room for a second, but for the smallest.
+    expect([...found.inline.keys()]).toEqual(['a', 'e']);
+    expect(found.step.states.map(({ name, size }) => [name, size])).toContainEqual(['d', over.length]);
+  });
+
+  it('FM2: GetStep takes a number or a tag, and shows who owns the step', async () => {
+    const { scene, root, branch } = await setUp();
+    const get = (at: { stepNumber: bigint } | { tag: string }) =>
+      getStep(scene.app, scene.caller, { trajectoryId: branch.id, at, view: 'FULL' });
+    const tagged = await get({ tag: 'best' });
+    expect([tagged.owner.id, wordOf(tagged.step)]).toEqual([root.id, 'b']);
+    expect(wordOf((await get({ stepNumber: 3n })).step)).toBe('D');
+    expect((await refusalOf(get({ stepNumber: 5n }))).metadata).toMatchObject({ next_step_number: '5' });
+  });
+});
+
+function checkpoint(scene: AppScene, trajectoryId: string, fields: Partial<GetCheckpointArgs> = {}) {
+  return getCheckpoint(scene.app, scene.caller, { trajectoryId, at: undefined, stateNames: [], ...fields });
+}

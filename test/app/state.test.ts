@@ -1,0 +1,270 @@
+import { randomBytes } from 'node:crypto';
+import { expect, it } from 'vitest';
+import { batchGetStates } from '../../src/app/state/batch_get.ts';
+import { getState } from '../../src/app/state/get.ts';
+import { putState } from '../../src/app/state/put.ts';
+import { type ReadStatesArgs, readStates, type StatesRead } from '../../src/app/state/read.ts';
+import { attachState } from '../../src/app/trajectory/attach_state.ts';
+import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { refusalOf } from '../store/scene.ts';
+import { sha256 } from '../support/steps.ts';
+import { type AppScene, all, describeApp, state, step } from './on_app.ts';
+
+const MiB = 1024 * 1024;
+
+describeApp('states', (on) => {
+  it('S1, S4: a state put in pieces of any size is named by the hash of the whole, and read back byte for byte', async () => {
+    const scene = on.scene();
+    for (const [size, piece] of [
+      [0, 1],
+      [1, 1],
+      [3000, 7],
+      [LIMITS.chunkBytes, 1000],
+      [2 * MiB + 1, 100_001],
+    ] as const) {
+      const bytes = randomBytes(size);
+      const info = await put(scene, bytes, piece);
+      expect(info).toEqual({ digest: sha256(bytes), size });
+      expect(await get(scene, info.digest)).toEqual(bytes);
+    }
+  });
+
+  it('S4: the first frame may state the digest, and then it must match; what does not is not kept', async () => {
+    const scene = on.scene();
+    const bytes = randomBytes(1000);
+    expect(await put(scene, bytes, 100, sha256(bytes))).toMatchObject({ size: 1000 });
+    const other = randomBytes(1000);
+    expect(await refusalOf(put(scene, other, 100, sha256(bytes)))).toMatchObject({
+      reason: 'DIGEST_MISMATCH',
+      metadata: { expected_digest: sha256(bytes), digest: sha256(other) },
+    });
+    expect((await refusalOf(get(scene, sha256(other)))).reason).toBe('STATE_NOT_FOUND');
+    expect((await refusalOf(put(scene, other, 100, 'no digest'))).violations[0]?.field).toBe('digest');
+  });
+
+  it('S4: an upload whose client goes away leaves nothing to be found', async () => {
+    const scene = on.scene();
+    const bytes = randomBytes(600 * 1024);
+    const broken = putState(scene.app, scene.caller, {
+      digest: undefined,
+      chunks: (async function* () {
+        yield bytes;
+        throw new Error('the client is gone');
+      })(),
+    });
+    await expect(broken).rejects.toThrow('the client is gone');
+    expect(await batchGetStates(scene.app, scene.caller, { digests: [sha256(bytes)] })).toEqual([]);
+  });
+
+  it('S4: a state over 256 MiB is refused while it is sent', async () => {
+    const scene = on.scene();
+    let sent = 0;
+    const endless = putState(scene.app, scene.caller, {
+      digest: undefined,
+      chunks: (async function* () {
+        for (;;) {
+          // Pieces far larger than the wire's, so that the limit is near: what counts is their sum.
+          yield new Uint8Array(LIMITS.stateBytes / 2 + 1);
+          sent += 1;
+          if (sent > 2) throw new Error('it goes on reading');
+        }
+      })(),
+    });
+    expect((await refusalOf(endless)).violations[0]?.field).toBe('chunk');
+    expect(sent).toBeLessThanOrEqual(2);
+  }, 120_000);
+
+  it('S3, S4: byte ranges, over the borders of chunks too; beyond the end is refused, reaching beyond it is cut', async () => {
+    const scene = on.scene();
+    const bytes = randomBytes(700 * 1024);
+    const { digest } = await put(scene, bytes, 64 * 1024);
+    for (const [offset, length] of [
+      [0, 1],
+      [262_143, 2],
+      [262_144, 262_144],
+      [100, 600_000],
+      [716_799, 10],
+      [0, 0],
+    ] as const) {
+      expect(await get(scene, digest, offset, length)).toEqual(bytes.subarray(offset, offset + length));
+    }
+    expect(await get(scene, digest, 500_000)).toEqual(bytes.subarray(500_000));
+    expect(await get(scene, digest, bytes.length)).toEqual(Buffer.alloc(0));
+    expect(await refusalOf(get(scene, digest, bytes.length + 1))).toMatchObject({
+      reason: 'RANGE_BEYOND_END',
+      metadata: { size: `${bytes.length}` },
+    });
+  });
+
+  it('S4: the first chunk tells the size, also of an empty state, and no chunk is over 256 KiB', async () => {
+    const scene = on.scene();
+    const { digest } = await put(scene, Buffer.alloc(0), 1);
+    const empty = await all(getState(scene.app, scene.caller, { digest, offset: 0n, length: undefined }));
+    expect(empty).toEqual([{ state: { digest, size: 0 }, chunk: new Uint8Array(0) }]);
+    const large = await put(scene, randomBytes(MiB), 300_000);
+    const chunks = await all(
+      getState(scene.app, scene.caller, { digest: large.digest, offset: 0n, length: undefined }),
+    );
+    expect(chunks.map(({ state: info }) => info)).toEqual([large, ...chunks.slice(1).map(() => undefined)]);
+    for (const { chunk } of chunks) expect(chunk.length).toBeLessThanOrEqual(LIMITS.chunkBytes);
+  });
+
+  it('S6: BatchGetStates tells which are here, in the order asked for, each once', async () => {
+    const scene = on.scene();
+    const one = await put(scene, Buffer.from('one'), 1);
+    const two = await put(scene, Buffer.from('two'), 1);
+    const digests = [two.digest, sha256('none'), one.digest, two.digest];
+    expect(await batchGetStates(scene.app, scene.caller, { digests })).toEqual([two, one]);
+    expect(await refusalOf(batchGetStates(scene.app, scene.caller, { digests: [one.digest, 'X'] }))).toMatchObject({
+      violations: [{ field: 'digests[1]' }],
+    });
+  });
+
+  it('S1, N1: another namespace sees no state of this one', async () => {
+    const scene = on.scene();
+    const { digest } = await put(scene, Buffer.from('secret'), 6);
+    expect(await batchGetStates(scene.app, on.scene().caller, { digests: [digest] })).toEqual([]);
+    expect((await refusalOf(get(on.scene(), digest))).reason).toBe('STATE_NOT_FOUND');
+  });
+
+  it('S5: the states of a lineage, in order, whatever branch points lie between, every k-th of those found', async () => {
+    const scene = on.scene();
+    const root = await scene.create();
+    await scene.write(
+      root,
+      [0n, 1n, 2n, 3n].map((n) => step(n, 'r', { states: [state(`r${n}`)] })),
+    );
+    const branch = await scene.branch(root, 2n);
+    await scene.write(branch, [
+      step(3n, 'no state'),
+      step(4n, 'b', { states: [state('b4'), state('m4', { name: 'agent' })] }),
+      step(5n, 'b', { states: [state('')] }),
+    ]);
+    const leaf = await scene.branch(branch, 5n);
+    await scene.write(leaf, [step(6n, 'l', { states: [state('l6', { mediaType: 'text/plain' })] })]);
+    const read = (fields: Partial<ReadStatesArgs> = {}) => readAll(scene, leaf.id, fields);
+
+    expect(await read()).toEqual({ 0: 'r0', 1: 'r1', 2: 'r2', 4: 'b4', 5: '', 6: 'l6' });
+    expect(await read({ every: 2n })).toEqual({ 0: 'r0', 2: 'r2', 5: '' });
+    expect(await read({ every: 3n, startStepNumber: 1n })).toEqual({ 1: 'r1', 5: '' });
+    expect(await read({ startStepNumber: 1n, endStepNumber: 3n })).toEqual({ 1: 'r1', 2: 'r2' });
+    expect(await read({ startStepNumber: 7n })).toEqual({});
+    expect(await read({ endStepNumber: 100n, startStepNumber: 6n })).toEqual({ 6: 'l6' });
+    expect(await read({ name: 'agent' })).toEqual({ 4: 'm4' });
+    expect((await refusalOf(read({ startStepNumber: 8n }))).reason).toBe('RANGE_BEYOND_END');
+    const messages = await all(readStates(scene.app, scene.caller, { ...EVERYTHING, trajectoryId: leaf.id }));
+    expect(messages.map(({ trajectoryId }) => trajectoryId)).toEqual([root.id, branch.id, leaf.id]);
+    expect(messages.at(-1)?.pieces[0]).toMatchObject({ mediaType: 'text/plain', size: 2, offset: 0 });
+  });
+
+  it('S5: large states come in pieces, no message with more than 256 KiB, and many small ones share a message', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const large = randomBytes(3 * MiB + 5);
+    const { digest } = await put(scene, large, 200_000);
+    const small = Array.from({ length: 300 }, (_, i) => step(BigInt(i), 's', { states: [state(`s${i}`)] }));
+    await scene.write(trajectory, [...small, step(300n, 'large', { states: [state(undefined, { digest })] })]);
+    const args = { ...EVERYTHING, trajectoryId: trajectory.id };
+    const messages = await all(readStates(scene.app, scene.caller, args));
+    expect(messages.length).toBeLessThan(20);
+    for (const { pieces } of messages) {
+      expect(pieces.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThanOrEqual(LIMITS.chunkBytes);
+    }
+    const pieces = messages.flatMap((message) => message.pieces).filter((piece) => piece.stepNumber === 300n);
+    expect(Buffer.concat(pieces.map(({ data }) => data)).equals(large)).toBe(true);
+  });
+
+  it('RD1, S5: a trajectory that is deleted meanwhile is TRAJECTORY_DELETED, never a short success', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    const bytes = () => randomBytes(400 * 1024);
+    await scene.write(
+      trajectory,
+      [0n, 1n].map((n) => step(n, 's', { states: [state(bytes())] })),
+    );
+    const reading = readStates(scene.app, scene.caller, { ...EVERYTHING, trajectoryId: trajectory.id });
+    await reading.next();
+    await deleteTrajectory(scene.app, scene.caller, { trajectoryId: trajectory.id, onBranches: 'REFUSE' });
+    expect((await refusalOf(all(reading))).reason).toBe('TRAJECTORY_DELETED');
+  });
+
+  it('W10: a state is attached to an own step once; the same again changes nothing, another one is refused', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(['a', 'b']);
+    const target = { trajectoryId: trajectory.id, uid: undefined, writerEpoch: 1n, stepNumber: 1n };
+    const attach = (bytes: string) => attachState(scene.app, scene.caller, { ...target, state: state(bytes) });
+    const attached = { name: 'env', digest: sha256('x'), mediaType: '', size: 1 };
+    expect(await attach('x')).toEqual({ state: attached, duplicate: false });
+    expect(await attach('x')).toEqual({ state: attached, duplicate: true });
+    expect((await refusalOf(attach('y'))).reason).toBe('STATE_CONFLICT');
+    const branch = await scene.branch(trajectory, 1n);
+    const inherited = { ...target, trajectoryId: branch.id, writerEpoch: undefined, state: state('z', { name: 'n' }) };
+    expect((await refusalOf(attachState(scene.app, scene.caller, inherited))).reason).toBe('STEP_NOT_FOUND');
+  });
+
+  it('S3: a damaged state is STATE_CORRUPT, and its last bytes are never given', async () => {
+    const { store } = on;
+    const scene = on.scene();
+    const bytes = randomBytes(600 * 1024);
+    const { digest } = await put(scene, bytes, 100_000);
+    // What the store says it verified, but is not the state: the hash over the whole stream must notice.
+    const lying = new Proxy(store, {
+      get(target, name) {
+        if (name !== 'readState') {
+          const own = Reflect.get(target, name, target) as unknown;
+          return typeof own === 'function' ? own.bind(target) : own;
+        }
+        return async (namespace: string, wanted: string, offset: number) => {
+          const piece = Buffer.from(await store.readState(namespace, wanted, offset));
+          if (offset === 0) piece[17]! ^= 1;
+          return piece;
+        };
+      },
+    });
+    const app = on.app({}, lying);
+    let given = 0;
+    const reading = (async () => {
+      for await (const { chunk } of getState(app, scene.caller, { digest, offset: 0n, length: undefined }))
+        given += chunk.length;
+    })();
+    expect(await refusalOf(reading)).toMatchObject({ reason: 'STATE_CORRUPT', metadata: { digest } });
+    expect(given).toBeLessThan(bytes.length);
+    await app.close();
+  });
+});
+
+const EVERYTHING = { startStepNumber: 0n, endStepNumber: undefined, name: '', every: 0n };
+
+function put(scene: AppScene, bytes: Buffer, piece: number, digest?: string) {
+  const pieces = Array.from({ length: Math.ceil(bytes.length / piece) }, (_, i) =>
+    bytes.subarray(i * piece, (i + 1) * piece),
+  );
+  const chunks = (async function* () {
+    yield* pieces;
+  })();
+  return putState(scene.app, scene.caller, { digest, chunks });
+}
+
+async function get(scene: AppScene, digest: string, offset = 0, length?: number): Promise<Buffer> {
+  const range = { offset: BigInt(offset), length: length === undefined ? undefined : BigInt(length) };
+  const chunks = await all(getState(scene.app, scene.caller, { digest, ...range }));
+  return Buffer.concat(chunks.map(({ chunk }) => chunk));
+}
+
+/** What ReadStates gives, put together: bytes as text by step number. */
+async function readAll(
+  scene: AppScene,
+  trajectoryId: string,
+  fields: Partial<ReadStatesArgs>,
+): Promise<Record<string, string>> {
+  const messages: StatesRead[] = await all(
+    readStates(scene.app, scene.caller, { ...EVERYTHING, trajectoryId, ...fields }),
+  );
+  const found: Record<string, string> = {};
+  for (const { stepNumber, offset, data } of messages.flatMap(({ pieces }) => pieces)) {
+    if (offset === 0 && found[`${stepNumber}`] !== undefined) throw new Error(`step ${stepNumber} came twice`);
+    found[`${stepNumber}`] = (found[`${stepNumber}`] ?? '') + Buffer.from(data).toString();
+  }
+  return found;
+}

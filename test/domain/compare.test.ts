@@ -1,0 +1,99 @@
+import { describe, expect, it } from 'vitest';
+import { type ComparedStep, stepDifference } from '../../src/domain/compare.ts';
+import { makeStep, textAction, textObservation } from '../support/steps.ts';
+
+const compare = (one: Partial<ComparedStep>, other: Partial<ComparedStep>) =>
+  stepDifference(makeStep(0n, one), makeStep(0n, other));
+
+describe('RD5: the difference of two steps', () => {
+  it('is none for what does not count: info, metadata, metrics, times and states', () => {
+    const one = makeStep(0n, {
+      infoJson: '1',
+      metadataJson: '2',
+      metrics: new Map([['a', 1]]),
+      startTime: 1n,
+      endTime: 2n,
+    });
+    expect(stepDifference(one, makeStep(0n))).toBeUndefined();
+  });
+
+  it.each<[string, Partial<ComparedStep>, Partial<ComparedStep>, [string, string, string]]>([
+    ['text', { actions: [textAction('a')] }, { actions: [textAction('b')] }, ['actions[0].content.text', '"a"', '"b"']],
+    [
+      'JSON, byte for byte',
+      { observations: [textObservation('', { content: { kind: 'json', json: '{"a":1}' } })] },
+      { observations: [textObservation('', { content: { kind: 'json', json: '{"a": 1}' } })] },
+      ['observations[0].content.json', '"{\\"a\\":1}"', '"{\\"a\\": 1}"'],
+    ],
+    [
+      'bytes, in base64',
+      {
+        observations: [textObservation('', { content: { kind: 'data', data: new Uint8Array([1, 2]), mediaType: '' } })],
+      },
+      { observations: [textObservation('', { content: { kind: 'data', data: new Uint8Array([1]), mediaType: '' } })] },
+      ['observations[0].content.data', '"AQI="', '"AQ=="'],
+    ],
+    [
+      'contents of different kinds',
+      { actions: [textAction('a')] },
+      { actions: [textAction('', { content: { kind: 'uri', uri: 's3://x', mediaType: 'a/b' } })] },
+      ['actions[0].content', '{"text":"a"}', '{"uri":"s3://x","media_type":"a/b"}'],
+    ],
+    [
+      'a content that one has not',
+      { actions: [textAction('', { content: undefined })] },
+      { actions: [textAction('')] },
+      ['actions[0].content', '', '{"text":""}'],
+    ],
+    [
+      'an action that one has not',
+      { actions: [textAction('a')] },
+      { actions: [textAction('a'), textAction('b', { callId: 'c1', tokenIds: [1, 2] })] },
+      ['actions[1]', '', '{"type":"text","call_id":"c1","content":{"text":"b"},"token_ids":[1,2]}'],
+    ],
+    [
+      'token ids',
+      { actions: [textAction('', { tokenIds: [1, 2] })] },
+      { actions: [textAction('', { tokenIds: [1, 3] })] },
+      ['actions[0].token_ids', '[1,2]', '[1,3]'],
+    ],
+    [
+      'logprobs that JSON has no number for',
+      { actions: [textAction('', { logprobs: [-Infinity] })] },
+      { actions: [textAction('', { logprobs: [0] })] },
+      ['actions[0].logprobs', '["-Infinity"]', '[0]'],
+    ],
+    [
+      'the failing of a tool',
+      { observations: [textObservation('x', { isError: true })] },
+      { observations: [textObservation('x')] },
+      ['observations[0].is_error', 'true', 'false'],
+    ],
+    ['a missing reward, which is not 0', { reward: 0 }, {}, ['reward', '0', '']],
+    ['a reward that is not a number', { reward: Number.NaN }, { reward: 1 }, ['reward', '"NaN"', '1']],
+    ['terminated', { terminated: true }, {}, ['terminated', 'true', 'false']],
+    ['truncated', { truncated: true }, {}, ['truncated', 'true', 'false']],
+    [
+      'the first field of several, in their order',
+      { observations: [textObservation('a')], reward: 1 },
+      { observations: [textObservation('b')], reward: 2 },
+      ['observations[0].content.text', '"a"', '"b"'],
+    ],
+  ])('%s', (_what, one, other, [field, valueJson, otherValueJson]) => {
+    expect(compare(one, other)).toEqual({ field, valueJson, otherValueJson });
+    expect(compare(other, one)).toEqual({ field, valueJson: otherValueJson, otherValueJson: valueJson });
+    expect(compare(one, one)).toBeUndefined();
+  });
+
+  it('is none for two NaN, wherever they stand', () => {
+    const step = { reward: Number.NaN, actions: [textAction('', { logprobs: [Number.NaN] })] };
+    expect(compare(step, { ...step, actions: [textAction('', { logprobs: [Number.NaN] })] })).toBeUndefined();
+  });
+
+  it('RD3: shows very long values cut, still as JSON text', () => {
+    const text = '🌊"'.repeat(200_000);
+    const found = compare({ actions: [textAction(`${text}a`)] }, { actions: [textAction(`${text}b`)] });
+    expect(found?.valueJson.length).toBeLessThan(256 * 1024);
+    expect(() => JSON.parse(found?.valueJson ?? '')).not.toThrow();
+  });
+});
