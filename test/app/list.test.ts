@@ -1,0 +1,247 @@
+import { expect, it } from 'vitest';
+import type { PageArgs, PageOf } from '../../src/app/page_token.ts';
+import { createTrajectory } from '../../src/app/trajectory/create.ts';
+import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
+import { getLineage } from '../../src/app/trajectory/get_lineage.ts';
+import { getTree } from '../../src/app/trajectory/get_tree.ts';
+import { type ListTrajectoriesArgs, listTrajectories } from '../../src/app/trajectory/list.ts';
+import { type ListStepsArgs, listSteps } from '../../src/app/trajectory/list_steps.ts';
+import { listTags, setTag } from '../../src/app/trajectory/tags.ts';
+import { updateTrajectory } from '../../src/app/trajectory/update.ts';
+import { refusalOf } from '../store/scene.ts';
+import { type AppScene, describeApp, step, wordOf } from './on_app.ts';
+
+const FIRST: PageArgs = { pageSize: 0, pageToken: '' };
+
+describeApp('lists', (on) => {
+  it('FM7: pages hold everything once, newest first, whatever their size', async () => {
+    const scene = on.scene();
+    const made = [];
+    for (let i = 0; i < 7; i += 1) made.push((await scene.create({ name: `${i}` })).id);
+    for (const pageSize of [1, 2, 3, 7, 100]) {
+      const ids = await collect((page) => list(scene, page), pageSize);
+      expect(ids.map(({ id }) => id)).toEqual(made.toReversed());
+    }
+    const last = await list(scene, { pageSize: 7 });
+    expect([last.items.length, last.nextPageToken]).toEqual([7, '']);
+  });
+
+  it('page_size 0 means 50, and more than 1,000 means 1,000', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(Array.from({ length: 1001 }, () => 'x'));
+    const size = async (pageSize: number) => (await steps(scene, trajectory, { pageSize })).items.length;
+    expect([await size(0), await size(1), await size(5000)]).toEqual([50, 1, 1000]);
+  });
+
+  it('a page of trajectories ends early where their metadata is large, and still nothing is missing', async () => {
+    const scene = on.scene();
+    for (let i = 0; i < 6; i += 1) {
+      await updateTrajectory(scene.app, scene.caller, {
+        trajectoryId: (await scene.create()).id,
+        changes: { metadataJson: JSON.stringify('m'.repeat(300_000)) },
+      });
+    }
+    const first = await list(scene, { view: 'FULL' });
+    expect(first.items.length).toBe(3);
+    expect(await collect((page) => list(scene, { ...page, view: 'FULL' }), 50)).toHaveLength(6);
+    expect((await list(scene)).items).toHaveLength(6);
+  });
+
+  it('RD4: steps of a lineage by number, reward or time, in pages of any size, NaN and missing rewards last', async () => {
+    const scene = on.scene();
+    const root = await scene.create();
+    await scene.write(root, [
+      step(0n, 'a', { reward: 2 }),
+      step(1n, 'b', { reward: Number.NaN }),
+      step(2n, 'c', { reward: -Infinity }),
+    ]);
+    const branch = await scene.branch(root, 2n);
+    await scene.write(branch, [
+      step(3n, 'd'),
+      step(4n, 'e', { reward: 2, terminated: true }),
+      step(5n, 'f', { reward: 3 }),
+    ]);
+    const words = async (fields: Partial<ListStepsArgs>, pageSize: number) =>
+      (await collect((page) => steps(scene, branch, { ...fields, ...page }), pageSize))
+        .map((one) => wordOf(one.step))
+        .join('');
+    for (const pageSize of [1, 2, 5, 50]) {
+      const order = (by: 'NUMBER' | 'REWARD' | 'TIME', descending = false) =>
+        ({ order: { by, descending }, view: 'FULL' }) as const;
+      expect(await words(order('NUMBER'), pageSize)).toBe('abcdef');
+      expect(await words(order('NUMBER', true), pageSize)).toBe('fedcba');
+      expect(await words(order('REWARD'), pageSize)).toBe('caefbd');
+      expect(await words(order('REWARD', true), pageSize)).toBe('feacdb');
+      expect(await words({ ...order('NUMBER'), filter: { minReward: 2 } }, pageSize)).toBe('aef');
+      expect(await words({ ...order('NUMBER'), filter: { terminalOnly: true } }, pageSize)).toBe('e');
+    }
+  });
+
+  it('RD3: a page of steps ends early where they are large, and still nothing is missing', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(Array.from({ length: 9 }, () => 'x'.repeat(200_000)));
+    const page = await steps(scene, trajectory, { view: 'FULL' });
+    expect(page.items.length).toBeLessThan(5);
+    const everything = await collect((next) => steps(scene, trajectory, { ...next, view: 'FULL' }), 50);
+    expect(everything.map((one) => one.step.stepNumber)).toEqual(Array.from({ length: 9 }, (_, i) => BigInt(i)));
+  });
+
+  it('a page token is of one query, one caller and one call: any other refuses it', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(['a', 'b', 'c']);
+    await scene.create();
+    const token = (await steps(scene, trajectory, { pageSize: 1 })).nextPageToken;
+    const trajectories = (await list(scene, { pageSize: 1 })).nextPageToken;
+    expect(token).not.toBe('');
+    expect((await steps(scene, trajectory, { pageSize: 9, pageToken: token })).items).toHaveLength(2);
+    const other = await scene.createWith(['a', 'b', 'c']);
+    const foreign = on.scene();
+    await foreign.create();
+    const misuses = [
+      () => steps(scene, other, { pageToken: token }),
+      () => steps(scene, trajectory, { pageToken: token, view: 'FULL' }),
+      () => steps(scene, trajectory, { pageToken: token, order: { by: 'NUMBER', descending: true } }),
+      () => steps(scene, trajectory, { pageToken: token, filter: { minReward: 0 } }),
+      () => steps(scene, trajectory, { pageToken: trajectories }),
+      () => steps(scene, trajectory, { pageToken: 'nonsense' }),
+      () => steps(scene, trajectory, { pageToken: Buffer.from('["a",1]').toString('base64url') }),
+      () => list(scene, { pageToken: token }),
+      () => list(foreign, { pageToken: trajectories }),
+      () => list(scene, { pageToken: trajectories, filter: { labels: new Map([['a', 'b']]) } }),
+    ];
+    for (const misuse of misuses) {
+      expect(await refusalOf(misuse())).toMatchObject({
+        reason: 'INVALID_PAGE_TOKEN',
+        violations: [{ field: 'page_token' }],
+      });
+    }
+  });
+
+  it('B5: tags come by name in order of bytes, page by page', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(['a', 'b']);
+    const names = ['B', 'a', 'a-b', 'a.b', 'a/b', 'a0', 'aB', 'a_b', 'ab'];
+    for (const name of names.toReversed()) {
+      const tag = { trajectoryId: trajectory.id, name, stepNumber: 1n, expectedStepNumber: undefined };
+      await setTag(scene.app, scene.caller, tag);
+    }
+    const tags = await collect(
+      (page) => listTags(scene.app, scene.caller, { trajectoryId: trajectory.id, ...page }),
+      2,
+    );
+    expect(tags.map(({ name }) => name)).toEqual(names);
+    const bad = { trajectoryId: trajectory.id, name: '1st', stepNumber: 0n, expectedStepNumber: undefined };
+    expect((await refusalOf(setTag(scene.app, scene.caller, bad))).violations[0]?.field).toBe('name');
+  });
+});
+
+describeApp('lineage and tree', (on) => {
+  it('B1, B2: name the owners of each stretch, deleted ones too, and show later names', async () => {
+    const scene = on.scene();
+    const root = await scene.createWith(['a', 'b', 'c']);
+    const middle = await scene.branch(root, 1n);
+    await scene.write(middle, [step(2n, 'C'), step(3n, 'D')]);
+    const leaf = await scene.branch(middle, 2n);
+    // The parent is the owner of the step, whatever trajectory is named.
+    const sibling = await scene.branch(leaf, 0n);
+    await scene.words(leaf); // puts the lineage into the cache
+    await deleteTrajectory(scene.app, scene.caller, { trajectoryId: middle.id, onBranches: 'KEEP_SHARED' });
+    await updateTrajectory(scene.app, scene.caller, { trajectoryId: root.id, changes: { name: 'renamed' } });
+    const lineage = await getLineage(scene.app, scene.caller, { trajectoryId: leaf.id });
+    expect(lineage).toEqual([
+      { trajectoryId: root.id, name: 'renamed', startStepNumber: 0n, endStepNumber: 2n, deleted: false },
+      { trajectoryId: middle.id, name: '', startStepNumber: 2n, endStepNumber: 3n, deleted: true },
+      { trajectoryId: leaf.id, name: '', startStepNumber: 3n, endStepNumber: 3n, deleted: false },
+    ]);
+    expect(await scene.words(leaf)).toEqual(['a', 'b', 'C']);
+    const tree = await collect((page) => getTree(scene.app, scene.caller, { trajectoryId: leaf.id, ...page }), 1);
+    expect(tree.map(({ id, hidden, parent }) => [id, hidden, parent?.id])).toEqual([
+      [root.id, false, undefined],
+      [middle.id, true, root.id],
+      [leaf.id, false, middle.id],
+      [sibling.id, false, root.id],
+    ]);
+    expect((await refusalOf(getTree(scene.app, scene.caller, { trajectoryId: middle.id, ...FIRST }))).reason).toBe(
+      'TRAJECTORY_NOT_FOUND',
+    );
+  });
+});
+
+describeApp('creating', (on) => {
+  const making = {
+    trajectoryId: '',
+    requestId: '',
+    name: '',
+    taskId: '',
+    labels: new Map<string, string>(),
+    metadataJson: '',
+  };
+
+  it('ID1: the same request id with the same request gives the same trajectory; with another it is refused', async () => {
+    const scene = on.scene();
+    const labels = new Map([
+      ['a', '1'],
+      ['b', '2'],
+    ]);
+    const root = step(0n, 'root');
+    const request = { ...making, requestId: 'r1', labels, root };
+    const first = await createTrajectory(scene.app, scene.caller, request);
+    const reordered = new Map([...labels].toReversed());
+    const again = await createTrajectory(scene.app, scene.caller, { ...request, labels: reordered });
+    expect(again.id).toBe(first.id);
+    const others = [{ name: 'x' }, { taskId: 'x' }, { metadataJson: '1' }, { labels: new Map() }, { root: undefined }];
+    for (const other of [...others, { root: step(0n, 'other') }, { trajectoryId: crypto.randomUUID() }]) {
+      const refusal = await refusalOf(createTrajectory(scene.app, scene.caller, { ...request, ...other }));
+      expect(refusal.reason).toBe('REQUEST_ID_REUSED');
+    }
+    expect((await createTrajectory(scene.app, on.scene().caller, request)).id).not.toBe(first.id);
+  });
+
+  it('W11: names, labels and metadata are checked, and the root is step 0', async () => {
+    const scene = on.scene();
+    const field = async (fields: object) =>
+      (await refusalOf(createTrajectory(scene.app, scene.caller, { ...making, root: undefined, ...fields })))
+        .violations[0]?.field;
+    expect(await field({ name: 'a\0' })).toBe('name');
+    expect(await field({ taskId: '\udc00' })).toBe('task_id');
+    expect(await field({ labels: new Map([['k', '\0']]) })).toBe('labels');
+    expect(await field({ metadataJson: '{]' })).toBe('metadata_json');
+    expect(await field({ trajectoryId: 'x' })).toBe('trajectory_id');
+    expect(await field({ root: step(1n, 'a') })).toBe('root.step_number');
+    expect(await field({ root: step(0n, 'a', { infoJson: 'x' }) })).toBe('root.info_json');
+    const unchanged = updateTrajectory(scene.app, scene.caller, {
+      trajectoryId: (await scene.create()).id,
+      changes: {},
+    });
+    expect((await refusalOf(unchanged)).violations[0]?.field).toBe('update_mask');
+  });
+});
+
+function list(scene: AppScene, fields: Partial<ListTrajectoriesArgs> = {}) {
+  return listTrajectories(scene.app, scene.caller, { ...FIRST, filter: {}, view: 'BASIC', ...fields });
+}
+
+function steps(scene: AppScene, { id }: { id: string }, fields: Partial<ListStepsArgs> = {}) {
+  const order = { by: 'NUMBER', descending: false } as const;
+  return listSteps(scene.app, scene.caller, {
+    ...FIRST,
+    of: { trajectoryId: id },
+    filter: {},
+    order,
+    view: 'BASIC',
+    ...fields,
+  });
+}
+
+/** All items, page by page. */
+async function collect<Item>(fetch: (page: PageArgs) => Promise<PageOf<Item>>, pageSize: number): Promise<Item[]> {
+  const items: Item[] = [];
+  let pageToken = '';
+  do {
+    const page = await fetch({ pageSize, pageToken });
+    if (page.items.length === 0 && page.nextPageToken !== '') throw new Error('an empty page that is not the last');
+    items.push(...page.items);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== '');
+  return items;
+}
