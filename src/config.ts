@@ -197,7 +197,7 @@ type NumberKey = { [K in Key]: (typeof TABLE)[K] extends { bounds: unknown } ? K
 export const CONFIG_TABLE: readonly ConfigRow[] = Object.values(TABLE);
 
 /** Passwords of published examples: fine on one's own machine, refused where others can connect. */
-const PUBLISHED_PASSWORDS = new Set(['fle123', 'training_password', 'anabranch', 'choose-one']);
+const PUBLISHED_PASSWORDS = new Set(['fle123', 'training_password', 'anabranch']);
 
 /**
  * Flags win over variables, variables of the process over those of `.env`; for the database the first of these that is set decides alone:

@@ -63,7 +63,9 @@ export class Sessions {
       stream.once('close', () => {
         tracked.streams -= 1;
         this.#streams -= 1;
-        if (tracked.streams === 0) tracked.idleSince = performance.now();
+        if (tracked.streams > 0) return;
+        tracked.idleSince = performance.now();
+        if (tracked.leaving && !session.destroyed) session.close();
       });
     });
     session.once('close', () => this.#all.delete(tracked));
@@ -104,12 +106,17 @@ function ping(tracked: Tracked, now: number): void {
 
 /**
  * GOAWAY in two steps: first one that refuses nothing, so that calls already on their way are still served, and the final one when the peer
- * has seen the first (its answer to a ping tells). The session closes after its last stream.
+ * has seen the first (its answer to a ping tells). The session closes after its last stream. Without a stream under way there is one step only: the
+ * library reads nothing more of such a session once a GOAWAY is sent, so the answer would never be seen.
  */
 function letGo(tracked: Tracked): void {
   const { session } = tracked;
   if (tracked.leaving || session.closed || session.destroyed) return;
   tracked.leaving = true;
+  if (tracked.streams === 0) {
+    session.close();
+    return;
+  }
   session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
   const sent = session.ping(() => {
     if (!session.destroyed) session.close();
