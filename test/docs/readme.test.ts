@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
@@ -37,6 +38,20 @@ describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
     client.close();
   });
 });
+
+it('the picture of README.md is what the demo draws', async () => {
+  await using server = await startTestServer({ engine: 'sqlite' });
+  const child = spawn(process.execPath, ['src/main.ts', 'demo', '--address', `${server.host}:${server.port}`], {
+    cwd: ROOT,
+    timeout: 60_000,
+    env: { ...process.env, NO_COLOR: '1' },
+  });
+  const [output, complaints] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]);
+  expect(complaints).toBe('');
+  const picture = /^```\n([^`]+)\n```$/mu.exec(readFileSync(resolve(ROOT, 'README.md'), 'utf8'))?.[1] ?? '';
+  expect(picture.split('\n')).toHaveLength(6);
+  expect(output).toContain(picture);
+}, 60_000);
 
 /** Runs a program as a file in the root of the repository would. */
 async function runTypeScript(program: string): Promise<{ output: string[]; complaints: string; code: number | null }> {
