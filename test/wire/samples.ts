@@ -160,5 +160,8 @@ export function withoutServerFields(read: Step): Step {
   delete step.commitTime;
   step.writerEpoch = 0n;
   step.rewardSum = 0;
+  for (const { content } of [...step.actions, ...step.observations]) {
+    if (content?.data !== undefined) content.data = new Uint8Array(content.data); // some transports give a Buffer
+  }
   return step;
 }
