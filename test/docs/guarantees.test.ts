@@ -31,8 +31,8 @@ describe('docs/guarantees.md', () => {
   );
 });
 
-/** A test or a group of tests has the id in its name: `it('W3: …'`, `describe.each(ENGINES)('W1 to W5 …'`. */
+/** The id stands in a text on one line, as names of tests do (`it('W3: …'`, `describe('W1 to W5'`), and not in a comment only. */
 function citesInAName(source: string, id: string): boolean {
-  const names = source.matchAll(/\b(?:it|test|describe)\b[^'"`]*(['"`])((?:(?!\1)[^\\]|\\.)*)\1/gsu);
-  return [...names].some(([, , name = '']) => new RegExp(`(?<![\\w-])${id}(?!\\w)`, 'u').test(name));
+  const code = source.replace(/^\s*(?:\/\/|\/?\*).*$/gmu, '');
+  return new RegExp(`['"\`][^'"\`\\n]*(?<![\\w-])${id}(?!\\w)`, 'u').test(code);
 }
