@@ -28,6 +28,8 @@ export interface PortLimits extends SessionLimits {
   readonly handshakeMs: number;
   /** Bytes of the headers of one request. */
   readonly headerBytes: number;
+  /** How long peers without calls have to hang up when the port drains. */
+  readonly hangUpMs: number;
   /** How long a peer may go on sending a request that was answered already. */
   readonly lingerMs: number;
   /** An HTTP/1.1 connection is kept so long between two requests. */
@@ -37,6 +39,7 @@ export interface PortLimits extends SessionLimits {
 const LIMITS: PortLimits = {
   handshakeMs: 10_000,
   headerBytes: 16 * 1024,
+  hangUpMs: 1_000,
   lingerMs: 2_000,
   keepAliveMs: 65_000,
   pingEveryMs: 30_000,
@@ -120,10 +123,17 @@ export class Port {
       this.#onEmpty = resolve;
     });
     const cut = setTimeout(() => this.#cut(), graceMs);
+    // A peer without calls has nothing to lose, so it is not waited for longer than it takes to hang up.
+    let idleSince = performance.now();
+    const look = setInterval(() => {
+      if (this.counts().requests > 0) idleSince = performance.now();
+      else if (performance.now() - idleSince > this.#limits.hangUpMs) this.#cut();
+    }, this.#limits.hangUpMs / 4);
     this.#sessions.drain();
     this.#http1.closeIdleConnections();
     if (this.#sockets.size > 0) await empty;
     clearTimeout(cut);
+    clearInterval(look);
     this.#sessions.stop();
     this.#http1.close();
   }

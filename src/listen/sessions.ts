@@ -118,8 +118,10 @@ function letGo(tracked: Tracked): void {
     return;
   }
   session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
-  const sent = session.ping(() => {
+  tracked.pingedAt = performance.now();
+  tracked.pingOut = session.ping(() => {
+    tracked.pingOut = false;
     if (!session.destroyed) session.close();
   });
-  if (!sent) session.close();
+  if (!tracked.pingOut) session.close();
 }
