@@ -1,6 +1,8 @@
 import { create, createRegistry, type DescFile, type DescService, type Registry, toBinary } from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
 import { Code, type ConnectRouter } from '@connectrpc/connect';
+import { file_anabranch_v1_error } from '../../gen/es/anabranch/v1/error_pb.js';
+import { file_google_rpc_error_details } from '../../gen/es/google/rpc/error_details_pb.js';
 import {
   ErrorResponseSchema,
   ExtensionNumberResponseSchema,
@@ -93,7 +95,10 @@ function inAlpha(answer: Answer) {
   }
 }
 
-/** The descriptors of the services and of all they stand on. */
+/** What no service refers to by type, but answers hold: the details of errors, which tools then show in words. */
+const IN_ERRORS = [file_google_rpc_error_details, file_anabranch_v1_error];
+
+/** The descriptors of the services, of all they stand on, and of what their errors hold. */
 class Schema {
   readonly #services: readonly DescService[];
   readonly #files = new Map<string, DescFile>();
@@ -101,7 +106,7 @@ class Schema {
 
   constructor(services: readonly DescService[]) {
     this.#services = services;
-    for (const { file } of services) this.#collect(file);
+    for (const file of [...services.map((service) => service.file), ...IN_ERRORS]) this.#collect(file);
     this.#types = createRegistry(...this.#files.values());
   }
 

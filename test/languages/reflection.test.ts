@@ -78,7 +78,7 @@ describe('grpcurl, by server reflection', () => {
 
   it('FM6: shows the details of an error', async () => {
     const refused = grpcurl(`${SERVICE}/GetStep`, `{"trajectory_id": "${MAIN}", "step_number": 9}`);
-    await expect(refused).rejects.toThrow(/NotFound[\s\S]*STEP_NOT_FOUND/u);
+    await expect(refused).rejects.toThrow(/NotFound[\s\S]*"reason": "STEP_NOT_FOUND"/u);
   });
 
   it.each(['', 'anabranch.v1.TrajectoryService', 'anabranch.v1.StateService'])(
