@@ -82,6 +82,35 @@ describe('frames', () => {
     await writer.close();
   });
 
+  it('no more than maxUnackedBytes are on their way, but a step larger than that still goes', async () => {
+    let most = 0;
+    const script: AppendScript = async function* ({ next }) {
+      yield opened(1n, 0n);
+      for (let end = 0n; end < 7n; ) {
+        // Whatever the window lets through before the next ack: a pair, but for the large one.
+        const from = end;
+        const due = from === 6n ? 1n : 2n;
+        while (end - from < due) end += BigInt((await next())?.steps.length ?? 7);
+        most = Math.max(most, Number(end - from));
+        yield ack(end);
+      }
+      await next();
+    };
+    const { client } = await connected({ append: [script] });
+    const writer = await openWriter(client, { trajectoryId: TRAJECTORY, maxUnackedBytes: 250 * 1024 });
+    const sizes = [100, 100, 100, 100, 100, 100, 300].map((kib) => kib * 1024);
+    const all = sizes.map((size) => writer.append({ states: { env: new Uint8Array(size) } }));
+    expect((await Promise.all(all)).map((result) => result.stepNumber)).toEqual([0n, 1n, 2n, 3n, 4n, 5n, 6n]);
+    expect(most).toBe(2);
+    await writer.close();
+  });
+
+  it('a setting that cannot work is refused by name', async () => {
+    const { client } = await connected({});
+    const opening = openWriter(client, { trajectoryId: TRAJECTORY, maxUnackedSteps: 0 });
+    await expect(opening).rejects.toThrow('maxUnackedSteps is 0; a number above 0 is wanted');
+  });
+
   it('a refused step does not take down the ones that shared its frame', async () => {
     const conflict = refusal(Code.AlreadyExists, 'STEP_CONFLICT', { step_number: '1', next_step_number: '1' });
     const seen: AppendStepsRequest[] = [];
