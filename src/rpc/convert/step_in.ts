@@ -1,4 +1,5 @@
 import type { UnknownField } from '@bufbuild/protobuf';
+import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import type {
   Action as WireAction,
   Content as WireContent,
@@ -8,6 +9,7 @@ import type {
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { IncomingState, IncomingStep } from '../../app/trajectory/incoming.ts';
 import { invalidField } from '../../domain/errors.ts';
+import type { Instant } from '../../domain/instant.ts';
 import type { Action, Content, Observation } from '../../domain/step.ts';
 import { toInstant, toMap } from './values.ts';
 
@@ -28,8 +30,8 @@ export function toIncomingStep(step: WireStep, place: string | number): Incoming
     infoJson: step.infoJson,
     metadataJson: step.metadataJson,
     metrics: toMap(step.metrics),
-    startTime: startTime === undefined ? undefined : toInstant(startTime, pathOf(place, '.start_time')),
-    endTime: endTime === undefined ? undefined : toInstant(endTime, pathOf(place, '.end_time')),
+    startTime: toTime(startTime, place, '.start_time'),
+    endTime: toTime(endTime, place, '.end_time'),
     states: states.length === 0 ? NONE : states.map((state, i) => toIncomingState(state, place, '.states', i)),
   };
 }
@@ -73,6 +75,12 @@ function toContent(content: WireContent, place: string | number, list: string, i
 export function toIncomingState(state: WireState, place: string | number, list = '', index?: number): IncomingState {
   refuseUnknown(state.$unknown, place, list, index);
   return { name: state.name, data: state.data, digest: state.digest, mediaType: state.mediaType };
+}
+
+function toTime(time: Timestamp | undefined, place: string | number, tail: string): Instant | undefined {
+  if (time === undefined) return undefined;
+  refuseUnknown(time.$unknown, place, tail);
+  return toInstant(time, pathOf(place, tail));
 }
 
 /** FM5: an acked step loses nothing, so what this server does not know it does not take. */

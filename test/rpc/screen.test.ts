@@ -1,0 +1,110 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { SUSPECT, screenStep } from '../../src/rpc/screen.ts';
+import { createRequestValidator } from '../../src/rpc/validate.ts';
+
+const validator = createRequestValidator([TrajectoryService]);
+
+function keepsRules(step: Step): boolean {
+  try {
+    validator.check(StepSchema, step);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Text about as long as a bound, in letters of one to four bytes. */
+const about = (bound: number) =>
+  fc
+    .tuple(fc.constantFrom('a', 'é', '中', '🌊'), fc.integer({ min: -2, max: 2 }), fc.constantFrom(1, 2, 3, 4))
+    .map(([letter, off, width]) => letter.repeat(Math.max(0, Math.floor(bound / width) + off)));
+const text = (bound: number) => fc.oneof({ weight: 6, arbitrary: fc.constant('x') }, about(bound));
+const maybe = <T>(value: fc.Arbitrary<T>, weight = 4) =>
+  fc.oneof({ weight, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: value });
+const bytes = fc.constantFrom(0, 1, 524288, 524289).map((size) => new Uint8Array(size));
+
+/** Keys that are undefined are left out: absent is not empty. */
+const record = (model: Record<string, fc.Arbitrary<unknown>>) =>
+  fc.record(model).map((made) => Object.fromEntries(Object.entries(made).filter(([, value]) => value !== undefined)));
+
+const content = fc.oneof(
+  fc.constant({ text: 'hello' }),
+  record({
+    text: maybe(text(4)),
+    json: maybe(fc.constant('1')),
+    data: maybe(fc.constant(new Uint8Array(3))),
+    stateDigest: maybe(about(64)),
+    uri: maybe(about(2048)),
+    mediaType: text(128),
+  }),
+);
+const action = record({
+  type: text(128),
+  name: text(256),
+  callId: text(256),
+  content: maybe(content, 1),
+  tokenIds: fc.array(fc.integer()),
+});
+const observation = record({ type: text(128), callId: text(256), content: maybe(content, 1) });
+const state = record({ name: text(64), data: maybe(bytes), digest: text(64), mediaType: text(128) });
+const many = <T>(item: fc.Arbitrary<T>, bound: number) =>
+  fc.oneof(
+    { weight: 8, arbitrary: fc.array(item, { maxLength: 3 }) },
+    {
+      weight: 1,
+      arbitrary: fc.tuple(item, fc.integer({ min: 0, max: 1 })).map(([one, off]) => new Array(bound + off).fill(one)),
+    },
+  );
+const step: fc.Arbitrary<Step> = record({
+  stepNumber: fc.bigInt({ min: -2n, max: 2n ** 63n - 1n }),
+  actions: many(action, 1024),
+  observations: many(observation, 1024),
+  states: many(state, 16),
+  reward: maybe(fc.double()),
+  infoJson: fc.string(),
+  metadataJson: fc.string(),
+  metrics: fc.oneof(
+    fc.constant({}),
+    fc
+      .integer({ min: 255, max: 258 })
+      .map((n) => Object.fromEntries(Array.from({ length: n }, (_, i) => [`m${i}`, i]))),
+  ),
+  startTime: maybe(fc.constant({ seconds: 1n, nanos: 999_999_999 })),
+}).map((init) => create(StepSchema, init));
+
+describe('the quick look at a step', () => {
+  it('passes no step that the rules of the proto refuse, and tells at least its size', () => {
+    let passed = 0;
+    let refused = 0;
+    fc.assert(
+      fc.property(step, (each) => {
+        const size = screenStep(each);
+        const valid = keepsRules(each);
+        if (valid) passed += 1;
+        else refused += 1;
+        expect(size === SUSPECT || valid, 'a refused step is suspect').toBe(true);
+        if (size !== SUSPECT) expect(size).toBeGreaterThanOrEqual(toBinary(StepSchema, each).length);
+      }),
+      { numRuns: 300 },
+    );
+    expect(Math.min(passed, refused), 'both kinds were tried').toBeGreaterThan(10);
+  });
+
+  it('suspects no step that is in order: the validator is for the others', () => {
+    fc.assert(
+      fc.property(step, (each) => {
+        if (keepsRules(each)) expect(screenStep(each)).not.toBe(SUSPECT);
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('reads what was decoded from bytes as it reads what was made', () => {
+    const made = create(StepSchema, { stepNumber: 3n, actions: [{ content: { text: '' } }], metrics: { a: 1 } });
+    expect(screenStep(fromBinary(StepSchema, toBinary(StepSchema, made)))).toBe(screenStep(made));
+  });
+});
