@@ -1,8 +1,9 @@
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
-import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
+import { createGrpcTransport } from '@connectrpc/connect-node';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Lanes } from './lanes.ts';
+import { PatientSessionManager } from './session_manager.ts';
 
 /** Where the server is, and how to talk to it. */
 export interface ConnectOptions {
@@ -41,7 +42,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
   const url = parseAddress(options.address);
   const interceptors = [...(options.interceptors ?? [])];
   const lanes = new Lanes(() => {
-    const sessionManager = new Http2SessionManager(url, PING, HTTP2);
+    const sessionManager = new PatientSessionManager(url, PING, HTTP2);
     const transport = createGrpcTransport({
       baseUrl: url,
       sessionManager,
