@@ -1,5 +1,6 @@
 /** How commands that are clients reach a server: one at `--address`, or one inside themselves on `--database`. */
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type Command, Option } from 'commander';
 import { pino } from 'pino';
@@ -29,6 +30,21 @@ export interface Access {
   readonly client: AnabranchClient;
   /** The flags that reach the same data again, for commands to suggest. */
   readonly flags: string;
+}
+
+/** For commands that only look: a SQLite file that is not there is a mistyped name, not one to be made. */
+export async function withServerOnExisting<T>(
+  cli: CliContext,
+  flags: ServerFlags,
+  work: (access: Access) => Promise<T>,
+): Promise<T> {
+  if (flags.database !== undefined) {
+    const { database } = loadConfig({ env: cli.env, flags: { database: flags.database }, cwd: cli.cwd });
+    if (database.engine === 'sqlite' && !existsSync(database.path)) {
+      throw new CliError(`--database is "${flags.database}": there is no file ${database.path}.`, { exitCode: 2 });
+    }
+  }
+  return withServer(cli, flags, work);
 }
 
 /** Does the work with a server, and ends what it began. What fails is explained (CliError) as far as it can be. */

@@ -3,16 +3,17 @@ import type { Content, Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { cut, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 
 const NUMBER_COLUMNS = 7;
-const REWARD_COLUMNS = 7;
+const REWARD_COLUMNS = 9;
 /** Of each text no more is looked at: contents may be large, and a line is short. */
 const LOOKED_AT = 400;
+const ARROW = ' → ';
 
 export function stepLine(step: Step, { columns, paint }: { readonly columns: number; readonly paint: Paint }): string {
   const number = String(step.stepNumber).padStart(NUMBER_COLUMNS);
   const reward = rewardText(step).padStart(REWARD_COLUMNS);
   const marks = marksOf(step);
   const room = columns - widthOf(number) - widthOf(reward) - widthOf(marks) - 4 - (marks === '' ? 0 : 2);
-  const told = cut(printable(toldText(step)), Math.max(1, room));
+  const told = toldText(step, Math.max(1, room));
   const ended = step.terminated || step.truncated;
   const shownMarks = marks === '' ? '' : `  ${ended ? paint.yellow(marks) : paint.dim(marks)}`;
   return `${paint.bold(number)}  ${paint.cyan(reward)}  ${told}${shownMarks}`.trimEnd();
@@ -23,13 +24,17 @@ function rewardText({ reward }: Step): string {
   return reward > 0 ? `+${shortNumber(reward)}` : shortNumber(reward);
 }
 
-/** `push 1 → [0.1,0.2]` */
-function toldText({ actions, observations }: Step): string {
+/** `push 1 → [0.1,0.2]`: what was done leaves at least half of the room to what came back. */
+function toldText({ actions, observations }: Step, room: number): string {
   const done = actions.map(({ type, name, content }) => [name || type, contentText(content)].join(' ').trim());
   const seen = observations.map(({ type, content, isError }) => {
     return (isError ? 'error: ' : '') + (contentText(content) || type);
   });
-  return [done.join('; '), seen.join('; ')].filter((text) => text !== '').join(' → ');
+  const came = printable(seen.join('; '));
+  if (came === '') return cut(printable(done.join('; ')), room);
+  const half = Math.max(Math.floor(room / 2), room - widthOf(cut(came, room)));
+  const did = cut(printable(done.join('; ')), half - ARROW.length);
+  return cut(did === '' ? came : did + ARROW + came, room);
 }
 
 function contentText(content: Content | undefined): string {

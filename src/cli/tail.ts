@@ -7,7 +7,7 @@ import { type AnabranchClient, type OwnedStep, readSteps } from '../client/index
 import { columnsOf, cut, paintFor, printable } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { type Place, parsePlace, parseWhole, resolveStep } from './place.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServer, write } from './server_access.ts';
+import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 import { stepLine } from './step_line.ts';
 import { statusName } from './tree_drawing.ts';
 
@@ -44,7 +44,7 @@ export function tailCommand(cli: CliContext): Command {
 async function runTail(cli: CliContext, argument: string, flags: TailFlags): Promise<void> {
   const place = parsePlace(argument);
   const begin = parseBegin(place, flags);
-  await withServer(cli, flags, async ({ client }) => {
+  await withServerOnExisting(cli, flags, async ({ client }) => {
     const { trajectoryId } = place;
     const trajectory = await getTrajectory(client, trajectoryId);
     const startStepNumber = await startOf(client, place, begin, trajectory);

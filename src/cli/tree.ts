@@ -15,7 +15,7 @@ import {
   commandPrefix,
   DEFAULT_ADDRESS,
   type ServerFlags,
-  withServer,
+  withServerOnExisting,
   write,
 } from './server_access.ts';
 import { drawTree } from './tree_drawing.ts';
@@ -50,7 +50,7 @@ export function treeCommand(cli: CliContext): Command {
 async function runTree(cli: CliContext, argument: string | undefined, flags: TreeFlags): Promise<void> {
   const place = argument === undefined ? undefined : parsePlace(argument);
   const limit = Number(parseWhole('--limit', flags.limit, 1n, 1000n));
-  await withServer(cli, flags, async ({ client, flags: access }) => {
+  await withServerOnExisting(cli, flags, async ({ client, flags: access }) => {
     if (place === undefined) return listRoots(cli, client, { ...flags, limit }, access);
     const nodes = await readTree(client, place.trajectoryId);
     const text = flags.json

@@ -1,0 +1,133 @@
+import { fromJsonString } from '@bufbuild/protobuf';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { OwnedStepSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { type AnabranchClient, connectClient, openWriter } from '../../src/client/index.ts';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { GENTLE, grow, HASTY, LATE, MAIN_LINE, plantTree, treeId } from './grove.ts';
+import { runCli } from './run_cli.ts';
+
+describe.each(ENGINES)('anabranch tail, on %s', (engine) => {
+  let server: TestServer;
+  let client: AnabranchClient;
+  let at: string[];
+
+  beforeAll(async () => {
+    server = await startTestServer({ engine });
+    client = connectClient({ address: server.url });
+    at = ['--address', server.url];
+    await plantTree(client);
+  });
+  afterAll(async () => {
+    client?.close();
+    await server?.stop();
+  });
+
+  /** The step numbers that were printed. */
+  async function numbers(...args: string[]): Promise<number[]> {
+    const { code, stdout } = await runCli(['tail', ...args, ...at]);
+    expect(code).toBe(0);
+    return stdout.split('\n').flatMap((line) => (/^ +\d+ /.test(line) ? [Number.parseInt(line, 10)] : []));
+  }
+
+  const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
+
+  it('shows the last ten steps of a sealed trajectory, how it ended, and ends', async () => {
+    expect(await numbers(MAIN_LINE)).toEqual(range(21, 31));
+    const { stdout } = await runCli(['tail', HASTY, ...at]);
+    await expect(stdout).toMatchFileSnapshot('golden/tail.txt');
+  });
+
+  it('with colours says the same on a terminal', async () => {
+    const { stdout } = await runCli(['tail', HASTY, ...at], { terminal: true });
+    await expect(stdout).toMatchFileSnapshot('golden/tail.terminal.txt');
+  });
+
+  it('begins where it is told, across the branch points above', async () => {
+    expect(await numbers(MAIN_LINE, '-n', '3')).toEqual([28, 29, 30]);
+    expect(await numbers(MAIN_LINE, '-n', '0')).toEqual([]);
+    expect(await numbers(MAIN_LINE, '-n', '99')).toEqual(range(0, 31));
+    expect(await numbers(`${MAIN_LINE}@29`)).toEqual([29, 30]);
+    expect(await numbers(GENTLE, '--from', '0')).toEqual(range(0, 26));
+    expect(await numbers(LATE, '--from', '5', '--no-follow')).toEqual(range(5, 23));
+  });
+
+  it('B5: begins at a tag', async () => {
+    expect(await numbers(`${MAIN_LINE}@fork`)).toEqual(range(10, 31));
+  });
+
+  it('says whose the steps are, where they are not its own', async () => {
+    const { stdout } = await runCli(['tail', `${LATE}@9`, '--no-follow', ...at]);
+    const owners = stdout.split('\n').flatMap((line, i) => (line.startsWith('──') ? [`${i}: ${line}`] : []));
+    expect(owners).toEqual([
+      `0: ── steps of ${MAIN_LINE} ──`,
+      `3: ── steps of ${GENTLE} ──`,
+      `14: ── steps of ${LATE} ──`,
+    ]);
+  });
+
+  it('--json prints a step a line, whole, with its owner', async () => {
+    const { stdout } = await runCli(['tail', `${LATE}@20`, '--no-follow', '--json', ...at]);
+    const steps = stdout
+      .trim()
+      .split('\n')
+      .map((line) => fromJsonString(OwnedStepSchema, line));
+    expect(steps.map(({ trajectoryId, step }) => [trajectoryId, step?.stepNumber])).toEqual([
+      [GENTLE, 20n],
+      [LATE, 21n],
+      [LATE, 22n],
+    ]);
+    expect(steps[1]?.step).toMatchObject({ reward: 2.25, actions: [{ name: 'paddle' }] });
+  });
+
+  it('R2: follows live, each step once and in order, until the seal', async () => {
+    const trajectoryId = treeId(engine === 'sqlite' ? 50 : 51);
+    await client.trajectories.createTrajectory({ trajectoryId, root: { stepNumber: 0n } });
+    const seen = Promise.withResolvers<void>();
+    const following = runCli(['tail', trajectoryId, ...at], { onOutput: () => seen.resolve() });
+    await seen.promise; // the root is on screen: what comes now comes live
+    await grow(client, trajectoryId, 25, { reward: 1, seal: Status.CANCELLED });
+    const { code, stdout } = await following;
+    expect(code).toBe(0);
+    const lines = stdout.trimEnd().split('\n');
+    expect(lines.slice(0, -1).map((line) => Number.parseInt(line, 10))).toEqual(range(0, 26));
+    expect(lines.at(-1)).toBe('── cancelled ──');
+  });
+
+  it('Ctrl-C is how following ends: no error', async () => {
+    const stop = new AbortController();
+    const { code, stdout, stderr } = await runCli(['tail', LATE, '-n', '1', ...at], {
+      signal: stop.signal,
+      onOutput: () => stop.abort(),
+    });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain('bend 22');
+  });
+
+  it('shows a step of any content in one line of 80 columns', async () => {
+    const trajectoryId = treeId(60);
+    await client.trajectories.createTrajectory({ trajectoryId });
+    await using writer = await openWriter(client, { trajectoryId });
+    const state = new Uint8Array(20_000);
+    await writer.append({
+      observations: [{ type: 'text', content: { text: 'line\nbreak \u001b[31mred\u001b[0m 日本語' } }],
+    });
+    await writer.append({
+      actions: [{ type: 'code', content: { text: 'x = 1\n'.repeat(5000) } }, { type: 'wait' }],
+      observations: [
+        { type: 'screenshot', content: { data: state, mediaType: 'image/png' } },
+        { type: 'tool_result', isError: true, content: { uri: 'file:///tmp/trace' } },
+      ],
+      reward: Number.NaN,
+      states: { env: state, agent: state, memory: state, inbox: state },
+    });
+    await writer.append({
+      actions: [{ type: 'shot', content: { data: state, mediaType: 'image/png' } }],
+      reward: -1 / 3,
+      truncated: true,
+    });
+    const { stdout } = await runCli(['tail', trajectoryId, '--no-follow', ...at]);
+    await expect(stdout).toMatchFileSnapshot('golden/tail.contents.txt');
+  });
+});

@@ -1,0 +1,126 @@
+import http from 'node:http';
+import net from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connectClient } from '../../src/client/index.ts';
+import { createDatabase } from '../support/database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { MAIN_LINE, plantTree, treeId } from './grove.ts';
+import { runCli } from './run_cli.ts';
+
+/** A port on which nobody listens: it was free a moment ago. */
+async function closedPort(): Promise<number> {
+  const server = net.createServer().listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const { port } = server.address() as net.AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+describe('the command line', () => {
+  it.each(['demo', 'tree', 'tail'])('%s --help shows its flags and examples', async (command) => {
+    const { code, stdout, stderr } = await runCli([command, '--help']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain(`Usage: anabranch ${command}`);
+    for (const part of ['--address <HOST:PORT>', '--database <URL>', '--json', '\nExamples:\n']) {
+      expect(stdout).toContain(part);
+    }
+  });
+
+  it('lists its commands, but not the process of a variant, which is not for people', async () => {
+    const { stdout } = await runCli(['--help']);
+    for (const command of ['serve', 'demo', 'tree', 'tail', 'migrate']) expect(stdout).toContain(`\n  ${command} `);
+    expect(stdout).not.toContain('demo-variant');
+  });
+
+  it.each([
+    [['tree', 'x'], 'TRAJECTORY is "x": wanted the id of a trajectory'],
+    [['tail'], "missing required argument 'TRAJECTORY'"],
+    [['tail', `${MAIN_LINE}@`], 'wanted a step number or a tag after @'],
+    [['tail', MAIN_LINE, '-n', 'x'], '-n is "x": wanted a whole number, 0 or more.'],
+    [['tail', MAIN_LINE, '--from', '-3'], '--from is "-3": wanted a whole number, 0 or more.'],
+    [['tail', `${MAIN_LINE}@3`, '-n', '4'], '-n and @ both say where to begin: give one of them.'],
+    [['tail', MAIN_LINE, '--from', '3', '-n', '4'], '-n and --from both say where to begin: give one of them.'],
+    [['tree', '--limit', '0'], '--limit is "0": wanted a whole number, 1 to 1000.'],
+    [['demo', '--seed', 'abc'], '--seed is "abc": wanted a whole number, 0 to 4294967295.'],
+    [['demo', '--no-keep', '--address', 'x:1'], "'--no-keep' cannot be used with option '--address <HOST:PORT>'"],
+    [['tree', '--address', 'x:1', '--database', 'y'], 'cannot be used with option'],
+    [['tree', '--address', 'http://'], '--address: address "http://" is not an address: write host:port'],
+    [['tree', '--database', 'mysql://x'], '--database is "mysql://x": wanted sqlite:PATH'],
+    [['tree', '--database', 'sqlite:/nowhere/a.db'], 'there is no file /nowhere/a.db'],
+    [['tree', '--colour'], "unknown option '--colour'"],
+    [['frob'], "unknown command 'frob'"],
+  ])('refuses %j in one line, with exit code 2', async (args, words) => {
+    const { code, stdout, stderr } = await runCli(args);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+    expect(stderr).toContain(words);
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+  });
+
+  it.each([['tree'], ['tail', MAIN_LINE], ['demo']])('%s without a server says how to start one', async (...args) => {
+    const address = `127.0.0.1:${await closedPort()}`;
+    const { code, stderr } = await runCli([...args, '--address', address]);
+    expect(code).toBe(1);
+    expect(stderr).toBe(
+      `No server answers at ${address} (--address). Start one with \`npm run -s anabranch -- serve\`, ` +
+        'or look into a database without one: --database sqlite:.anabranch/data.db\n',
+    );
+  });
+
+  it('says so when something else listens at the address', async () => {
+    const other = http.createServer((_, response) => void response.writeHead(404).end()).listen(0, '127.0.0.1');
+    await new Promise((resolve) => other.once('listening', resolve));
+    const { port } = other.address() as net.AddressInfo;
+    const { code, stderr } = await runCli(['tree', '--address', `127.0.0.1:${port}`]);
+    other.close();
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/at 127\.0\.0\.1:\d+ \(--address\)/);
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+  });
+});
+
+describe('the command line with a server', () => {
+  let server: TestServer;
+  beforeAll(async () => {
+    server = await startTestServer();
+    const client = connectClient({ address: server.url });
+    await plantTree(client);
+    client.close();
+  });
+  afterAll(() => server?.stop());
+
+  it.each([
+    [['tree', treeId(404)], `No trajectory ${treeId(404)} is here`, 'tree` lists what is there.'],
+    [['tail', `${MAIN_LINE}@nope`], 'nope', '(TAG_NOT_FOUND)'],
+    [['tail', `${MAIN_LINE}@9999`], '9999', '(RANGE_BEYOND_END)'],
+  ])('explains what %j did not find, with exit code 1', async (args, what, next) => {
+    const { code, stderr } = await runCli([...args, '--address', server.url]);
+    expect(code).toBe(1);
+    expect(stderr).toContain(what);
+    expect(stderr).toContain(next);
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+  });
+
+  it('--database on a file that a server holds says who holds it', async () => {
+    const { code, stderr } = await runCli(['tree', '--database', server.database.url]);
+    expect(code).toBe(1);
+    expect(stderr).toContain(String(process.pid));
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+  });
+});
+
+describe('--database', () => {
+  it('looks into a database without a server, and lets go of it', async () => {
+    await using database = await createDatabase('sqlite');
+    const server = await startTestServer({ database });
+    const client = connectClient({ address: server.url });
+    await plantTree(client);
+    client.close();
+    await server.stop();
+    for (let i = 0; i < 2; i++) {
+      const { code, stdout } = await runCli(['tree', '--database', database.url]);
+      expect({ code, stdout }).toMatchObject({ code: 0, stdout: expect.stringContaining(MAIN_LINE) });
+    }
+    const { stdout } = await runCli(['tail', MAIN_LINE, '-n', '1', '--database', database.url]);
+    expect(stdout).toContain('bend 30');
+  });
+});
