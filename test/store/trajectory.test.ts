@@ -202,6 +202,17 @@ describeStore('listing trajectories', (on) => {
     expect(await ids(scene, { labels: new Map([['b', 'a.b']]) })).toEqual([]);
   });
 
+  it('a label is its whole key and its whole value, not a part of another that looks like it', async () => {
+    const scene = on.scene();
+    const { id } = await scene.create({ labels: new Map([['k', 'v']]) });
+    await scene.create({ labels: new Map([['x"k', 'v']]) });
+    await scene.create({ labels: new Map([['x', '"k":"v"']]) });
+    await scene.create({ labels: new Map([['x', '","k":"v']]) });
+    await scene.create({ labels: new Map([['x":"y","k', 'v']]) });
+    await scene.create({ labels: new Map([['k', 'v"']]) });
+    expect(await ids(scene, { labels: new Map([['k', 'v']]) })).toEqual([id]);
+  });
+
   it('filters: parent, branch point, tree and roots', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c']);

@@ -1,0 +1,198 @@
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Store } from '../../src/store/contract/store.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { openOn } from './on_store.ts';
+import { committed, refusalOf, Scene } from './scene.ts';
+
+/** Only Postgres has rows that one transaction holds while others go on; SQLite writes one transaction at a time. */
+describe('trajectories that another transaction holds, on postgres', () => {
+  let database: TestDatabase;
+  let store: Store;
+  let other: pg.Client;
+
+  beforeAll(async () => {
+    database = await createDatabase('postgres');
+    store = await openOn(database);
+    other = new pg.Client(database.url);
+    await other.connect();
+    await other.query('set search_path to anabranch');
+  });
+  afterAll(async () => {
+    await other?.end();
+    await store?.close();
+    await database?.drop();
+  });
+
+  async function holding<T>(statement: string, work: () => Promise<T>): Promise<T> {
+    await other.query('begin');
+    try {
+      await other.query(statement);
+      return await work();
+    } finally {
+      await other.query('rollback');
+    }
+  }
+
+  const rowOf = (key: bigint, lock = 'update') => `select 1 from trajectories where key = ${key} for ${lock}`;
+
+  it('W7: with never, a held trajectory is busy and nothing of it is written; the others commit without waiting', async () => {
+    const scene = new Scene(store);
+    const made = await Promise.all(Array.from({ length: 8 }, () => scene.create()));
+    const held = made[3] as (typeof made)[number];
+    const state = newState('of the held one');
+    const batches = made.flatMap((each) => [
+      scene.batch(each, [newStep(0n, each === held ? { states: [stateRef(state)] } : {})], {
+        states: each === held ? [state] : [],
+      }),
+      scene.batch(each, [wordStep(1n, 'b')]),
+    ]);
+    const outcomes = await holding(rowOf(held.ref.key), async () => {
+      const begun = performance.now();
+      const told = await store.append(batches, 'never');
+      expect(performance.now() - begun).toBeLessThan(2_000);
+      expect((await scene.get(held.id)).nextStepNumber).toBe(0n);
+      expect(await store.findStates(scene.namespace, [state.digest], false)).toEqual([]);
+      return told;
+    });
+    for (const [i, outcome] of outcomes.entries())
+      expect(outcome.kind).toBe(made[Math.floor(i / 2)] === held ? 'busy' : 'committed');
+    for (const each of made) if (each !== held) expect((await scene.get(each.id)).nextStepNumber).toBe(2n);
+    const again = await store.append(batches, 'never');
+    expect(committed(again[6])).toMatchObject({ duplicates: 0, nextStepNumber: 1n });
+    expect(committed(again[0])).toMatchObject({ duplicates: 1 });
+  });
+
+  it('W7: a trajectory that is not there is NOT_FOUND, not busy, also beside a held one', async () => {
+    const scene = new Scene(store);
+    const [held, gone, free] = [await scene.create(), await scene.create(), await scene.create()];
+    await scene.delete(gone);
+    const batches = [held, gone, free].map((each) => scene.batch(each, [wordStep(0n, 'a')]));
+    const outcomes = await holding(rowOf(held.ref.key), () => store.append(batches, 'never'));
+    expect(outcomes).toMatchObject([
+      { kind: 'busy' },
+      { kind: 'refused', error: { reason: 'TRAJECTORY_NOT_FOUND' } },
+      { kind: 'committed' },
+    ]);
+  });
+
+  it('W7: bounded waits for the holder, and goes on when it lets go', async () => {
+    const scene = new Scene(store);
+    const made = await scene.create();
+    let appending: ReturnType<typeof scene.append> | undefined;
+    await holding(rowOf(made.ref.key), async () => {
+      appending = scene.append(made, [wordStep(0n, 'a')]);
+      await waitingFor(1);
+      expect((await scene.get(made.id)).nextStepNumber).toBe(0n);
+    });
+    expect(await appending).toMatchObject({ nextStepNumber: 1n });
+  });
+
+  it('W7, A1: bounded gives up after a few seconds with DATABASE_UNAVAILABLE, and nothing is written', async () => {
+    const scene = new Scene(store);
+    const [held, free] = [await scene.create(), await scene.create()];
+    await holding(rowOf(held.ref.key), async () => {
+      const begun = performance.now();
+      const batches = [held, free].map((each) => scene.batch(each, [wordStep(0n, 'a')]));
+      expect((await refusalOf(store.append(batches, 'bounded'))).reason).toBe('DATABASE_UNAVAILABLE');
+      expect(performance.now() - begun).toBeLessThan(8_000);
+    });
+    expect((await scene.get(held.id)).nextStepNumber).toBe(0n);
+    expect((await scene.get(free.id)).nextStepNumber).toBe(0n);
+    await scene.append(held, [wordStep(0n, 'a')]);
+  });
+
+  it('B1, O2: a branch waits for no writer of its parent, and no writer for a branch', async () => {
+    const scene = new Scene(store);
+    const root = await scene.createWith(['a', 'b']);
+    // What an append holds.
+    const child = await holding(rowOf(root.ref.key, 'no key update'), () => scene.branch(root, 0n));
+    expect(await scene.words(child)).toEqual(['a']);
+    // What a branch holds.
+    const outcome = await holding(rowOf(root.ref.key, 'key share'), () =>
+      store.append([scene.batch(root, [wordStep(2n, 'c')])], 'never'),
+    );
+    expect(outcome).toMatchObject([{ kind: 'committed' }]);
+  });
+
+  it('D2: readers wait for nobody and see only what is committed', async () => {
+    const scene = new Scene(store);
+    const made = await scene.createWith(['a']);
+    await holding(
+      `${rowOf(made.ref.key)}; update steps set info_json = '"dirty"' where trajectory = ${made.ref.key}`,
+      async () => {
+        expect(await scene.words(made)).toEqual(['a']);
+        expect((await scene.steps(made))[0]?.step.infoJson).toBe('');
+        expect(await scene.store.listTrajectories(scene.namespace, {}, { limit: 1, after: undefined })).toHaveLength(1);
+      },
+    );
+  });
+
+  it('D3: a group that fails in the database is not there at all, and each of it can be retried alone', async () => {
+    const scene = new Scene(store);
+    const [bad, good] = [await scene.create(), await scene.create()];
+    await other.query(`
+      create function refuse() returns trigger language plpgsql as $$ begin
+        if new.trajectory = ${bad.ref.key} then raise exception 'this row cannot be written' using errcode = 'P0001'; end if;
+        return new; end $$;
+      create trigger refuse before insert on steps for each row execute function refuse()`);
+    try {
+      const batches = [good, bad].map((each) => scene.batch(each, [wordStep(0n, 'a')]));
+      await expect(store.append(batches, 'never')).rejects.toThrow();
+      expect((await scene.get(good.id)).nextStepNumber).toBe(0n);
+      expect(await scene.append(good, [wordStep(0n, 'a')])).toMatchObject({ duplicates: 0, nextStepNumber: 1n });
+      await expect(store.append([scene.batch(bad, [wordStep(0n, 'a')])], 'never')).rejects.toThrow();
+    } finally {
+      await other.query('drop trigger refuse on steps; drop function refuse');
+    }
+    expect(await scene.append(bad, [wordStep(0n, 'a')])).toMatchObject({ duplicates: 0 });
+  });
+
+  it('A1: connections that are cut cost an error each, and the store goes on by itself', async () => {
+    const scene = new Scene(store);
+    const made = await scene.createWith(['a']);
+    const admin = new pg.Client(database.adminUrl);
+    await admin.connect();
+    const own = (await other.query('select pg_backend_pid() as pid')).rows[0]?.pid;
+    for (let round = 0; round < 5; round += 1) {
+      const calls = Array.from({ length: 6 }, (_, i) =>
+        scene.append(made, [wordStep(1n + BigInt(i), `${i}`)]).catch((error) => error),
+      );
+      await admin.query(
+        `select pg_terminate_backend(pid) from pg_stat_activity
+         where datname = current_database() and pid not in (pg_backend_pid(), ${own})`,
+      );
+      for (const result of await Promise.all(calls))
+        if (result instanceof Error)
+          expect(['DATABASE_UNAVAILABLE', 'STEP_GAP']).toContain((result as { reason?: string }).reason);
+    }
+    await admin.end();
+    for (let i = 0n; i < 6n; i += 1n) await settled(() => scene.append(made, [wordStep(1n + i, `${i}`)]));
+    expect(await scene.words(made)).toEqual(['a', '0', '1', '2', '3', '4', '5']);
+    await store.ping();
+  });
+
+  /** Resolves when so many backends wait for a lock. */
+  async function waitingFor(count: number): Promise<void> {
+    const waiting = async () => {
+      const { rows } = await other.query(
+        `select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      );
+      return rows[0]?.n as number;
+    };
+    await expect.poll(waiting, { timeout: 2_000, interval: 20 }).toBe(count);
+  }
+
+  /** A call whose outcome may be unknown is made again, as a client would (I1). */
+  async function settled(call: () => Promise<unknown>): Promise<void> {
+    for (let tries = 0; ; tries += 1) {
+      try {
+        await call();
+        return;
+      } catch (error) {
+        if (tries === 10 || (error as { reason?: string }).reason !== 'DATABASE_UNAVAILABLE') throw error;
+      }
+    }
+  }
+});

@@ -1,0 +1,150 @@
+import { expect, it } from 'vitest';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { describeStore, openOn } from './on_store.ts';
+import { committed, readWhole, Scene, wordOf } from './scene.ts';
+
+describeStore('writers that take over from each other', (on) => {
+  /** The doors to one database: two stores on Postgres, as two processes would have; SQLite has one process and one store. */
+  async function withStores(work: (stores: readonly Store[]) => Promise<void>): Promise<void> {
+    if (on.engine === 'sqlite') return work([on.store, on.store]);
+    const second = await openOn(on.database);
+    try {
+      await work([on.store, second]);
+    } finally {
+      await second.close();
+    }
+  }
+
+  it('F1: after an epoch is granted nothing older commits, whichever instance it comes through', async () => {
+    await withStores(async (stores) => {
+      const scenes = stores.map((store) => new Scene(store));
+      const namespace = scenes[0]?.namespace as string;
+      const doors = stores.map((store) => new Scene(store, namespace));
+      const [first] = doors as [Scene];
+      const made = await first.create();
+      const acked: { epoch: bigint; number: bigint; word: string }[] = [];
+      const grants: { epoch: bigint; end: bigint }[] = [];
+      let fenced = 0;
+
+      const writer = async (name: number) => {
+        for (let life = 0; life < 6; life += 1) {
+          const door = doors[(name + life) % doors.length] as Scene;
+          const { writerEpoch } = await door.get(made.id);
+          const open = {
+            trajectoryId: made.id,
+            uid: made.uid,
+            writerId: `${name}/${life}`,
+            expectedNextStepNumber: undefined,
+          };
+          const grant = await door.store
+            .openForAppend(door.caller, { ...open, takeOverEpoch: writerEpoch })
+            .catch((error) => {
+              expect(error).toMatchObject({ reason: 'WRITER_FENCED' });
+            });
+          if (grant === undefined) continue;
+          grants.push({ epoch: grant.epoch, end: grant.trajectory.nextStepNumber });
+          for (let number = grant.trajectory.nextStepNumber, i = 0; i < 8; number += 1n, i += 1) {
+            const word = `${grant.epoch}:${number}`;
+            const other = doors[(name + i) % doors.length] as Scene;
+            const outcome = await other
+              .append(made, [wordStep(number, word)], { writerEpoch: grant.epoch })
+              .catch((error) => {
+                if (!(error instanceof AnabranchError)) throw error;
+                expect(error.reason).toBe('WRITER_FENCED');
+              });
+            if (outcome === undefined) {
+              fenced += 1;
+              break;
+            }
+            acked.push({ epoch: grant.epoch, number, word });
+          }
+        }
+      };
+      await Promise.all([0, 1, 2, 3].map(writer));
+
+      const steps = await first.steps(made);
+      expect(steps.map(({ step }) => wordOf(step))).toEqual(
+        steps.map(({ step }) => `${step.writerEpoch}:${step.stepNumber}`),
+      );
+      for (const { number, word } of acked)
+        expect(wordOf((steps[Number(number)] as (typeof steps)[number]).step)).toBe(word);
+      expect(steps).toHaveLength(acked.length);
+      const epochs = steps.map(({ step }) => step.writerEpoch);
+      for (const [i, epoch] of epochs.entries()) if (i > 0) expect(epoch >= (epochs[i - 1] as bigint)).toBe(true);
+      for (const { epoch, end } of grants)
+        for (const { step } of steps.slice(Number(end))) expect(step.writerEpoch >= epoch).toBe(true);
+      expect(new Set(grants.map(({ epoch }) => epoch)).size).toBe(grants.length);
+      expect(fenced).toBeGreaterThan(0);
+    });
+  });
+
+  it('F1: an open and an append at once: either the append is before the grant, or it is fenced', async () => {
+    await withStores(async ([one, two]) => {
+      const scene = new Scene(one as Store);
+      const door = new Scene(two as Store, scene.namespace);
+      for (let round = 0; round < 25; round += 1) {
+        const made = await scene.create();
+        const epoch = await scene.open(made, 'old');
+        const open = { trajectoryId: made.id, uid: undefined, writerId: 'new', expectedNextStepNumber: undefined };
+        const [appended, grant] = await Promise.allSettled([
+          scene.append(made, [wordStep(0n, 'old')], { writerEpoch: epoch }),
+          door.store.openForAppend(door.caller, { ...open, takeOverEpoch: epoch }),
+        ]);
+        if (grant.status === 'rejected') throw grant.reason;
+        const { nextStepNumber } = grant.value.trajectory;
+        const stored = appended.status === 'fulfilled';
+        if (!stored) expect(appended.reason).toMatchObject({ reason: 'WRITER_FENCED' });
+        expect(nextStepNumber).toBe(stored ? 1n : 0n);
+        expect((await door.get(made.id)).nextStepNumber).toBe(nextStepNumber);
+      }
+    });
+  });
+
+  it('R1: what one instance acked the other reads at once', async () => {
+    await withStores(async ([one, two]) => {
+      const scene = new Scene(one as Store);
+      const door = new Scene(two as Store, scene.namespace);
+      const made = await scene.create();
+      for (let n = 0n; n < 20n; n += 1n) {
+        await (n % 2n === 0n ? scene : door).append(made, [wordStep(n, `${n}`)]);
+        expect((await (n % 2n === 0n ? door : scene).words(made)).at(-1)).toBe(`${n}`);
+      }
+    });
+  });
+
+  it('W7: groups of two instances over the same trajectories and states neither block each other for good nor lose a step', async () => {
+    await withStores(async (stores) => {
+      const namespace = new Scene(on.store).namespace;
+      const doors = stores.map((store) => new Scene(store, namespace));
+      const [first] = doors as [Scene];
+      const made = await Promise.all(Array.from({ length: 12 }, () => first.create()));
+      const shared = newState('shared by all');
+      const run = async (door: Scene, mine: (i: number) => boolean, reversed: boolean) => {
+        for (let n = 0n; n < 12n; n += 1n) {
+          const own = made.filter((_, i) => mine(i));
+          const state = newState(`state ${n}`);
+          const refs = [stateRef(shared, 'a'), stateRef(state, 'b')];
+          const batches = own.map((each) =>
+            door.batch(each, [newStep(n, { states: refs })], { states: [state, shared] }),
+          );
+          let left = reversed ? batches.reverse() : batches;
+          for (let wait: 'never' | 'bounded' = 'never'; left.length > 0; wait = 'bounded') {
+            const outcomes = await door.store.append(left, wait);
+            left = left.filter((_, i) => outcomes[i]?.kind === 'busy');
+            for (const outcome of outcomes) if (outcome.kind !== 'busy') committed(outcome);
+          }
+        }
+      };
+      await Promise.all([
+        run(doors[0] as Scene, (i) => i % 2 === 0, false),
+        run(doors[1] as Scene, (i) => i % 2 === 1, true),
+        // The same steps again, through the other door: duplicates or firsts, in whatever order.
+        run(doors[1] as Scene, (i) => i % 2 === 0, true),
+      ]);
+      for (const each of made) expect(await first.steps(each)).toHaveLength(12);
+      expect((await readWhole(on.store, namespace, shared.digest)).toString()).toBe('shared by all');
+    });
+  });
+});
