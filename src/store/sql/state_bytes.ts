@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
@@ -20,13 +20,12 @@ export function encodeBytes(data: Uint8Array): EncodedBytes {
   return { encoding: 'raw', data };
 }
 
-/** The bytes back, verified by their digest (S3). */
+/** The bytes back, verified (S3). */
 export function decodeBytes(
-  encoding: string,
-  data: Uint8Array,
+  { encoding, data }: { readonly encoding: string; readonly data: Uint8Array },
   size: number,
-  digest: Digest,
   state: Digest,
+  isRight: (bytes: Uint8Array) => boolean,
 ): Uint8Array {
   let bytes = data;
   if (encoding === 'zstd') {
@@ -36,8 +35,13 @@ export function decodeBytes(
       throw stateCorrupt(state, cause);
     }
   }
-  if (bytes.length !== size || hash('sha256', bytes, 'hex') !== digest) throw stateCorrupt(state);
+  if (bytes.length !== size || !isRight(bytes)) throw stateCorrupt(state);
   return bytes;
+}
+
+/** The digest that a chunk is kept with: of its bytes and its place, so that chunks cannot change places unseen. */
+export function chunkDigest(upload: string, ordinal: bigint, bytes: Uint8Array): Digest {
+  return createHash('sha256').update(`${upload}/${ordinal}/`).update(bytes).digest('hex');
 }
 
 export function stateCorrupt(digest: Digest, cause?: unknown): AnabranchError {

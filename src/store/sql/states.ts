@@ -5,7 +5,7 @@ import type { Digest } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { StateInfo, StateUpload } from '../contract/state.ts';
 import type { Engine, Tx } from './engine.ts';
-import { decodeBytes, encodeBytes, stateCorrupt } from './state_bytes.ts';
+import { chunkDigest, decodeBytes, encodeBytes, stateCorrupt } from './state_bytes.ts';
 import { lockStates } from './step_writer.ts';
 import { bindDigest, readDigest } from './values.ts';
 
@@ -120,7 +120,7 @@ export class Upload implements StateUpload {
       upload: this.upload,
       ordinal: this.ordinal,
       namespace: this.namespace,
-      digest: bindDigest(hash('sha256', bytes, 'hex')),
+      digest: bindDigest(chunkDigest(this.upload, this.ordinal, bytes)),
       size: BigInt(bytes.length),
       ...encodeBytes(bytes),
     };
@@ -202,19 +202,33 @@ export async function readState(
     .where('digest', '=', bindDigest(digest))
     .executeTakeFirst();
   if (row === undefined) throw stateNotFound(digest);
-  if (row.data !== null) {
-    return decodeBytes(row.encoding, row.data, Number(row.size), digest, digest).subarray(offset, offset + CHUNK_BYTES);
+  const { encoding, data, upload } = row;
+  if (data !== null) {
+    const bytes = decodeBytes(
+      { encoding, data },
+      Number(row.size),
+      digest,
+      (whole) => hash('sha256', whole, 'hex') === digest,
+    );
+    return bytes.subarray(offset, offset + CHUNK_BYTES);
   }
   if (offset >= Number(row.size)) return new Uint8Array();
+  if (upload === null) throw stateCorrupt(digest);
+  return (await readChunk(engine, digest, upload, BigInt(Math.floor(offset / CHUNK_BYTES)))).subarray(
+    offset % CHUNK_BYTES,
+  );
+}
+
+async function readChunk(engine: Engine, state: Digest, upload: string, ordinal: bigint): Promise<Uint8Array> {
   const chunk = await engine.db
     .selectFrom('state_chunks')
     .select(['digest', 'size', 'encoding', 'data'])
-    .where('upload', '=', row.upload)
-    .where('ordinal', '=', BigInt(Math.floor(offset / CHUNK_BYTES)))
+    .where('upload', '=', upload)
+    .where('ordinal', '=', ordinal)
     .executeTakeFirst();
-  if (chunk === undefined) throw stateCorrupt(digest);
-  const bytes = decodeBytes(chunk.encoding, chunk.data, Number(chunk.size), readDigest(chunk.digest), digest);
-  return bytes.subarray(offset % CHUNK_BYTES);
+  if (chunk === undefined) throw stateCorrupt(state);
+  const kept = readDigest(chunk.digest);
+  return decodeBytes(chunk, Number(chunk.size), state, (bytes) => chunkDigest(upload, ordinal, bytes) === kept);
 }
 
 /** See `StatesTable` for why the version makes this safe beside appends and deletions. */

@@ -1,5 +1,5 @@
-import { mkdirSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { mkdirSync, realpathSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import { Kysely, SqliteDialect, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
@@ -7,8 +7,9 @@ import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine, HeadRow, LockedHead, NewStateRow, Tx } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { Tables } from '../sql/tables.ts';
-import { bindDigest } from '../sql/values.ts';
+import { bindDigest, pairTexts } from '../sql/values.ts';
 import { CLOCK, Connection, openReader, openWriter } from './connection.ts';
+import { isSqliteError } from './errors.ts';
 import { lockFile } from './lock.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
@@ -23,19 +24,39 @@ const INSERT_STATE = `insert into states (namespace, digest, size, encoding, dat
   on conflict (namespace, digest) do update set referenced = 1, version = version + 1 where not referenced`;
 
 /** The embedded engine: one file, one process; its own connection writes, another reads. */
-export async function openSqlite(path: string, onFault: (error: unknown) => void): Promise<Engine> {
-  makeFolder(path);
-  const lock = lockFile(path);
+export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<Engine> {
+  makeFolder(named);
+  const path = realPath(named);
+  let lock: { release(): void } | undefined;
   try {
+    lock = lockFile(path);
     const writer = new Connection(openWriter(path));
     const writing = new Kysely<Tables>({ dialect: new SqliteDialect({ database: writer }) });
     await migrate(writing, 'sqlite');
     const db = new Kysely<Tables>({ dialect: new SqliteDialect({ database: new Connection(openReader(path)) }) });
-    return new SqliteEngine(path, db, writing, writer, lock, onFault);
+    return new SqliteEngine(named, db, writing, writer, lock, onFault);
   } catch (error) {
-    lock.release();
-    throw error;
+    lock?.release();
+    throw isSqliteError(error) ? cannotOpen(named, error) : error;
   }
+}
+
+/** The file itself, whatever links lead to it, so that one file has one lock. */
+function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return join(realpathSync(dirname(path)), basename(path));
+  }
+}
+
+function cannotOpen(path: string, cause: Error): StoreOpenError {
+  return new StoreOpenError(
+    `${path} cannot be opened as a database: ${cause.message}. Name another file (--database sqlite:PATH).`,
+    {
+      cause,
+    },
+  );
 }
 
 function makeFolder(path: string): void {
@@ -153,7 +174,8 @@ class SqliteEngine implements Engine {
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
-    return sql<boolean>`instr(${column}, ${`${JSON.stringify(key)}:${JSON.stringify(value)}`}) > 0`;
+    const [first, later] = pairTexts(key, value);
+    return sql<boolean>`(instr(${column}, ${first}) > 0 or instr(${column}, ${later}) > 0)`;
   }
 
   hoursAgo(hours: number) {

@@ -2,11 +2,15 @@ import { AnabranchError } from '../../domain/errors.ts';
 import { UniqueViolation } from '../sql/unique_violation.ts';
 
 /** SQLite's result codes that mean something to a caller; see https://www.sqlite.org/rescode.html. */
-const BUSY = 5;
+export const BUSY = 5;
 const LOCKED = 6;
 const FULL = 13;
 const CONSTRAINT_PRIMARYKEY = 1555;
 const CONSTRAINT_UNIQUE = 2067;
+
+export function isSqliteError(error: unknown): error is Error {
+  return error instanceof Error && (error as { code?: unknown }).code === 'ERR_SQLITE_ERROR';
+}
 
 /** What an error of `node:sqlite` is to the store; unknown ones stay as they are. */
 export function translateError(error: unknown): unknown {

@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { DatabaseSync } from 'node:sqlite';
 import { StoreOpenError } from '../contract/store.ts';
+import { BUSY } from './errors.ts';
 
 /**
  * One process at a time writes a file: an exclusive transaction on a small database beside it, which the operating system ends with its holder,
@@ -13,6 +14,7 @@ export function lockFile(path: string): { release(): void } {
     lock.exec('begin exclusive');
   } catch (cause) {
     lock.close();
+    if ((cause as { errcode?: number }).errcode !== BUSY) throw cause;
     throw new StoreOpenError(
       `${path} is in use by ${holderOf(path)}: stop that server, give it another database, or use Postgres, which many servers can share.`,
       { cause },
