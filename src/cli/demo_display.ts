@@ -101,6 +101,8 @@ function linesOf(event: DemoEvent, paint: Paint): string[] {
       );
     case 'sealed':
       return line(event.name, event.message);
+    case 'started':
+      return line(event.name, `played by process ${event.pid}`);
     case 'killed': {
       const { madeNextStepNumber: made, ackedNextStepNumber: acked, storedNextStepNumber: stored, pid } = event;
       return [

@@ -11,6 +11,8 @@ export type DemoEvent =
     }
   | { readonly event: 'step'; readonly name: string; readonly stepNumber: bigint }
   | { readonly event: 'sealed'; readonly name: string; readonly nextStepNumber: bigint; readonly message: string }
+  /** A process of its own plays the variant. */
+  | { readonly event: 'started'; readonly name: string; readonly pid: number }
   | {
       readonly event: 'killed';
       readonly name: string;

@@ -16,7 +16,8 @@ export async function playKilledAndResumed(name: string, task: VariantTask, arou
   const { client, variantCommand, onEvent } = around;
   const doomed = { ...task, hangAfter: Number(KILL_AFTER) };
   await withProcess(startVariantProcess(variantCommand, doomed), around.signal, async (first) => {
-    const hanging = await follow(name, first, 'hanging', onEvent);
+    const onOpened = () => onEvent({ event: 'started', name, pid: first.pid });
+    const hanging = await follow(first, 'hanging', { name, onEvent, onOpened });
     await first.kill();
     const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId: task.trajectoryId });
     onEvent({
@@ -29,7 +30,13 @@ export async function playKilledAndResumed(name: string, task: VariantTask, arou
     });
   });
   await withProcess(startVariantProcess(variantCommand, task), around.signal, async (second) => {
-    const { nextStepNumber, message } = await follow(name, second, 'sealed', onEvent, () => second.pid);
+    const { nextStepNumber, message } = await follow(second, 'sealed', {
+      name,
+      onEvent,
+      onOpened: (opened) => {
+        onEvent({ event: 'resumed', name, pid: second.pid, nextStepNumber: BigInt(opened.nextStepNumber) });
+      },
+    });
     await second.ended();
     onEvent({ event: 'sealed', name, nextStepNumber: BigInt(nextStepNumber), message });
   });
@@ -52,20 +59,22 @@ async function withProcess(
   }
 }
 
+interface Following {
+  readonly name: string;
+  readonly onEvent: (event: DemoEvent) => void;
+  readonly onOpened: (report: Extract<VariantReport, { event: 'opened' }>) => void;
+}
+
 /** Passes reports on until the one that is waited for. A process that ends before has failed, and says why. */
 async function follow<const E extends VariantReport['event']>(
-  name: string,
   process: VariantProcess,
   until: E,
-  onEvent: (event: DemoEvent) => void,
-  resumedBy?: () => number,
+  { name, onEvent, onOpened }: Following,
 ): Promise<Extract<VariantReport, { event: E }>> {
   for await (const report of process.reports) {
     if (report.event === until) return report as Extract<VariantReport, { event: E }>;
     if (report.event === 'step') onEvent({ event: 'step', name, stepNumber: BigInt(report.stepNumber) });
-    if (report.event === 'opened' && resumedBy !== undefined) {
-      onEvent({ event: 'resumed', name, pid: resumedBy(), nextStepNumber: BigInt(report.nextStepNumber) });
-    }
+    if (report.event === 'opened') onOpened(report);
   }
   await process.ended();
   throw new Error(`the process of variant "${name}" ended without having told "${until}"`);
