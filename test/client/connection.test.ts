@@ -1,5 +1,8 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Code } from '@connectrpc/connect';
 import { describe, expect, it } from 'vitest';
-import { connectClient } from '../../src/client/index.ts';
+import { connectClient, openWriter } from '../../src/client/index.ts';
 
 describe('connectClient', () => {
   it.each([
@@ -18,4 +21,16 @@ describe('connectClient', () => {
       expect(() => connectClient({ address })).toThrow(/is not an address: write host:port/);
     },
   );
+
+  it('a peer that does not speak HTTP/2 is an error of the call, not the end of the process', async () => {
+    const server = createServer((_, response) => response.end('hello'));
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const client = connectClient({ address: `127.0.0.1:${(server.address() as AddressInfo).port}` });
+    const trajectoryId = '0191c5a0-0000-7000-8000-0000000000aa';
+    await expect(client.trajectories.getTrajectory({ trajectoryId })).rejects.toMatchObject({ code: Code.Internal });
+    const opening = openWriter(client, { trajectoryId, giveUpAfterMs: 200 });
+    await expect(opening).rejects.toThrow(/at last: .*Protocol error/);
+    client.close();
+    await new Promise((resolve) => server.close(resolve));
+  });
 });

@@ -253,6 +253,22 @@ describe('after a cut', () => {
     await writer.close();
   });
 
+  it("a caller that blocks the event loop for longer than that does not take its own silence for the server's", async () => {
+    const { client } = await connected({ append: [obliging(1n, 0n)] });
+    const events: WriterEvent[] = [];
+    const writer = await openWriter(client, options({ silenceMs: 100, onEvent: (event) => events.push(event) }));
+    for (let n = 0; n < 3; n += 1) {
+      const appended = writer.append(step(n));
+      // Sent, and answered by the peer in this same process as soon as it may: then the caller computes.
+      await new Promise((resolve) => setImmediate(resolve));
+      const until = performance.now() + 300;
+      while (performance.now() < until);
+      await appended;
+    }
+    expect(events.map((event) => event.type)).toEqual(['opened']);
+    await writer.close();
+  });
+
   it('an idle writer opens again only when there is something to write', async () => {
     const idle: AppendScript = async function* () {
       yield opened(1n, 0n);
