@@ -1,0 +1,432 @@
+import { randomUUID } from 'node:crypto';
+import type { MessageInitShape } from '@bufbuild/protobuf';
+import { type Client, Code, ConnectError, createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import type { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type AppendStepsRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import type { Reason } from '../../src/domain/errors.ts';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { AppendCall } from './append-call.ts';
+import { collect } from './story.ts';
+
+/**
+ * Issue "bad input gets a clear error (code, reason, field named), loses nothing, and leaves other streams of the same connection unharmed".
+ * A bystander appends on the one connection of this test before and after each of them.
+ */
+
+type StepInit = MessageInitShape<typeof StepSchema>;
+type Frame = MessageInitShape<typeof AppendStepsRequestSchema>;
+
+interface Scene {
+  readonly trajectories: Client<typeof TrajectoryService>;
+  readonly states: Client<typeof StateService>;
+  /** A trajectory with step 0 only. */
+  readonly id: string;
+}
+
+interface Case {
+  readonly what: string;
+  readonly call: (scene: Scene) => Promise<unknown>;
+  readonly code: Code;
+  readonly reason: Reason;
+  readonly field?: string;
+  readonly metadata?: Record<string, string>;
+}
+
+const NOBODY = '00000000-0000-4000-8000-000000000000';
+const ZERO_DIGEST = '0'.repeat(64);
+
+/** Sends frames on a new stream, opened first unless they open it themselves, and waits for its end. */
+async function stream({ trajectories, id }: Scene, frames: readonly Frame[], opened = true): Promise<void> {
+  const call = new AppendCall(trajectories);
+  if (opened) call.send({ open: { trajectoryId: id, writerId: randomUUID() } });
+  for (const frame of frames) call.send(frame);
+  await call.close();
+}
+
+const steps =
+  (...list: StepInit[]) =>
+  (scene: Scene) =>
+    stream(scene, [{ steps: list }]);
+const text = (value: string): StepInit => ({ stepNumber: 1n, observations: [{ content: { text: value } }] });
+
+async function sealed(scene: Scene): Promise<Scene> {
+  const { id } = scene;
+  await scene.trajectories.sealTrajectory({ trajectoryId: id, seal: { status: Status.COMPLETED, message: 'done' } });
+  return scene;
+}
+
+const INVALID = { code: Code.InvalidArgument, reason: 'INVALID_REQUEST' } as const;
+
+const CASES: readonly Case[] = [
+  {
+    what: 'unknown id',
+    call: ({ trajectories }) => trajectories.getTrajectory({ trajectoryId: NOBODY }),
+    code: Code.NotFound,
+    reason: 'TRAJECTORY_NOT_FOUND',
+    metadata: { trajectory_id: NOBODY },
+  },
+  {
+    what: 'unknown id on a stream',
+    call: (scene) => stream({ ...scene, id: NOBODY }, []),
+    code: Code.NotFound,
+    reason: 'TRAJECTORY_NOT_FOUND',
+  },
+  {
+    what: 'malformed UUID',
+    call: ({ trajectories }) => trajectories.getTrajectory({ trajectoryId: 'my-run' }),
+    ...INVALID,
+    field: 'trajectory_id',
+  },
+  {
+    what: 'malformed UUID on a stream',
+    call: (scene) => stream({ ...scene, id: 'my-run' }, []),
+    ...INVALID,
+    field: 'open.trajectory_id',
+  },
+  { what: 'empty frame', call: (scene) => stream(scene, [{}]), ...INVALID, field: 'steps' },
+  { what: 'no frame at all', call: (scene) => stream(scene, [], false), ...INVALID, field: 'open' },
+  {
+    what: 'steps before open',
+    call: (scene) => stream(scene, [{ steps: [{ stepNumber: 1n }] }], false),
+    ...INVALID,
+    field: 'open',
+  },
+  {
+    what: 'steps in the frame of open',
+    call: (scene) =>
+      stream(scene, [{ open: { trajectoryId: scene.id, writerId: 'w' }, steps: [{ stepNumber: 1n }] }], false),
+    ...INVALID,
+    field: 'open',
+  },
+  {
+    what: 'second open',
+    call: (scene) => stream(scene, [{ open: { trajectoryId: scene.id, writerId: 'w' } }]),
+    ...INVALID,
+    field: 'open',
+  },
+  {
+    what: 'open without a writer',
+    call: ({ trajectories, id }) => AppendCall.open(trajectories, { trajectoryId: id }),
+    ...INVALID,
+    field: 'open.writer_id',
+  },
+  {
+    what: 'number gap',
+    call: steps({ stepNumber: 1n }, { stepNumber: 3n }),
+    code: Code.OutOfRange,
+    reason: 'STEP_GAP',
+    metadata: { step_number: '3', next_step_number: '2' },
+  },
+  { what: 'negative number', call: steps({ stepNumber: -1n }), ...INVALID, field: 'steps[0].step_number' },
+  {
+    what: 'conflicting content',
+    call: steps({ stepNumber: 0n, reward: 1 }),
+    code: Code.AlreadyExists,
+    reason: 'STEP_CONFLICT',
+    metadata: { step_number: '0', next_step_number: '1' },
+  },
+  {
+    what: 'append after seal',
+    call: async (scene) => steps({ stepNumber: 1n })(await sealed(scene)),
+    code: Code.FailedPrecondition,
+    reason: 'TRAJECTORY_SEALED',
+  },
+  {
+    what: 'unary append after seal',
+    call: async (scene) => {
+      const { trajectories, id } = await sealed(scene);
+      return trajectories.appendStep({ trajectoryId: id, step: { stepNumber: 1n } });
+    },
+    code: Code.FailedPrecondition,
+    reason: 'TRAJECTORY_SEALED',
+    metadata: { status: 'COMPLETED', next_step_number: '1' },
+  },
+  {
+    what: 'another seal',
+    call: async (scene) => {
+      const { trajectories, id } = await sealed(scene);
+      return trajectories.sealTrajectory({ trajectoryId: id, seal: { status: Status.FAILED } });
+    },
+    code: Code.FailedPrecondition,
+    reason: 'TRAJECTORY_SEALED',
+  },
+  {
+    what: 'a seal that ends nothing',
+    call: (scene) => stream(scene, [{ seal: { status: Status.RUNNING } }]),
+    ...INVALID,
+    field: 'seal.status',
+  },
+  {
+    what: 'branch point beyond the end',
+    call: ({ trajectories, id }) => trajectories.branchTrajectory({ trajectoryId: id, stepNumber: 1n }),
+    code: Code.OutOfRange,
+    reason: 'BRANCH_POINT_BEYOND_END',
+    metadata: { step_number: '1', next_step_number: '1' },
+  },
+  {
+    what: 'no branch point',
+    call: ({ trajectories, id }) => trajectories.branchTrajectory({ trajectoryId: id }),
+    ...INVALID,
+  },
+  {
+    what: 'negative range',
+    call: ({ trajectories, id }) => collect(trajectories.readSteps({ trajectoryId: id, startStepNumber: -1n })),
+    ...INVALID,
+    field: 'start_step_number',
+  },
+  {
+    what: 'range that ends before it begins',
+    call: ({ trajectories, id }) =>
+      collect(trajectories.readSteps({ trajectoryId: id, startStepNumber: 1n, endStepNumber: 0n })),
+    ...INVALID,
+    field: 'end_step_number',
+  },
+  {
+    what: 'range beyond the end',
+    call: ({ trajectories, id }) => collect(trajectories.readSteps({ trajectoryId: id, startStepNumber: 2n })),
+    code: Code.OutOfRange,
+    reason: 'RANGE_BEYOND_END',
+    metadata: { next_step_number: '1' },
+  },
+  {
+    what: 'page token of another query',
+    call: async ({ trajectories, id }) => {
+      for (const name of ['a', 'b']) await trajectories.setTag({ trajectoryId: id, name, stepNumber: 0n });
+      const { nextPageToken } = await trajectories.listTags({ trajectoryId: id, pageSize: 1 });
+      expect(nextPageToken).not.toBe('');
+      return trajectories.listTrajectories({ pageToken: nextPageToken });
+    },
+    code: Code.InvalidArgument,
+    reason: 'INVALID_PAGE_TOKEN',
+    field: 'page_token',
+  },
+  {
+    what: 'page token of no query',
+    call: ({ trajectories, id }) => trajectories.getTree({ trajectoryId: id, pageToken: 'nonsense' }),
+    code: Code.InvalidArgument,
+    reason: 'INVALID_PAGE_TOKEN',
+  },
+  {
+    what: 'message above 1 MiB on a stream',
+    call: steps(text('x'.repeat(LIMITS.messageBytes))),
+    code: Code.ResourceExhausted,
+    reason: 'MESSAGE_TOO_LARGE',
+  },
+  {
+    what: 'message above 1 MiB',
+    call: ({ trajectories, id }) =>
+      trajectories.appendStep({ trajectoryId: id, step: text('x'.repeat(LIMITS.messageBytes)) }),
+    code: Code.ResourceExhausted,
+    reason: 'MESSAGE_TOO_LARGE',
+  },
+  {
+    what: 'step that fits into a message and could not be sent back',
+    call: steps(text('x'.repeat(LIMITS.stepBytes))),
+    ...INVALID,
+    field: 'steps[0]',
+  },
+  {
+    what: 'inline state over its limit',
+    call: steps({ stepNumber: 1n, states: [{ data: new Uint8Array(LIMITS.inlineStateBytes + 1) }] }),
+    ...INVALID,
+    field: 'steps[0].states[0].data',
+  },
+  {
+    what: 'digest that does not match',
+    call: steps({ stepNumber: 1n, states: [{ data: new Uint8Array(3), digest: ZERO_DIGEST }] }),
+    code: Code.InvalidArgument,
+    reason: 'DIGEST_MISMATCH',
+    metadata: { expected_digest: ZERO_DIGEST },
+  },
+  {
+    what: 'put state whose digest does not match',
+    call: ({ states }) => states.putState(toStream([{ digest: ZERO_DIGEST, chunk: new Uint8Array(3) }])),
+    code: Code.InvalidArgument,
+    reason: 'DIGEST_MISMATCH',
+  },
+  {
+    what: 'put state without a frame',
+    call: ({ states }) => states.putState(toStream([])),
+    ...INVALID,
+    field: 'chunk',
+  },
+  {
+    what: 'put state with a chunk over its limit',
+    call: ({ states }) => states.putState(toStream([{ chunk: new Uint8Array(LIMITS.chunkBytes + 1) }])),
+    ...INVALID,
+    field: 'chunk',
+  },
+  {
+    what: 'put state with a digest in a later frame',
+    call: ({ states }) => states.putState(toStream([{ chunk: new Uint8Array(1) }, { digest: ZERO_DIGEST }])),
+    ...INVALID,
+    field: 'digest',
+  },
+  {
+    what: 'state that is not here, in a step',
+    call: steps({ stepNumber: 1n, states: [{ digest: ZERO_DIGEST }] }),
+    code: Code.FailedPrecondition,
+    reason: 'STATE_NOT_FOUND',
+    metadata: { digest: ZERO_DIGEST },
+  },
+  {
+    what: 'state that is not here, to be read',
+    call: ({ states }) => collect(states.getState({ digest: ZERO_DIGEST })),
+    code: Code.NotFound,
+    reason: 'STATE_NOT_FOUND',
+  },
+  {
+    what: 'two states of one name, once spelt out',
+    call: steps({ stepNumber: 1n, states: [{ data: new Uint8Array(1) }, { name: 'env', data: new Uint8Array(1) }] }),
+    ...INVALID,
+  },
+  {
+    what: 'invalid JSON text',
+    call: steps({ stepNumber: 1n, infoJson: '{"a": 1,}' }),
+    ...INVALID,
+    field: 'steps[0].info_json',
+  },
+  {
+    what: 'JSON that is none: NaN',
+    call: steps({ stepNumber: 1n, observations: [{ content: { json: 'NaN' } }] }),
+    ...INVALID,
+    field: 'steps[0].observations[0].content.json',
+  },
+  {
+    what: 'U+0000',
+    call: steps(text('a\0b')),
+    ...INVALID,
+    field: 'steps[0].observations[0].content.text',
+  },
+  {
+    what: 'content of two kinds',
+    call: steps({ stepNumber: 1n, actions: [{ content: { text: 'a', json: '1' } }] }),
+    ...INVALID,
+    field: 'steps[0].actions[0].content',
+  },
+  {
+    what: 'filter of a branch point without its parent',
+    call: ({ trajectories }) => trajectories.listTrajectories({ branchPoint: 3n }),
+    ...INVALID,
+    field: 'parent_id',
+  },
+  {
+    what: 'update mask with another field',
+    call: ({ trajectories, id }) =>
+      trajectories.updateTrajectory({ trajectoryId: id, updateMask: { paths: ['status'] } }),
+    ...INVALID,
+    field: 'update_mask',
+  },
+  {
+    what: 'root that is not step 0',
+    call: ({ trajectories }) => trajectories.createTrajectory({ root: { stepNumber: 1n } }),
+    ...INVALID,
+    field: 'root.step_number',
+  },
+  {
+    what: 'tag that does not begin with a letter',
+    call: ({ trajectories, id }) => trajectories.setTag({ trajectoryId: id, name: '1st', stepNumber: 0n }),
+    ...INVALID,
+    field: 'name',
+  },
+];
+
+async function* toStream<T>(items: readonly T[]): AsyncGenerator<T> {
+  yield* items;
+}
+
+describe.each(ENGINES)('bad input, on %s', (engine) => {
+  let server: TestServer;
+  let scene: Omit<Scene, 'id'>;
+  let bystander: AppendCall;
+  let next = 0n;
+
+  beforeAll(async () => {
+    server = await startTestServer({ engine });
+    const transport = createGrpcTransport({ baseUrl: server.url });
+    scene = { trajectories: createClient(TrajectoryService, transport), states: createClient(StateService, transport) };
+    const { trajectory } = await scene.trajectories.createTrajectory({});
+    const opened = await AppendCall.open(scene.trajectories, { trajectoryId: trajectory!.id, writerId: 'bystander' });
+    bystander = opened.call;
+    next = 0n;
+  });
+  afterAll(async () => {
+    await bystander.close();
+    await server.stop();
+  });
+
+  let id: string;
+  beforeEach(async () => {
+    id = (await scene.trajectories.createTrajectory({ root: {} })).trajectory!.id;
+  });
+
+  async function bystanderGoesOn(): Promise<void> {
+    bystander.send({ steps: [{ stepNumber: next, reward: Number(next) }] });
+    next += 1n;
+    expect((await bystander.acked(next)).nextStepNumber).toBe(next);
+  }
+
+  it.each(CASES)('FM6: $what: $reason', async ({ call, code, reason, field, metadata }) => {
+    await bystanderGoesOn();
+    const error = await call({ ...scene, id }).then(
+      () => Promise.reject(new Error('the call was expected to be refused, and succeeded')),
+      (thrown: unknown) => ConnectError.from(thrown),
+    );
+    const infos = error.findDetails(ErrorInfoSchema);
+    expect(infos, error.message).toHaveLength(1);
+    expect({ code: Code[error.code], reason: infos[0]!.reason }, error.message).toEqual({ code: Code[code], reason });
+    expect(infos[0]!.metadata).toMatchObject(metadata ?? {});
+    if (field !== undefined) {
+      const fields = error.findDetails(BadRequestSchema)[0]?.fieldViolations.map((violation) => violation.field);
+      expect(fields, error.message).toContain(field);
+      expect(error.rawMessage).toContain(field);
+    }
+    await bystanderGoesOn();
+    const { trajectory } = await scene.trajectories.getTrajectory({ trajectoryId: id });
+    expect(trajectory?.nextStepNumber, 'nothing was stored, nothing was lost').toBe(1n);
+    expect(server.counts().sessions, 'all on one connection').toBe(1);
+  });
+
+  it('W11: NaN, infinite and missing rewards are kept, and kept apart', async () => {
+    const rewards = [Number.NaN, Infinity, -Infinity, -0, 0, undefined];
+    const call = (await AppendCall.open(scene.trajectories, { trajectoryId: id, writerId: 'w' })).call;
+    call.send({
+      steps: rewards.map((reward, i) =>
+        reward === undefined ? { stepNumber: BigInt(i + 1) } : { stepNumber: BigInt(i + 1), reward },
+      ),
+    });
+    await call.acked(7n);
+    await call.close();
+    const read = await collect(scene.trajectories.readSteps({ trajectoryId: id, startStepNumber: 1n }));
+    expect(read.flatMap((message) => message.steps.map(({ reward }) => reward))).toEqual(rewards);
+  });
+
+  it('W3: what was sent before a refused frame is stored and acked before the error', async () => {
+    const { call } = await AppendCall.open(scene.trajectories, { trajectoryId: id, writerId: 'w' });
+    call.send({ steps: [{ stepNumber: 1n }] });
+    call.send({ steps: [{ stepNumber: 2n, infoJson: '{' }] });
+    call.send({ steps: [{ stepNumber: 2n }] });
+    expect((await call.acked(2n)).nextStepNumber).toBe(2n);
+    await expect(call.next()).rejects.toThrow(/info_json/);
+    const { trajectory } = await scene.trajectories.getTrajectory({ trajectoryId: id });
+    expect(trajectory?.nextStepNumber).toBe(2n);
+  });
+
+  it('W1: an append to a sealed trajectory is refused, though it may be opened', async () => {
+    await sealed({ ...scene, id });
+    const { call, opened } = await AppendCall.open(scene.trajectories, { trajectoryId: id, writerId: 'w' });
+    expect(opened.status).toBe(Status.COMPLETED);
+    call.send({ steps: [{ stepNumber: 0n }] });
+    expect(await call.acked(1n)).toMatchObject({ duplicateSteps: 1n });
+    call.send({ steps: [{ stepNumber: 1n }] });
+    const error = ConnectError.from(await call.next().catch((thrown: unknown) => thrown));
+    expect(error.findDetails(ErrorInfoSchema)).toMatchObject([{ reason: 'TRAJECTORY_SEALED' }]);
+  });
+});
