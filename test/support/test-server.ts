@@ -32,6 +32,5 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     await server.drain();
     if (options.database === undefined) await database.drop();
   };
-  // Not a spread: the server's own members may be getters, and its methods belong to it.
-  return Object.assign(Object.create(server) as RunningServer, { database, stop, [Symbol.asyncDispose]: stop });
+  return { ...server, database, stop, [Symbol.asyncDispose]: stop };
 }
