@@ -2,8 +2,8 @@ import { type Client, createClient, type Interceptor } from '@connectrpc/connect
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { PatientSessionManager } from './http2_session.ts';
 import { Lanes } from './lanes.ts';
-import { PatientSessionManager } from './session_manager.ts';
 
 /** Where the server is, and how to talk to it. */
 export interface ConnectOptions {
