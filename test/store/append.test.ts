@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { OpenRequest } from '../../src/domain/append.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { newState, newStep, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { newState, newStep, sha256, stateRef, textAction, textObservation, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { committed, refusalOf, type Scene } from './scene.ts';
 
@@ -231,6 +231,18 @@ describeStore('appending', (on) => {
     expect((await scene.get(made.id)).rewardSum).toBeNaN();
     expect((await scene.branch(made, 2n)).rewardSum).toBeNaN();
     expect((await scene.branch(made, 0n)).rewardSum).toBe(Infinity);
+  });
+
+  it('W3: as many steps as fit into a message of 1 MiB are one batch, and can be replayed, also on a branch', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    // An empty step takes about seven bytes of a message: two for its place in the frame, and its number.
+    const steps = Array.from({ length: 70_000 }, (_, i) => newStep(BigInt(i)));
+    expect(await scene.append(made, steps)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 0 });
+    expect(await scene.append(made, steps)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 70_000 });
+    const child = await scene.branch(made, 69_998n);
+    expect(await scene.append(child, steps)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 69_999 });
+    await scene.delete(made, 'CASCADE');
   });
 
   it('W3: a batch of a thousand steps is one batch', async () => {
@@ -621,6 +633,21 @@ describeStore('groups', (on) => {
     );
     expect(new Set(outcomes.map((each) => committed(each).commitTime)).size).toBe(1);
     expect(await scene.words(made[123] as Trajectory)).toEqual(['123', 'x']);
+  });
+
+  it('W7: batches that refer to very many unknown states are refused alone', async () => {
+    const scene = on.scene();
+    const made = await Promise.all(Array.from({ length: 6 }, () => scene.create()));
+    const content = (i: number) => ({ kind: 'state', digest: sha256(`unknown ${i}`), mediaType: '', size: 0 }) as const;
+    const batches = made.map((each, b) => {
+      const refers = b === 3 ? 0 : 14_000;
+      const actions = Array.from({ length: refers }, (_, i) => textAction('', { content: content(b * refers + i) }));
+      return scene.batch(each, [newStep(0n, { actions })]);
+    });
+    const outcomes = await scene.store.append(batches, 'never');
+    const told = outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind));
+    const unknown = 'STATE_NOT_FOUND';
+    expect(told).toEqual([unknown, unknown, unknown, 'committed', unknown, unknown]);
   });
 
   it('an empty group is nothing', async () => {

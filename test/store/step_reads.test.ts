@@ -65,6 +65,24 @@ describeStore('reading ranges of steps', (on) => {
     expect(await read(2_000_000)).toHaveLength(10);
   });
 
+  it('RD3: what is counted is bytes, not characters', async () => {
+    const scene = on.scene();
+    const made = await scene.create({ taskId: 'wide' });
+    const infoJson = JSON.stringify('中'.repeat(100_000));
+    await scene.append(
+      made,
+      Array.from({ length: 4 }, (_, i) => newStep(BigInt(i), { infoJson })),
+    );
+    const range = { from: 0n, to: 4n, maxSteps: 1000, maxBytes: 700_000 };
+    const segments = await scene.segments(made);
+    const read = await scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, 'FULL');
+    expect(read).toHaveLength(2);
+    const page = { limit: 100, maxBytes: 700_000, after: undefined };
+    const of = { taskId: 'wide' };
+    const sort = { by: 'NUMBER', descending: false } as const;
+    expect(await scene.store.listSteps(scene.namespace, { of }, sort, page, 'FULL')).toHaveLength(2);
+  });
+
   it('RD3: bytes are counted along the lineage, also behind branch points of far longer parents', async () => {
     const scene = on.scene();
     const text = JSON.stringify('x'.repeat(50_000));
