@@ -6,7 +6,9 @@ import type { HttpRequest, HttpResponse } from './port.ts';
  * connection for its other calls, and the peer may finish its sentence: to close at once could cost it the answer. It has `graceMs` for that.
  */
 export function linger(request: HttpRequest, response: HttpResponse, graceMs: number): void {
-  response.once('finish', () => {
+  // HTTP/2's response finishes when its stream has closed both ways, so there the stream is asked.
+  const answer = 'stream' in response ? response.stream : response;
+  answer.once('finish', () => {
     if (request.complete || request.readableEnded) return;
     request.resume();
     const cut = setTimeout(() => {

@@ -84,6 +84,16 @@ describe.each([
         });
       });
 
+      it('a stream that was refused does not stay open for a caller who never ends its own side', async () => {
+        const trajectoryId = await createSample(client);
+        const call = new AppendCall(client.trajectories);
+        call.send({ steps: [{ stepNumber: 1n }] });
+        expect(await refusal(call.next())).toMatchObject({ code: Code.InvalidArgument, reason: 'INVALID_REQUEST' });
+        await expect.poll(() => server.counts(), { timeout: 10_000 }).toMatchObject({ requests: 0, handlers: 0 });
+        const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
+        expect(trajectory).toMatchObject({ nextStepNumber: 1n, writerEpoch: 0n });
+      });
+
       it('W5: a stream seals with its last steps, and ends OK', async () => {
         const trajectoryId = await createSample(client);
         const { call } = await AppendCall.open(client.trajectories, { trajectoryId, writerId: 'one' });
