@@ -50,7 +50,7 @@ describeApp('trajectories', (on) => {
         for (const one of events) await pair.play(one);
         await pair.checkAll();
       }),
-      { numRuns: 40 },
+      { numRuns: fc.readConfigureGlobal().numRuns ?? 40 },
     );
   }, 120_000);
 });
