@@ -10,19 +10,17 @@ import type {
 import type { AnabranchClient } from '../connection.ts';
 import { Patience, systemTiming, type Timing } from '../retry.ts';
 import { putState } from '../states.ts';
-import { type EncodedStep, encodeStep, type StepInit, type Upload } from '../step.ts';
+import { type EncodedStep, encodeStep, type StepInit } from '../step.ts';
 import type { AppendResult, Sealed, SealStatus, TrajectoryWriter, WriterOptions } from './contract.ts';
 import { judge } from './policy.ts';
 import { type Entry, StepQueue } from './queue.ts';
+import { type Settings, settingsOf } from './settings.ts';
 import { AppendStream, misled } from './stream.ts';
+import { Uploads } from './uploads.ts';
 
 /** How long close() waits for the server's goodbye when everything is durable already. */
 const GOODBYE_MS = 5_000;
 const SEAL_MESSAGE_MAX_BYTES = 4096;
-
-type Settings = Required<
-  Pick<WriterOptions, 'takeOver' | 'maxUnackedSteps' | 'maxUnackedBytes' | 'giveUpAfterMs' | 'silenceMs'>
->;
 
 interface SealWish {
   readonly seal: { readonly status: SealStatus; readonly message: string };
@@ -48,6 +46,7 @@ export class Writer implements TrajectoryWriter {
   readonly #timing: Timing;
   readonly #patience: Patience;
   readonly #queue = new StepQueue();
+  readonly #uploads: Uploads;
   readonly #stopped = new AbortController();
   readonly #firstOpened = Promise.withResolvers<void>();
   readonly #running: Promise<void>;
@@ -58,8 +57,6 @@ export class Writer implements TrajectoryWriter {
   #refusals = 0;
   #oneByOne = false;
   #stream: AppendStream | undefined;
-  #uploading: Promise<void> = Promise.resolve();
-  #uploadBytes = 0;
   #seal: SealWish | undefined;
   #closing = false;
   #failure: Error | undefined;
@@ -76,6 +73,8 @@ export class Writer implements TrajectoryWriter {
     this.#settings = settingsOf(options);
     this.#timing = timing;
     this.#patience = new Patience(this.#settings.giveUpAfterMs, timing);
+    const effort = { giveUpAfterMs: this.#settings.giveUpAfterMs, timing, signal: this.#stopped.signal };
+    this.#uploads = new Uploads((upload) => putState(client, upload, effort));
     this.#running = this.#run();
   }
 
@@ -114,7 +113,7 @@ export class Writer implements TrajectoryWriter {
     }
     const entry = this.#queue.add(step.bytes, step.uploads.length === 0);
     if (entry.ready) this.#wake();
-    else this.#uploadFor(entry, step.uploads);
+    else this.#sendAfter(this.#uploads.add(step.uploads), entry);
     return entry.promise;
   }
 
@@ -168,13 +167,24 @@ export class Writer implements TrajectoryWriter {
 
   #hasRoom(): boolean {
     const { maxUnackedSteps, maxUnackedBytes } = this.#settings;
-    return this.#queue.waiting < maxUnackedSteps && this.#queue.waitingBytes + this.#uploadBytes < maxUnackedBytes;
+    return (
+      this.#queue.waiting < maxUnackedSteps && this.#queue.waitingBytes + this.#uploads.waitingBytes < maxUnackedBytes
+    );
   }
 
   #wake(): void {
     this.#stream?.wake();
     this.#work?.resolve();
     this.#work = undefined;
+  }
+
+  /** Its number is given: if its bytes cannot be put, nothing behind it can be stored either. */
+  #sendAfter(uploaded: Promise<void>, entry: Entry): void {
+    const send = () => {
+      entry.ready = true;
+      this.#wake();
+    };
+    uploaded.then(send, (error) => this.#fail(error));
   }
 
   /** One stream after the other, as long as there is work. */
@@ -310,24 +320,6 @@ export class Writer implements TrajectoryWriter {
     if (retryInMs > 0) await this.#timing.sleep(retryInMs, this.#stopped.signal);
   }
 
-  /** One state after the other, so that memory and connection serve the steps first. */
-  #uploadFor(entry: Entry, uploads: readonly Upload[]): void {
-    const bytes = uploads.reduce((sum, upload) => sum + upload.bytes.byteLength, 0);
-    this.#uploadBytes += bytes;
-    const { giveUpAfterMs } = this.#settings;
-    const put = async () => {
-      for (const upload of uploads) {
-        if (this.#failure !== undefined) return;
-        await putState(this.#client, upload, { giveUpAfterMs, timing: this.#timing, signal: this.#stopped.signal });
-      }
-      this.#uploadBytes -= bytes;
-      entry.ready = true;
-      this.#wake();
-    };
-    // Its number is given: if its bytes cannot be put, nothing behind it can be stored either.
-    this.#uploading = this.#uploading.then(put).catch((error) => this.#fail(error));
-  }
-
   #fail(reason: unknown): void {
     if (this.#failure !== undefined) return;
     const error = asError(reason);
@@ -353,19 +345,4 @@ function heardElsewhere<T>(promise: Promise<T>): Promise<T> {
 
 function asError(reason: unknown): Error {
   return reason instanceof Error ? reason : ConnectError.from(reason);
-}
-
-function settingsOf(options: WriterOptions): Settings {
-  const { takeOver = true } = options;
-  const positive = (field: string, value: number): number => {
-    if (value > 0) return value;
-    throw new ConnectError(`${field} is ${value}; a number above 0 is wanted`, Code.InvalidArgument);
-  };
-  return {
-    takeOver,
-    maxUnackedSteps: positive('maxUnackedSteps', options.maxUnackedSteps ?? 10_000),
-    maxUnackedBytes: positive('maxUnackedBytes', options.maxUnackedBytes ?? 16 * 1024 * 1024),
-    giveUpAfterMs: positive('giveUpAfterMs', options.giveUpAfterMs ?? 5 * 60_000),
-    silenceMs: positive('silenceMs', options.silenceMs ?? 45_000),
-  };
 }
