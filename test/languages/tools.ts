@@ -29,7 +29,8 @@ export async function installTools(): Promise<void> {
   await mkdir(GO_BIN, { recursive: true });
   await need('curl', ['--version'], 'install it with the package manager of the system');
   await need('go', ['version'], 'install Go 1.26 or later from https://go.dev/dl');
-  await need('python3', ['--version'], 'install Python 3.10 or later');
+  const python = ['-c', 'import sys; assert sys.version_info >= (3, 10), sys.version'];
+  await need('python3', python, 'install Python 3.10 or later');
   await installPython();
   for (const [name, source] of Object.entries(GO_PROGRAMS)) await installGoProgram(name, source);
   await buildGoClient();
