@@ -5,7 +5,7 @@ import { Http2SessionManager } from '@connectrpc/connect-node';
  * nobody listens to ends the process. (A peer that speaks HTTP/1.1, and a client that is closed when the first call has failed.) Every call
  * is told of the failure by its own stream, so here it is only heard.
  */
-export class PatientSessionManager extends Http2SessionManager {
+export class PatientSessions extends Http2SessionManager {
   readonly #heard = new WeakSet<object>();
 
   override async request(...args: Parameters<Http2SessionManager['request']>) {
