@@ -2,7 +2,7 @@ import { type Client, createClient, type Interceptor } from '@connectrpc/connect
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { PatientSessionManager } from './http2_session.ts';
+import { PatientSessions } from './http2_session.ts';
 import { Lanes } from './lanes.ts';
 
 /** Where the server is, and how to talk to it. */
@@ -42,7 +42,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
   const url = parseAddress(options.address);
   const interceptors = [...(options.interceptors ?? [])];
   const lanes = new Lanes(() => {
-    const sessionManager = new PatientSessionManager(url, PING, HTTP2);
+    const sessionManager = new PatientSessions(url, PING, HTTP2);
     const transport = createGrpcTransport({
       baseUrl: url,
       sessionManager,
