@@ -107,6 +107,17 @@ describe('curl, JSON over HTTP/1.1', () => {
     expect(status).toBe('405');
   });
 
+  it('the bidirectional stream, which needs HTTP/2, is refused with what to use instead', async () => {
+    const url = `${server.url}/anabranch.v1.TrajectoryService/AppendSteps`;
+    const { status, body } = await curl([url, '--header', 'content-type: application/connect+json', '--data', '']);
+    expect({ status, code: body.code, reason: reasonOf(body) }).toEqual({
+      status: 505,
+      code: 'unimplemented',
+      reason: 'UNIMPLEMENTED',
+    });
+    expect(body.message).toContain('AppendStep.');
+  });
+
   it('serves /healthz', async () => {
     expect(await run('curl', ['--silent', '--fail', `${server.url}/healthz`])).toContain('ok');
   });
