@@ -39,14 +39,14 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
     arbitrary: fc.record({ kind: fc.constant('append' as const), at, words: fc.integer({ min: 1, max: 4 }) }),
   },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('replay' as const), at, from: fc.nat(20) }) },
-  { weight: 6, arbitrary: fc.record({ kind: fc.constant('branch' as const), at, step: fc.nat(20) }) },
+  { weight: 8, arbitrary: fc.record({ kind: fc.constant('branch' as const), at, step: fc.nat(20) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('seal' as const), at }) },
   {
-    weight: 3,
+    weight: 5,
     arbitrary: fc.record({
       kind: fc.constant('delete' as const),
       at,
-      mode: fc.constantFrom<OnBranches>('REFUSE', 'CASCADE', 'KEEP_SHARED'),
+      mode: fc.constantFrom<OnBranches>('REFUSE', 'CASCADE', 'KEEP_SHARED', 'KEEP_SHARED', 'KEEP_SHARED'),
     }),
   },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('read' as const), at, from: fc.nat(20), to: fc.nat(20) }) },
@@ -234,7 +234,7 @@ class Twin {
 describeStore('the store beside a naive list-copy model', (on) => {
   it('O1, O2, B1, B2, W2: random appends, branches of branches, seals and deletes in three modes come to the same', async () => {
     await fc.assert(
-      fc.asyncProperty(fc.array(operation, { minLength: 10, maxLength: 40, size: 'max' }), async (operations) => {
+      fc.asyncProperty(fc.array(operation, { minLength: 20, maxLength: 50, size: 'max' }), async (operations) => {
         const scene = new Scene(on.store);
         const twin = new Twin(scene);
         await twin.do({ kind: 'create', words: 3 });

@@ -5,7 +5,8 @@ import type { NewStep } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../src/store/contract/append.ts';
 import type { OwnedStep, StepView } from '../../src/store/contract/step.ts';
-import type { IdempotencyKey, Store } from '../../src/store/contract/store.ts';
+import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
+import type { Store } from '../../src/store/contract/store.ts';
 import type { NewBranch, NewTrajectory, OnBranches } from '../../src/store/contract/trajectory.ts';
 import { wordStep } from '../support/steps.ts';
 
