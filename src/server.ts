@@ -109,7 +109,7 @@ function runningServer(config: Config, parts: Parts, listening: { host: string; 
     ...listening,
     url: `http://${reachableHost(listening.host)}:${listening.port}`,
     storeDescription: describeDatabase(config),
-    counts: () => ({ ...port.counts(), handlers: service.activity.handlers, followers: app.changes.listeners }),
+    counts: () => ({ ...port.counts(), handlers: service.activity.handlers, followers: app.feeds.followers }),
     drain: () => {
       drained ??= drain(config, parts);
       return drained;

@@ -1,6 +1,6 @@
 import { stateDigest } from '../domain/state_digest.ts';
 import { requireText } from '../domain/text.ts';
-import type { IdempotencyKey } from '../store/contract/store.ts';
+import type { IdempotencyKey } from '../store/contract/idempotency.ts';
 
 /**
  * ID1: the key of a request, or undefined without a `requestId`. `request` holds every field of the request in a fixed order; maps are

@@ -2,7 +2,7 @@ import type { Digest } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { Segment } from '../../domain/lineage.ts';
 import type { StateRef, StoredStep } from '../../domain/step.ts';
-import type { Page } from './store.ts';
+import type { Page } from './page.ts';
 
 export interface StepStore {
   /**

@@ -23,21 +23,6 @@ export interface Store extends TrajectoryStore, AppendStore, StepStore, StateSto
   close(): Promise<void>;
 }
 
-/** An idempotency key (ID1): kept with the digest of its request in the transaction of the write, at least 7 days. */
-export interface IdempotencyKey {
-  /** The RPC, since keys are scoped by it. */
-  readonly rpc: string;
-  readonly requestId: string;
-  /** SHA-256 of the request, hex. */
-  readonly requestDigest: string;
-}
-
-/** A page of rows: at most `limit`, after the given cursor (undefined: from the start). */
-export interface Page<Cursor> {
-  readonly limit: number;
-  readonly after: Cursor | undefined;
-}
-
 /** A store that cannot be opened: the message tells people why and what to do. */
 export class StoreOpenError extends Error {
   override readonly name = 'StoreOpenError';

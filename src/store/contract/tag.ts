@@ -1,5 +1,5 @@
 import type { Instant } from '../../domain/instant.ts';
-import type { Page } from './store.ts';
+import type { Page } from './page.ts';
 
 /** B5: names for steps of a trajectory, its own or inherited ones; unique per trajectory. */
 export interface TagStore {

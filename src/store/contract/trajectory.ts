@@ -4,7 +4,8 @@ import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { Link } from '../../domain/lineage.ts';
 import type { NewState, NewStep } from '../../domain/step.ts';
 import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
-import type { IdempotencyKey, Page } from './store.ts';
+import type { IdempotencyKey } from './idempotency.ts';
+import type { Page } from './page.ts';
 
 export interface TrajectoryStore {
   /**

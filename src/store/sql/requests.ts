@@ -1,6 +1,6 @@
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { IdempotencyKey } from '../contract/store.ts';
+import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { findByKey } from './trajectory_rows.ts';
 

@@ -1,6 +1,6 @@
 import { AnabranchError, stepNotFound, tagNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
-import type { Page } from '../contract/store.ts';
+import type { Page } from '../contract/page.ts';
 import type { Tag } from '../contract/tag.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 

@@ -11,7 +11,8 @@ import { LIMITS } from '../../domain/limits.ts';
 import { ownerOf } from '../../domain/lineage.ts';
 import { contentStates } from '../../domain/step.ts';
 import { ownBegin, type Trajectory, type TrajectoryRef } from '../../domain/trajectory.ts';
-import type { IdempotencyKey, Page } from '../contract/store.ts';
+import type { IdempotencyKey } from '../contract/idempotency.ts';
+import type { Page } from '../contract/page.ts';
 import type {
   NewBranch,
   NewTrajectory,
