@@ -7,3 +7,10 @@ const AUTHORITY = /^(?:[A-Za-z0-9._~-]{1,255}|\[[0-9A-Fa-f:.]{2,64}\])(?::\d{1,5
 export function isAuthority(authority: string | undefined): boolean {
   return authority !== undefined && AUTHORITY.test(authority) && URL.canParse(`http://${authority}`);
 }
+
+/** HTTP/2 only asks peers to keep to the limit; what comes all the same has to be counted. */
+export function headerBytes(rawHeaders: readonly string[]): number {
+  let bytes = 0;
+  for (const part of rawHeaders) bytes += part.length;
+  return bytes;
+}

@@ -1,4 +1,4 @@
-import { constants } from 'node:http2';
+import { constants, type ServerHttp2Stream } from 'node:http2';
 import type { HttpRequest, HttpResponse } from './port.ts';
 
 /**
@@ -12,7 +12,7 @@ export function linger(request: HttpRequest, response: HttpResponse, graceMs: nu
     if (request.complete || request.readableEnded) return;
     request.resume();
     const cut = setTimeout(() => {
-      if ('stream' in request) request.stream.close(constants.NGHTTP2_NO_ERROR);
+      if ('stream' in request) cutStream(request.stream, constants.NGHTTP2_NO_ERROR);
       else request.socket.destroy();
     }, graceMs);
     cut.unref();
@@ -20,4 +20,10 @@ export function linger(request: HttpRequest, response: HttpResponse, graceMs: nu
     request.once('end', done);
     request.once('close', done);
   });
+}
+
+/** A stream that is only closed lives on until somebody has read what came on it, and holds its connection with it. */
+export function cutStream(stream: ServerHttp2Stream, code: number): void {
+  stream.close(code);
+  stream.destroy();
 }

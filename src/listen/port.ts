@@ -2,8 +2,8 @@ import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
 import { coalesceBody } from './body.ts';
-import { isAuthority } from './guard.ts';
-import { linger } from './linger.ts';
+import { headerBytes, isAuthority } from './guard.ts';
+import { cutStream, linger } from './linger.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
 
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
@@ -223,6 +223,10 @@ export class Port {
       refuse(request, response, 400, 'The :authority (Host) of the request must be HOST or HOST:PORT.\n');
       return;
     }
+    if (headerBytes(request.rawHeaders) > this.#limits.headerBytes) {
+      refuse(request, response, 431, `The headers of a request may have ${this.#limits.headerBytes} bytes.\n`);
+      return;
+    }
     linger(request, response, this.#limits.lingerMs);
     coalesceBody(request, request.headers['content-type'], this.#options.maxMessageBytes);
     try {
@@ -236,7 +240,7 @@ export class Port {
 
 function refuse(request: HttpRequest, response: HttpResponse, status: number, text: string): void {
   if (response.headersSent) {
-    if ('stream' in request) request.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+    if ('stream' in request) cutStream(request.stream, constants.NGHTTP2_INTERNAL_ERROR);
     else request.destroy();
     return;
   }

@@ -17,7 +17,7 @@ import type { Caller } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { contextValues } from './caller.ts';
 import { describeConnectError } from './errors.ts';
-import { cutStream, type HttpHandler, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
+import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
 import type { Logger } from './logger.ts';
 import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
 
@@ -28,8 +28,9 @@ export interface AdapterOptions {
   readonly callerOf: (request: HttpRequest) => Caller;
 }
 
-/** A week: beyond 2^31 ms a timer would fire at once, and a deadline so far is none. */
+/** A week: a deadline beyond it is none. A timer of more than 2^31 ms would fire at once. */
 const MAX_TIMEOUT_MS = 7 * 24 * 3600 * 1000;
+const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1000, m: 1, u: 1e-3, n: 1e-6 };
 
 /** A backstop only: answers are made to stay below 1 MiB, but JSON spells bytes and control characters at greater length. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
@@ -45,7 +46,8 @@ export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): 
     if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
       return refuseVersion(request, response, handler.method.name);
     }
-    const values = contextValues(callerOf(request), () => cutStream(request));
+    const values = contextValues(callerOf(request), () => cutCall(request));
+    dropEndlessDeadline(request.headers);
     // Throws for what is no URL; the port lets nothing else through, and answers what is thrown here.
     const universal = universalRequestFromNodeRequest(request, response, undefined, values);
     void serve(handler, universal, request, response, logger);
@@ -66,8 +68,15 @@ async function serve(
   } catch (error) {
     // The handler has had its say, so this is the writing of its answer: nearly always a caller who went away.
     logger.debug({ err: error, rpc: handler.method.name }, 'an answer could not be written');
-    cutStream(request);
+    cutCall(request);
   }
+}
+
+/** Clients that mean "for ever" say so by a deadline in years; Connect would set a timer that overflows. */
+function dropEndlessDeadline(headers: HttpRequest['headers']): void {
+  const [, amount, unit] = /^(\d{1,8})([HMSmun])$/.exec(String(headers['grpc-timeout'] ?? '')) ?? [];
+  if (Number(amount) * (UNIT_MS[unit ?? ''] ?? 0) > MAX_TIMEOUT_MS) delete headers['grpc-timeout'];
+  if (Number(headers['connect-timeout-ms'] ?? 0) > MAX_TIMEOUT_MS) delete headers['connect-timeout-ms'];
 }
 
 function routerOptions(logger: Logger): ConnectRouterOptions {

@@ -24,7 +24,11 @@ export function answer(
 }
 
 /** Ends a call whose answer nobody reads: gRPC calls this code RESOURCE_EXHAUSTED. */
-export function cutStream(request: HttpRequest): void {
-  if ('stream' in request) request.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-  else request.destroy();
+export function cutCall(request: HttpRequest): void {
+  if ('stream' in request) {
+    request.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    request.stream.destroy();
+  } else {
+    request.destroy();
+  }
 }
