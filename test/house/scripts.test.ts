@@ -1,0 +1,45 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import process from 'node:process';
+import { createInterface } from 'node:readline';
+import { describe, expect, it } from 'vitest';
+import { createDatabase } from '../support/database.ts';
+import { ROOT } from './source.ts';
+
+const { scripts } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as {
+  scripts: Record<string, string>;
+};
+
+describe('the scripts of package.json', () => {
+  it.each(['start', 'run serve'])(
+    'npm %s runs the server, takes its flags, and stops it when asked to',
+    async (command) => {
+      await using database = await createDatabase('sqlite');
+      const flags = ['--json', '--listen', '127.0.0.1:0', '--database', database.url];
+      const npm = spawn('npm', [...command.split(' '), '--silent', '--', ...flags], {
+        cwd: ROOT,
+        env: { ...process.env, ANABRANCH_LOG_LEVEL: 'warn' },
+        stdio: ['ignore', 'pipe', 'inherit'],
+        detached: true,
+      });
+      const exited = once(npm, 'exit');
+      try {
+        const [line] = (await Promise.race([once(createInterface(npm.stdout), 'line'), exited])) as [string];
+        const { event, url } = JSON.parse(line) as { event: string; url: string };
+        expect(event).toBe('ready');
+        expect(await (await fetch(`${url}/healthz`)).text()).toBe('ok');
+        process.kill(-(npm.pid ?? 0), 'SIGINT'); // as Ctrl-C does: to npm and all it started
+        await exited;
+        await expect(fetch(`${url}/healthz`)).rejects.toThrow();
+      } finally {
+        if (npm.exitCode === null && npm.signalCode === null) process.kill(-(npm.pid ?? 0), 'SIGKILL');
+      }
+    },
+  );
+
+  it('run on the Node that the dependencies bring: none names a path or a version of its own', () => {
+    for (const script of Object.values(scripts)) expect(script).not.toMatch(/\/node\b|\bnpx\b|nvm/);
+  });
+});
