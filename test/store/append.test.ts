@@ -505,6 +505,15 @@ describeStore('attaching states', (on) => {
     expect((await scene.steps(child))[0]?.step.states.map(({ digest }) => digest)).toEqual([sha256('late')]);
   });
 
+  it('W9, W10: a step that has 16 states takes no other', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    for (let i = 0; i < 16; i += 1) await attach(scene, made, 0n, `${i}`, { name: `s${i}` });
+    expect((await attach(scene, made, 0n, '3', { name: 's3' })).duplicate).toBe(true);
+    expect((await refusalOf(attach(scene, made, 0n, 'x', { name: 'one more' }))).reason).toBe('INVALID_REQUEST');
+    expect((await scene.steps(made))[0]?.step.states).toHaveLength(16);
+  });
+
   it('W10: of two different states at once one is attached', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);

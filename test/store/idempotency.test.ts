@@ -82,7 +82,11 @@ describeStore('idempotency keys', (on) => {
     const used = key();
     const made = await scene.create({}, used);
     await scene.delete(made);
-    expect((await refusalOf(scene.create({ id: made.id }, used))).reason).toBe('TRAJECTORY_NOT_FOUND');
+    const error = await refusalOf(scene.create({ id: made.id }, used));
+    expect(error.reason).toBe('TRAJECTORY_NOT_FOUND');
+    expect(error.message).toContain(used.requestId);
+    // What metadata names is an id, or nothing.
+    expect(error.metadata.trajectory_id ?? made.id).toMatch(/^[0-9a-f-]{36}$/);
     await scene.create({ id: made.id });
     expect((await refusalOf(scene.create({ id: made.id }, used))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });

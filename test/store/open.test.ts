@@ -9,7 +9,13 @@ import pg from 'pg';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
 import { openStore } from '../../src/store/open.ts';
-import { createDatabase, createPostgresDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
+import {
+  createDatabase,
+  createPostgresDatabase,
+  ENGINES,
+  postgresUrl,
+  type TestDatabase,
+} from '../support/database.ts';
 import { startPostgres } from '../support/postgres.ts';
 import { newState, newStep, sha256, stateRef, wordStep } from '../support/steps.ts';
 import { logger, openOn } from './on_store.ts';
@@ -116,6 +122,25 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     }
   });
 
+  it('ends its work before it is closed: what was acked by then is there, what was not has an error', async () => {
+    await using database = await createDatabase(engine);
+    const store = await openOn(database);
+    const scene = new Scene(store);
+    const made = await Promise.all(Array.from({ length: 20 }, () => scene.create()));
+    const appends = made.map((each) => scene.append(each, [wordStep(0n, 'a')]));
+    const closed = store.close();
+    const results = await Promise.allSettled(appends);
+    await closed;
+    const second = await openOn(database);
+    const after = new Scene(second, scene.namespace);
+    for (const [i, result] of results.entries()) {
+      const { nextStepNumber } = await after.get((made[i] as (typeof made)[number]).id);
+      if (result.status === 'fulfilled') expect(nextStepNumber).toBe(1n);
+      else expect(result.reason).toBeInstanceOf(Error);
+    }
+    await second.close();
+  });
+
   it('describes itself by engine and place, without secrets', async () => {
     await using database = await createDatabase(engine);
     const store = await openOn(database);
@@ -206,6 +231,57 @@ describe('opening a store, on postgres', () => {
       });
     expect(refused).toBe(3);
     await store.close();
+  });
+
+  it('W11: is not misled by what a role has for defaults: forms of numbers, times and bytes, isolation, zone', async () => {
+    await using database = await createDatabase('postgres');
+    const name = new URL(database.url).pathname.slice(1);
+    const defaults = {
+      extra_float_digits: '-15',
+      datestyle: "'SQL, DMY'",
+      bytea_output: 'escape',
+      timezone: "'Asia/Kathmandu'",
+      intervalstyle: 'sql_standard',
+      default_transaction_isolation: 'serializable',
+      search_path: 'nowhere',
+      array_nulls: 'off',
+    };
+    const admin = new pg.Client(database.adminUrl);
+    await admin.connect();
+    for (const [setting, value] of Object.entries(defaults))
+      await admin.query(`alter role ${name} set ${setting} = ${value}`);
+    await admin.end();
+    const store = await openOn(database);
+    const scene = new Scene(store);
+    const state = newState(Uint8Array.from({ length: 256 }, (_, i) => i));
+    const made = await scene.create();
+    const reward = 0.1 + 0.2;
+    const step = newStep(0n, { states: [stateRef(state)], reward, metrics: new Map([['m', Math.PI]]), startTime: -1n });
+    await scene.append(made, [step], { states: [state] });
+    const [read] = await scene.steps(made);
+    expect(read?.step).toMatchObject({ reward, rewardSum: reward, startTime: -1n, states: [stateRef(state)] });
+    expect((await readWhole(store, scene.namespace, state.digest)).equals(state.data)).toBe(true);
+    const { createTime } = await scene.get(made.id);
+    expect(Math.abs(Number(createTime / 1_000_000n) - Date.now())).toBeLessThan(60_000);
+    // Writers that meet wait for each other; none is told of a conflict between transactions.
+    await Promise.all(
+      Array.from({ length: 20 }, (_, i) =>
+        store.updateTrajectory(scene.namespace, made.id, { metrics: new Map([[`m${i}`, i]]) }),
+      ),
+    );
+    expect((await scene.get(made.id)).metrics.size).toBe(20);
+    await store.close();
+  });
+
+  it('W11: a database that cannot hold all text is refused, and told why', async () => {
+    await using database = await createDatabase('postgres');
+    const name = new URL(database.url).pathname.slice(1);
+    const admin = new pg.Client(postgresUrl());
+    await admin.connect();
+    await admin.query(`drop database ${name}`);
+    await admin.query(`create database ${name} owner ${name} encoding 'LATIN1' locale 'C' template template0`);
+    await admin.end();
+    expect((await refusedOpen(openOn(database))).message).toMatch(/LATIN1.*UTF-?8/);
   });
 
   it('D1: a server with fsync = off is refused, and told why', async () => {

@@ -102,6 +102,18 @@ describeStore('writers that take over from each other', (on) => {
     });
   });
 
+  it('ID1, I2: one request through both instances at once makes one trajectory', async () => {
+    await withStores(async (stores) => {
+      const { namespace } = new Scene(on.store);
+      const doors = stores.map((store) => new Scene(store, namespace));
+      for (let round = 0; round < 10; round += 1) {
+        const key = { rpc: 'CreateTrajectory', requestId: `${round}`, requestDigest: 'same' };
+        const made = await Promise.all([...doors, ...doors].map((door) => door.create({}, key)));
+        expect(new Set(made.map(({ id }) => id)).size).toBe(1);
+      }
+    });
+  });
+
   it('R1: what one instance acked the other reads at once', async () => {
     await withStores(async ([one, two]) => {
       const scene = new Scene(one as Store);

@@ -1,0 +1,79 @@
+import { StatementSync } from 'node:sqlite';
+import pg from 'pg';
+import { afterEach, expect, it, vi } from 'vitest';
+import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+
+/** How many statements a call costs: what makes a deep lineage as fast as a flat one, and a large group as cheap as a small one. */
+describeStore('statements', (on) => {
+  afterEach(() => {
+    vi.restoreAllMocks();
+  });
+
+  async function statementsOf(work: () => Promise<unknown>): Promise<number> {
+    const spies =
+      on.engine === 'postgres'
+        ? [vi.spyOn(pg.Client.prototype, 'query')]
+        : [vi.spyOn(StatementSync.prototype, 'all'), vi.spyOn(StatementSync.prototype, 'run')];
+    await work();
+    const calls = spies.flatMap((spy) => spy.mock.calls as unknown[][]);
+    // Hints go their own way, some time after.
+    const count = calls.filter(([text]) => !(typeof text === 'string' && text.includes('pg_notify'))).length;
+    vi.restoreAllMocks();
+    return count;
+  }
+
+  it('RD1: a page of a lineage of eighty segments costs what a page of one segment costs', async () => {
+    const scene = on.scene();
+    const flat = await scene.create();
+    await scene.append(
+      flat,
+      Array.from({ length: 81 }, (_, i) => wordStep(BigInt(i), `${i}`)),
+    );
+    let deep = await scene.createWith(['0']);
+    for (let depth = 1; depth <= 80; depth += 1) {
+      deep = await scene.branch(deep, BigInt(depth - 1));
+      await scene.append(deep, [wordStep(BigInt(depth), `${depth}`)]);
+    }
+    const range = { from: 0n, to: 81n, maxSteps: 1000, maxBytes: 1e6 };
+    const read = async (trajectory: typeof deep) => {
+      const segments = await scene.segments(trajectory);
+      return statementsOf(async () => {
+        const steps = await scene.store.readSteps(scene.namespace, trajectory.ref.tree, segments, range, 'FULL');
+        expect(steps).toHaveLength(81);
+      });
+    };
+    expect(await read(deep)).toBe(await read(flat));
+    expect(await read(deep)).toBeLessThanOrEqual(2);
+    expect(await statementsOf(() => scene.store.getLineage(scene.namespace, deep.ref))).toBe(1);
+  });
+
+  it('W7: a group costs a handful of statements on Postgres, however many streams; on SQLite none waits for another', async () => {
+    const scene = on.scene();
+    const state = newState('shared');
+    const append = async (count: number) => {
+      const made = await Promise.all(Array.from({ length: count }, () => scene.create()));
+      const batches = made.map((each, i) =>
+        scene.batch(each, [newStep(0n, { states: [stateRef(state)] }), wordStep(1n, `${i}`)], { states: [state] }),
+      );
+      return statementsOf(() => scene.store.append(batches, 'never'));
+    };
+    const few = await append(2);
+    const many = await append(256);
+    expect(few).toBeLessThan(20);
+    // Rows go 64 to a statement.
+    if (on.engine === 'postgres') expect(many).toBeLessThan(few + 20);
+  });
+
+  it('O2: a branch costs the same however long and however deep its source is', async () => {
+    const scene = on.scene();
+    const short = await scene.createWith(['a', 'b']);
+    const long = await scene.create();
+    await scene.append(
+      long,
+      Array.from({ length: 2000 }, (_, i) => wordStep(BigInt(i), 'x')),
+    );
+    const cost = (source: typeof short, at: bigint) => statementsOf(() => scene.branch(source, at));
+    expect(await cost(long, 1999n)).toBe(await cost(short, 1n));
+  });
+});
