@@ -157,17 +157,20 @@ class Schema {
     }
   }
 
-  /** A file with everything it stands on, so that one answer is enough. */
+  /** A file with everything it stands on, each before what it imports, so that one answer is enough. */
   #file(file: DescFile | undefined, wanted: string): Answer {
     if (file === undefined) return failed(Code.NotFound, `There is no ${wanted} here.`);
-    const files = new Map<string, DescFile>();
+    const importedFirst = new Set<DescFile>();
+    const seen = new Set<DescFile>();
     const collect = (next: DescFile) => {
-      if (files.has(next.proto.name)) return;
-      files.set(next.proto.name, next);
+      if (seen.has(next)) return;
+      seen.add(next);
       for (const dependency of next.dependencies) collect(dependency);
+      importedFirst.add(next);
     };
     collect(file);
-    const fileDescriptorProto = [...files.values()].map(({ proto }) => toBinary(FileDescriptorProtoSchema, proto));
+    const files = [...importedFirst].reverse();
+    const fileDescriptorProto = files.map(({ proto }) => toBinary(FileDescriptorProtoSchema, proto));
     return { case: 'fileDescriptorResponse', value: create(FileDescriptorResponseSchema, { fileDescriptorProto }) };
   }
 

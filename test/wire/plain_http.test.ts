@@ -1,0 +1,191 @@
+import { create, createFileRegistry, fromBinary } from '@bufbuild/protobuf';
+import { FileDescriptorProtoSchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
+import { Code, ConnectError, createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Health, HealthCheckResponse_ServingStatus as Serving } from '../../gen/es/grpc/health/v1/health_pb.js';
+import { ServerReflection as V1 } from '../../gen/es/grpc/reflection/v1/reflection_pb.js';
+import { ServerReflection as V1Alpha } from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await startTestServer();
+});
+afterAll(() => server.stop());
+
+const rpc = (method: string) => `${server.url}/anabranch.v1.TrajectoryService/${method}`;
+
+async function postJson(method: string, body: unknown): Promise<{ status: number; answer: Record<string, unknown> }> {
+  const headers = { 'content-type': 'application/json' };
+  const response = await fetch(rpc(method), { method: 'POST', headers, body: JSON.stringify(body) });
+  return { status: response.status, answer: (await response.json()) as Record<string, unknown> };
+}
+
+describe('HTTP/1.1 without any stub', () => {
+  it('GET /healthz says 200 ok', async () => {
+    const response = await fetch(`${server.url}/healthz?verbose`);
+    expect([response.status, await response.text()]).toEqual([200, 'ok']);
+    expect((await fetch(`${server.url}/healthz`, { method: 'HEAD' })).status).toBe(200);
+    expect((await fetch(`${server.url}/healthz`, { method: 'POST' })).status).toBe(405);
+  });
+
+  it('FM1, FM2, FM5: JSON in, JSON out: numbers of steps are text, zeros are there', async () => {
+    const made = await postJson('CreateTrajectory', { root: { observations: [{ content: { json: '1' } }] } });
+    expect(made).toMatchObject({
+      status: 200,
+      answer: { trajectory: { nextStepNumber: '1', writerEpoch: '0', rewardSum: 0 } },
+    });
+    const { id } = (made.answer as { trajectory: { id: string } }).trajectory;
+    const step = { stepNumber: '1', reward: 'NaN', metrics: { inf: 'Infinity' } };
+    expect(await postJson('AppendStep', { trajectoryId: id, step })).toMatchObject({
+      status: 200,
+      answer: { nextStepNumber: '2', duplicate: false },
+    });
+    const found = await postJson('GetStep', { trajectoryId: id, stepNumber: 1 });
+    expect(found.answer).toMatchObject({ trajectoryId: id, step: { ...step, terminated: false, states: [] } });
+  });
+
+  it('a Connect GET reads without a body', async () => {
+    const { answer } = await postJson('CreateTrajectory', { name: 'by GET' });
+    const { id } = (answer as { trajectory: { id: string } }).trajectory;
+    const query = new URLSearchParams({
+      connect: 'v1',
+      encoding: 'json',
+      message: JSON.stringify({ trajectoryId: id }),
+    });
+    const response = await fetch(`${rpc('GetTrajectory')}?${query}`);
+    expect(response.status).toBe(200);
+    expect(await response.json()).toMatchObject({ trajectory: { id, name: 'by GET' } });
+  });
+
+  it('FM6: errors are JSON with a code, words and the reason', async () => {
+    const { status, answer } = await postJson('GetTrajectory', { trajectoryId: 'x' });
+    expect(status).toBe(400);
+    expect(answer).toMatchObject({
+      code: 'invalid_argument',
+      message: expect.stringContaining('trajectory_id'),
+      details: [{ debug: { reason: 'INVALID_REQUEST' } }, { debug: { fieldViolations: [{ field: 'trajectory_id' }] } }],
+    });
+  });
+
+  it('a bidirectional stream is UNIMPLEMENTED, with the way out named', async () => {
+    const response = await fetch(rpc('AppendSteps'), {
+      method: 'POST',
+      headers: { 'content-type': 'application/connect+json' },
+      body: '',
+    });
+    expect(response.status).toBe(505);
+    expect(await response.json()).toMatchObject({
+      code: 'unimplemented',
+      message: expect.stringContaining('AppendStep'),
+    });
+  });
+
+  it('two requests share a connection, also after one was refused with its body unread', async () => {
+    const big = { trajectoryId: 'x', step: { infoJson: 'x'.repeat(2_000_000) } };
+    for (let i = 0; i < 3; i += 1) {
+      expect(await postJson('AppendStep', big)).toMatchObject({ status: 429, answer: { code: 'resource_exhausted' } });
+      expect(await postJson('CreateTrajectory', {})).toMatchObject({ status: 200 });
+    }
+  });
+});
+
+describe('grpc.health.v1', () => {
+  it('tells of the server and of each service, and knows no other', async () => {
+    const health = createClient(Health, createGrpcTransport({ baseUrl: server.url }));
+    for (const service of [
+      '',
+      'anabranch.v1.TrajectoryService',
+      'anabranch.v1.StateService',
+      'grpc.health.v1.Health',
+    ]) {
+      expect((await health.check({ service })).status, service).toBe(Serving.SERVING);
+    }
+    const error = ConnectError.from(await health.check({ service: 'no.Such' }).catch((thrown: unknown) => thrown));
+    expect(error.code).toBe(Code.NotFound);
+    const { statuses } = await health.list({});
+    expect(Object.keys(statuses)).toContain('anabranch.v1.TrajectoryService');
+    for await (const { status } of health.watch({ service: 'no.Such' })) {
+      expect(status).toBe(Serving.SERVICE_UNKNOWN);
+      break;
+    }
+  });
+});
+
+describe.each([
+  ['v1', V1],
+  ['v1alpha', V1Alpha],
+] as const)('server reflection %s', (_version, service) => {
+  type Question = {
+    case: 'listServices' | 'fileContainingSymbol' | 'fileByFilename' | 'allExtensionNumbersOfType';
+    value: string;
+  };
+
+  async function ask(
+    ...questions: (
+      | Question
+      | { case: 'fileContainingExtension'; value: { containingType: string; extensionNumber: number } }
+    )[]
+  ) {
+    // Both versions have the same fields, which is what this suite is about.
+    const client = createClient(service as typeof V1, createGrpcTransport({ baseUrl: server.url }));
+    const answers = [];
+    async function* requests() {
+      for (const messageRequest of questions) yield { messageRequest };
+    }
+    for await (const { messageResponse } of client.serverReflectionInfo(requests())) answers.push(messageResponse);
+    return answers;
+  }
+
+  it('lists the services', async () => {
+    const [answer] = await ask({ case: 'listServices', value: '' });
+    const names = answer?.case === 'listServicesResponse' ? answer.value.service.map(({ name }) => name) : [];
+    expect(names).toEqual(
+      expect.arrayContaining(['anabranch.v1.TrajectoryService', 'anabranch.v1.StateService', 'grpc.health.v1.Health']),
+    );
+  });
+
+  it.each([
+    'anabranch.v1.TrajectoryService',
+    'anabranch.v1.TrajectoryService.AppendSteps',
+    'anabranch.v1.Step',
+    'anabranch.v1.Step.step_number',
+    'anabranch.v1.Status',
+  ])('gives the file of %s with everything it stands on: enough to build the schema from nothing', async (symbol) => {
+    const [answer] = await ask({ case: 'fileContainingSymbol', value: symbol });
+    if (answer?.case !== 'fileDescriptorResponse') throw new Error(`answered ${answer?.case}`);
+    const file = answer.value.fileDescriptorProto.map((bytes) => fromBinary(FileDescriptorProtoSchema, bytes));
+    const registry = createFileRegistry(create(FileDescriptorSetSchema, { file: file.toReversed() }));
+    const owner = symbol.replace(/\.[^.]+$/, '');
+    expect(registry.get(symbol) ?? registry.get(owner)).toBeDefined();
+    expect(file.map(({ name }) => name)).toEqual([...new Set(file.map(({ name }) => name))]);
+  });
+
+  it('answers what there is not in words, and goes on', async () => {
+    const answers = await ask(
+      { case: 'fileContainingSymbol', value: 'no.Such' },
+      { case: 'fileByFilename', value: 'no/such.proto' },
+      { case: 'fileContainingExtension', value: { containingType: 'anabranch.v1.Step', extensionNumber: 1 } },
+      { case: 'allExtensionNumbersOfType', value: 'no.Such' },
+      { case: 'fileByFilename', value: 'anabranch/v1/trajectory.proto' },
+      {
+        case: 'fileContainingExtension',
+        value: { containingType: 'google.protobuf.FieldOptions', extensionNumber: 1159 },
+      },
+      { case: 'allExtensionNumbersOfType', value: 'google.protobuf.FieldOptions' },
+    );
+    expect(answers.map((answer) => answer.case)).toEqual([
+      'errorResponse',
+      'errorResponse',
+      'errorResponse',
+      'errorResponse',
+      'fileDescriptorResponse',
+      'fileDescriptorResponse',
+      'allExtensionNumbersResponse',
+    ]);
+    expect(answers[0]).toMatchObject({
+      value: { errorCode: Code.NotFound, errorMessage: expect.stringContaining('no.Such') },
+    });
+  });
+});
