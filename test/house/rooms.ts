@@ -22,33 +22,15 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/store/migrations': { rooms: STORE, packages: ['kysely', 'kysely/migration'] },
   'src/store/sql': {
     rooms: SHARED_SQL,
-    packages: ['kysely', 'kysely/migration', 'node:crypto', 'node:util', 'node:zlib'],
+    packages: ['kysely', 'node:crypto', 'node:zlib'],
   },
   'src/store/postgres': {
     rooms: SHARED_SQL,
-    packages: [
-      'kysely',
-      'pg',
-      'pg-copy-streams',
-      'node:crypto',
-      'node:events',
-      'node:stream',
-      'node:stream/promises',
-      'node:timers/promises',
-    ],
+    packages: ['kysely', 'pg', 'node:crypto'],
   },
   'src/store/sqlite': {
     rooms: SHARED_SQL,
-    packages: [
-      'kysely',
-      'node:sqlite',
-      'node:os',
-      'node:fs',
-      'node:fs/promises',
-      'node:path',
-      'node:timers/promises',
-      'node:worker_threads',
-    ],
+    packages: ['kysely', 'node:fs', 'node:os', 'node:path', 'node:sqlite'],
   },
   'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
 
@@ -58,7 +40,6 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: [
       ...CONNECT,
       '@connectrpc/connect-node',
-      '@connectrpc/validate',
       '@bufbuild/protovalidate',
       'node:crypto',
       'node:http',
@@ -67,14 +48,14 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/listen': {
     rooms: [],
-    packages: ['node:events', 'node:http', 'node:http2', 'node:net', 'node:stream', 'node:timers/promises', 'node:tls'],
+    packages: ['node:http', 'node:http2', 'node:net', 'node:stream'],
   },
   'src/config.ts': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
 
   'src/client': { rooms: ['gen'], packages: [...CONNECT, '@connectrpc/connect-node', 'node:crypto'] },
   'src/demo': {
     rooms: ['src/client', 'src/config.ts', 'src/server.ts', 'gen'],
-    packages: [...CONNECT, ...PROGRAM, 'pino'],
+    packages: ['node:*'],
   },
   'src/cli': {
     rooms: ['src/client', 'src/config.ts', 'src/demo', 'src/server.ts', 'gen'],
@@ -92,7 +73,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/store/open.ts',
       'gen',
     ],
-    packages: [...CONNECT, '@connectrpc/connect-node', 'pino', 'uuid', 'node:*'],
+    packages: ['pino', 'uuid', 'node:*'],
   },
   'src/main.ts': { rooms: ['src/cli'], packages: ['node:process'] },
 };
