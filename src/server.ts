@@ -50,8 +50,12 @@ export class StartError extends Error {
 const CLOSE_MS = 3_000;
 
 /** Opens the store (and brings its schema up to date), then listens. Errors: StartError. */
-export async function startServer(config: Config, { logger }: ServerDeps): Promise<RunningServer> {
-  const store = await open(config, logger);
+export async function startServer(config: Config, deps: ServerDeps): Promise<RunningServer> {
+  return serveStore(await open(config, deps.logger), config, deps);
+}
+
+/** Listens, on a store that is open; it is closed when the server is drained or cannot listen. Errors: StartError. */
+export async function serveStore(store: Store, config: Config, { logger }: ServerDeps): Promise<RunningServer> {
   const app = createApp({
     store,
     ids: { uuid: () => v7(), uid: randomUUID },
