@@ -66,6 +66,20 @@ describeStore('idempotency keys', (on) => {
     expect(await scene.store.listTrajectories(scene.namespace, {}, { limit: 9, after: undefined })).toHaveLength(1);
   });
 
+  it('ID1: of many that come at once with one key and one id, all get the one trajectory', async () => {
+    const scene = on.scene();
+    const root = await scene.createWith(['a']);
+    for (let round = 0; round < 20; round += 1) {
+      const [created, branched] = [randomUUID(), randomUUID()];
+      const [forCreate, forBranch] = [key(), key({ rpc: 'BranchTrajectory' })];
+      const made = await Promise.all([
+        ...Array.from({ length: 5 }, () => scene.create({ id: created }, forCreate)),
+        ...Array.from({ length: 5 }, () => scene.branch(root, 0n, { id: branched }, forBranch)),
+      ]);
+      expect(new Set(made.map(({ uid }) => uid)).size).toBe(2);
+    }
+  });
+
   it('ID1: of many different requests at once under one key, one is made', async () => {
     const scene = on.scene();
     const used = key();

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { TrajectoryFilter } from '../../src/store/contract/trajectory.ts';
@@ -211,6 +212,30 @@ describeStore('listing trajectories', (on) => {
     await scene.create({ labels: new Map([['x":"y","k', 'v']]) });
     await scene.create({ labels: new Map([['k', 'v"']]) });
     expect(await ids(scene, { labels: new Map([['k', 'v']]) })).toEqual([id]);
+  });
+
+  it('a label is found by its pair whatever signs it is made of', async () => {
+    const scene = on.scene();
+    const text = (minLength: number) => fc.string({ unit: fc.constantFrom(...'",:{}\\\n a'), minLength, maxLength: 3 });
+    const maps = fc.sample(fc.array(fc.tuple(text(1), text(0)), { minLength: 1, maxLength: 3 }), {
+      numRuns: 300,
+      seed: 7,
+    });
+    // Keys and values that end in what stands between the pairs of JSON text.
+    maps.push(
+      [
+        ['b,', ':'],
+        ['c', 'd'],
+      ],
+      [[':', ',']],
+    );
+    const made = await Promise.all(
+      maps.map(async (pairs) => ({ labels: new Map(pairs), id: (await scene.create({ labels: new Map(pairs) })).id })),
+    );
+    for (const [key, value] of maps.slice(-150).map((pairs) => pairs[0] as [string, string])) {
+      const expected = made.filter(({ labels }) => labels.get(key) === value).map(({ id }) => id);
+      expect((await ids(scene, { labels: new Map([[key, value]]) })).sort()).toEqual(expected.sort());
+    }
   });
 
   it('filters: parent, branch point, tree and roots', async () => {
