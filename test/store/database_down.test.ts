@@ -1,0 +1,130 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Store } from '../../src/store/contract/store.ts';
+import { createPostgresDatabase, type TestDatabase } from '../support/database.ts';
+import { type PostgresServer, startPostgres } from '../support/postgres.ts';
+import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
+import { openOn } from './on_store.ts';
+import { refusalOf, Scene } from './scene.ts';
+
+/** SQLite has no server that could go away. The proxy stands for the network between the service and Postgres. */
+describe('a database that goes away, on postgres', () => {
+  let server: PostgresServer;
+  let proxy: TcpProxy;
+  let database: TestDatabase;
+  let store: Store;
+
+  beforeAll(async () => {
+    server = await startPostgres({ port: 'free' });
+    proxy = await startTcpProxy({ host: '127.0.0.1', port: Number(new URL(server.url).port) });
+    database = await createPostgresDatabase(server.url);
+    const through = new URL(database.url);
+    through.host = `127.0.0.1:${proxy.port}`;
+    store = await openOn({ ...database, url: through.href });
+  });
+  afterAll(async () => {
+    await store?.close();
+    await proxy?.close();
+    await server?.stop();
+  });
+
+  /** A call whose outcome may be unknown is made again until it is told, as a client would (I1). */
+  async function settled<T>(call: () => Promise<T>): Promise<T> {
+    for (let tries = 0; ; tries += 1) {
+      try {
+        return await call();
+      } catch (error) {
+        if (tries === 10 || (error as { reason?: string }).reason !== 'DATABASE_UNAVAILABLE') throw error;
+      }
+    }
+  }
+
+  it('I1, D3: an append whose connection was cut, wherever, is stored whole or not at all, and its replay tells which', async () => {
+    const scene = new Scene(store);
+    const made = await scene.create();
+    let unknown = 0;
+    let stored = 0;
+    let expected = 0n;
+    for (const direction of ['toServer', 'toClient'] as const)
+      for (let bytes = 0; bytes < 1200; bytes += 60) {
+        const state = newState(`${direction} ${bytes}`);
+        const steps = [newStep(expected, { states: [stateRef(state)] }), wordStep(expected + 1n, `${bytes}`)];
+        const append = () => scene.append(made, steps, { states: [state] });
+        const cut = proxy.cutAfter(bytes, direction);
+        const outcome = await append().catch((error) => {
+          expect(error.reason).toBe('DATABASE_UNAVAILABLE');
+        });
+        if (outcome === undefined) {
+          const replayed = await settled(append);
+          expect([0, 2]).toContain(replayed.duplicates);
+          unknown += 1;
+          stored += replayed.duplicates === 2 ? 1 : 0;
+        }
+        // An append that needed fewer bytes leaves the cut to somebody else.
+        for (let done = false; !done; ) {
+          void cut.then(() => {
+            done = true;
+          });
+          await store.ping().catch(() => undefined);
+        }
+        expected += 2n;
+        const row = await settled(() => scene.get(made.id));
+        expect(row.nextStepNumber).toBe(expected);
+      }
+    expect(await settled(() => scene.steps(made))).toHaveLength(Number(expected));
+    // Otherwise nothing was proven: cuts must land before and after the commit.
+    expect(stored).toBeGreaterThan(0);
+    expect(unknown - stored).toBeGreaterThan(0);
+  }, 60_000);
+
+  it('A1: a network that swallows everything is DATABASE_UNAVAILABLE within 5 s, for reads and writes, and passes by itself', async () => {
+    const scene = new Scene(store);
+    const made = await scene.createWith(['a']);
+    proxy.blackhole();
+    const begun = performance.now();
+    const calls = [
+      scene.append(made, [wordStep(1n, 'b')]),
+      scene.get(made.id),
+      store.listTrajectories(scene.namespace, {}, { limit: 1, after: undefined }),
+      store.ping(),
+    ];
+    const told = await Promise.all(calls.map((call) => refusalOf(call).then(({ reason }) => reason)));
+    expect(new Set(told)).toEqual(new Set(['DATABASE_UNAVAILABLE']));
+    expect(performance.now() - begun).toBeLessThan(6_500);
+    await proxy.release();
+    await settled(() => scene.append(made, [wordStep(1n, 'b')]));
+    expect(await settled(() => scene.words(made))).toEqual(['a', 'b']);
+  });
+
+  it('D1, A1: kill -9 of Postgres in the middle of appends loses nothing that was acked; the store goes on by itself', async () => {
+    const scene = new Scene(store);
+    const made = await Promise.all(Array.from({ length: 4 }, () => scene.create()));
+    const acked = made.map(() => 0);
+    let stop = false;
+    const writers = made.map(async (each, i) => {
+      while (!stop) {
+        const n = acked[i] as number;
+        const done = await scene.append(each, [wordStep(BigInt(n), `${n}`)]).then(
+          () => true,
+          (error) => {
+            expect(error.reason).toBe('DATABASE_UNAVAILABLE');
+            return false;
+          },
+        );
+        if (done) acked[i] = n + 1;
+      }
+    });
+    await expect.poll(() => Math.min(...acked), { timeout: 10_000 }).toBeGreaterThan(20);
+    await server.killAll();
+    expect((await refusalOf(store.ping())).reason).toBe('DATABASE_UNAVAILABLE');
+    const atKill = [...acked];
+    await server.restart();
+    await expect
+      .poll(() => Math.min(...acked.map((n, i) => n - (atKill[i] as number))), { timeout: 15_000 })
+      .toBeGreaterThan(5);
+    stop = true;
+    await Promise.all(writers);
+    for (const [i, each] of made.entries())
+      expect(await scene.words(each)).toEqual(Array.from({ length: acked[i] as number }, (_, n) => `${n}`));
+  });
+});
