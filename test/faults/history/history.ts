@@ -1,0 +1,135 @@
+/** What writers, readers and followers of a run sent and got, in the order in which it happened in this process. */
+
+/** A place in the history: of two events the later one has the greater. Counted, not timed, so no clock can reorder events. */
+export type Tick = number;
+
+/**
+ * `acked`: the server said it is durable. `refused`: the server said no, so it is not stored. `unknown`: the answer never came; both are
+ * allowed. `open`: still waiting.
+ */
+export type Outcome = 'open' | 'acked' | 'refused' | 'unknown';
+
+/** A writer's stream was granted. */
+export interface Grant {
+  readonly trajectory: string;
+  readonly writer: string;
+  readonly epoch: bigint;
+  /** The trajectory's end, as the grant told it. */
+  readonly next: bigint;
+  /** When the grant had arrived. */
+  readonly tick: Tick;
+}
+
+export interface Append {
+  readonly trajectory: string;
+  readonly writer: string;
+  readonly number: bigint;
+  /** Tells this step from every other one of the run. */
+  readonly content: string;
+  /** Before it could have been sent. */
+  readonly begin: Tick;
+  outcome: Outcome;
+  end?: Tick;
+  /** The server's reason for refusing. */
+  reason?: string | undefined;
+}
+
+export interface SeenStep {
+  readonly number: bigint;
+  readonly content: string;
+}
+
+/** One whole answer of ReadSteps from `from` to the end as it was. */
+export interface Read {
+  readonly reader: string;
+  readonly trajectory: string;
+  readonly from: bigint;
+  readonly begin: Tick;
+  readonly end: Tick;
+  readonly got: readonly SeenStep[];
+}
+
+/** Everything that one follower was delivered over all its calls, each beginning at the last number + 1. */
+export interface Follow {
+  readonly follower: string;
+  readonly trajectory: string;
+  readonly from: bigint;
+  readonly got: (SeenStep & { readonly tick: Tick })[];
+  /** `next_step_number` of every message, and how many steps had been delivered with it. */
+  readonly marks: { readonly next: bigint; readonly delivered: number }[];
+  /** It stayed until the writers had ended, and was given time to deliver the rest. */
+  stayed: boolean;
+}
+
+export interface Branching {
+  readonly branch: string;
+  readonly parent: string;
+  readonly point: bigint;
+  outcome: Outcome;
+}
+
+export interface Sealing {
+  readonly trajectory: string;
+  outcome: Outcome;
+}
+
+/** What the checker looks at. */
+export interface Recorded {
+  readonly grants: readonly Grant[];
+  readonly appends: readonly Append[];
+  readonly reads: readonly Read[];
+  readonly follows: readonly Follow[];
+  readonly branchings: readonly Branching[];
+  readonly sealings: readonly Sealing[];
+}
+
+export class History implements Recorded {
+  readonly grants: Grant[] = [];
+  readonly appends: Append[] = [];
+  readonly reads: Read[] = [];
+  readonly follows: Follow[] = [];
+  readonly branchings: Branching[] = [];
+  readonly sealings: Sealing[] = [];
+  /** Errors that no fault of the run explains: a proof expects none. */
+  readonly surprises: string[] = [];
+  /** Steps sent and not answered now. */
+  inFlight = 0;
+  acked = 0;
+  /** Steps that a client helper found stored when it came back, though it had no ack for them. */
+  foundStored = 0;
+  #tick = 0;
+  readonly #ackedEnds = new Map<string, bigint>();
+
+  tick(): Tick {
+    this.#tick += 1;
+    return this.#tick;
+  }
+
+  /** The highest number known to be durable in a trajectory of its own, + 1; 0 if none is. */
+  ackedEnd(trajectory: string): bigint {
+    return this.#ackedEnds.get(trajectory) ?? 0n;
+  }
+
+  granted(grant: Omit<Grant, 'tick'>): void {
+    this.grants.push({ ...grant, tick: this.tick() });
+  }
+
+  /** To be called before the step can have left this process. */
+  sending(trajectory: string, writer: string, number: bigint, content: string): Append {
+    const append: Append = { trajectory, writer, number, content, begin: this.tick(), outcome: 'open' };
+    this.appends.push(append);
+    this.inFlight += 1;
+    return append;
+  }
+
+  settle(append: Append, outcome: Exclude<Outcome, 'open'>, reason?: string): void {
+    if (append.outcome !== 'open') return;
+    append.outcome = outcome;
+    append.end = this.tick();
+    append.reason = reason;
+    this.inFlight -= 1;
+    if (outcome !== 'acked') return;
+    this.acked += 1;
+    if (append.number >= this.ackedEnd(append.trajectory)) this.#ackedEnds.set(append.trajectory, append.number + 1n);
+  }
+}

@@ -1,0 +1,83 @@
+/** What the store holds after a run: through the API, and by plain SQL past the service. */
+import { type AnabranchClient, readSteps } from '../../../src/client/index.ts';
+import { outsideSql } from '../../store/sql.ts';
+import type { TestDatabase } from '../../support/database.ts';
+import type { SeenStep } from './history.ts';
+import { contentOf } from './steps.ts';
+
+/** A row of the table of steps. */
+export interface StoredStep extends SeenStep {
+  readonly epoch: bigint;
+}
+
+/** A step as ReadSteps gives it: with the trajectory that owns it. */
+export interface ReadStep extends StoredStep {
+  readonly owner: string;
+}
+
+export interface StoredTrajectory {
+  readonly id: string;
+  readonly parent: string | undefined;
+  readonly branchPoint: bigint | undefined;
+  readonly end: bigint;
+  readonly sealed: boolean;
+  /** Its own steps, by plain SQL, in order of number. */
+  readonly rows: readonly StoredStep[];
+  /** Its whole lineage, through the API, in order of delivery. */
+  readonly read: readonly ReadStep[];
+}
+
+export type Stored = ReadonlyMap<string, StoredTrajectory>;
+
+type Row = Record<string, unknown>;
+
+/** Everything in the database of a run that has ended. */
+export async function collectStored(client: AnabranchClient, database: TestDatabase): Promise<Stored> {
+  const sql = await outsideSql(database);
+  try {
+    const trajectories = await sql.rows(TRAJECTORIES);
+    const rows = Map.groupBy(await sql.rows(STEPS), (row) => String(row.id));
+    const found = new Map<string, StoredTrajectory>();
+    for (const row of trajectories) {
+      const id = String(row.id);
+      found.set(id, {
+        id,
+        parent: row.parent_id === null ? undefined : String(row.parent_id),
+        branchPoint: row.branch_point === null ? undefined : BigInt(String(row.branch_point)),
+        end: BigInt(String(row.next_step_number)),
+        sealed: row.status !== 'RUNNING',
+        rows: (rows.get(id) ?? []).map(storedStep),
+        read: await readWhole(client, id),
+      });
+    }
+    return found;
+  } finally {
+    await sql.close();
+  }
+}
+
+const TRAJECTORIES = `select t.id, p.id as parent_id, t.branch_point, t.next_step_number, t.status
+  from trajectories t left join trajectories p on p.tree = t.tree and p.key = t.parent order by t.key`;
+
+const STEPS = `select t.id, s.step_number, s.info_json, s.writer_epoch, e.digest
+  from steps s join trajectories t on t.tree = s.tree and t.key = s.trajectory
+  left join step_states e on e.tree = s.tree and e.trajectory = s.trajectory and e.step_number = s.step_number
+  order by t.key, s.step_number`;
+
+function storedStep(row: Row): StoredStep {
+  const digest = row.digest === null ? undefined : Buffer.from(row.digest as Uint8Array).toString('hex');
+  return {
+    number: BigInt(String(row.step_number)),
+    content: contentOf(String(row.info_json), digest),
+    epoch: BigInt(String(row.writer_epoch)),
+  };
+}
+
+async function readWhole(client: AnabranchClient, trajectoryId: string): Promise<ReadStep[]> {
+  const steps: ReadStep[] = [];
+  for await (const { trajectoryId: owner, step } of readSteps(client, { trajectoryId })) {
+    const content = contentOf(step.infoJson, step.states[0]?.digest);
+    steps.push({ owner, number: step.stepNumber, content, epoch: step.writerEpoch });
+  }
+  return steps;
+}

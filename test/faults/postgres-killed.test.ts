@@ -1,0 +1,64 @@
+import { expect, it } from 'vitest';
+import type { TestDatabase } from '../support/database.ts';
+import { reportFigures } from './figures.ts';
+import { asOwner } from './postgres/connections.ts';
+import { killPostgres, type Survived } from './postgres/killing.ts';
+import { A1_MS } from './postgres/outage.ts';
+import { seededRandom } from './random.ts';
+
+const random = seededRandom();
+
+it('D1, A1: what was acked survives kill -9 of Postgres, and the server answers UNAVAILABLE, never exits and recovers by itself', async () => {
+  const survived = await killPostgres({ kills: 10, writers: 8, random });
+  await report('postgres killed', survived);
+  expect(survived.serverLived).toBe(true);
+  expect(survived.serverFaults).toEqual([]);
+  expect(survived.lost).toBe(0);
+  expect(survived.faults).toEqual([]);
+  expect(survived.failures).toEqual([]);
+  expect(survived.told.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS)).toEqual([]);
+  expect(survived.recoveryMs).toBeLessThanOrEqual(A1_MS);
+  expect(survived.connectionsLeft).toBeLessThanOrEqual(POOL + LISTENER);
+  // Else the kills met nobody at work, and the proof proves nothing.
+  expect(survived.inFlight).toBeGreaterThan(0);
+  expect(survived.storedUnacked).toBeGreaterThan(0);
+});
+
+it('negative control of D1: commits that do not wait for the disk are found out by the same proof', async () => {
+  const survived = await killPostgres({ kills: 3, writers: 8, random, sabotage: commitWithoutWaiting });
+  await report('postgres killed, control without synchronous_commit', survived);
+  expect(survived.lost).toBeGreaterThan(0);
+  expect(survived.failures).not.toEqual([]);
+});
+
+const POOL = 10;
+const LISTENER = 1;
+
+/** The server refuses such a database when it connects, so each transaction is changed behind its back, from inside. */
+function commitWithoutWaiting(database: TestDatabase): Promise<unknown> {
+  return asOwner(database, (client) =>
+    client.query(`
+      create function public.commit_without_waiting() returns trigger language plpgsql as
+        $$ begin perform set_config('synchronous_commit', 'off', true); return null; end $$;
+      create trigger commit_without_waiting after insert on anabranch.steps
+        for each statement execute function public.commit_without_waiting();
+      grant execute on function public.commit_without_waiting() to public`),
+  );
+}
+
+function report(proof: string, survived: Survived): Promise<void> {
+  const { kills, acked, stored, lost, inFlight, storedUnacked, cuts, told, recoveryMs } = survived;
+  return reportFigures(proof, {
+    seed: random.seed,
+    kills,
+    'acked steps checked': acked,
+    'steps stored': stored,
+    'unacked but stored': storedUnacked,
+    lost,
+    'in flight at a kill, at least': inFlight,
+    'streams cut': cuts,
+    'answers during outages': told.length,
+    'slowest answer (ms)': Math.round(Math.max(...told.map(({ ms }) => ms))),
+    'slowest recovery (ms)': Math.round(recoveryMs),
+  });
+}

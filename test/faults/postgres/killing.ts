@@ -1,0 +1,96 @@
+/** Kills Postgres, all of its processes, in the middle of commits, again and again, under writers that never stop. */
+import { connectClient } from '../../../src/client/index.ts';
+import { createPostgresDatabase, type TestDatabase } from '../../support/database.ts';
+import { type PostgresServer, startPostgres } from '../../support/postgres.ts';
+import { type SpawnedServer, spawnServer } from '../../support/spawned-server.ts';
+import { checkAcked, type Verdict } from '../acked/check.ts';
+import { startLoad } from '../acked/load.ts';
+import type { Random } from '../random.ts';
+import { connectionsOf } from './connections.ts';
+import { askAll, type Told, untilServed } from './outage.ts';
+
+export interface Killing {
+  readonly kills: number;
+  readonly writers: number;
+  readonly random: Random;
+  /** Makes the database worse than the server believes, once its schema is there. For tests of the test. */
+  readonly sabotage?: (database: TestDatabase) => Promise<void>;
+}
+
+export interface Survived extends Verdict {
+  readonly kills: number;
+  /** Steps sent and not acked when Postgres was killed; the fewest of all kills. */
+  readonly inFlight: number;
+  readonly storedUnacked: number;
+  readonly cuts: number;
+  /** What users of the client helper would have seen. */
+  readonly failures: readonly string[];
+  /** Every answer given while Postgres was away. */
+  readonly told: readonly Told[];
+  /** The longest that the server took to serve again once Postgres accepted connections. */
+  readonly recoveryMs: number;
+  /** The server process is the one that was started. */
+  readonly serverLived: boolean;
+  /** Lines of its log that speak of faults of its own. */
+  readonly serverFaults: readonly string[];
+  readonly connectionsLeft: number;
+}
+
+export async function killPostgres(killing: Killing): Promise<Survived> {
+  await using postgres = await startPostgres();
+  await using database = await createPostgresDatabase(postgres.url);
+  await using server = await spawnServer({ database: database.url });
+  await killing.sabotage?.(database);
+  return await runKills(killing, postgres, database, server);
+}
+
+async function runKills(
+  { kills, writers, random }: Killing,
+  postgres: PostgresServer,
+  database: TestDatabase,
+  server: SpawnedServer,
+): Promise<Survived> {
+  const client = connectClient({ address: server.url });
+  const { trajectory } = await client.trajectories.createTrajectory({ name: 'asked for' });
+  const load = await startLoad({ address: server.url, writers });
+  const told: Told[] = [];
+  const inFlight: number[] = [];
+  let recoveryMs = 0;
+  for (let kill = 0; kill < kills; kill += 1) {
+    await load.progress(random.between(50, 1500));
+    inFlight.push(load.inFlight);
+    await postgres.killAll();
+    told.push(...(await askAll(client, trajectory!.id)));
+    await postgres.restart();
+    const served = await untilServed(client, trajectory!.id);
+    told.push(...served.told);
+    recoveryMs = Math.max(recoveryMs, served.ms);
+  }
+  await load.progress(1);
+  const ledgers = await load.stop();
+  const verdict = await checkAcked(client, database, ledgers);
+  const connectionsLeft = await connectionsOf(database);
+  client.close();
+  return {
+    ...verdict,
+    kills,
+    inFlight: Math.min(...inFlight),
+    storedUnacked: load.storedUnacked,
+    cuts: load.cuts,
+    failures: load.failures.map(({ message }) => message),
+    told,
+    recoveryMs,
+    connectionsLeft,
+    ...(await aftermath(server)),
+  };
+}
+
+/** Whether the process that was started still runs, and what its log says of itself. */
+export async function aftermath(server: SpawnedServer): Promise<Pick<Survived, 'serverLived' | 'serverFaults'>> {
+  const ended = await Promise.race([server.exited, Promise.resolve(undefined)]);
+  const serverFaults = server
+    .output()
+    .split('\n')
+    .filter((line) => /fault of the server|unhandled|uncaught/iu.test(line));
+  return { serverLived: ended === undefined, serverFaults };
+}

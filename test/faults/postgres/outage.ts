@@ -1,0 +1,79 @@
+/** What callers are told while the database is away (A1). */
+import { Code, ConnectError } from '@connectrpc/connect';
+import { type AnabranchClient, reasonOf, retryDelayMs } from '../../../src/client/index.ts';
+
+/** How long a caller may be left without an answer, and the server without a database that is there again. */
+export const A1_MS = 5_000;
+
+export interface Told {
+  readonly call: string;
+  readonly ms: number;
+  /** `OK`, or what was wrong with the answer as an answer to an outage; undefined where it was as promised. */
+  readonly objection: string | undefined;
+}
+
+/** One call of each kind, all at once: unary and streaming, reads and writes. */
+export function askAll(client: AnabranchClient, trajectoryId: string): Promise<Told[]> {
+  const { trajectories, states } = client;
+  return Promise.all([
+    ask('GetTrajectory', () => trajectories.getTrajectory({ trajectoryId })),
+    ask('CreateTrajectory', () => trajectories.createTrajectory({ name: 'made while the database was away' })),
+    ask('ListTrajectories', () => trajectories.listTrajectories({})),
+    ask('SetTag', () => trajectories.setTag({ trajectoryId, name: 'away', stepNumber: 0n })),
+    ask('PutState', () => states.putState(chunksOf(Buffer.from('a state of an outage')))),
+    ask('ReadSteps', () => drain(trajectories.readSteps({ trajectoryId }))),
+    ask('ReadSteps follow', () => drain(trajectories.readSteps({ trajectoryId, follow: true }))),
+    ask('AppendSteps', () => drain(trajectories.appendSteps(openOf(trajectoryId)))),
+  ]);
+}
+
+async function ask(call: string, make: () => Promise<unknown>): Promise<Told> {
+  const begun = performance.now();
+  const answer = await make().then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  return { call, ms: performance.now() - begun, objection: objectionTo(answer) };
+}
+
+function objectionTo(answer: unknown): string | undefined {
+  if (answer === undefined) return 'OK';
+  if (!(answer instanceof ConnectError)) return String(answer);
+  const said = `${Code[answer.code]} ${reasonOf(answer) ?? 'without a reason'}: ${answer.rawMessage}`;
+  if (answer.code !== Code.Unavailable || reasonOf(answer) !== 'DATABASE_UNAVAILABLE') return said;
+  return retryDelayMs(answer) === undefined ? `${said}, without RetryInfo` : undefined;
+}
+
+async function drain(messages: AsyncIterable<unknown>): Promise<void> {
+  for await (const _ of messages);
+}
+
+async function* chunksOf(chunk: Uint8Array) {
+  yield { header: {} };
+  yield { chunk };
+}
+
+/** Another trajectory's writer is not disturbed: it takes over nothing. */
+async function* openOf(trajectoryId: string) {
+  yield { open: { trajectoryId, writerId: 'asks during an outage' } };
+}
+
+/** Asks until a read and a write are answered; returns how long that took, and everything that was told meanwhile but for OK. */
+export async function untilServed(
+  client: AnabranchClient,
+  trajectoryId: string,
+): Promise<{ ms: number; told: Told[] }> {
+  const begun = performance.now();
+  const told: Told[] = [];
+  for (;;) {
+    const answers = await Promise.all([
+      ask('GetTrajectory', () => client.trajectories.getTrajectory({ trajectoryId })),
+      ask('CreateTrajectory', () => client.trajectories.createTrajectory({ name: 'made after an outage' })),
+    ]);
+    const ms = performance.now() - begun;
+    told.push(...answers.filter(({ objection }) => objection !== 'OK'));
+    if (answers.every(({ objection }) => objection === 'OK')) return { ms, told };
+    if (ms > 10 * A1_MS)
+      throw new Error(`the database is back, and the server has not found it for ${Math.round(ms)} ms`);
+  }
+}

@@ -1,0 +1,23 @@
+import { createHash, randomInt } from 'node:crypto';
+import process from 'node:process';
+
+/** Chance from a seed. Faults meet real timing, so a seed repeats what was chosen, not what came of it. */
+export interface Random {
+  readonly seed: number;
+  /** At least 0, below 1. */
+  next(): number;
+  /** A whole number from `from` to `to`, both included. */
+  between(from: number, to: number): number;
+  pick<T>(from: readonly T[]): T;
+}
+
+/** The seed that FAULTS_SEED names, else a fresh one; proofs report it. */
+export function seededRandom(seed = Number(process.env.FAULTS_SEED ?? randomInt(2 ** 31))): Random {
+  let drawn = 0;
+  const next = () => {
+    drawn += 1;
+    return createHash('sha256').update(`${seed}/${drawn}`).digest().readUInt32BE() / 2 ** 32;
+  };
+  const between = (from: number, to: number) => from + Math.floor(next() * (to - from + 1));
+  return { seed, next, between, pick: (list) => list[between(0, list.length - 1)]! };
+}
