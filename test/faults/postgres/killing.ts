@@ -14,7 +14,7 @@ export interface Killing {
   readonly writers: number;
   readonly random: Random;
   /** Makes the database worse than the server believes, once its schema is there. For tests of the test. */
-  readonly sabotage?: (database: TestDatabase) => Promise<void>;
+  readonly sabotage?: (database: TestDatabase) => Promise<unknown>;
 }
 
 export interface Survived extends Verdict {
