@@ -1,58 +1,154 @@
-import { create, toBinary } from '@bufbuild/protobuf';
+import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import type { StepSchema } from '../gen/es/anabranch/v1/trajectory_pb.js';
 import { AppendStepsRequestSchema } from '../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { Random } from '../src/demo/random.ts';
+
+/**
+ * What a step of a bench holds. `step`: one of CartPole; `step-with-state`: the same with its state, about 430 bytes encoded; `json`: one JSON text of
+ * exactly 430 bytes, what the same work is for other systems; `big-state`: a state of 256,000 bytes and nothing else.
+ */
+export type Payload = 'step' | 'step-with-state' | 'json' | 'big-state';
 
 /**
  * Encoded append frames, made by patching a template: what a load generator spends on a message is a copy of its bytes, so that what is measured is
- * the server. A step is one of CartPole, with its state (about 430 bytes encoded), or the same without a state.
+ * the server.
  */
 export class FrameTemplate {
+  readonly size: number;
   private readonly bytes: Buffer;
-  private readonly numbers: number[] = [];
-  private readonly nonces: number[] = [];
+  private readonly numbers: number[];
+  private readonly nonces: number[];
 
-  constructor(stepsPerFrame: number, withState: boolean) {
-    const steps = Array.from({ length: stepsPerFrame }, () => ({
-      stepNumber: NUMBER_MARK,
-      actions: [{ type: 'discrete', content: { json: '1' } }],
-      observations: [
-        { type: 'box', content: { json: '[0.027395540848374367,-0.006112155970185995,0.03585979342460632,0.019736802205443382]' } },
-      ],
-      reward: 1,
-      metrics: { tick: 1 },
-      states: withState ? [{ data: STATE, mediaType: 'application/json' }] : [],
-    }));
+  constructor(payload: Payload, stepsPerFrame: number) {
+    const steps = Array.from({ length: stepsPerFrame }, () => markedStep(payload));
     this.bytes = Buffer.from(toBinary(AppendStepsRequestSchema, create(AppendStepsRequestSchema, { steps })));
-    for (let at = this.bytes.indexOf(NUMBER_BYTES); at !== -1; at = this.bytes.indexOf(NUMBER_BYTES, at + 1)) this.numbers.push(at);
-    for (let at = this.bytes.indexOf(NONCE_MARK); at !== -1; at = this.bytes.indexOf(NONCE_MARK, at + 1)) this.nonces.push(at);
-  }
-
-  get size(): number {
-    return this.bytes.length;
+    this.size = this.bytes.length;
+    this.numbers = placesOf(this.bytes, NUMBER_BYTES);
+    this.nonces = placesOf(this.bytes, NONCE_MARK);
   }
 
   /** The frame whose first step has this number; `stream` makes its states unlike those of other streams. */
   frame(stream: number, firstStep: number): Buffer {
     const frame = Buffer.from(this.bytes);
     for (let i = 0; i < this.numbers.length; i += 1) writeWideVarint(frame, this.numbers[i]!, firstStep + i);
-    for (let i = 0; i < this.nonces.length; i += 1) {
-      frame.write(`${String(stream).padStart(4, '0')}${String(firstStep + i).padStart(12, '0')}`, this.nonces[i]!, 'latin1');
-    }
+    for (let i = 0; i < this.nonces.length; i += 1) writeNonce(frame, this.nonces[i]!, stream, firstStep + i);
     return frame;
   }
 }
+
+/** The texts and bytes of one step, as a driver would insert them. */
+export interface RowPayload {
+  readonly actions: readonly object[];
+  readonly observations: readonly object[];
+  readonly metrics: object;
+  /** Undefined: none. Its nonce must be written by `writeNonce` at `nonceAt`. */
+  readonly state: Buffer | undefined;
+  readonly nonceAt: number;
+}
+
+export function rowPayload(payload: Payload): RowPayload {
+  const step = stepOf(payload);
+  const state = step.states?.[0]?.data;
+  const bytes = state === undefined ? undefined : Buffer.from(state);
+  return {
+    actions: (step.actions ?? []).map(({ type, content }) => ({ type, content: { json: content?.json } })),
+    observations: (step.observations ?? []).map(({ type, content }) => ({ type, content: { json: content?.json } })),
+    metrics: step.metrics ?? {},
+    state: bytes,
+    nonceAt: bytes?.indexOf(NONCE_MARK) ?? -1,
+  };
+}
+
+export function writeNonce(target: Buffer, at: number, stream: number, step: number): void {
+  target.write(`${String(stream).padStart(4, '0')}${String(step).padStart(12, '0')}`, at, 'latin1');
+}
+
+/** A body that is as hard to compress as a game's state in JSON: to about a third. */
+export function stateBody(size: number): Buffer {
+  const random = Random.seeded(20_261_121);
+  let text = `{"nonce":"${NONCE_MARK.toString()}"`;
+  for (let i = 0; text.length < size; i += 1) {
+    text += `,"field_${i}":{"v":${whole(random, 1e9)},"t":"${words(random, 6)}"}`;
+  }
+  return Buffer.from(text.slice(0, size));
+}
+
+type StepInit = Exclude<MessageInitShape<typeof StepSchema>, { $typeName: string }>;
 
 /** Takes five bytes as a varint, so that any smaller number fits in its place. */
 const NUMBER_MARK = (1n << 34n) + 0x2a55aan;
 const NUMBER_BYTES = varint(NUMBER_MARK);
 const NONCE_MARK = Buffer.from('NONCE-16-LETTERS');
-const STATE = Buffer.from(
+const BIG_STATE_BYTES = 256_000;
+const JSON_STEP_BYTES = 430;
+
+function markedStep(payload: Payload): StepInit {
+  return { ...stepOf(payload), stepNumber: NUMBER_MARK };
+}
+
+function stepOf(payload: Payload): StepInit {
+  if (payload === 'json') return { observations: [{ type: 'json', content: { json: jsonStep() } }] };
+  if (payload === 'big-state') return { states: [{ data: stateBody(BIG_STATE_BYTES), mediaType: 'application/json' }] };
+  return {
+    actions: [{ type: 'discrete', content: { json: '1' } }],
+    observations: [
+      {
+        type: 'box',
+        content: { json: '[0.027395540848374367,-0.006112155970185995,0.03585979342460632,0.019736802205443382]' },
+      },
+    ],
+    reward: 1,
+    metrics: { tick: 1 },
+    states: payload === 'step-with-state' ? [{ data: CARTPOLE_STATE, mediaType: 'application/json' }] : [],
+  };
+}
+
+const CARTPOLE_STATE = Buffer.from(
   JSON.stringify({
+    environment: 'CartPole-v1',
     state: ['0x3f9c0d9d5a0b1c2d', '0xbf7909a1b2c3d4e5', '0x3fa25c2f6a7b8c9d', '0x3f9435d8e9fa0b1c'],
-    generator: [2463534242, 1812433253, 2147483647, 305419896],
+    generator: { name: 'xoshiro128**', words: [2463534242, 1812433253, 2147483647, 305419896] },
     steps: 200,
     nonce: NONCE_MARK.toString(),
   }),
 );
+
+/** One agent's step as other systems would be given it: compact JSON of exactly 430 bytes. */
+function jsonStep(): string {
+  const random = Random.seeded(20_240_607);
+  const hex = (digits: number) => Array.from({ length: digits }, () => whole(random, 16).toString(16)).join('');
+  const step = {
+    i: 17,
+    tool: 'bash',
+    call_id: hex(32),
+    reward: whole(random, 1e6) / 1e6,
+    tokens: [whole(random, 4000), whole(random, 900)],
+    thought: '',
+    observation: '',
+  };
+  const room = JSON_STEP_BYTES - JSON.stringify(step).length;
+  const text = words(random, room).slice(0, room);
+  step.thought = text.slice(0, room / 2);
+  step.observation = text.slice(step.thought.length);
+  return JSON.stringify(step);
+}
+
+const WORDS =
+  'the agent opens file reads line result error test passes patch apply search grep module class method'.split(' ');
+
+function words(random: Random, count: number): string {
+  return Array.from({ length: count }, () => WORDS[whole(random, WORDS.length)]).join(' ');
+}
+
+function whole(random: Random, below: number): number {
+  return random.uint32() % below;
+}
+
+function placesOf(bytes: Buffer, mark: Buffer): number[] {
+  const places: number[] = [];
+  for (let at = bytes.indexOf(mark); at !== -1; at = bytes.indexOf(mark, at + 1)) places.push(at);
+  return places;
+}
 
 function varint(value: bigint): Buffer {
   const bytes: number[] = [];

@@ -1,0 +1,98 @@
+import type { Place } from './place.ts';
+import { percentile } from './programs/program.ts';
+
+export type Engine = 'sqlite' | 'postgres';
+
+/** A measurement of the bench, and the names of the results that it gives. */
+export interface Bench {
+  readonly names: readonly string[];
+  readonly about: string;
+  readonly engines: readonly Engine[];
+  /** Takes long, or compares with others: runs only when it is named. */
+  readonly onlyWhenNamed?: boolean;
+  run(run: Run): Promise<Result[]>;
+}
+
+/** One run of a bench on one engine. */
+export interface Run {
+  readonly engine: Engine;
+  readonly rounds: number;
+  readonly warmupSeconds: number;
+  /** Of one measurement. */
+  readonly seconds: number;
+  readonly growthSteps: number;
+  readonly place: Place;
+  /** Tells people what is being done. */
+  say(what: string): void;
+}
+
+export interface Result {
+  readonly bench: string;
+  readonly engine: Engine;
+  readonly value: number;
+  readonly unit: string;
+  /** What the value is held against. */
+  readonly ceiling?: number;
+  /** Value by ceiling. */
+  readonly ratio?: number;
+  /** What the ratio, or without a ceiling the value, should be: `>= 0.7`. */
+  readonly aim?: string;
+  /** The least and the greatest of the rounds. */
+  readonly spread: readonly [number, number];
+  readonly ceilingSpread?: readonly [number, number];
+  /** Figures beside: server CPU, 99th percentile, sizes. */
+  readonly note?: string;
+}
+
+/** Measures everything named once a round, one after the other, so that what else happens on the machine happens to all of them. */
+export async function alternate<Name extends string>(
+  run: Run,
+  measures: Readonly<Record<Name, (round: number) => Promise<number>>>,
+): Promise<Record<Name, number[]>> {
+  const names = Object.keys(measures) as Name[];
+  const samples = Object.fromEntries(names.map((name) => [name, [] as number[]])) as Record<Name, number[]>;
+  for (let round = 0; round < run.rounds; round += 1) {
+    for (const name of names) {
+      run.say(`round ${round + 1} of ${run.rounds}: ${name}`);
+      samples[name].push(await measures[name](round));
+    }
+  }
+  return samples;
+}
+
+export interface Comparison {
+  readonly bench: string;
+  readonly unit: string;
+  readonly aim?: string;
+  readonly note?: string;
+}
+
+/** Medians, set against each other. */
+export function compare(run: Run, about: Comparison, values: readonly number[], ceilings: readonly number[]): Result {
+  const value = median(values);
+  const ceiling = median(ceilings);
+  return {
+    ...about,
+    engine: run.engine,
+    value,
+    ceiling,
+    ratio: value / ceiling,
+    spread: spread(values),
+    ceilingSpread: spread(ceilings),
+  };
+}
+
+/** A median that stands alone. */
+export function figure(run: Run, about: Comparison, values: readonly number[]): Result {
+  return { ...about, engine: run.engine, value: median(values), spread: spread(values) };
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length / 2;
+  return sorted.length % 2 === 1 ? percentile(sorted, 0.5) : (sorted[middle - 1]! + sorted[middle]!) / 2;
+}
+
+function spread(values: readonly number[]): [number, number] {
+  return [Math.min(...values), Math.max(...values)];
+}

@@ -1,0 +1,150 @@
+import { randomUUID } from 'node:crypto';
+import { alternate, type Bench, compare, median, type Result, type Run } from '../bench.ts';
+import type { BenchServer } from '../place.ts';
+import { runProgram } from '../processes.ts';
+import type { AppendFigures, AppendSettings } from '../programs/append.ts';
+import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
+
+type Load = Omit<AppendSettings, 'address' | 'trajectories' | 'warmupSeconds' | 'seconds'> & {
+  readonly streams: number;
+};
+
+/** Steps a second that a server acks, by new trajectories; what it did beside goes to `seen`. */
+export async function ingest(
+  run: Run,
+  server: BenchServer,
+  load: Load,
+  seen?: (figures: Ingested) => void,
+): Promise<number> {
+  const { streams, ...settings } = load;
+  const trajectories = await server.trajectories(streams);
+  const { warmupSeconds, seconds } = run;
+  const cpu = server.cpuSeconds();
+  const figures = await runProgram<AppendFigures>('append', {
+    ...settings,
+    address: server.address,
+    trajectories,
+    warmupSeconds,
+    seconds,
+  } satisfies AppendSettings);
+  // The warm-up's steps cost CPU too; at a steady rate they are to the measured ones as the times are.
+  const steps = figures.ackedSteps * (1 + warmupSeconds / seconds);
+  seen?.({ ...figures, serverCpuMicros: ((server.cpuSeconds() - cpu) / steps) * 1e6 });
+  return figures.stepsPerSecond;
+}
+
+export interface Ingested extends AppendFigures {
+  /** Of the server (and Postgres) for a step. */
+  readonly serverCpuMicros: number;
+}
+
+const SINGLE: Load = { streams: 16, connections: 4, window: 256, stepsPerFrame: 1, payload: 'step-with-state' };
+const BATCH: Load = { streams: 4, connections: 4, window: 1024, stepsPerFrame: 64, payload: 'step-with-state' };
+
+export const ingestSingle: Bench = {
+  names: ['ingest-single', 'ingest-single-bare'],
+  about:
+    'acked steps/s, 16 streams on 4 connections, 256 unacked, one step a message; against a null store, and a bare handler',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const real = await run.place.server('real', run.engine);
+    const over = await run.place.server('null', run.engine);
+    const bare = await run.place.server('bare', run.engine);
+    const seen: Ingested[] = [];
+    const samples = await alternate(run, {
+      real: () => ingest(run, real, SINGLE, (figures) => seen.push(figures)),
+      'null store': () => ingest(run, over, SINGLE),
+      'bare handler': () => bareIngest(run, bare, SINGLE),
+    });
+    const aim = run.engine === 'sqlite' ? '>= 0.7' : '>= 0.6';
+    const about = { unit: 'steps/s', note: beside(seen) };
+    return [
+      compare(run, { bench: 'ingest-single', aim, ...about }, samples.real, samples['null store']),
+      compare(
+        run,
+        { bench: 'ingest-single-bare', aim: '>= 0.45', unit: 'steps/s' },
+        samples.real,
+        samples['bare handler'],
+      ),
+    ];
+  },
+};
+
+/** The bare handler knows no trajectories, so any ids will do. */
+export async function bareIngest(run: Run, { address }: BenchServer, { streams, ...settings }: Load): Promise<number> {
+  const trajectories = Array.from({ length: streams }, () => randomUUID());
+  const { warmupSeconds, seconds } = run;
+  const all: AppendSettings = { ...settings, address, trajectories, warmupSeconds, seconds };
+  return (await runProgram<AppendFigures>('append', all)).stepsPerSecond;
+}
+
+export const ingestBatch: Bench = {
+  names: ['ingest-batch'],
+  about:
+    'acked steps/s, 4 streams, 64 steps a message; against the same rows by the driver alone, 1000 steps a commit (Postgres: binary COPY)',
+  engines: ['sqlite', 'postgres'],
+  async run(run): Promise<Result[]> {
+    const server = await run.place.server('real', run.engine);
+    const bulk = await run.place.emptySchema(run.engine);
+    const seen: Ingested[] = [];
+    const samples = await alternate(run, {
+      real: () => ingest(run, server, BATCH, (figures) => seen.push(figures)),
+      driver: (round) => insertSteps(run, bulk, round),
+    });
+    const aim = run.engine === 'sqlite' ? '>= 0.3' : '>= 0.35';
+    return [
+      compare(run, { bench: 'ingest-batch', aim, unit: 'steps/s', note: beside(seen) }, samples.real, samples.driver),
+    ];
+  },
+};
+
+async function insertSteps(run: Run, database: string, round: number): Promise<number> {
+  const { warmupSeconds, seconds } = run;
+  const settings: DriverSettings = {
+    task: 'insert',
+    database,
+    payload: 'step-with-state',
+    firstTree: round * 100 + 1,
+    warmupSeconds,
+    seconds,
+  };
+  return (await runProgram<DriverFigures>('driver', settings)).perSecond;
+}
+
+export const fanIn: Bench = {
+  names: ['fan-in', 'fan-in-fairness'],
+  about:
+    'acked steps/s with 1,000 streams on 10 connections; against 16 streams on 4; and the slowest stream against the fastest',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const server = await run.place.server('real', run.engine);
+    const many: Load = { ...SINGLE, streams: 1000, connections: 10, window: 16 };
+    const few: Load = { ...SINGLE };
+    const slowest: number[] = [];
+    const fastest: number[] = [];
+    const samples = await alternate(run, {
+      '1,000 streams': () =>
+        ingest(run, server, many, (figures) => {
+          slowest.push(figures.slowest);
+          fastest.push(figures.fastest);
+        }),
+      '16 streams': () => ingest(run, server, few),
+    });
+    return [
+      compare(
+        run,
+        { bench: 'fan-in', aim: '>= 0.8', unit: 'steps/s' },
+        samples['1,000 streams'],
+        samples['16 streams'],
+      ),
+      compare(run, { bench: 'fan-in-fairness', aim: '>= 0.2', unit: 'steps' }, slowest, fastest),
+    ];
+  },
+};
+
+export function beside(seen: readonly Ingested[]): string {
+  const cpu = median(seen.map(({ serverCpuMicros }) => serverCpuMicros));
+  const client = median(seen.map(({ clientCpuSeconds, ackedSteps }) => (clientCpuSeconds / ackedSteps) * 1e6));
+  const bytes = seen[0]?.frameBytes ?? 0;
+  return `${bytes} B a message; CPU a step: server ${cpu.toFixed(1)} µs, client ${client.toFixed(1)} µs`;
+}

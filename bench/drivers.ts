@@ -1,0 +1,103 @@
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
+import pg from 'pg';
+import type { Engine } from './bench.ts';
+import { CopyIn, encodeCopy } from './copy.ts';
+import { COLUMNS, type RowSet, type RowTable } from './rows.ts';
+
+/** A database by its own driver and nothing else, as durable as the service asks for. */
+export interface Driver {
+  readonly engine: Engine;
+  /** Rows of some tables, in one commit. */
+  insert(tables: readonly RowTable[], rows: RowSet): Promise<void>;
+  /** One row of `steps`, in a commit of its own. */
+  insertOne(row: readonly unknown[]): Promise<void>;
+  /** Reads all rows of a trajectory's steps and of their states, in order; how many steps there were. */
+  select(tree: number): Promise<number>;
+}
+
+export async function openDriver(database: string): Promise<Driver> {
+  return database.startsWith('sqlite:') ? openSqlite(database.slice('sqlite:'.length)) : openPostgres(database);
+}
+
+function openSqlite(path: string): Driver {
+  const database = new DatabaseSync(path);
+  database.exec(`
+    pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536; pragma temp_store = memory;
+    pragma wal_autocheckpoint = 4000;
+  `);
+  const text = (table: RowTable) => {
+    const names = namesOf(table);
+    return `insert into ${table} (${names.join(', ')}) values (${names.map(() => '?').join(', ')})`;
+  };
+  const inserts = {
+    states: database.prepare(text('states')),
+    steps: database.prepare(text('steps')),
+    step_states: database.prepare(text('step_states')),
+  };
+  const selects = SELECTS.map((select) => {
+    const statement = database.prepare(select('?'));
+    statement.setReadBigInts(true);
+    return statement;
+  });
+  return {
+    engine: 'sqlite',
+    async insert(tables, rows) {
+      database.exec('begin immediate');
+      for (const table of tables) for (const row of rows[table]) inserts[table].run(...(row as SQLInputValue[]));
+      database.exec('commit');
+    },
+    async insertOne(row) {
+      inserts.steps.run(...(row as SQLInputValue[]));
+    },
+    async select(tree) {
+      const [steps] = selects.map((statement) => statement.all(tree));
+      return steps?.length ?? 0;
+    },
+  };
+}
+
+async function openPostgres(url: string): Promise<Driver> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  await client.query('set search_path = anabranch');
+  const insertOne = `insert into steps (${namesOf('steps').join(', ')}) values (${namesOf('steps')
+    .map((_, i) => `$${i + 1}`)
+    .join(', ')})`;
+  return {
+    engine: 'postgres',
+    async insert(tables, rows) {
+      await client.query('begin');
+      for (const table of tables) {
+        const text = `copy ${table} (${namesOf(table).join(', ')}) from stdin (format binary)`;
+        const types = COLUMNS[table].map(([, type]) => type);
+        await client.query(new CopyIn(text, encodeCopy(types, rows[table]))).done;
+      }
+      await client.query('commit');
+    },
+    async insertOne(row) {
+      await client.query({ name: 'insert-one', text: insertOne, values: [...row] });
+    },
+    async select(tree) {
+      let steps = 0;
+      for (const [i, select] of SELECTS.entries()) {
+        const { rows } = await client.query({ name: `select-${i}`, text: select('$1'), values: [tree] });
+        if (i === 0) steps = rows.length;
+      }
+      return steps;
+    },
+  };
+}
+
+/** What the service reads of a step in the FULL view. */
+const SELECTS = [
+  (
+    tree: string,
+  ) => `select trajectory, step_number, reward, terminated, truncated, writer_epoch, reward_sum, commit_time, start_time,
+    end_time, metrics, actions, observations, info_json, metadata_json from steps where tree = ${tree} order by trajectory, step_number`,
+  (tree: string) =>
+    `select step_number, name, digest, media_type, size from step_states where tree = ${tree} order by trajectory, step_number`,
+];
+
+function namesOf(table: RowTable): string[] {
+  return COLUMNS[table].map(([name]) => name);
+}

@@ -1,0 +1,108 @@
+import process from 'node:process';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import type { Bench, Engine, Result, Run } from './bench.ts';
+import { BENCHES } from './catalogue.ts';
+import { Place } from './place.ts';
+import { cpuSeconds, machineCpuSeconds } from './processes.ts';
+import { jsonLine, machine, table } from './report.ts';
+
+interface Options {
+  readonly json?: boolean;
+  readonly list?: boolean;
+  readonly rounds: number;
+  readonly seconds: number;
+  readonly warmup: number;
+  readonly engine?: Engine;
+  readonly profile?: string;
+  readonly growthSteps: number;
+}
+
+const command = new Command('bench')
+  .description(
+    'Measures how fast the service is, and against what. Figures, not tests: it fails only if it cannot measure.',
+  )
+  .argument('[name...]', 'benches or results to measure (default: all but growth and peers)')
+  .option('--list', 'say what there is to measure')
+  .option('--json', 'one line of JSON a result, instead of a table')
+  .option('--rounds <n>', 'rounds in which value and ceiling alternate', positive, 5)
+  .option('--seconds <n>', 'seconds of one measurement', positive, 3)
+  .option('--warmup <n>', 'seconds of warm-up before each', positive, 3)
+  .addOption(new Option('--engine <name>', 'one engine only').choices(['sqlite', 'postgres']))
+  .option('--profile <folder>', 'leave CPU profiles of the servers there (which slows them down)')
+  .option('--growth-steps <n>', 'steps stored before `growth` measures', positive, 10_000_000)
+  .action(main);
+await command.parseAsync();
+
+async function main(names: readonly string[], options: Options): Promise<void> {
+  const chosen = choose(names);
+  if (options.list === true) return list();
+  const place = await Place.make(process.env.BENCH_DATABASE_URL, options.profile);
+  const results: Result[] = [];
+  try {
+    if (options.json !== true) process.stdout.write(`${machine()}\n\n`);
+    for (const bench of chosen) {
+      for (const engine of bench.engines) {
+        if (options.engine !== undefined && options.engine !== engine) continue;
+        results.push(...(await measure(bench, engine, options, place)));
+      }
+    }
+  } finally {
+    await place.close();
+  }
+  if (options.json !== true) process.stdout.write(`\n${table(results)}`);
+}
+
+function choose(names: readonly string[]): readonly Bench[] {
+  if (names.length === 0) return BENCHES.filter((bench) => bench.onlyWhenNamed !== true);
+  const unknown = names.filter((name) => !BENCHES.some((bench) => bench.names.includes(name)));
+  if (unknown.length > 0) command.error(`error: there is no bench named ${unknown.join(', ')}; --list shows all`);
+  return BENCHES.filter((bench) => bench.names.some((name) => names.includes(name)));
+}
+
+function list(): void {
+  for (const { names, about, engines, onlyWhenNamed } of BENCHES) {
+    const when = onlyWhenNamed === true ? '; only when named' : '';
+    process.stdout.write(`${names.join(', ')}\n    ${about} (${engines.join(', ')}${when})\n`);
+  }
+}
+
+async function measure(bench: Bench, engine: Engine, options: Options, place: Place): Promise<readonly Result[]> {
+  const progress = process.stderr.isTTY === true ? process.stderr : undefined;
+  const say = (what: string) => progress?.write(`\r\x1b[K${bench.names[0]} on ${engine}, ${what}`);
+  const { rounds, seconds, warmup, growthSteps } = options;
+  const run: Run = { engine, rounds, seconds, warmupSeconds: warmup, growthSteps, place, say };
+  const outside = watchOutside();
+  try {
+    const results = await bench.run(run);
+    progress?.write('\r\x1b[K');
+    const cores = outside();
+    for (const result of results)
+      process.stdout.write(options.json === true ? `${jsonLine(result, cores)}\n` : line(result, cores));
+    return results;
+  } finally {
+    progress?.write('\r\x1b[K');
+    await place.clear();
+  }
+}
+
+function line({ bench, engine, value, unit, ratio, note }: Result, outsideCores: number): string {
+  const by = ratio === undefined ? '' : `, ratio ${ratio.toFixed(2)}`;
+  const beside = note === undefined ? '' : ` (${note})`;
+  const busy = outsideCores > 0.3 ? ` [others used ${outsideCores.toFixed(1)} cores meanwhile]` : '';
+  return `${bench} on ${engine}: ${value.toPrecision(4)} ${unit}${by}${beside}${busy}\n`;
+}
+
+/** How many cores were busy with what is not of this bench: figures taken beside others' work are worth less. */
+function watchOutside(): () => number {
+  const [machineBefore, ownBefore, since] = [machineCpuSeconds(), cpuSeconds([process.pid]), performance.now()];
+  return () => {
+    const seconds = (performance.now() - since) / 1000;
+    return Math.max(0, (machineCpuSeconds() - machineBefore - (cpuSeconds([process.pid]) - ownBefore)) / seconds);
+  };
+}
+
+function positive(text: string): number {
+  const value = Number(text);
+  if (!(value > 0)) throw new InvalidArgumentError('It must be a number above 0.');
+  return value;
+}

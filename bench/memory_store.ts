@@ -1,0 +1,19 @@
+import type { OwnedStep } from '../src/store/contract/step.ts';
+import type { Store } from '../src/store/contract/store.ts';
+
+/** The store, but a page of steps is read once and kept: what is left is the cost of everything above it. For trajectories that do not grow. */
+export function memoryStore(store: Store): Store {
+  const pages = new Map<string, Promise<OwnedStep[]>>();
+  return {
+    ...store,
+    readSteps(namespace, tree, segments, range, view) {
+      const place = `${tree}/${segments.at(-1)?.key}/${range.from}/${range.to}/${view}`;
+      let page = pages.get(place);
+      if (page === undefined) {
+        page = store.readSteps(namespace, tree, segments, range, view);
+        pages.set(place, page);
+      }
+      return page;
+    },
+  };
+}

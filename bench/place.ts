@@ -1,0 +1,120 @@
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { connectClient } from '../src/client/index.ts';
+import { createPostgresDatabase } from '../test/support/database.ts';
+import { type PostgresServer, startPostgres } from '../test/support/postgres.ts';
+import type { Engine } from './bench.ts';
+import { cpuSeconds, type SpawnedServer, spawnServer } from './processes.ts';
+import type { ServerSettings } from './programs/server.ts';
+
+/**
+ * Where benches keep their data: a folder beside the dependencies, on the disk of the checkout (a temp folder may be in memory). Postgres is
+ * started when first needed, fsync on, unless BENCH_DATABASE_URL names one on which databases may be created.
+ */
+export class Place {
+  private readonly dir: string;
+  private readonly givenPostgres: string | undefined;
+  private readonly profileDir: string | undefined;
+  private postgres: Promise<PostgresServer> | undefined;
+  private readonly closers: (() => Promise<void>)[] = [];
+
+  private constructor(dir: string, givenPostgres: string | undefined, profileDir: string | undefined) {
+    this.dir = dir;
+    this.givenPostgres = givenPostgres;
+    this.profileDir = profileDir;
+  }
+
+  static async make(givenPostgres: string | undefined, profileDir: string | undefined): Promise<Place> {
+    const parent = path.resolve(import.meta.dirname, '../node_modules/.cache/bench');
+    await mkdir(parent, { recursive: true });
+    return new Place(await mkdtemp(path.join(parent, 'run-')), givenPostgres, profileDir);
+  }
+
+  /** A fresh database, dropped by `clear`; its URL. */
+  async database(engine: Engine): Promise<string> {
+    if (engine === 'sqlite') {
+      const dir = await mkdtemp(path.join(this.dir, 'sqlite-'));
+      this.closers.push(() => rm(dir, { recursive: true, force: true }));
+      return `sqlite:${path.join(dir, 'data.db')}`;
+    }
+    const database = await createPostgresDatabase(this.givenPostgres ?? (await this.startedPostgres()).url);
+    this.closers.push(() => database.drop());
+    return database.url;
+  }
+
+  /** A fresh database with the service's tables and nothing in them; its URL. */
+  async emptySchema(engine: Engine): Promise<string> {
+    const database = await this.database(engine);
+    const server = await spawnServer({ kind: 'real', database } satisfies ServerSettings, undefined);
+    await server.stop();
+    return database;
+  }
+
+  /** A server of the bench on a database (by default a fresh one), stopped by `clear`. */
+  async server(kind: ServerSettings['kind'], engine: Engine, database?: string): Promise<BenchServer> {
+    const url = database ?? (await this.database(engine));
+    const server = await spawnServer(
+      { kind, database: url } satisfies ServerSettings,
+      kind === 'real' ? this.profileDir : undefined,
+    );
+    this.closers.push(server.stop);
+    const postgres = engine === 'postgres' ? await this.postgres : undefined;
+    return new BenchServer(server, url, postgres === undefined ? [server.pid] : [server.pid, postgres.pid]);
+  }
+
+  /** Ends what was made since the last time, the last made first. */
+  async clear(): Promise<void> {
+    for (const close of this.closers.splice(0).reverse()) await close();
+  }
+
+  async close(): Promise<void> {
+    await this.clear();
+    await (await this.postgres)?.stop();
+    await rm(this.dir, { recursive: true, force: true });
+  }
+
+  private startedPostgres(): Promise<PostgresServer> {
+    // Sized as one would for a machine of this kind; what decides durability is as it is by default.
+    const settings = { shared_buffers: '512MB', max_wal_size: '4GB', wal_buffers: '16MB', checkpoint_timeout: '15min' };
+    this.postgres ??= startPostgres({ settings });
+    return this.postgres;
+  }
+}
+
+export class BenchServer {
+  readonly address: string;
+  readonly database: string;
+  private readonly pids: readonly number[];
+  private readonly stopServer: () => Promise<void>;
+
+  constructor(server: SpawnedServer, database: string, pids: readonly number[]) {
+    this.address = server.address;
+    this.database = database;
+    this.pids = pids;
+    this.stopServer = server.stop;
+  }
+
+  /** CPU time of the server, and of the Postgres that the bench has started for it. */
+  cpuSeconds(): number {
+    return cpuSeconds(this.pids);
+  }
+
+  /** New, empty trajectories; their ids. */
+  async trajectories(count: number): Promise<string[]> {
+    const client = connectClient({ address: this.address });
+    try {
+      const made: string[] = [];
+      for (let i = 0; i < count; i += 1) {
+        const { trajectory } = await client.trajectories.createTrajectory({});
+        made.push(trajectory!.id);
+      }
+      return made;
+    } finally {
+      client.close();
+    }
+  }
+
+  stop(): Promise<void> {
+    return this.stopServer();
+  }
+}

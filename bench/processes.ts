@@ -1,0 +1,108 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import process from 'node:process';
+import { text } from 'node:stream/consumers';
+
+export type ProgramName = 'append' | 'branch' | 'driver' | 'follow' | 'read' | 'state';
+
+/** Runs a program of the bench in a process of its own; its figures. */
+export async function runProgram<Figures>(name: ProgramName, settings: object): Promise<Figures> {
+  const child = spawn(process.execPath, [programPath(name), JSON.stringify(settings)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const [figures, [code]] = await Promise.all([text(child.stdout), once(child, 'exit') as Promise<[number | null]>]);
+  if (code !== 0) throw new Error(`bench/programs/${name}.ts ended with code ${code}`);
+  return JSON.parse(figures) as Figures;
+}
+
+export interface SpawnedServer {
+  readonly address: string;
+  readonly pid: number;
+  stop(): Promise<void>;
+}
+
+/** Starts bench/programs/server.ts; with `profileDir` it leaves a CPU profile there. */
+export async function spawnServer(settings: object, profileDir: string | undefined): Promise<SpawnedServer> {
+  const profile = profileDir === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileDir}`];
+  const child = spawn(process.execPath, [...profile, programPath('server'), JSON.stringify(settings)], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const exited = once(child, 'exit');
+  const line = await Promise.race([once(child.stdout, 'data'), exited]);
+  if (!Buffer.isBuffer(line[0])) throw new Error('the server of the bench ended before it listened');
+  const { port } = JSON.parse(line[0].toString()) as { port: number };
+  return {
+    address: `127.0.0.1:${port}`,
+    pid: pidOf(child),
+    stop: async () => {
+      child.stdin.end();
+      await exited;
+    },
+  };
+}
+
+export function pidOf(child: ChildProcess): number {
+  if (child.pid === undefined) throw new Error('a process did not start');
+  return child.pid;
+}
+
+/** Seconds of CPU that processes and their descendants have used so far; NaN where the system does not say (no /proc). */
+export function cpuSeconds(pids: readonly number[]): number {
+  try {
+    const stats = allStats();
+    return pids.flatMap((pid) => family(pid, stats)).reduce((sum, { ticks }) => sum + ticks, 0) / TICKS_PER_SECOND;
+  } catch {
+    return Number.NaN;
+  }
+}
+
+/** Seconds of CPU that the whole machine has used so far; NaN where the system does not say. */
+export function machineCpuSeconds(): number {
+  try {
+    const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0] = readFileSync('/proc/stat', 'latin1')
+      .split('\n')[0]!
+      .split(/\s+/)
+      .slice(1)
+      .map(Number);
+    return (user + nice + system + irq + softirq) / TICKS_PER_SECOND;
+  } catch {
+    return Number.NaN;
+  }
+}
+
+/** What Linux counts CPU time in, on every platform that Node runs on. */
+const TICKS_PER_SECOND = 100;
+
+interface Stat {
+  readonly pid: number;
+  readonly parent: number;
+  readonly ticks: number;
+}
+
+function allStats(): Stat[] {
+  const stats: Stat[] = [];
+  for (const name of readdirSync('/proc')) {
+    if (!/^\d+$/.test(name)) continue;
+    try {
+      const fields = readFileSync(`/proc/${name}/stat`, 'latin1').split(') ').at(-1)!.split(' ');
+      // Its own time, and that of children that have ended.
+      const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
+      stats.push({ pid: Number(name), parent: Number(fields[1]), ticks });
+    } catch {
+      // It ended in between.
+    }
+  }
+  return stats;
+}
+
+function family(pid: number, stats: readonly Stat[]): Stat[] {
+  const own = stats.filter((stat) => stat.pid === pid);
+  const children = stats.filter((stat) => stat.parent === pid);
+  return [...own, ...children.flatMap((child) => family(child.pid, stats))];
+}
+
+function programPath(name: string): string {
+  return path.join(import.meta.dirname, 'programs', `${name}.ts`);
+}

@@ -1,0 +1,164 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { Client, type ClientDuplexStream, credentials } from '@grpc/grpc-js';
+import {
+  AppendStepsRequestSchema,
+  AppendStepsResponseSchema,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { FrameTemplate, type Payload } from '../payload.ts';
+import { pause, percentile, program } from './program.ts';
+
+/** A load of append streams, by @grpc/grpc-js. */
+export interface AppendSettings {
+  readonly address: string;
+  /** One trajectory a stream. */
+  readonly trajectories: readonly string[];
+  readonly connections: number;
+  /** Steps a stream may have unacked; no more than one frame's: it waits for each ack. */
+  readonly window: number;
+  readonly stepsPerFrame: number;
+  readonly payload: Payload;
+  readonly warmupSeconds: number;
+  readonly seconds: number;
+  /** One stream at a time, in turn, so that what they take can be compared. */
+  readonly inTurn?: boolean;
+}
+
+export interface AppendFigures {
+  readonly stepsPerSecond: number;
+  /** From the sending of a frame to its ack, where each is waited for; one list for each stream. */
+  readonly p50Ms: readonly number[];
+  readonly p99Ms: readonly number[];
+  /** Acked steps of the slowest and the fastest stream. */
+  readonly slowest: number;
+  readonly fastest: number;
+  readonly ackedSteps: number;
+  /** When the measured seconds began and ended, to set CPU time against them. */
+  readonly clientCpuSeconds: number;
+  readonly frameBytes: number;
+}
+
+const METHOD = '/anabranch.v1.TrajectoryService/AppendSteps';
+const same = (bytes: Buffer) => bytes;
+
+class Stream {
+  acked = 0;
+  readonly latencies: number[] = [];
+  private sent = 0;
+  private sentAt = 0;
+  private going = false;
+  private stopped = false;
+  private readonly call: ClientDuplexStream<Buffer, Buffer>;
+  private readonly template: FrameTemplate;
+  private readonly index: number;
+  private readonly settings: AppendSettings;
+  private readonly opened = Promise.withResolvers<void>();
+  private onAck: (() => void) | undefined;
+
+  constructor(client: Client, index: number, trajectoryId: string, template: FrameTemplate, settings: AppendSettings) {
+    this.index = index;
+    this.template = template;
+    this.settings = settings;
+    this.call = client.makeBidiStreamRequest(METHOD, same, same);
+    this.call.on('data', (bytes: Buffer) => this.heard(bytes));
+    this.call.on('error', (error) => {
+      if (!this.stopped) throw error;
+    });
+    const writerId = `bench-${process.pid}-${index}`;
+    const open = create(AppendStepsRequestSchema, { open: { trajectoryId, writerId, takeOverEpoch: 1n } });
+    this.call.write(Buffer.from(toBinary(AppendStepsRequestSchema, open)));
+  }
+
+  get isOpen(): Promise<void> {
+    return this.opened.promise;
+  }
+
+  /** Sends as the window allows, until `stop`. */
+  go(): void {
+    this.going = true;
+    this.fill();
+  }
+
+  /** Sends one frame and waits for its ack. */
+  once(): Promise<void> {
+    const acked = new Promise<void>((resolve) => {
+      this.onAck = resolve;
+    });
+    this.send();
+    return acked;
+  }
+
+  stop(): void {
+    this.stopped = true;
+    this.call.cancel();
+  }
+
+  private heard(bytes: Buffer): void {
+    const { opened, ack } = fromBinary(AppendStepsResponseSchema, bytes);
+    if (opened !== undefined) {
+      this.sent = Number(opened.nextStepNumber);
+      this.acked = this.sent;
+      this.opened.resolve();
+    }
+    if (ack === undefined) return;
+    this.acked = Number(ack.nextStepNumber);
+    if (this.acked === this.sent) this.latencies.push(performance.now() - this.sentAt);
+    this.onAck?.();
+    if (this.going) this.fill();
+  }
+
+  private fill(): void {
+    const { window, stepsPerFrame } = this.settings;
+    const most = Math.max(window, stepsPerFrame);
+    while (!this.stopped && this.sent + stepsPerFrame - this.acked <= most) this.send();
+  }
+
+  private send(): void {
+    this.sentAt = performance.now();
+    this.call.write(this.template.frame(this.index, this.sent));
+    this.sent += this.settings.stepsPerFrame;
+  }
+}
+
+/** Streams that take turns; what is in flight is always one frame. */
+async function takeTurns(streams: readonly Stream[], untilMs: number): Promise<void> {
+  while (performance.now() < untilMs) for (const stream of streams) await stream.once();
+}
+
+await program(async (settings: AppendSettings): Promise<AppendFigures> => {
+  const template = new FrameTemplate(settings.payload, settings.stepsPerFrame);
+  const options = (i: number) => ({ 'bench.connection': i, 'grpc.use_local_subchannel_pool': 1 });
+  const clients = Array.from(
+    { length: settings.connections },
+    (_, i) => new Client(settings.address, credentials.createInsecure(), options(i)),
+  );
+  const streams = settings.trajectories.map(
+    (id, i) => new Stream(clients[i % clients.length]!, i, id, template, settings),
+  );
+  await Promise.all(streams.map((stream) => stream.isOpen));
+  const work = async (seconds: number) =>
+    settings.inTurn === true ? takeTurns(streams, performance.now() + seconds * 1000) : pause(seconds);
+
+  if (settings.inTurn !== true) for (const stream of streams) stream.go();
+  await work(settings.warmupSeconds);
+  const before = streams.map((stream) => stream.acked);
+  for (const stream of streams) stream.latencies.length = 0;
+  const cpu = process.cpuUsage();
+  const start = performance.now();
+  await work(settings.seconds);
+  const elapsed = (performance.now() - start) / 1000;
+  const { user, system } = process.cpuUsage(cpu);
+  const acked = streams.map((stream, i) => stream.acked - before[i]!);
+  for (const stream of streams) stream.stop();
+  for (const client of clients) client.close();
+  const total = acked.reduce((sum, n) => sum + n, 0);
+  return {
+    stepsPerSecond: total / elapsed,
+    p50Ms: streams.map(({ latencies }) => percentile(latencies, 0.5)),
+    p99Ms: streams.map(({ latencies }) => percentile(latencies, 0.99)),
+    slowest: Math.min(...acked),
+    fastest: Math.max(...acked),
+    ackedSteps: total,
+    clientCpuSeconds: (user + system) / 1e6,
+    frameBytes: template.size,
+  };
+});

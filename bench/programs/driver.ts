@@ -1,0 +1,83 @@
+import { openDriver } from '../drivers.ts';
+import type { Payload } from '../payload.ts';
+import { ROW_TABLES, RowMaker, type RowSet } from '../rows.ts';
+import { percentile, program } from './program.ts';
+
+/**
+ * What a database's own driver does with the rows of steps. `insert`: 1000 steps a commit, as fast as it can. `insert-one`: one step's row a commit,
+ * each awaited. `select`: the rows of trajectory 1, in order. `load`: a given number of steps.
+ */
+export interface DriverSettings {
+  readonly task: 'insert' | 'insert-one' | 'insert-states' | 'select' | 'load';
+  readonly database: string;
+  readonly payload: Payload;
+  /** Row keys of the trajectories that are made up: of this and the 3 after it. */
+  readonly firstTree: number;
+  readonly warmupSeconds: number;
+  readonly seconds: number;
+  readonly steps?: number;
+}
+
+export interface DriverFigures {
+  readonly perSecond: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+}
+
+const STEPS_PER_COMMIT = 1000;
+const TREES = 4;
+
+await program(async (settings: DriverSettings): Promise<DriverFigures> => {
+  const driver = await openDriver(settings.database);
+  const maker = new RowMaker(settings.payload, driver.engine);
+  let made = 0;
+  const nextRows = (count: number): RowSet => {
+    // As from streams side by side: a commit holds stretches of several trajectories.
+    const sets: RowSet = { steps: [], step_states: [], states: [] };
+    for (let i = 0; i < count; i += 1, made += 1)
+      maker.add(sets, settings.firstTree + (made % TREES), Math.floor(made / TREES));
+    return sets;
+  };
+  const tasks: Record<DriverSettings['task'], () => Promise<number>> = {
+    insert: async () => {
+      const rows = nextRows(STEPS_PER_COMMIT);
+      await driver.insert(ROW_TABLES, rows);
+      return STEPS_PER_COMMIT;
+    },
+    'insert-one': async () => {
+      await driver.insertOne(nextRows(1).steps[0]!);
+      return 1;
+    },
+    'insert-states': async () => {
+      await driver.insert(['states'], nextRows(1));
+      return 1;
+    },
+    select: () => driver.select(settings.firstTree),
+    load: async () => 0,
+  };
+  if (settings.task === 'load') return load(settings.steps ?? 0, (count) => driver.insert(ROW_TABLES, nextRows(count)));
+
+  const work = tasks[settings.task];
+  const latencies: number[] = [];
+  const until = async (seconds: number): Promise<number> => {
+    latencies.length = 0;
+    const begun = performance.now();
+    let done = 0;
+    for (let before = begun; before - begun < seconds * 1000; ) {
+      done += await work();
+      const now = performance.now();
+      latencies.push(now - before);
+      before = now;
+    }
+    return done / ((performance.now() - begun) / 1000);
+  };
+  await until(settings.warmupSeconds);
+  const perSecond = await until(settings.seconds);
+  return { perSecond, p50Ms: percentile(latencies, 0.5), p99Ms: percentile(latencies, 0.99) };
+});
+
+async function load(steps: number, insert: (count: number) => Promise<void>): Promise<DriverFigures> {
+  const begun = performance.now();
+  for (let left = steps; left > 0; left -= 5000) await insert(Math.min(left, 5000));
+  return { perSecond: steps / ((performance.now() - begun) / 1000), p50Ms: Number.NaN, p99Ms: Number.NaN };
+}

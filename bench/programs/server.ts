@@ -1,0 +1,41 @@
+import { once } from 'node:events';
+import process from 'node:process';
+import { pino } from 'pino';
+import { type Config, loadConfig } from '../../src/config.ts';
+import { serveStore } from '../../src/server.ts';
+import { openStore } from '../../src/store/open.ts';
+import { startBareServer } from '../bare.ts';
+import { memoryStore } from '../memory_store.ts';
+import { nullStore } from '../null_store.ts';
+
+/**
+ * A server of the bench. `real`: the service. `null`: the service over a store that acknowledges appends at once. `memory`: the service over a store that
+ * keeps the pages of steps that it has read. `bare`: a handler that only acknowledges.
+ */
+export interface ServerSettings {
+  readonly kind: 'real' | 'null' | 'memory' | 'bare';
+  /** As `--database` names it. */
+  readonly database: string;
+}
+
+const settings = JSON.parse(process.argv[2] ?? '{}') as ServerSettings;
+const server = settings.kind === 'bare' ? await startBareServer() : await serve(settings);
+process.stdout.write(`${JSON.stringify({ port: server.port })}\n`);
+// Our end of a pipe: whoever started this has finished, or is gone.
+process.stdin.resume();
+await once(process.stdin, 'end');
+await server.drain();
+process.exit(0);
+
+async function serve({ kind, database }: ServerSettings) {
+  const flags = { listen: '127.0.0.1:0', database, drainSeconds: '1' };
+  const config: Config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
+  const logger = pino({ level: 'warn' }, process.stderr);
+  const { poolSize, namedStatements } = config;
+  const store = await openStore(
+    config.database.engine === 'sqlite' ? config.database : { ...config.database, poolSize, namedStatements },
+    { logger },
+  );
+  const chosen = kind === 'null' ? nullStore(store) : kind === 'memory' ? memoryStore(store) : store;
+  return serveStore(chosen, config, { logger });
+}
