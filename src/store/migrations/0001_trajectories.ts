@@ -152,6 +152,7 @@ export const migration0001: MigrationText = {
       request_digest text not null,
       tree bigint not null,
       resource bigint not null,
+      resource_id uuid not null,
       create_time timestamptz not null,
       primary key (namespace, rpc, request_id)
     );
@@ -297,6 +298,7 @@ export const migration0001: MigrationText = {
       request_digest text not null,
       tree integer not null,
       resource integer not null,
+      resource_id text not null,
       create_time text not null,
       primary key (namespace, rpc, request_id)
     ) without rowid;

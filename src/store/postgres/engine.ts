@@ -45,33 +45,40 @@ export async function openPostgres(
   onFault: (error: unknown) => void,
 ): Promise<Engine> {
   const onLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
-  const pool = new Pool({
-    url: options.url,
-    poolSize: options.poolSize ?? 10,
-    namedStatements: options.namedStatements ?? true,
-    onLost,
-  });
-  const plain = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
-  try {
-    await checkVersion(plain);
-    await migrate(plain, 'postgres', SCHEMA);
-  } catch (error) {
-    await plain.destroy();
-    throw asOpenError(error);
-  }
+  const { url, poolSize = 10, namedStatements = true } = options;
+  await prepareDatabase(new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost }));
+  const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost });
+  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }).withSchema(SCHEMA);
   const listeners = new ChangeListeners(onFault);
-  const notifier = new Notifier({ url: options.url, onKey: (key) => listeners.tell(key), onLost });
+  const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
-  return new PostgresEngine(options.url, pool, plain.withSchema(SCHEMA), notifier, listeners);
+  return new PostgresEngine(url, pool, db, notifier, listeners);
 }
 
-async function checkVersion(db: Kysely<Tables>): Promise<void> {
-  const { rows } = await sql<{ version: number }>`select current_setting('server_version_num')::int as version`.execute(
-    db,
-  );
-  const version = rows[0]?.version ?? 0;
+/** Checks that this database will do and brings its schema up to date, on connections of its own. */
+async function prepareDatabase(pool: Pool): Promise<void> {
+  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+  try {
+    await checkServer(db);
+    await migrate(db, 'postgres', SCHEMA);
+  } catch (error) {
+    throw asOpenError(error);
+  } finally {
+    await db.destroy();
+  }
+}
+
+async function checkServer(db: Kysely<Tables>): Promise<void> {
+  const { rows } = await sql<{ version: number; encoding: string }>`select
+    current_setting('server_version_num')::int as version, current_setting('server_encoding') as encoding`.execute(db);
+  const { version = 0, encoding = '' } = rows[0] ?? {};
   if (version < 150_000) {
     throw new StoreOpenError(`This Postgres is version ${Math.floor(version / 10_000)}; 15 or newer is needed.`);
+  }
+  if (encoding !== 'UTF8') {
+    throw new StoreOpenError(
+      `This database keeps text as ${encoding}, which cannot hold all of it: make one with encoding UTF8 (create database … encoding 'UTF8' template template0).`,
+    );
   }
 }
 
@@ -124,7 +131,7 @@ class PostgresEngine implements Engine {
     try {
       const transaction = new PipelinedTransaction(lease, kyselyOver(lease, SCHEMA));
       this.transactions.set(transaction.db, transaction);
-      if (options.unbounded === true) transaction.send('set local statement_timeout = 0');
+      if (options.unbounded === true) transaction.unbound();
       try {
         const result = await work(transaction.db);
         await transaction.commit();

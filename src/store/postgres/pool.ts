@@ -6,18 +6,23 @@ import { translateError } from './errors.ts';
 /** Distinct statements that get a name per connection; later ones are sent unnamed. */
 const MAX_NAMES = 500;
 
-/** Bounds of every statement and transaction, so that nothing waits for ever; deletes lift the first. */
-const SESSION = `
-  set statement_timeout = '15s';
-  set lock_timeout = '3s';
-  set idle_in_transaction_session_timeout = '30s';
-  set timezone = 'UTC';
-`;
+/**
+ * Bounds, so that nothing waits for ever, and a database that is there but does not answer is found out within 5 s (A1): in the database where it
+ * still listens, here where it does not.
+ */
+const STATEMENT_MS = 4500;
+const ANSWER_MS = 5000;
+const LOCK_MS = 3000;
+const CONNECT_MS = 4000;
+/** For deletes and migrations, which take as long as they have to. */
+const UNBOUNDED_MS = 24 * 3600 * 1000;
 
 export interface PoolOptions {
   readonly url: string;
   readonly poolSize: number;
   readonly namedStatements: boolean;
+  /** False: statements may take as long as they have to. */
+  readonly bounded: boolean;
   readonly onLost: (error: Error) => void;
 }
 
@@ -48,19 +53,19 @@ export class Pool implements PostgresPool {
   private readonly names = new Map<string, string>();
   private readonly named: boolean;
 
-  constructor({ url, poolSize, namedStatements, onLost }: PoolOptions) {
+  constructor({ url, poolSize, namedStatements, bounded, onLost }: PoolOptions) {
     this.named = namedStatements;
     this.pool = new pg.Pool({
       connectionString: url,
       max: poolSize,
-      connectionTimeoutMillis: 4000,
-      query_timeout: 60_000,
+      connectionTimeoutMillis: CONNECT_MS,
+      query_timeout: bounded ? ANSWER_MS : UNBOUNDED_MS,
       keepAlive: true,
       application_name: 'anabranch',
       types: TYPES,
       pipeline: true,
       // Every connection is bounded, and refused where commits would not be durable (D1): a role's default can change at any time.
-      onConnect: prepareSession,
+      onConnect: (client: pg.ClientBase) => prepareSession(client, bounded),
     } as pg.PoolConfig);
     this.pool.on('error', onLost);
     // Without this a connection that is lost while checked out ends the process.
@@ -109,6 +114,7 @@ export class Lease {
   private readonly client: pg.PoolClient;
   private readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
   private broken: Error | undefined;
+  private timeout: { readonly query_timeout?: number } = {};
 
   constructor(client: pg.PoolClient, prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig) {
     this.client = client;
@@ -116,9 +122,15 @@ export class Lease {
     this.prepare = prepare;
   }
 
+  /** Statements from here on may take as long as they have to. */
+  unbound(): Promise<pg.QueryResult> {
+    this.timeout = { query_timeout: UNBOUNDED_MS };
+    return this.query('set local statement_timeout = 0');
+  }
+
   async query(text: string, values?: unknown[]): Promise<pg.QueryResult> {
     try {
-      return await this.client.query(this.prepare(text, values));
+      return await this.client.query({ ...this.prepare(text, values), ...this.timeout });
     } catch (error) {
       // Whatever state the wire is in, a connection that failed outside SQL is not used again.
       if ((error as { severity?: string }).severity !== 'ERROR') this.broken = error as Error;
@@ -138,8 +150,11 @@ function keepZeroSigns(values: unknown[]): unknown[] {
     : values;
 }
 
-async function prepareSession(client: pg.ClientBase): Promise<void> {
-  await client.query(SESSION);
+async function prepareSession(client: pg.ClientBase, bounded: boolean): Promise<void> {
+  // Nor is it left to a role's defaults in which form values come and how transactions see each other.
+  await client.query(`set statement_timeout = ${bounded ? STATEMENT_MS : 0}; set lock_timeout = ${bounded ? LOCK_MS : 0};
+    set idle_in_transaction_session_timeout = '30s'; set timezone = 'UTC'; set datestyle = 'ISO, YMD'; set bytea_output = 'hex';
+    set extra_float_digits = 1; set default_transaction_isolation = 'read committed'; set default_transaction_read_only = off`);
   const { rows } = await client.query<Record<string, string>>(
     `select current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
        current_setting('full_page_writes') as full_page_writes`,

@@ -21,7 +21,15 @@ export class PipelinedTransaction {
 
   /** Sends a statement whose result is only whether it succeeds; `commit` tells. */
   send(text: string, values?: unknown[]): void {
-    const result = this.lease.query(text, values);
+    this.expect(this.lease.query(text, values));
+  }
+
+  /** The statements from here on may take as long as they have to. */
+  unbound(): void {
+    this.expect(this.lease.unbound());
+  }
+
+  private expect(result: Promise<QueryResult>): void {
     // Heard in `commit`; until then a failure must not count as unhandled.
     result.catch(() => {});
     this.sent.push(result);

@@ -1,4 +1,4 @@
-import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
+import { AnabranchError } from '../../domain/errors.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Db, Engine, Tx } from './engine.ts';
@@ -13,7 +13,7 @@ export async function findMade(
   if (key === undefined) return undefined;
   const row = await db
     .selectFrom('requests')
-    .select(['request_digest', 'tree', 'resource'])
+    .select(['request_digest', 'tree', 'resource', 'resource_id'])
     .where('namespace', '=', namespace)
     .where('rpc', '=', key.rpc)
     .where('request_id', '=', key.requestId)
@@ -21,7 +21,7 @@ export async function findMade(
   if (row === undefined) return undefined;
   if (row.request_digest !== key.requestDigest) throw requestIdReused(key.requestId);
   const made = await findByKey(db, namespace, row.tree, row.resource);
-  if (made === undefined || made.hidden) throw trajectoryNotFound(`made under request_id "${key.requestId}"`);
+  if (made === undefined || made.hidden) throw madeAndDeleted(row.resource_id, key.requestId);
   return made;
 }
 
@@ -32,6 +32,7 @@ export async function keepRequest(
   namespace: string,
   key: IdempotencyKey | undefined,
   made: { readonly tree: bigint; readonly key: bigint },
+  id: string,
 ): Promise<void> {
   if (key === undefined) return;
   await tx
@@ -43,6 +44,7 @@ export async function keepRequest(
       request_digest: key.requestDigest,
       tree: made.tree,
       resource: made.key,
+      resource_id: id,
       create_time: engine.now,
     })
     .execute();
@@ -66,6 +68,14 @@ export async function expireRequests(engine: Engine, days: number, limit: number
     }
     return old.length;
   });
+}
+
+function madeAndDeleted(trajectoryId: string, requestId: string): AnabranchError {
+  return new AnabranchError(
+    'TRAJECTORY_NOT_FOUND',
+    `Trajectory ${trajectoryId}, made under request_id "${requestId}", was deleted since: use a new request_id to make another.`,
+    { metadata: { trajectory_id: trajectoryId } },
+  );
 }
 
 function requestIdReused(requestId: string): AnabranchError {

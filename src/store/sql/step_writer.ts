@@ -116,11 +116,11 @@ export class StepWriter {
       rewardSum = addReward(rewardSum, step.reward);
       byteSum += BigInt(
         ROW_BYTES +
-          actions.length +
-          observations.length +
-          metrics.length +
-          step.infoJson.length +
-          step.metadataJson.length,
+          Buffer.byteLength(actions) +
+          Buffer.byteLength(observations) +
+          Buffer.byteLength(metrics) +
+          Buffer.byteLength(step.infoJson) +
+          Buffer.byteLength(step.metadataJson),
       );
       this.steps.push([
         ref.tree,
@@ -226,13 +226,14 @@ export class StepWriter {
 
   private async markReferenced(namespace: string, states: NamespaceStates): Promise<void> {
     const digests = [...states.unreferenced].filter((digest) => states.used.has(digest));
-    if (digests.length === 0) return;
-    await this.tx
-      .updateTable('states')
-      .set((eb) => ({ referenced: 1, version: eb('version', '+', 1n) }))
-      .where('namespace', '=', namespace)
-      .where('digest', 'in', digests.map(bindDigest))
-      .execute();
+    for (let at = 0; at < digests.length; at += CHUNK) {
+      await this.tx
+        .updateTable('states')
+        .set((eb) => ({ referenced: 1, version: eb('version', '+', 1n) }))
+        .where('namespace', '=', namespace)
+        .where('digest', 'in', digests.slice(at, at + CHUNK).map(bindDigest))
+        .execute();
+    }
   }
 }
 
@@ -250,6 +251,9 @@ interface LockedState {
   readonly referenced: boolean;
 }
 
+/** Digests of one statement: engines bound how many parameters one has. */
+const CHUNK = 1000;
+
 /** Locks the rows of states that are here, in order of digest, against collection. */
 export async function lockStates(
   engine: Engine,
@@ -257,17 +261,17 @@ export async function lockStates(
   namespace: string,
   sorted: readonly Digest[],
 ): Promise<LockedState[]> {
-  if (sorted.length === 0) return [];
-  const query = tx
-    .selectFrom('states')
-    .select(['digest', 'size', 'referenced'])
-    .where('namespace', '=', namespace)
-    .where('digest', 'in', sorted.map(bindDigest))
-    .orderBy('digest');
-  const rows = await engine.lock(query, 'write').execute();
-  return rows.map((row) => ({
-    digest: readDigest(row.digest),
-    size: Number(row.size),
-    referenced: isSet(row.referenced),
-  }));
+  const locked: LockedState[] = [];
+  for (let at = 0; at < sorted.length; at += CHUNK) {
+    const query = tx
+      .selectFrom('states')
+      .select(['digest', 'size', 'referenced'])
+      .where('namespace', '=', namespace)
+      .where('digest', 'in', sorted.slice(at, at + CHUNK).map(bindDigest))
+      .orderBy('digest');
+    for (const row of await engine.lock(query, 'write').execute()) {
+      locked.push({ digest: readDigest(row.digest), size: Number(row.size), referenced: isSet(row.referenced) });
+    }
+  }
+  return locked;
 }

@@ -162,6 +162,7 @@ export interface RequestsTable {
   request_digest: string;
   tree: Int;
   resource: Int;
+  resource_id: string;
   create_time: Time;
 }
 

@@ -138,7 +138,7 @@ async function makeOnce(
       if (before !== undefined) return before;
       await refuseTaken(tx, caller.namespace, making.id);
       const ref = await make(tx);
-      await keepRequest(engine, tx, caller.namespace, key, ref);
+      await keepRequest(engine, tx, caller.namespace, key, ref, making.id);
       const made = await findByKey(tx, caller.namespace, ref.tree, ref.key);
       if (made === undefined) throw new Error('a trajectory made in this transaction is not there');
       return made;
