@@ -10,8 +10,8 @@ const MAX_NAMES = 500;
  * Bounds, so that nothing waits for ever, and a database that is there but does not answer is found out within 5 s (A1): in the database where it
  * still listens, here where it does not.
  */
-const STATEMENT_MS = 4500;
-const ANSWER_MS = 5000;
+const STATEMENT_MS = 4000;
+const ANSWER_MS = 4500;
 const LOCK_MS = 3000;
 const CONNECT_MS = 4000;
 /** For deletes and migrations, which take as long as they have to. */

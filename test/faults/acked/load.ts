@@ -29,8 +29,10 @@ export interface Load {
   readonly cuts: number;
   /** Why writers ended: the errors that their users would see. */
   readonly failures: readonly Error[];
-  /** Resolves when so many steps more were acked in all, at least one to each writer that has not failed. */
+  /** Resolves when so many steps more were acked in all; at once when every writer has failed. */
   progress(steps: number): Promise<void>;
+  /** Resolves when each writer had an ack, or has failed. */
+  everyone(): Promise<void>;
   /** No more steps; resolves when all that was sent is durable, or its writer has failed. */
   stop(): Promise<readonly Ledger[]>;
 }
@@ -143,14 +145,18 @@ class RunningLoad implements Load {
 
   progress(steps: number): Promise<void> {
     const wanted = this.acked + steps;
-    const begun = this.#lines.map(({ ackedEnd }) => ackedEnd);
+    return this.#until(() => this.acked >= wanted || this.failures.length === this.#lines.length);
+  }
+
+  everyone(): Promise<void> {
+    const before = this.#lines.map(({ ackedEnd }) => ackedEnd);
+    return this.#until(() => this.#lines.every((line, i) => line.failure !== undefined || line.ackedEnd > before[i]!));
+  }
+
+  #until(holds: () => boolean): Promise<void> {
     return new Promise((resolve) => {
       const look = () => {
-        const moved = this.#lines.every(
-          ({ ackedEnd, failure }, i) => failure !== undefined || ackedEnd > (begun[i] ?? 0n),
-        );
-        const failed = this.#lines.every(({ failure }) => failure !== undefined);
-        if (!failed && !(moved && this.acked >= wanted)) return;
+        if (!holds()) return;
         this.#watchers = this.#watchers.filter((watcher) => watcher !== look);
         resolve();
       };

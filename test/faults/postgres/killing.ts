@@ -17,7 +17,15 @@ export interface Killing {
   readonly sabotage?: (database: TestDatabase) => Promise<unknown>;
 }
 
-export interface Survived extends Verdict {
+/** What became of the server. */
+export interface Aftermath {
+  /** The process is the one that was started. */
+  readonly serverLived: boolean;
+  /** Lines of its log that speak of faults of its own. */
+  readonly serverFaults: readonly string[];
+}
+
+export interface Survived extends Verdict, Aftermath {
   readonly kills: number;
   /** Steps sent and not acked when Postgres was killed; the fewest of all kills. */
   readonly inFlight: number;
@@ -29,10 +37,6 @@ export interface Survived extends Verdict {
   readonly told: readonly Told[];
   /** The longest that the server took to serve again once Postgres accepted connections. */
   readonly recoveryMs: number;
-  /** The server process is the one that was started. */
-  readonly serverLived: boolean;
-  /** Lines of its log that speak of faults of its own. */
-  readonly serverFaults: readonly string[];
   readonly connectionsLeft: number;
 }
 
@@ -57,7 +61,8 @@ async function runKills(
   const inFlight: number[] = [];
   let recoveryMs = 0;
   for (let kill = 0; kill < kills; kill += 1) {
-    await load.progress(random.between(50, 1500));
+    await load.everyone();
+    await load.progress(random.between(50, 1000));
     inFlight.push(load.inFlight);
     await postgres.killAll();
     told.push(...(await askAll(client, trajectory!.id)));
@@ -66,7 +71,7 @@ async function runKills(
     told.push(...served.told);
     recoveryMs = Math.max(recoveryMs, served.ms);
   }
-  await load.progress(1);
+  await load.everyone();
   const ledgers = await load.stop();
   const verdict = await checkAcked(client, database, ledgers);
   const connectionsLeft = await connectionsOf(database);
@@ -85,8 +90,7 @@ async function runKills(
   };
 }
 
-/** Whether the process that was started still runs, and what its log says of itself. */
-export async function aftermath(server: SpawnedServer): Promise<Pick<Survived, 'serverLived' | 'serverFaults'>> {
+export async function aftermath(server: SpawnedServer): Promise<Aftermath> {
   const ended = await Promise.race([server.exited, Promise.resolve(undefined)]);
   const serverFaults = server
     .output()

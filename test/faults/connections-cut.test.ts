@@ -1,0 +1,35 @@
+import { expect, it } from 'vitest';
+import { reportFigures } from './figures.ts';
+import { cutConnections } from './postgres/cutting.ts';
+import { A1_MS } from './postgres/outage.ts';
+import { seededRandom } from './random.ts';
+
+it('A1, D1: connections to Postgres that are cut by the dozen, or fall silent, cost no acked step, and nobody waits for longer than 5 s', async () => {
+  const random = seededRandom();
+  const survived = await cutConnections({ cuts: 60, silences: 2, writers: 8, random });
+  const { acked, stored, storedUnacked, lost, told } = survived;
+  await reportFigures('connections cut', {
+    seed: random.seed,
+    'acked steps checked': acked,
+    'steps stored': stored,
+    'unacked but stored': storedUnacked,
+    lost,
+    'connections cut': survived.connectionsCut,
+    'of them backends ended': survived.backendsEnded,
+    'streams cut': survived.streamsCut,
+    'answers in silence': told.length,
+    'slowest answer (ms)': Math.round(Math.max(...told.map(({ ms }) => ms))),
+    'slowest recovery (ms)': Math.round(survived.recoveryMs),
+  });
+  expect(survived.serverLived).toBe(true);
+  expect(survived.serverFaults).toEqual([]);
+  expect(lost).toBe(0);
+  expect(survived.faults).toEqual([]);
+  expect(survived.failures).toEqual([]);
+  expect(told.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS)).toEqual([]);
+  expect(survived.recoveryMs).toBeLessThanOrEqual(A1_MS);
+  expect(survived.connectionsLeft).toBeLessThanOrEqual(10 + 1);
+  expect(survived.backendsEnded).toBeGreaterThan(12);
+  expect(survived.connectionsCut).toBeGreaterThan(24);
+  expect(survived.streamsCut).toBeGreaterThan(0);
+});
