@@ -91,6 +91,28 @@ export function start(bounds: Bounds): State {
   };
 }
 
+/** A name that equal states share, and only they. */
+export function nameOf(state: State): string {
+  const { failures, uid, epoch, holder, steps, writers, connections } = state;
+  let name = `${failures} ${uid} ${epoch} ${holder}`;
+  for (const step of steps) name += ` ${step.word} ${step.epoch}`;
+  for (const w of writers)
+    name += `|${w.phase} ${w.failure} ${w.uid} ${w.epoch} ${w.refusedBy} ${w.base} ${w.acked} ${w.made} ${w.next}`;
+  for (const c of connections) {
+    name += `|${c.writer} ${c.cut} ${c.over} ${c.uid} ${c.epoch}`;
+    for (const frame of c.sent) name += frame.t === 'open' ? ` o${frame.uid} ${frame.takeOver}` : ` s${frame.n}`;
+    for (const each of c.answers) name += nameOfAnswer(each);
+  }
+  return name;
+}
+
+function nameOfAnswer(what: Answer): string {
+  if (what.t === 'ack') return ` a${what.next}`;
+  return what.t === 'opened'
+    ? ` O${what.epoch} ${what.uid} ${what.next}`
+    : ` e${what.reason} ${what.holder} ${what.epoch}`;
+}
+
 /** Every state that one event leads to. */
 export function* successors(state: State, bounds: Bounds): Generator<State> {
   for (const who of [0, 1]) {
