@@ -14,7 +14,7 @@ import type {
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { Tables } from '../sql/tables.ts';
-import { bindDigest, pairTexts } from '../sql/values.ts';
+import { bindDigest } from '../sql/values.ts';
 import { isRetryable } from './errors.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
@@ -211,8 +211,7 @@ class PostgresEngine implements Engine {
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
-    const [first, later] = pairTexts(key, value);
-    return sql<boolean>`(strpos(${column}, ${first}) > 0 or strpos(${column}, ${later}) > 0)`;
+    return sql<boolean>`(${column}::json ->> ${key}) = ${value}`;
   }
 
   hoursAgo(hours: number) {

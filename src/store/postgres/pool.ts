@@ -154,7 +154,7 @@ async function prepareSession(client: pg.ClientBase, bounded: boolean): Promise<
   // Nor is it left to a role's defaults in which form values come and how transactions see each other.
   await client.query(`set statement_timeout = ${bounded ? STATEMENT_MS : 0}; set lock_timeout = ${bounded ? LOCK_MS : 0};
     set idle_in_transaction_session_timeout = '30s'; set timezone = 'UTC'; set datestyle = 'ISO, YMD'; set bytea_output = 'hex';
-    set extra_float_digits = 1; set default_transaction_isolation = 'read committed'; set default_transaction_read_only = off`);
+    set extra_float_digits = 1; set array_nulls = on; set transform_null_equals = off; set default_transaction_isolation = 'read committed'; set default_transaction_read_only = off`);
   const { rows } = await client.query<Record<string, string>>(
     `select current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
        current_setting('full_page_writes') as full_page_writes`,

@@ -8,10 +8,11 @@ import {
   requireWritable,
 } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
-import { AnabranchError, stateNotFound, stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
+import { AnabranchError, invalidField, stateNotFound, stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import { parseInstant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
+import { LIMITS } from '../../domain/limits.ts';
 import { contentStates, type StateRef } from '../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome, AttachedState, Grant } from '../contract/append.ts';
@@ -226,17 +227,21 @@ class Group {
   }
 
   private async loadFrom(line: Line, owner: bigint, numbers: readonly bigint[]): Promise<void> {
-    if (numbers.length === 0) return;
-    const rows = await this.tx
-      .selectFrom('steps')
-      .select(['step_number', 'content_digest'])
-      .where('tree', '=', line.locked.tree)
-      .where('trajectory', '=', owner)
-      .where('step_number', 'in', numbers)
-      .execute();
-    for (const row of rows) line.digests.set(row.step_number, readDigest(row.content_digest));
+    for (let at = 0; at < numbers.length; at += CHUNK) {
+      const rows = await this.tx
+        .selectFrom('steps')
+        .select(['step_number', 'content_digest'])
+        .where('tree', '=', line.locked.tree)
+        .where('trajectory', '=', owner)
+        .where('step_number', 'in', numbers.slice(at, at + CHUNK))
+        .execute();
+      for (const row of rows) line.digests.set(row.step_number, readDigest(row.content_digest));
+    }
   }
 }
+
+/** Numbers of one statement: engines bound how many parameters one has. */
+const CHUNK = 1000;
 
 function newLine(locked: LockedHead): Line {
   return {
@@ -329,6 +334,7 @@ export async function attachState(
       if (readDigest(there.digest) !== digest || there.media_type !== mediaType) throw stateConflict(stepNumber, name);
       return { state: { name, digest, mediaType, size: Number(there.size) }, duplicate: true };
     }
+    await refuseTooMany(tx, row.ref, stepNumber);
     const now = await readNow(tx, engine.now);
     const writer = new StepWriter(engine, tx, now);
     if (data === undefined) {
@@ -339,6 +345,22 @@ export async function attachState(
     await writer.write();
     return { state: { name, digest, mediaType, size }, duplicate: false };
   });
+}
+
+/** W9: a step has up to 16 states, however they came to it. */
+async function refuseTooMany(tx: Tx, ref: TrajectoryRef, stepNumber: bigint): Promise<void> {
+  const names = await tx
+    .selectFrom('step_states')
+    .select('name')
+    .where('tree', '=', ref.tree)
+    .where('trajectory', '=', ref.key)
+    .where('step_number', '=', stepNumber)
+    .execute();
+  if (names.length < LIMITS.statesPerStep) return;
+  throw invalidField(
+    'state',
+    `cannot be added: step ${stepNumber} has ${names.length} states, and ${LIMITS.statesPerStep} are the most`,
+  );
 }
 
 function stateConflict(stepNumber: bigint, name: string): AnabranchError {

@@ -144,12 +144,16 @@ async function makeOnce(
       return made;
     });
   } catch (error) {
-    if (!(error instanceof UniqueViolation)) throw error;
-    // A racer won: what it made is the answer under the same key, else the id is taken.
+    if (!(error instanceof UniqueViolation || isTaken(error))) throw error;
+    // Perhaps a racer with the same key won: what it made is the answer.
     const made = await findMade(engine.db, caller.namespace, key);
     if (made !== undefined) return made;
     throw trajectoryExists(making.id);
   }
+}
+
+function isTaken(error: unknown): boolean {
+  return error instanceof AnabranchError && error.reason === 'TRAJECTORY_EXISTS';
 }
 
 async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void> {

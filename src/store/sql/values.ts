@@ -41,15 +41,6 @@ export function bindLabels(labels: ReadonlyMap<string, string>): string {
   return JSON.stringify(Object.fromEntries([...labels].sort(byKey)));
 }
 
-/**
- * How a pair stands in `bindLabels`' text, as the first one or as a later one. Quotes within strings are escaped, so a quote right behind a brace or a
- * comma begins a key, and nothing else contains these texts.
- */
-export function pairTexts(key: string, value: string): [string, string] {
-  const pair = `${JSON.stringify(key)}:${JSON.stringify(value)}`;
-  return [`{${pair}`, `,${pair}`];
-}
-
 export function readLabels(text: string): Map<string, string> {
   return new Map(Object.entries(JSON.parse(text) as Record<string, string>));
 }

@@ -7,7 +7,7 @@ import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine, HeadRow, LockedHead, NewStateRow, Tx } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { Tables } from '../sql/tables.ts';
-import { bindDigest, pairTexts } from '../sql/values.ts';
+import { bindDigest } from '../sql/values.ts';
 import { CLOCK, Connection, openReader, openWriter } from './connection.ts';
 import { isSqliteError } from './errors.ts';
 import { lockFile } from './lock.ts';
@@ -174,8 +174,7 @@ class SqliteEngine implements Engine {
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
-    const [first, later] = pairTexts(key, value);
-    return sql<boolean>`(instr(${column}, ${first}) > 0 or instr(${column}, ${later}) > 0)`;
+    return sql<boolean>`exists (select 1 from json_each(${column}) as pair where pair.key = ${key} and pair.value = ${value})`;
   }
 
   hoursAgo(hours: number) {
