@@ -92,6 +92,31 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     expect(await describeSchema(database)).toBe(schema);
   });
 
+  it('D3: a migration that fails half-way leaves nothing behind, and runs once what stood in its way is gone', async () => {
+    await using database = await createDatabase(engine);
+    const inTheWay = async (text: string) => {
+      if (engine === 'sqlite') {
+        const db = new DatabaseSync(sqlitePath(database));
+        db.exec(text);
+        db.close();
+        return;
+      }
+      const client = new pg.Client(database.url);
+      await client.connect();
+      await client.query(`create schema if not exists anabranch; set search_path to anabranch; ${text}`);
+      await client.end();
+    };
+    await inTheWay('create table tags (mine text)');
+    await expect(openOn(database)).rejects.toThrow();
+    const sql = await outsideSql(database);
+    expect(await sql.tables()).toEqual(['tags']);
+    await sql.close();
+    await inTheWay('drop table tags');
+    const store = await openOn(database);
+    await new Scene(store).createWith(['a']);
+    await store.close();
+  });
+
   it('refuses to work after it was closed, with an error and without hanging; closing twice is safe', async () => {
     await using database = await createDatabase(engine);
     const store = await openOn(database);

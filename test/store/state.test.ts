@@ -165,6 +165,23 @@ describeStore('putting and reading states', (on) => {
     expect((await readWhole(on.store, namespace, sha256(bytes))).equals(bytes)).toBe(true);
   });
 
+  it('S1: the same bytes put and sent inline at once are stored once, and can be read', async () => {
+    const scene = on.scene();
+    for (let round = 0; round < 10; round += 1) {
+      const state = newState(randomBytes(CHUNK + 10));
+      const [one, two] = await Promise.all([scene.create(), scene.create()]);
+      const step = newStep(0n, { states: [stateRef(state)] });
+      await Promise.all([
+        put(on.store, scene.namespace, state.data),
+        scene.append(one, [step], { states: [state] }),
+        scene.append(two, [step], { states: [state] }),
+        on.store.findStates(scene.namespace, [state.digest], true),
+      ]);
+      expect((await readWhole(on.store, scene.namespace, state.digest)).equals(state.data)).toBe(true);
+    }
+    expect(await on.sql.rows(`select 1 as n from states where namespace = '${scene.namespace}'`)).toHaveLength(10);
+  });
+
   it('S1: two tenants never share: what one put the other neither finds nor reads, and deletes nothing of it', async () => {
     const [one, other] = [on.scene().namespace, on.scene().namespace];
     const bytes = randomBytes(2 * CHUNK);

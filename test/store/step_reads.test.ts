@@ -333,6 +333,35 @@ describeStore('listing steps', (on) => {
       }
   });
 
+  it('RD4: rewards 0 and -0 are one place in the order, and pages by reward lose none of them', async () => {
+    const scene = on.scene();
+    const made = await scene.create({ taskId: 'zeros' });
+    const rewards = [0, -0, 1, -0, 0, -1];
+    await scene.append(
+      made,
+      rewards.map((reward, i) => wordStep(BigInt(i), `${i}`, { reward })),
+    );
+    const of = { taskId: 'zeros' };
+    expect(words(await paged(scene, { of }, { by: 'REWARD', descending: false }))).toEqual([
+      '5',
+      '0',
+      '1',
+      '3',
+      '4',
+      '2',
+    ]);
+    expect(words(await paged(scene, { of }, { by: 'REWARD', descending: true }))).toEqual([
+      '2',
+      '4',
+      '3',
+      '1',
+      '0',
+      '5',
+    ]);
+    expect(words(await list(scene, { of, minReward: 0, maxReward: 0 }))).toEqual(['0', '1', '3', '4']);
+    expect(words(await list(scene, { of, minReward: -0, maxReward: -0 }))).toEqual(['0', '1', '3', '4']);
+  });
+
   it('RD4: filters: terminal or truncated, and having a state, of a name or of any', async () => {
     const scene = on.scene();
     const made = await scene.create();
