@@ -7,8 +7,8 @@ export const shared = {
   globalSetup: ['test/support/global-setup.ts'],
   setupFiles: ['test/support/fast-check-seed.ts'],
   // Far above what any test takes alone: a busy machine must not turn a test red.
-  testTimeout: 30_000,
-  hookTimeout: 60_000,
+  testTimeout: 60_000,
+  hookTimeout: 120_000,
   teardownTimeout: 30_000,
   allowOnly: false,
   passWithNoTests: false,
