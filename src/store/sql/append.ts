@@ -46,6 +46,12 @@ async function lockRow(engine: Engine, tx: Tx, ref: TrajectoryRef): Promise<void
     .execute();
 }
 
+/** What deciding needs of a stored step. */
+interface StoredMark {
+  readonly contentDigest: Digest;
+  readonly commitTime: string;
+}
+
 /** A trajectory of the group while its batches are decided. */
 interface Line {
   readonly locked: LockedHead;
@@ -56,8 +62,8 @@ interface Line {
   changed: boolean;
   /** Set by the first refusal: later batches of the trajectory are refused likewise. */
   refusal: AnabranchError | undefined;
-  /** Content digests of stored numbers that the batches repeat, and of those appended in this group. */
-  readonly digests: Map<bigint, Digest>;
+  /** Stored numbers that the batches repeat, and those appended in this group. */
+  readonly stored: Map<bigint, StoredMark>;
 }
 
 export async function append(
@@ -140,14 +146,16 @@ class Group {
       throw trajectoryNotFound(batch.trajectoryId);
     }
     const before = { ...head };
-    const decision = decideAppend(head, batch, (number) => line.digests.get(number));
+    const decision = decideAppend(head, batch, (number) => line.stored.get(number)?.contentDigest);
     const missing = this.missing(namespace, decision, inline);
     if (missing !== undefined) {
       Object.assign(head, before);
       throw stateNotFound(missing);
     }
     line.sums = this.writer.add(namespace, locked, head.writerEpoch, line.sums, decision.appended, inline);
-    for (const step of decision.appended) line.digests.set(step.stepNumber, step.contentDigest);
+    for (const { stepNumber, contentDigest } of decision.appended) {
+      line.stored.set(stepNumber, { contentDigest, commitTime: this.now });
+    }
     if (decision.seal === 'sealed') {
       line.sealTime = this.now;
       this.sealed.push({ caller: batch.caller, line });
@@ -156,12 +164,19 @@ class Group {
     return {
       kind: 'committed',
       nextStepNumber: head.end,
-      commitTime: parseInstant(this.now),
+      commitTime: parseInstant(this.commitTime(batch, line)),
       duplicates: decision.duplicates,
       status: head.status,
       statusMessage: head.statusMessage,
       sealTime: readOptionalTime(line.sealTime),
     };
+  }
+
+  /** When the newest of what a batch holds was committed: a replay tells the time of its first coming. */
+  private commitTime({ steps, seal }: AppendBatch, line: Line): string {
+    if (seal !== undefined && line.sealTime !== null) return line.sealTime;
+    const last = steps.at(-1);
+    return (last === undefined ? undefined : line.stored.get(last.stepNumber)?.commitTime) ?? this.now;
   }
 
   async write(batches: readonly AppendBatch[]): Promise<void> {
@@ -206,7 +221,7 @@ class Group {
   /** Digests of the stored numbers that a batch repeats; inherited ones are found through the lineage. */
   private async loadDigests(batch: AppendBatch, line: Line): Promise<void> {
     const numbers = batch.steps.map((step) => step.stepNumber).filter((n) => n < line.locked.nextStepNumber);
-    const wanted = numbers.filter((n) => !line.digests.has(n));
+    const wanted = numbers.filter((n) => !line.stored.has(n));
     if (wanted.length === 0) return;
     const owned = wanted.filter((n) => n >= line.locked.ownBegin);
     await this.loadFrom(line, line.locked.key, owned);
@@ -230,12 +245,17 @@ class Group {
     for (let at = 0; at < numbers.length; at += CHUNK) {
       const rows = await this.tx
         .selectFrom('steps')
-        .select(['step_number', 'content_digest'])
+        .select(['step_number', 'content_digest', 'commit_time'])
         .where('tree', '=', line.locked.tree)
         .where('trajectory', '=', owner)
         .where('step_number', 'in', numbers.slice(at, at + CHUNK))
         .execute();
-      for (const row of rows) line.digests.set(row.step_number, readDigest(row.content_digest));
+      for (const row of rows) {
+        line.stored.set(row.step_number, {
+          contentDigest: readDigest(row.content_digest),
+          commitTime: row.commit_time,
+        });
+      }
     }
   }
 }
@@ -259,7 +279,7 @@ function newLine(locked: LockedHead): Line {
     statusBefore: locked.status,
     changed: false,
     refusal: undefined,
-    digests: new Map(),
+    stored: new Map(),
   };
 }
 
@@ -320,8 +340,8 @@ export async function attachState(
       attaching.uid,
     );
     requireEpoch(row, attaching.writerEpoch);
-    if (stepNumber < ownBegin(row) || stepNumber >= row.nextStepNumber)
-      throw stepNotFound(trajectoryId, stepNumber, row.nextStepNumber);
+    if (stepNumber >= row.nextStepNumber) throw stepNotFound(trajectoryId, stepNumber, row.nextStepNumber);
+    if (stepNumber < ownBegin(row)) throw stepInherited(trajectoryId, stepNumber, row.nextStepNumber);
     const there = await tx
       .selectFrom('step_states')
       .select(['digest', 'media_type', 'size'])
@@ -360,6 +380,14 @@ async function refuseTooMany(tx: Tx, ref: TrajectoryRef, stepNumber: bigint): Pr
   throw invalidField(
     'state',
     `cannot be added: step ${stepNumber} has ${names.length} states, and ${LIMITS.statesPerStep} are the most`,
+  );
+}
+
+function stepInherited(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
+  return new AnabranchError(
+    'STEP_NOT_FOUND',
+    `Step ${stepNumber} of trajectory ${trajectoryId} is inherited, not its own: attach the state to the trajectory that owns it (GetLineage tells which).`,
+    { metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, next_step_number: `${end}` } },
   );
 }
 

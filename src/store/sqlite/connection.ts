@@ -1,5 +1,5 @@
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
-import type { SqliteDatabase } from 'kysely';
+import { SqliteAdapter, type SqliteDatabase, SqliteDialect } from 'kysely';
 import { formatInstant } from '../../domain/instant.ts';
 import { StoreOpenError } from '../contract/store.ts';
 import { translateError } from './errors.ts';
@@ -82,6 +82,19 @@ function commitClock(): () => string {
     last = now > last ? now : last + 1000n;
     return formatInstant(last, 6);
   };
+}
+
+/** SQLite changes its schema in transactions, so a migration is made whole or not at all (D3). */
+class Adapter extends SqliteAdapter {
+  override get supportsTransactionalDdl(): boolean {
+    return true;
+  }
+}
+
+export class Dialect extends SqliteDialect {
+  override createAdapter(): Adapter {
+    return new Adapter();
+  }
 }
 
 /** Opens the file for writing, durable against power loss (D1): WAL and FULL, asserted on every open since files remember otherwise. */

@@ -1,6 +1,6 @@
 import { mkdirSync, realpathSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { Kysely, SqliteDialect, sql } from 'kysely';
+import { Kysely, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
@@ -8,7 +8,7 @@ import type { Engine, HeadRow, LockedHead, NewStateRow, Tx } from '../sql/engine
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest } from '../sql/values.ts';
-import { CLOCK, Connection, openReader, openWriter } from './connection.ts';
+import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
 import { isSqliteError } from './errors.ts';
 import { lockFile } from './lock.ts';
 
@@ -31,9 +31,9 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
   try {
     lock = lockFile(path);
     const writer = new Connection(openWriter(path));
-    const writing = new Kysely<Tables>({ dialect: new SqliteDialect({ database: writer }) });
+    const writing = new Kysely<Tables>({ dialect: new Dialect({ database: writer }) });
     await migrate(writing, 'sqlite');
-    const db = new Kysely<Tables>({ dialect: new SqliteDialect({ database: new Connection(openReader(path)) }) });
+    const db = new Kysely<Tables>({ dialect: new Dialect({ database: new Connection(openReader(path)) }) });
     return new SqliteEngine(named, db, writing, writer, lock, onFault);
   } catch (error) {
     lock?.release();
