@@ -1,0 +1,199 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createDatabase, ENGINES } from '../support/database.ts';
+import { spawnServer } from '../support/spawned-server.ts';
+import { startTestServer } from '../support/test-server.ts';
+import { runCli } from './run_cli.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-serve-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** Runs `serve` until it has said that it is ready, then asks it to stop. */
+async function serveOnce(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  const stop = new AbortController();
+  const free = ['--listen', '127.0.0.1:0'];
+  const options = { env, signal: stop.signal, onOutput: () => stop.abort() };
+  return runCli(['serve', ...(args.includes('--listen') ? [] : free), ...args], options);
+}
+
+describe('serve', () => {
+  it('says where it listens, on what store, and one command to try', async () => {
+    const file = path.join(folder, 'new', 'deep', 'a.db');
+    const { code, stdout } = await serveOnce(['--database', `sqlite:${file}`]);
+    expect(code).toBe(0);
+    const [, url] = /listens on (http:\/\/127\.0\.0\.1:\d+) /.exec(stdout) ?? [];
+    expect(stdout).toContain(`It stores in SQLite ${file}.`);
+    expect(stdout).toContain(`curl -s ${url}/anabranch.v1.TrajectoryService/CreateTrajectory`);
+  });
+
+  it('--json says it in one line that a script can read', async () => {
+    const { code, stdout, stderr } = await serveOnce(['--json', '--log-level', 'warn'], {
+      DATABASE_URL: `sqlite:${path.join(folder, 'json.db')}`,
+    });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout.trim().split('\n')).toHaveLength(1);
+    const ready = JSON.parse(stdout) as { url: string; port: number };
+    expect(ready).toEqual({
+      event: 'ready',
+      url: `http://127.0.0.1:${ready.port}`,
+      host: '127.0.0.1',
+      port: expect.any(Number),
+      store: `SQLite ${path.join(folder, 'json.db')}`,
+    });
+  });
+
+  it('logs to stderr, for people or for machines', async () => {
+    const database = `sqlite:${path.join(folder, 'log.db')}`;
+    const people = await serveOnce(['--database', database]);
+    expect(people.stderr).toMatch(/INFO.*: stopped/);
+    const machines = await serveOnce(['--database', database, '--log-format', 'json']);
+    const lines = machines.stderr
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { msg: string });
+    expect(lines.at(-1)?.msg).toBe('stopped');
+  });
+
+  it('warns of a password in the list of processes, and prints it nowhere', async () => {
+    const { code, stderr, stdout } = await serveOnce(['--database', 'postgres://ann:s3cret@127.0.0.1:1/x']);
+    expect(code).toBe(1);
+    expect(stderr).toContain('DATABASE_URL');
+    expect(stderr + stdout).not.toContain('s3cret');
+  });
+
+  it('a port in use is one clear line', async () => {
+    const holder = net.createServer().listen(0, '127.0.0.1');
+    await new Promise((resolve) => holder.once('listening', resolve));
+    const { port } = holder.address() as net.AddressInfo;
+    const database = `sqlite:${path.join(folder, 'port.db')}`;
+    const { code, stdout, stderr } = await serveOnce(['--listen', `127.0.0.1:${port}`, '--database', database]);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    expect(stderr.trim()).toBe(
+      `Cannot listen on 127.0.0.1:${port}: the port is in use. Stop what uses it, or choose another with --listen HOST:PORT.`,
+    );
+    holder.close();
+    expect((await serveOnce(['--database', database])).code, 'the file was let go of').toBe(0);
+  });
+
+  it('a file that another server holds is one clear line that says who', async () => {
+    const held = await startTestServer();
+    const { code, stdout, stderr } = await serveOnce(['--database', held.database.url]);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+    expect(stderr).toContain(`in use by process ${process.pid}`);
+    await held.stop();
+  });
+
+  it.each([
+    ['an address that is none', ['--listen', 'nowhere'], 2, '--listen is "nowhere": wanted HOST:PORT'],
+    [
+      'an address of another machine',
+      ['--listen', '127.0.0.1:0', '--listen', '192.0.2.1:0', '--insecure'],
+      1,
+      'no such address',
+    ],
+    ['all addresses without --insecure', ['--listen', '0.0.0.0:0'], 2, '--insecure'],
+    ['a database that is none', ['--database', 'mysql://x'], 2, '--database is "mysql://x": wanted sqlite:PATH'],
+    ['a Postgres that is not there', ['--database', 'postgres://ann@127.0.0.1:1/x'], 1, 'ECONNREFUSED'],
+    ['a flag that is none', ['--lisen', 'x'], 2, 'Did you mean --listen?'],
+    ['an argument too many', ['now'], 2, 'too many arguments'],
+  ])('%s is a clear line, without a stack', async (_what, args, code, words) => {
+    const database = ['--database', `sqlite:${path.join(folder, 'refused.db')}`];
+    const result = await serveOnce(args.includes('--database') ? args : [...args, ...database]);
+    expect(result.stderr).toContain(words);
+    expect(result.stderr).not.toMatch(/\n\s+at /);
+    expect({ code: result.code, stdout: result.stdout }).toEqual({ code, stdout: '' });
+  });
+
+  it('a file that is no database is one clear line', async () => {
+    const file = path.join(folder, 'text.db');
+    await writeFile(file, 'once upon a time, there was a file that was no database at all');
+    const { code, stderr } = await serveOnce(['--database', `sqlite:${file}`]);
+    expect(code).toBe(1);
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+    expect(stderr).toContain(file);
+  });
+
+  it('a folder that cannot be made is one clear line', async () => {
+    const file = path.join(folder, 'file');
+    await writeFile(file, '');
+    const { code, stderr } = await serveOnce(['--database', `sqlite:${path.join(file, 'a.db')}`]);
+    expect(code).toBe(1);
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+  });
+
+  it('--help shows every setting with its variable and its default', async () => {
+    const { code, stdout } = await runCli(['serve', '--help']);
+    expect(code).toBe(0);
+    for (const part of [
+      '--listen <HOST:PORT>',
+      'ANABRANCH_LISTEN',
+      '127.0.0.1:50051',
+      '--database <URL>',
+      '--insecure',
+      '--log-level <LEVEL>',
+    ]) {
+      expect(stdout).toContain(part);
+    }
+  });
+});
+
+describe.each(ENGINES)('the process, on %s', (engine) => {
+  it.each(['SIGTERM', 'SIGINT'] as const)('A2: %s ends it in order, with 0', async (signal) => {
+    await using database = await createDatabase(engine);
+    await using server = await spawnServer({ database: database.url });
+    expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
+    server.signal(signal);
+    expect(await server.exited).toEqual({ code: 0, signal: null });
+    expect(server.output()).toContain('stopped');
+  });
+
+  it('migrate makes the schema, and the server finds it', async () => {
+    await using database = await createDatabase(engine);
+    const env = { DATABASE_URL: database.url };
+    for (let i = 0; i < 2; i += 1) {
+      const { code, stdout } = await runCli(['migrate'], { env });
+      expect({ code, stdout }).toEqual({
+        code: 0,
+        stdout: expect.stringMatching(/^(SQLite|Postgres) .* is up to date\.\n$/),
+      });
+    }
+    const { stdout } = await runCli(['migrate', '--json'], { env });
+    expect(JSON.parse(stdout)).toMatchObject({ event: 'migrated' });
+    expect((await serveOnce([], env)).code).toBe(0);
+  });
+});
+
+describe('the process', () => {
+  it('asked a second time to stop, it goes at once', async () => {
+    await using database = await createDatabase('sqlite');
+    await using server = await spawnServer({ database: database.url });
+    const open = net.connect(server.port, server.host);
+    open.write(
+      'POST /anabranch.v1.TrajectoryService/CreateTrajectory HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nContent-Type: application/json\r\n\r\n{',
+    );
+    await new Promise((resolve) => open.once('connect', resolve));
+    server.signal('SIGTERM');
+    while (!server.output().includes('stopping')) await new Promise((resolve) => setImmediate(resolve));
+    server.signal('SIGTERM');
+    expect(await server.exited).toEqual({ code: 143, signal: null });
+    open.destroy();
+  });
+
+  it('a fault that nobody caught ends it in order, with 1 and the fault in words', async () => {
+    await using database = await createDatabase('sqlite');
+    const planted = "process.once('SIGUSR2', () => { throw new Error('planted') })";
+    const nodeArgs = ['--import', `data:text/javascript,${encodeURIComponent(planted)}`];
+    await using server = await spawnServer({ database: database.url, nodeArgs });
+    server.signal('SIGUSR2');
+    expect(await server.exited).toEqual({ code: 1, signal: null });
+    expect(server.output()).toContain('Error: planted');
+    expect(server.output()).toContain('stopped');
+  });
+});

@@ -1,0 +1,125 @@
+import { once } from 'node:events';
+import http2 from 'node:http2';
+import net from 'node:net';
+import { afterEach, describe, expect, it } from 'vitest';
+import { ListenError, Port, type PortLimits } from '../../src/listen/port.ts';
+import { rawCall, speak, until } from './raw.ts';
+
+let open: Port | undefined;
+afterEach(() => open?.drain(0));
+
+async function listen(limits: Partial<PortLimits> = {}, onError: (error: unknown) => void = () => undefined) {
+  const port = new Port({
+    host: '127.0.0.1',
+    port: 0,
+    maxMessageBytes: 1000,
+    maxStreams: 10,
+    onError,
+    limits,
+    handler: (request, response) => {
+      if (request.url === '/throw') throw new Error('planted');
+      if (request.url === '/never') return;
+      response.end(`you came by ${request.httpVersion}`);
+    },
+  });
+  open = port;
+  return { port, number: (await port.listen()).port };
+}
+
+async function connect(number: number): Promise<http2.ClientHttp2Session> {
+  const session = http2.connect(`http://127.0.0.1:${number}`);
+  session.on('error', () => undefined);
+  await once(session, 'connect');
+  return session;
+}
+
+describe('one port', () => {
+  it('tells HTTP/2 from HTTP/1.1', async () => {
+    const { number } = await listen();
+    const session = await connect(number);
+    expect((await rawCall(session, '/', new Uint8Array())).body.toString()).toBe('you came by 2.0');
+    session.close();
+    expect(await speak(number, 'GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')).toContain('you came by 1.1');
+  });
+
+  it('a handler that throws costs its own request, and is told', async () => {
+    const told: unknown[] = [];
+    const { number } = await listen({}, (error) => told.push(error));
+    const session = await connect(number);
+    expect((await rawCall(session, '/throw', new Uint8Array())).http).toBe(500);
+    expect((await rawCall(session, '/', new Uint8Array())).http).toBe(200);
+    expect(told).toMatchObject([{ message: 'planted' }]);
+    session.close();
+  });
+
+  it('a connection that does not say what it speaks is cut', async () => {
+    const { port, number } = await listen({ handshakeMs: 100 });
+    const silent = net.connect(number, '127.0.0.1');
+    const half = net.connect(number, '127.0.0.1');
+    half.write('PR');
+    const slow = net.connect(number, '127.0.0.1');
+    slow.write('GET / HTTP/1.1\r\nHo');
+    await until(() => port.counts().sockets === 3, 'all are there');
+    await Promise.all([silent, half, slow].map((socket) => once(socket.resume(), 'close')));
+    await until(() => port.counts().sockets === 0, 'all are gone');
+  });
+
+  it('A2: a peer that vanished is found by a ping and cut, with its calls', async () => {
+    const { port, number } = await listen({ pingEveryMs: 50, pingTimeoutMs: 100 });
+    // A client that opens a call and then answers nothing, as one whose machine lost power.
+    const socket = net.connect(number, '127.0.0.1');
+    const preface = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0';
+    socket.write(Buffer.from(preface, 'latin1'));
+    await until(() => port.counts().sessions === 1, 'the session is there');
+    socket.resume();
+    await once(socket, 'close');
+    await until(() => port.counts().sessions === 0 && port.counts().sockets === 0, 'it is gone');
+  });
+
+  it('a peer that answers pings is kept', async () => {
+    const { port, number } = await listen({ pingEveryMs: 20, pingTimeoutMs: 2000 });
+    const session = await connect(number);
+    let pings = 0;
+    session.on('ping', () => (pings += 1));
+    await until(() => pings >= 5, 'it was pinged five times');
+    expect(port.counts().sessions).toBe(1);
+    session.close();
+  });
+
+  it('a connection without calls is told to go after a while, one with a call is not', async () => {
+    const { port, number } = await listen({ idleMs: 50 });
+    const [idle, busy] = [await connect(number), await connect(number)];
+    const call = busy.request({ ':path': '/never', ':method': 'POST' });
+    call.on('error', () => undefined);
+    await until(() => port.counts().requests === 1, 'the call is there');
+    await once(idle, 'close');
+    expect(busy.closed).toBe(false);
+    call.close();
+    await once(busy, 'close');
+  });
+
+  it('a connection of some age is told to go, and its call may end', async () => {
+    const { number } = await listen({ maxAgeMs: 50 });
+    const session = await connect(number);
+    const call = session.request({ ':path': '/never', ':method': 'POST' });
+    call.on('error', () => undefined);
+    await once(session, 'goaway');
+    expect(call.destroyed).toBe(false);
+    call.close();
+    await once(session, 'close');
+  });
+
+  it('says in words why it cannot listen', async () => {
+    const { number } = await listen();
+    const second = new Port({
+      host: '127.0.0.1',
+      port: number,
+      maxMessageBytes: 1,
+      maxStreams: 1,
+      onError: () => undefined,
+      handler: () => undefined,
+    });
+    await expect(second.listen()).rejects.toThrow(ListenError);
+    await expect(second.listen()).rejects.toThrow(/port is in use/);
+  });
+});
