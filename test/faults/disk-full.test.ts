@@ -1,0 +1,28 @@
+import { describe, expect, it } from 'vitest';
+import { ENGINES } from '../support/database.ts';
+import { fillDisk } from './disk/filling.ts';
+import { reportFigures } from './figures.ts';
+
+describe.each(ENGINES)('a disk that is full, under %s', (engine) => {
+  it('D4: nothing is acked that is not stored, writers are told STORAGE_FULL, reads go on, and writes resume when there is room', async () => {
+    const filled = await fillDisk(engine, 4);
+    await reportFigures(`disk full, ${engine}`, {
+      'acked steps checked': filled.acked,
+      lost: filled.lost,
+      refusals: filled.refusals.length,
+      'refused but stored': filled.refusedButStored,
+      'steps read while full': filled.readsWhileFull,
+      'bytes free when full': filled.freeBytes,
+      'writers resumed after (ms)': Math.round(filled.resumedMs),
+    });
+    expect(new Set(filled.refusals)).toEqual(new Set(['ResourceExhausted STORAGE_FULL with RetryInfo']));
+    expect(filled.refusedButStored).toBe(0);
+    expect(filled.readFaults).toEqual([]);
+    expect(filled.readsWhileFull).toBeGreaterThan(10);
+    expect(filled.lost).toBe(0);
+    expect(filled.faults).toEqual([]);
+    expect(filled.failures).toEqual([]);
+    expect(filled.serverLived).toBe(true);
+    expect(filled.serverFaults).toEqual([]);
+  });
+});

@@ -1,0 +1,38 @@
+/** Databases whose rows live on a small disk. */
+import { chown, mkdir, stat } from 'node:fs/promises';
+import path from 'node:path';
+import pg from 'pg';
+import { createPostgresDatabase, type Engine, type TestDatabase } from '../../support/database.ts';
+import { startPostgres } from '../../support/postgres.ts';
+import type { SmallDisk } from './small-disk.ts';
+
+export function databaseOn(disk: SmallDisk, engine: Engine): Promise<TestDatabase> {
+  return engine === 'sqlite' ? fileOn(disk) : tablespaceOn(disk);
+}
+
+async function fileOn(disk: SmallDisk): Promise<TestDatabase> {
+  const url = `sqlite:${path.join(disk.dir, 'data.db')}`;
+  const drop = () => Promise.resolve(); // goes with the disk
+  return { engine: 'sqlite', url, adminUrl: url, drop, [Symbol.asyncDispose]: drop };
+}
+
+/** The write-ahead log stays on the large disk: a Postgres that cannot write that one ends itself, which is another test. */
+async function tablespaceOn(disk: SmallDisk): Promise<TestDatabase> {
+  const postgres = await startPostgres();
+  const database = await createPostgresDatabase(postgres.url);
+  const client = new pg.Client({ connectionString: postgres.url });
+  await client.connect();
+  const { rows } = await client.query<{ dir: string }>(`select current_setting('data_directory') as dir`);
+  await ownedLike(rows[0]!.dir, disk.dir);
+  await client.query(`create tablespace small location '${disk.dir}/rows'`);
+  await client.query(`alter database "${new URL(database.url).pathname.slice(1)}" set tablespace small`);
+  await client.end();
+  const drop = () => postgres.stop();
+  return { ...database, drop, [Symbol.asyncDispose]: drop };
+}
+
+async function ownedLike(model: string, parent: string): Promise<void> {
+  const { uid, gid } = await stat(model);
+  await mkdir(path.join(parent, 'rows'));
+  await chown(path.join(parent, 'rows'), uid, gid);
+}
