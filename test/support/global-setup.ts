@@ -1,13 +1,34 @@
+import { chmod, mkdtemp, realpath, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
 import process from 'node:process';
+import { startJanitor } from './janitor.ts';
 import { startPostgres } from './postgres.ts';
 
 /**
- * One Postgres for the whole run, told to the tests by TEST_DATABASE_URL; where that is set already, the server it names
- * is used and nothing is started.
+ * Once for a run: a folder that all temporary files of tests and of the processes they start go into, gone after the
+ * run however it ends; and one Postgres, told to the tests by TEST_DATABASE_URL. Where that is set already, the server
+ * it names is used and none is started.
  */
-export async function setup(): Promise<(() => Promise<void>) | undefined> {
-  if (process.env.TEST_DATABASE_URL) return undefined;
+export async function setup(): Promise<() => Promise<void>> {
+  const removeFolder = await temporaryFolder();
+  if (process.env.TEST_DATABASE_URL) return removeFolder;
   const postgres = await startPostgres();
   process.env.TEST_DATABASE_URL = postgres.url;
-  return () => postgres.stop();
+  return async () => {
+    await postgres.stop();
+    await removeFolder();
+  };
+}
+
+async function temporaryFolder(): Promise<() => Promise<void>> {
+  const folder = await mkdtemp(path.join(await realpath(os.tmpdir()), 'anabranch-tests-'));
+  await chmod(folder, 0o711); // Postgres runs as another user when the tests run as root
+  process.env.TMPDIR = folder;
+  // Processes of a killed run may still be writing when the janitor comes first.
+  const janitor = startJanitor('rm -rf "$1"; sleep 1; rm -rf "$1"', [folder]);
+  return async () => {
+    await rm(folder, { recursive: true, force: true });
+    janitor.cancel();
+  };
 }

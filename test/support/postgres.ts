@@ -44,7 +44,7 @@ export interface PostgresServer {
 
 export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresServer> {
   const user = runAs();
-  const dir = await clusterFolder(options.dir ?? os.tmpdir(), user);
+  const dir = await clusterFolder(options.dir ?? shortFolder(), user);
   const janitor = startJanitor(CLEAN_UP, [dir]);
   try {
     const bin = options.bin ?? (await embeddedBinaries(dir, user));
@@ -89,6 +89,11 @@ function clusterOf(cluster: Cluster): PostgresServer {
     stop,
     [Symbol.asyncDispose]: stop,
   };
+}
+
+/** The temp folder, unless it is so deep that the path of a socket in it would be too long (as on macOS). */
+function shortFolder(): string {
+  return Buffer.byteLength(os.tmpdir()) <= 50 ? os.tmpdir() : '/tmp';
 }
 
 async function clusterFolder(parent: string, user: RunAs): Promise<string> {

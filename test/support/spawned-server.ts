@@ -12,6 +12,8 @@ import { letGo, startJanitor } from './janitor.ts';
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 
 export interface SpawnOptions {
+  /** Another program that announces itself as `serve --json` does. Default: the service. */
+  readonly main?: string;
   /** What `--database` would name; given by DATABASE_URL, as a password should be. */
   readonly database: string;
   /** Default: `127.0.0.1:0`, any free port. */
@@ -55,7 +57,7 @@ export async function spawnServer(options: SpawnOptions): Promise<SpawnedServer>
   // A folder of its own, so that no .env file lying about takes part.
   const cwd = await mkdtemp(path.join(os.tmpdir(), 'anabranch-server-'));
   const args = ['serve', '--json', '--listen', options.listen ?? '127.0.0.1:0', ...(options.args ?? [])];
-  const child = spawn(process.execPath, [...(options.nodeArgs ?? []), MAIN, ...args], {
+  const child = spawn(process.execPath, [...(options.nodeArgs ?? []), options.main ?? MAIN, ...args], {
     cwd,
     env: { ...baseEnv(), DATABASE_URL: options.database, ...options.env },
     stdio: ['ignore', 'pipe', 'pipe'],
