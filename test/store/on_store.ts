@@ -55,3 +55,13 @@ export function describeStore(noun: string, define: (on: OnStore) => void): void
     });
   });
 }
+
+/** What the opening of a store is refused with. */
+export async function refusedOpen(opening: Promise<Store>): Promise<Error> {
+  try {
+    await (await opening).close();
+  } catch (error) {
+    return error as Error;
+  }
+  throw new Error('the store was opened');
+}

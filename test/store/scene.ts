@@ -8,7 +8,7 @@ import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type { OwnedStep, StepView } from '../../src/store/contract/step.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { NewBranch, NewTrajectory, OnBranches } from '../../src/store/contract/trajectory.ts';
-import { wordStep } from '../support/steps.ts';
+import { sha256, wordStep } from '../support/steps.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 
@@ -176,4 +176,18 @@ export async function readWhole(store: Store, namespace: string, digest: string,
     pieces.push(piece);
     at += piece.length;
   }
+}
+
+/** Puts a state in chunks; gives its digest. */
+export async function putState(
+  store: Store,
+  namespace: string,
+  bytes: Uint8Array,
+  chunkBytes = 256 * 1024,
+): Promise<string> {
+  const upload = store.putState(namespace);
+  for (let at = 0; at < bytes.length; at += chunkBytes) await upload.write(bytes.subarray(at, at + chunkBytes));
+  const digest = sha256(bytes);
+  await upload.finish(digest);
+  return digest;
 }

@@ -1,0 +1,79 @@
+import { expect, it } from 'vitest';
+import type { Segment } from '../../src/domain/lineage.ts';
+import type { NewState } from '../../src/domain/step.ts';
+import { newState, newStep, stateRef } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+import type { Scene } from './scene.ts';
+
+describeStore('checkpoints and the states of a lineage', (on) => {
+  interface Told {
+    readonly segments: readonly Segment[];
+    readonly tree: bigint;
+    readonly states: readonly NewState[];
+  }
+
+  /** States at 0 (env), 2 (env, agent), 3 (agent) of a root, and at 5 (env) of a branch at 3; the root has another at 4. */
+  async function checkpoints(scene: Scene): Promise<Told> {
+    const states = Array.from({ length: 6 }, (_, i) => newState(`state ${i}`));
+    const at = (n: number, ...names: string[]) =>
+      newStep(BigInt(n), { states: names.map((name) => stateRef(states[n] as NewState, name)) });
+    const root = await scene.create();
+    await scene.append(root, [at(0, 'env'), at(1), at(2, 'agent', 'env'), at(3, 'agent'), at(4, 'env')], { states });
+    const child = await scene.branch(root, 3n);
+    await scene.append(child, [at(4), at(5, 'env')], { states });
+    return { tree: root.ref.tree, segments: await scene.segments(child), states };
+  }
+
+  it('RD3: the latest step at or before a number that has a state, or all the states named', async () => {
+    const scene = on.scene();
+    const { tree, segments } = await checkpoints(scene);
+    const find = async (atOrBefore: bigint, ...names: string[]) =>
+      (await scene.store.findCheckpoint(scene.namespace, tree, segments, atOrBefore, names))?.step.stepNumber;
+    expect(await find(2n ** 63n - 1n)).toBe(5n);
+    expect(await find(5n)).toBe(5n);
+    expect(await find(4n)).toBe(3n);
+    expect(await find(4n, 'env')).toBe(2n);
+    expect(await find(5n, 'agent')).toBe(3n);
+    expect(await find(5n, 'env', 'agent')).toBe(2n);
+    expect(await find(5n, 'agent', 'env')).toBe(2n);
+    expect(await find(1n)).toBe(0n);
+    expect(await find(1n, 'agent')).toBeUndefined();
+    expect(await find(5n, 'ENV')).toBeUndefined();
+    expect(await find(5n, 'env', 'other')).toBeUndefined();
+  });
+
+  it('RD3: the step found is whole, with its owner', async () => {
+    const scene = on.scene();
+    const { tree, segments, states } = await checkpoints(scene);
+    const found = await scene.store.findCheckpoint(scene.namespace, tree, segments, 4n, ['env']);
+    expect(found?.owner.key).toBe(segments[0]?.key);
+    expect(found?.step.states).toEqual([
+      stateRef(states[2] as NewState, 'agent'),
+      stateRef(states[2] as NewState, 'env'),
+    ]);
+  });
+
+  it('RD3: without any state there is no checkpoint', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    const segments = await scene.segments(made);
+    expect(await scene.store.findCheckpoint(scene.namespace, made.ref.tree, segments, 9n, [])).toBeUndefined();
+  });
+
+  it('S5: the states of one name come in order of step, across branch points, from a number on, at most so many', async () => {
+    const scene = on.scene();
+    const { tree, segments, states } = await checkpoints(scene);
+    const read = (name: string, from = 0n, limit = 100) =>
+      scene.store.listStepStates(scene.namespace, tree, segments, name, from, limit);
+    const env = await read('env');
+    expect(env.map(({ stepNumber }) => stepNumber)).toEqual([0n, 2n, 5n]);
+    expect(env.map(({ state }) => state)).toEqual([0, 2, 5].map((n) => stateRef(states[n] as NewState)));
+    expect(env.map(({ owner }) => owner.key)).toEqual([segments[0]?.key, segments[0]?.key, segments[1]?.key]);
+    expect((await read('agent')).map(({ stepNumber }) => stepNumber)).toEqual([2n, 3n]);
+    expect((await read('env', 1n)).map(({ stepNumber }) => stepNumber)).toEqual([2n, 5n]);
+    expect((await read('env', 2n, 1)).map(({ stepNumber }) => stepNumber)).toEqual([2n]);
+    expect((await read('env', 3n, 1)).map(({ stepNumber }) => stepNumber)).toEqual([5n]);
+    expect(await read('env', 6n)).toEqual([]);
+    expect(await read('Env')).toEqual([]);
+  });
+});

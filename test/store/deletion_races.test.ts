@@ -1,0 +1,106 @@
+import { randomUUID } from 'node:crypto';
+import { expect, it } from 'vitest';
+import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+import { countRows } from './sql.ts';
+
+describeStore('deletion beside other work', (on) => {
+  type Settled = PromiseSettledResult<unknown>;
+  const told = (result: Settled) =>
+    result.status === 'fulfilled' ? 'done' : String((result.reason as { reason?: string }).reason ?? result.reason);
+
+  it('O2, B2: a branch made while its parent is appended to and deleted is whole, or was refused', async () => {
+    const modes = ['REFUSE', 'KEEP_SHARED', 'CASCADE'] as const;
+    const scene = on.scene();
+    const seen = new Set<string>();
+    for (let round = 0; round < 45; round += 1) {
+      const mode = modes[round % 3] as (typeof modes)[number];
+      const root = await scene.createWith(['a', 'b', 'c', 'd']);
+      const anchor = round % 2 === 0 ? await scene.branch(root, 1n) : undefined;
+      const id = randomUUID();
+      const [branched, appended, deleted] = (await Promise.allSettled([
+        scene.branch(root, 2n, { id }),
+        scene.append(root, [wordStep(4n, 'e')]),
+        scene.delete(root, mode),
+      ])) as [Settled, Settled, Settled];
+      expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(told(branched));
+      expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(told(appended));
+      expect(['done', ...(mode === 'REFUSE' ? ['HAS_BRANCHES'] : [])]).toContain(told(deleted));
+      seen.add(`${told(branched)} ${told(deleted)}`);
+      if (await scene.isThere(id)) {
+        expect(told(branched)).toBe('done');
+        expect(await scene.words({ id })).toEqual(['a', 'b', 'c']);
+      } else if (told(branched) === 'done') expect(mode).toBe('CASCADE');
+      if (anchor !== undefined && mode !== 'CASCADE') expect(await scene.words(anchor)).toEqual(['a', 'b']);
+      if (await scene.isThere(root.id)) {
+        expect(told(deleted)).toBe('HAS_BRANCHES');
+        expect(await scene.words(root)).toEqual(['a', 'b', 'c', 'd', 'e']);
+      }
+    }
+    expect(seen.size).toBeGreaterThan(1);
+  });
+
+  it('B2: deletes of one tree at once end all, and leave what a tree of them in some order leaves', async () => {
+    for (let round = 0; round < 10; round += 1) {
+      const scene = on.scene();
+      const root = await scene.createWith(['a', 'b', 'c']);
+      const children = await Promise.all([0n, 1n, 2n].map((n) => scene.branch(root, n)));
+      const leaves = await Promise.all(children.map((child, n) => scene.branch(child, BigInt(n))));
+      const results = await Promise.allSettled([
+        scene.delete(root, 'KEEP_SHARED'),
+        ...children.map((child) => scene.delete(child, 'KEEP_SHARED')),
+        ...leaves.map((leaf) => scene.delete(leaf)),
+      ]);
+      expect(results.map(told)).toEqual(results.map(() => 'done'));
+      expect(await countRows(on.sql, scene.namespace)).toMatchObject({ trajectories: 0, steps: 0, status_changes: 0 });
+    }
+  });
+
+  it('B2: of many deletes of one trajectory at once, one deletes it', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    const results = await Promise.allSettled(Array.from({ length: 6 }, () => scene.delete(made)));
+    expect(results.map(told).sort()).toEqual([...Array(5).fill('TRAJECTORY_NOT_FOUND'), 'done'].sort());
+  });
+
+  it('B2, B5: a tag set while its trajectory is deleted does not outlive it', async () => {
+    const scene = on.scene();
+    for (let round = 0; round < 15; round += 1) {
+      const made = await scene.createWith(['a']);
+      const [tagged] = (await Promise.allSettled([
+        scene.store.setTag(scene.namespace, made.id, 't', 0n, undefined),
+        scene.delete(made),
+      ])) as [Settled, Settled];
+      expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(told(tagged));
+    }
+    expect(await countRows(on.sql, scene.namespace)).toMatchObject({ tags: 0, trajectories: 0 });
+  });
+
+  it('B3: appends, seals and attachments beside a delete leave no row behind', async () => {
+    const scene = on.scene();
+    for (let round = 0; round < 15; round += 1) {
+      const made = await scene.createWith(['a']);
+      const state = newState(`${round}`);
+      const attaching = {
+        trajectoryId: made.id,
+        uid: made.uid,
+        writerEpoch: undefined,
+        stepNumber: 0n,
+        name: 'env',
+        digest: state.digest,
+        mediaType: '',
+        data: state.data,
+      };
+      const results = await Promise.allSettled([
+        scene.append(made, [newStep(1n, { states: [stateRef(state)] })], { states: [state] }),
+        scene.store.attachState(scene.caller, attaching),
+        scene.store.updateTrajectory(scene.namespace, made.id, { name: 'x' }),
+        scene.delete(made),
+      ]);
+      for (const each of results) expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(told(each));
+    }
+    await on.store.collectStates(0, 1000);
+    const left = Object.entries(await countRows(on.sql, scene.namespace)).filter(([, n]) => n > 0);
+    expect(left).toEqual([]);
+  });
+});

@@ -1,0 +1,165 @@
+import { expect, it } from 'vitest';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { newState, newStep, sha256, stateRef, textAction, wordStep } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+import { committed } from './scene.ts';
+
+describeStore('groups', (on) => {
+  it('W7: outcomes stand in the order of the batches, and a refused one is refused alone', async () => {
+    const scene = on.scene();
+    const made = await Promise.all(Array.from({ length: 6 }, () => scene.createWith(['a'])));
+    const steps = [1n, 5n, 1n, 0n, 1n, 1n].map((n) => wordStep(n, 'b'));
+    const batches = made.map((each, i) => scene.batch(each, [steps[i] as (typeof steps)[number]]));
+    const outcomes = await scene.store.append(batches, 'never');
+    const told = outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind));
+    expect(told).toEqual(['committed', 'STEP_GAP', 'committed', 'STEP_CONFLICT', 'committed', 'committed']);
+    const ends = await Promise.all(made.map(async ({ id }) => Number((await scene.get(id)).nextStepNumber)));
+    expect(ends).toEqual([2, 1, 2, 1, 2, 2]);
+    const times = outcomes.map((each) => (each.kind === 'committed' ? each.commitTime : undefined)).filter(Boolean);
+    expect(new Set(times).size).toBe(1);
+  });
+
+  it('W7: batches of one trajectory are decided in their order, each from where the one before left it', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    const other = await scene.create();
+    const state = newState('s');
+    const outcomes = await scene.store.append(
+      [
+        scene.batch(made, [wordStep(1n, 'b')]),
+        scene.batch(other, [wordStep(0n, 'x')]),
+        scene.batch(made, [wordStep(1n, 'b'), wordStep(2n, 'c', { states: [stateRef(state)] })], { states: [state] }),
+        scene.batch(made, [wordStep(0n, 'a'), wordStep(3n, 'd', { states: [stateRef(state)] })], {
+          states: [state],
+          seal: { status: 'COMPLETED', message: '' },
+        }),
+        scene.batch(made, [], { seal: { status: 'COMPLETED', message: '' } }),
+      ],
+      'never',
+    );
+    expect(outcomes).toMatchObject([
+      { kind: 'committed', nextStepNumber: 2n, duplicates: 0, status: 'RUNNING' },
+      { kind: 'committed', nextStepNumber: 1n },
+      { kind: 'committed', nextStepNumber: 3n, duplicates: 1, status: 'RUNNING' },
+      { kind: 'committed', nextStepNumber: 4n, duplicates: 1, status: 'COMPLETED' },
+      { kind: 'committed', nextStepNumber: 4n, duplicates: 0, status: 'COMPLETED' },
+    ]);
+    const sealTimes = outcomes.slice(3).map((each) => committed(each).sealTime);
+    expect(sealTimes[0]).toBeDefined();
+    expect(sealTimes[1]).toBe(sealTimes[0]);
+    expect(await scene.words(made)).toEqual(['a', 'b', 'c', 'd']);
+  });
+
+  it('W3: after a refused batch the later ones of its trajectory are refused likewise, the earlier stay', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    const outcomes = await scene.store.append(
+      [
+        scene.batch(made, [wordStep(1n, 'b')]),
+        scene.batch(made, [wordStep(0n, 'A')]),
+        scene.batch(made, [wordStep(2n, 'c')]),
+        scene.batch(made, [], { seal: { status: 'FAILED', message: '' } }),
+      ],
+      'never',
+    );
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['committed', 'refused', 'refused', 'refused']);
+    for (const each of outcomes.slice(1)) expect(each).toMatchObject({ error: { reason: 'STEP_CONFLICT' } });
+    expect(await scene.words(made)).toEqual(['a', 'b']);
+    expect((await scene.get(made.id)).status).toBe('RUNNING');
+  });
+
+  it('W7: a group of many namespaces keeps them apart, states and all', async () => {
+    const scenes = Array.from({ length: 4 }, () => on.scene());
+    const state = newState('the same bytes everywhere');
+    const made = await Promise.all(scenes.map((scene) => scene.create()));
+    const step = newStep(0n, { states: [stateRef(state)] });
+    const batches = scenes.map((scene, i) =>
+      scene.batch(made[i] as Trajectory, [step], i === 3 ? {} : { states: [state] }),
+    );
+    const outcomes = await on.store.append(batches, 'never');
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['committed', 'committed', 'committed', 'refused']);
+    expect(outcomes[3]).toMatchObject({ error: { reason: 'STATE_NOT_FOUND' } });
+  });
+
+  it('D3: the inline states of a refused batch are not there for others to refer to', async () => {
+    const scene = on.scene();
+    const [one, other] = [await scene.create(), await scene.create()];
+    const state = newState('only with the refused one');
+    const outcomes = await scene.store.append(
+      [
+        scene.batch(one, [newStep(3n, { states: [stateRef(state)] })], { states: [state] }),
+        scene.batch(other, [newStep(0n, { states: [stateRef(state)] })]),
+      ],
+      'never',
+    );
+    expect(outcomes).toMatchObject([
+      { kind: 'refused', error: { reason: 'STEP_GAP' } },
+      { kind: 'refused', error: { reason: 'STATE_NOT_FOUND' } },
+    ]);
+    expect(await scene.store.findStates(scene.namespace, [state.digest], false)).toEqual([]);
+  });
+
+  it('W7: one state sent inline by many trajectories of a group is stored once', async () => {
+    const scene = on.scene();
+    const state = newState('shared');
+    const made = await Promise.all(Array.from({ length: 10 }, () => scene.create()));
+    const step = newStep(0n, { states: [stateRef(state)] });
+    const outcomes = await scene.store.append(
+      made.map((each) => scene.batch(each, [step], { states: [state] })),
+      'never',
+    );
+    expect(new Set(outcomes.map(({ kind }) => kind))).toEqual(new Set(['committed']));
+    expect(await on.sql.rows(`select size from states where namespace = '${scene.namespace}'`)).toHaveLength(1);
+  });
+
+  it('W7: a group of two hundred trajectories is one transaction', async () => {
+    const scene = on.scene();
+    const made = await Promise.all(Array.from({ length: 200 }, () => scene.create()));
+    const outcomes = await scene.store.append(
+      made.map((each, i) => scene.batch(each, [wordStep(0n, `${i}`), wordStep(1n, 'x')])),
+      'never',
+    );
+    expect(new Set(outcomes.map((each) => committed(each).commitTime)).size).toBe(1);
+    expect(await scene.words(made[123] as Trajectory)).toEqual(['123', 'x']);
+  });
+
+  it('W7: batches that refer to very many unknown states are refused alone', async () => {
+    const scene = on.scene();
+    const made = await Promise.all(Array.from({ length: 6 }, () => scene.create()));
+    const content = (i: number) => ({ kind: 'state', digest: sha256(`unknown ${i}`), mediaType: '', size: 0 }) as const;
+    const batches = made.map((each, b) => {
+      const refers = b === 3 ? 0 : 14_000;
+      const actions = Array.from({ length: refers }, (_, i) => textAction('', { content: content(b * refers + i) }));
+      return scene.batch(each, [newStep(0n, { actions })]);
+    });
+    const outcomes = await scene.store.append(batches, 'never');
+    const told = outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind));
+    const unknown = 'STATE_NOT_FOUND';
+    expect(told).toEqual([unknown, unknown, unknown, 'committed', unknown, unknown]);
+  });
+
+  it('an empty group is nothing', async () => {
+    expect(await on.store.append([], 'never')).toEqual([]);
+    expect(await on.store.append([], 'bounded')).toEqual([]);
+  });
+
+  it('W7: groups that name the same trajectories and states in opposite orders all commit, without waiting for good', async () => {
+    const scene = on.scene();
+    const made = await Promise.all(Array.from({ length: 6 }, () => scene.create()));
+    const states = Array.from({ length: 6 }, (_, i) => newState(`state ${i}`));
+    for (let round = 0; round < 5; round += 1) {
+      const group = (reversed: boolean) => {
+        const pick = reversed ? [...states].reverse() : states;
+        const refs = pick
+          .map((state, i) => stateRef(state, `s${reversed ? 5 - i : i}`))
+          .sort((a, b) => (a.name < b.name ? -1 : 1));
+        const step = newStep(BigInt(round), { states: refs });
+        const batches = made.map((each) => scene.batch(each, [step], { states: pick }));
+        return scene.store.append(reversed ? batches.reverse() : batches, 'bounded');
+      };
+      const outcomes = (await Promise.all([group(false), group(true), group(true), group(false)])).flat();
+      expect(new Set(outcomes.map(({ kind }) => kind))).toEqual(new Set(['committed']));
+      expect(outcomes.filter((each) => committed(each).duplicates === 0)).toHaveLength(6);
+    }
+  });
+});

@@ -1,0 +1,196 @@
+import { randomUUID } from 'node:crypto';
+import { expect, it } from 'vitest';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { newState, newStep, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+import { refusalOf, type Scene } from './scene.ts';
+
+describeStore('states of steps', (on) => {
+  it('W9: inline states are stored with their step, and many names may share one state', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const [a, b] = [newState('a'), newState('b')];
+    const states = [stateRef(a, 'agent', 'text/plain'), stateRef(b, 'env', ''), stateRef(a, 'z', 'image/png')];
+    await scene.append(made, [newStep(0n, { states })], { states: [a, b] });
+    const [step] = await scene.steps(made);
+    expect(step?.step.states).toEqual(states);
+    expect(await scene.store.findStates(scene.namespace, [b.digest, a.digest], false)).toEqual([
+      { digest: b.digest, size: 1 },
+      { digest: a.digest, size: 1 },
+    ]);
+  });
+
+  it('W9: a state by digest must have been put before, and its size is the one of its bytes', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const state = newState('put before');
+    const step = newStep(0n, { states: [{ ...stateRef(state), size: 0 }] });
+    const error = await refusalOf(scene.append(made, [step]));
+    expect(error).toMatchObject({ reason: 'STATE_NOT_FOUND', metadata: { digest: state.digest } });
+    const upload = scene.store.putState(scene.namespace);
+    await upload.write(state.data);
+    await upload.finish(state.digest);
+    await scene.append(made, [step]);
+    expect((await scene.steps(made))[0]?.step.states).toEqual([stateRef(state)]);
+  });
+
+  it('FM4, S2: a state in a content must be there too, and its size is told', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const shot = newState('screenshot');
+    const content = { kind: 'state', digest: shot.digest, mediaType: 'image/png', size: 0 } as const;
+    const step = newStep(0n, { observations: [textObservation('', { content })] });
+    expect((await refusalOf(scene.append(made, [step]))).metadata).toEqual({ digest: shot.digest });
+    await scene.append(made, [step], { states: [shot] });
+    expect((await scene.steps(made))[0]?.step.observations[0]?.content).toEqual({ ...content, size: shot.data.length });
+  });
+
+  it('D3: a batch whose second step refers to an unknown state stores neither step nor inline state', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const state = newState('inline');
+    const steps = [
+      newStep(0n, { states: [stateRef(state)] }),
+      newStep(1n, { states: [{ name: 'env', digest: sha256('unknown'), mediaType: '', size: 0 }] }),
+    ];
+    expect((await refusalOf(scene.append(made, steps, { states: [state] }))).reason).toBe('STATE_NOT_FOUND');
+    expect((await scene.get(made.id)).nextStepNumber).toBe(0n);
+    expect(await scene.store.findStates(scene.namespace, [state.digest], false)).toEqual([]);
+  });
+
+  it('S1: the media type belongs to the reference: one state may be two things', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const state = newState('{}');
+    for (const [n, type] of ['application/json', 'text/plain'].entries())
+      await scene.append(made, [newStep(BigInt(n), { states: [stateRef(state, 'env', type)] })], { states: [state] });
+    expect((await scene.steps(made)).map(({ step }) => step.states[0]?.mediaType)).toEqual([
+      'application/json',
+      'text/plain',
+    ]);
+  });
+
+  it('W9: names that differ in case only, or are odd, are different names, sorted by bytes', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const state = newState('s');
+    const names = ['ENV', 'env', 'e\'n"v', '🌊', '\uff5e', 'é', '0', 'a/b'].sort((a, b) =>
+      Buffer.compare(Buffer.from(a), Buffer.from(b)),
+    );
+    const states = names.map((name) => stateRef(state, name));
+    await scene.append(made, [newStep(0n, { states })], { states: [state] });
+    expect((await scene.steps(made))[0]?.step.states.map(({ name }) => name)).toEqual(names);
+  });
+
+  it('W6: a replay of a step with states is a duplicate, with the bytes or without', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const state = newState('s');
+    const step = newStep(0n, { states: [stateRef(state)] });
+    await scene.append(made, [step], { states: [state] });
+    expect((await scene.append(made, [step], { states: [state] })).duplicates).toBe(1);
+    expect((await scene.append(made, [step])).duplicates).toBe(1);
+  });
+});
+
+describeStore('attaching states', (on) => {
+  const attach = (scene: Scene, made: Trajectory, stepNumber: bigint, text: string, fields: object = {}) => {
+    const state = newState(text);
+    return scene.store.attachState(scene.caller, {
+      trajectoryId: made.id,
+      uid: undefined,
+      writerEpoch: undefined,
+      stepNumber,
+      name: 'env',
+      digest: state.digest,
+      mediaType: 'text/plain',
+      data: state.data,
+      ...fields,
+    });
+  };
+
+  it('W10: adds a state to an own step, once; the same again changes nothing', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a', 'b']);
+    const state = { name: 'env', digest: sha256('one'), mediaType: 'text/plain', size: 3 };
+    expect(await attach(scene, made, 1n, 'one')).toEqual({ state, duplicate: false });
+    expect(await attach(scene, made, 1n, 'one')).toEqual({ state, duplicate: true });
+    expect(await attach(scene, made, 1n, 'one', { data: undefined })).toEqual({ state, duplicate: true });
+    expect((await scene.steps(made)).map(({ step }) => step.states)).toEqual([[], [state]]);
+  });
+
+  it('W10: another state or media type of that name is a conflict; another name is not', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    await attach(scene, made, 0n, 'one');
+    expect(await refusalOf(attach(scene, made, 0n, 'two'))).toMatchObject({
+      reason: 'STATE_CONFLICT',
+      metadata: { step_number: '0', state_name: 'env' },
+    });
+    expect((await refusalOf(attach(scene, made, 0n, 'one', { mediaType: '' }))).reason).toBe('STATE_CONFLICT');
+    expect(await scene.store.findStates(scene.namespace, [sha256('two')], false)).toEqual([]);
+    await attach(scene, made, 0n, 'two', { name: 'agent' });
+    expect((await scene.steps(made))[0]?.step.states.map(({ name }) => name)).toEqual(['agent', 'env']);
+  });
+
+  it('W10: is also refused where the step came with a state of that name', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const state = newState('mine');
+    await scene.append(made, [newStep(0n, { states: [stateRef(state, 'env', 'text/plain')] })], { states: [state] });
+    expect((await refusalOf(attach(scene, made, 0n, 'other'))).reason).toBe('STATE_CONFLICT');
+    expect((await attach(scene, made, 0n, 'mine')).duplicate).toBe(true);
+  });
+
+  it('W10: refusals: unknown state, no such step, an inherited step, epoch, uid, no such trajectory', async () => {
+    const scene = on.scene();
+    const root = await scene.createWith(['a', 'b']);
+    const made = await scene.branch(root, 0n);
+    await scene.appendWords(made, ['c']);
+    const reason = (call: Promise<unknown>) => refusalOf(call).then((error) => error.reason);
+    expect(await reason(attach(scene, made, 1n, 'x', { data: undefined }))).toBe('STATE_NOT_FOUND');
+    expect(await reason(attach(scene, made, 2n, 'x'))).toBe('STEP_NOT_FOUND');
+    expect(await reason(attach(scene, made, 0n, 'x'))).toBe('STEP_NOT_FOUND');
+    expect(await reason(attach(scene, made, 1n, 'x', { writerEpoch: 1n }))).toBe('WRITER_FENCED');
+    expect(await reason(attach(scene, made, 1n, 'x', { uid: randomUUID() }))).toBe('TRAJECTORY_NOT_FOUND');
+    expect(await reason(attach(scene, made, 1n, 'x', { trajectoryId: randomUUID() }))).toBe('TRAJECTORY_NOT_FOUND');
+    await scene.open(made);
+    expect(await reason(attach(scene, made, 1n, 'x'))).toBe('WRITER_FENCED');
+    await attach(scene, made, 1n, 'x', { writerEpoch: 1n, uid: made.uid });
+  });
+
+  it('W10, W6: the content stays what it was: the step as it was first sent is still a duplicate', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    await attach(scene, made, 0n, 'later');
+    expect((await scene.append(made, [wordStep(0n, 'a')])).duplicates).toBe(1);
+  });
+
+  it('W10: sealed trajectories take it too, and branches see it', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    const child = await scene.branch(made, 0n);
+    await scene.seal(made);
+    await attach(scene, made, 0n, 'late');
+    expect((await scene.steps(child))[0]?.step.states.map(({ digest }) => digest)).toEqual([sha256('late')]);
+  });
+
+  it('W9, W10: a step that has 16 states takes no other', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    for (let i = 0; i < 16; i += 1) await attach(scene, made, 0n, `${i}`, { name: `s${i}` });
+    expect((await attach(scene, made, 0n, '3', { name: 's3' })).duplicate).toBe(true);
+    expect((await refusalOf(attach(scene, made, 0n, 'x', { name: 'one more' }))).reason).toBe('INVALID_REQUEST');
+    expect((await scene.steps(made))[0]?.step.states).toHaveLength(16);
+  });
+
+  it('W10: of two different states at once one is attached', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    const results = await Promise.allSettled(['x', 'y', 'z'].map((text) => attach(scene, made, 0n, text)));
+    expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    for (const each of results)
+      if (each.status === 'rejected') expect(each.reason).toMatchObject({ reason: 'STATE_CONFLICT' });
+    expect((await scene.steps(made))[0]?.step.states).toHaveLength(1);
+  });
+});
