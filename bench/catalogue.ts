@@ -1,5 +1,31 @@
 import type { Bench } from './bench.ts';
+import { bigState } from './benches/big_state.ts';
+import { branch, branchNesting, branchWhileWriting } from './benches/branch.ts';
+import { follow, followRemote } from './benches/follow.ts';
+import { growth } from './benches/growth.ts';
 import { fanIn, ingestBatch, ingestSingle } from './benches/ingest.ts';
+import { lineage, lineageAppend } from './benches/lineage.ts';
+import { lockstep } from './benches/lockstep.ts';
+import { peers } from './benches/peers.ts';
+import { read } from './benches/read.ts';
+import { start } from './benches/start.ts';
 
 /** All benches, in the order in which they run. */
-export const BENCHES: readonly Bench[] = [ingestSingle, ingestBatch, fanIn];
+export const BENCHES: readonly Bench[] = [
+  ingestSingle,
+  ingestBatch,
+  lockstep,
+  fanIn,
+  bigState,
+  read,
+  branch,
+  branchNesting,
+  branchWhileWriting,
+  lineage,
+  lineageAppend,
+  follow,
+  followRemote,
+  start,
+  growth,
+  peers,
+];

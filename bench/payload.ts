@@ -78,7 +78,7 @@ type StepInit = Exclude<MessageInitShape<typeof StepSchema>, { $typeName: string
 /** Takes five bytes as a varint, so that any smaller number fits in its place. */
 const NUMBER_MARK = (1n << 34n) + 0x2a55aan;
 const NUMBER_BYTES = varint(NUMBER_MARK);
-const NONCE_MARK = Buffer.from('NONCE-16-LETTERS');
+export const NONCE_MARK = Buffer.from('NONCE-16-LETTERS');
 const BIG_STATE_BYTES = 256_000;
 const JSON_STEP_BYTES = 430;
 

@@ -1,6 +1,9 @@
+import { once } from 'node:events';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { type AddressInfo, createServer } from 'node:net';
+import os from 'node:os';
 import path from 'node:path';
-import { connectClient } from '../src/client/index.ts';
+import { type AnabranchClient, connectClient, openWriter, readSteps } from '../src/client/index.ts';
 import { createPostgresDatabase } from '../test/support/database.ts';
 import { type PostgresServer, startPostgres } from '../test/support/postgres.ts';
 import type { Engine } from './bench.ts';
@@ -57,9 +60,20 @@ export class Place {
       { kind, database: url } satisfies ServerSettings,
       kind === 'real' ? this.profileDir : undefined,
     );
-    this.closers.push(server.stop);
     const postgres = engine === 'postgres' ? await this.postgres : undefined;
-    return new BenchServer(server, url, postgres === undefined ? [server.pid] : [server.pid, postgres.pid]);
+    const made = new BenchServer(kind, server, url, postgres === undefined ? [server.pid] : [server.pid, postgres.pid]);
+    this.closers.push(() => made.stop());
+    return made;
+  }
+
+  /** A TCP port on this machine that nothing listens on. */
+  async freePort(): Promise<number> {
+    const probe = createServer().listen(0, '127.0.0.1');
+    await once(probe, 'listening');
+    const { port } = probe.address() as AddressInfo;
+    probe.close();
+    await once(probe, 'close');
+    return port;
   }
 
   /** Ends what was made since the last time, the last made first. */
@@ -76,18 +90,23 @@ export class Place {
   private startedPostgres(): Promise<PostgresServer> {
     // Sized as one would for a machine of this kind; what decides durability is as it is by default.
     const settings = { shared_buffers: '512MB', max_wal_size: '4GB', wal_buffers: '16MB', checkpoint_timeout: '15min' };
-    this.postgres ??= startPostgres({ settings });
+    // Its socket's path has a bound of about 100 bytes, so a deep checkout has it in the temp folder.
+    const parent = path.dirname(this.dir);
+    this.postgres ??= startPostgres({ settings, dir: parent.length < 60 ? parent : os.tmpdir() });
     return this.postgres;
   }
 }
 
 export class BenchServer {
+  readonly kind: ServerSettings['kind'];
   readonly address: string;
   readonly database: string;
   private readonly pids: readonly number[];
   private readonly stopServer: () => Promise<void>;
+  private client: AnabranchClient | undefined;
 
-  constructor(server: SpawnedServer, database: string, pids: readonly number[]) {
+  constructor(kind: ServerSettings['kind'], server: SpawnedServer, database: string, pids: readonly number[]) {
+    this.kind = kind;
     this.address = server.address;
     this.database = database;
     this.pids = pids;
@@ -101,20 +120,43 @@ export class BenchServer {
 
   /** New, empty trajectories; their ids. */
   async trajectories(count: number): Promise<string[]> {
-    const client = connectClient({ address: this.address });
-    try {
-      const made: string[] = [];
-      for (let i = 0; i < count; i += 1) {
-        const { trajectory } = await client.trajectories.createTrajectory({});
-        made.push(trajectory!.id);
-      }
-      return made;
-    } finally {
-      client.close();
+    const made: string[] = [];
+    for (let i = 0; i < count; i += 1) {
+      const { trajectory } = await this.connected().trajectories.createTrajectory({});
+      made.push(trajectory!.id);
+    }
+    return made;
+  }
+
+  /** Small steps, by a writer of their own. */
+  async append(trajectoryId: string, from: number, count: number): Promise<void> {
+    const expectedNextStepNumber = BigInt(from);
+    await using writer = await openWriter(this.connected(), { trajectoryId, expectedNextStepNumber });
+    await Promise.all(Array.from({ length: count }, () => writer.append({ reward: 1, metrics: { tick: 1 } })));
+  }
+
+  /** A new branch; its id. */
+  async branch(trajectoryId: string, stepNumber: number): Promise<string> {
+    const at = { trajectoryId, stepNumber: BigInt(stepNumber) };
+    const { trajectory } = await this.connected().trajectories.branchTrajectory(at);
+    return trajectory!.id;
+  }
+
+  /** Resolves when the trajectory has so many steps. */
+  async untilLong(trajectoryId: string, steps: number): Promise<void> {
+    const endStepNumber = BigInt(steps);
+    for await (const { step } of readSteps(this.connected(), { trajectoryId, endStepNumber, follow: true })) {
+      if (step.stepNumber + 1n === endStepNumber) return;
     }
   }
 
-  stop(): Promise<void> {
-    return this.stopServer();
+  async stop(): Promise<void> {
+    this.client?.close();
+    await this.stopServer();
+  }
+
+  private connected(): AnabranchClient {
+    this.client ??= connectClient({ address: this.address });
+    return this.client;
   }
 }

@@ -5,31 +5,32 @@ import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
 
-type Load = Omit<AppendSettings, 'address' | 'trajectories' | 'warmupSeconds' | 'seconds'> & {
+export type Load = Omit<AppendSettings, 'address' | 'trajectories' | 'warmupSeconds' | 'seconds'> & {
   readonly streams: number;
 };
 
-/** Steps a second that a server acks, by new trajectories; what it did beside goes to `seen`. */
+export interface IngestOptions {
+  /** Told what else was seen. */
+  readonly seen?: (figures: Ingested) => void;
+  /** Goes on beside the load, on its trajectories. */
+  readonly beside?: (trajectories: readonly string[]) => Promise<void>;
+}
+
+/** Steps a second that a server acks, by new trajectories. */
 export async function ingest(
   run: Run,
   server: BenchServer,
-  load: Load,
-  seen?: (figures: Ingested) => void,
+  { streams, ...settings }: Load,
+  { seen, beside }: IngestOptions = {},
 ): Promise<number> {
-  const { streams, ...settings } = load;
-  const trajectories = await server.trajectories(streams);
+  // A bare handler knows no trajectories, so any ids will do.
+  const trajectories =
+    server.kind === 'bare' ? Array.from({ length: streams }, () => randomUUID()) : await server.trajectories(streams);
   const { warmupSeconds, seconds } = run;
+  const all: AppendSettings = { ...settings, address: server.address, trajectories, warmupSeconds, seconds };
   const cpu = server.cpuSeconds();
-  const figures = await runProgram<AppendFigures>('append', {
-    ...settings,
-    address: server.address,
-    trajectories,
-    warmupSeconds,
-    seconds,
-  } satisfies AppendSettings);
-  // The warm-up's steps cost CPU too; at a steady rate they are to the measured ones as the times are.
-  const steps = figures.ackedSteps * (1 + warmupSeconds / seconds);
-  seen?.({ ...figures, serverCpuMicros: ((server.cpuSeconds() - cpu) / steps) * 1e6 });
+  const [figures] = await Promise.all([runProgram<AppendFigures>('append', all), beside?.(trajectories)]);
+  seen?.({ ...figures, serverCpuMicros: ((server.cpuSeconds() - cpu) / figures.allSteps) * 1e6 });
   return figures.stepsPerSecond;
 }
 
@@ -38,7 +39,7 @@ export interface Ingested extends AppendFigures {
   readonly serverCpuMicros: number;
 }
 
-const SINGLE: Load = { streams: 16, connections: 4, window: 256, stepsPerFrame: 1, payload: 'step-with-state' };
+export const SINGLE: Load = { streams: 16, connections: 4, window: 256, stepsPerFrame: 1, payload: 'step-with-state' };
 const BATCH: Load = { streams: 4, connections: 4, window: 1024, stepsPerFrame: 64, payload: 'step-with-state' };
 
 export const ingestSingle: Bench = {
@@ -50,33 +51,21 @@ export const ingestSingle: Bench = {
     const real = await run.place.server('real', run.engine);
     const over = await run.place.server('null', run.engine);
     const bare = await run.place.server('bare', run.engine);
-    const seen: Ingested[] = [];
+    const seen: Record<'real' | 'null' | 'bare', Ingested[]> = { real: [], null: [], bare: [] };
     const samples = await alternate(run, {
-      real: () => ingest(run, real, SINGLE, (figures) => seen.push(figures)),
-      'null store': () => ingest(run, over, SINGLE),
-      'bare handler': () => bareIngest(run, bare, SINGLE),
+      real: () => ingest(run, real, SINGLE, { seen: (figures) => seen.real.push(figures) }),
+      'null store': () => ingest(run, over, SINGLE, { seen: (figures) => seen.null.push(figures) }),
+      'bare handler': () => ingest(run, bare, SINGLE, { seen: (figures) => seen.bare.push(figures) }),
     });
     const aim = run.engine === 'sqlite' ? '>= 0.7' : '>= 0.6';
-    const about = { unit: 'steps/s', note: beside(seen) };
+    const note = `${beside(seen.real)}; null store ${cpuOf(seen.null)}, bare handler ${cpuOf(seen.bare)}`;
+    const unit = 'steps/s';
     return [
-      compare(run, { bench: 'ingest-single', aim, ...about }, samples.real, samples['null store']),
-      compare(
-        run,
-        { bench: 'ingest-single-bare', aim: '>= 0.45', unit: 'steps/s' },
-        samples.real,
-        samples['bare handler'],
-      ),
+      compare(run, { bench: 'ingest-single', aim, unit, note }, samples.real, samples['null store']),
+      compare(run, { bench: 'ingest-single-bare', aim: '>= 0.45', unit }, samples.real, samples['bare handler']),
     ];
   },
 };
-
-/** The bare handler knows no trajectories, so any ids will do. */
-export async function bareIngest(run: Run, { address }: BenchServer, { streams, ...settings }: Load): Promise<number> {
-  const trajectories = Array.from({ length: streams }, () => randomUUID());
-  const { warmupSeconds, seconds } = run;
-  const all: AppendSettings = { ...settings, address, trajectories, warmupSeconds, seconds };
-  return (await runProgram<AppendFigures>('append', all)).stepsPerSecond;
-}
 
 export const ingestBatch: Bench = {
   names: ['ingest-batch'],
@@ -88,7 +77,7 @@ export const ingestBatch: Bench = {
     const bulk = await run.place.emptySchema(run.engine);
     const seen: Ingested[] = [];
     const samples = await alternate(run, {
-      real: () => ingest(run, server, BATCH, (figures) => seen.push(figures)),
+      real: () => ingest(run, server, BATCH, { seen: (figures) => seen.push(figures) }),
       driver: (round) => insertSteps(run, bulk, round),
     });
     const aim = run.engine === 'sqlite' ? '>= 0.3' : '>= 0.35';
@@ -124,9 +113,11 @@ export const fanIn: Bench = {
     const fastest: number[] = [];
     const samples = await alternate(run, {
       '1,000 streams': () =>
-        ingest(run, server, many, (figures) => {
-          slowest.push(figures.slowest);
-          fastest.push(figures.fastest);
+        ingest(run, server, many, {
+          seen(figures) {
+            slowest.push(figures.slowest);
+            fastest.push(figures.fastest);
+          },
         }),
       '16 streams': () => ingest(run, server, few),
     });
@@ -142,9 +133,12 @@ export const fanIn: Bench = {
   },
 };
 
+/** The size of a message, and what a step costs. */
 export function beside(seen: readonly Ingested[]): string {
-  const cpu = median(seen.map(({ serverCpuMicros }) => serverCpuMicros));
   const client = median(seen.map(({ clientCpuSeconds, ackedSteps }) => (clientCpuSeconds / ackedSteps) * 1e6));
-  const bytes = seen[0]?.frameBytes ?? 0;
-  return `${bytes} B a message; CPU a step: server ${cpu.toFixed(1)} µs, client ${client.toFixed(1)} µs`;
+  return `${seen[0]?.frameBytes ?? 0} B a message; CPU a step: server ${cpuOf(seen)}, client ${client.toFixed(1)} µs`;
+}
+
+function cpuOf(seen: readonly Ingested[]): string {
+  return `${median(seen.map(({ serverCpuMicros }) => serverCpuMicros)).toFixed(1)} µs`;
 }

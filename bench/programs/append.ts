@@ -19,6 +19,8 @@ export interface AppendSettings {
   readonly payload: Payload;
   readonly warmupSeconds: number;
   readonly seconds: number;
+  /** Instead of a time: until every stream has so many steps acked. */
+  readonly steps?: number;
   /** One stream at a time, in turn, so that what they take can be compared. */
   readonly inTurn?: boolean;
 }
@@ -32,7 +34,9 @@ export interface AppendFigures {
   readonly slowest: number;
   readonly fastest: number;
   readonly ackedSteps: number;
-  /** When the measured seconds began and ended, to set CPU time against them. */
+  /** With those of the warm-up. */
+  readonly allSteps: number;
+  /** In the measured seconds. */
   readonly clientCpuSeconds: number;
   readonly frameBytes: number;
 }
@@ -42,15 +46,19 @@ const same = (bytes: Buffer) => bytes;
 
 class Stream {
   acked = 0;
+  /** Where the trajectory ended when the stream was opened. */
+  private begin = 0;
   readonly latencies: number[] = [];
   private sent = 0;
   private sentAt = 0;
   private going = false;
   private stopped = false;
   private readonly call: ClientDuplexStream<Buffer, Buffer>;
+  private readonly trajectoryId: string;
   private readonly template: FrameTemplate;
   private readonly index: number;
   private readonly settings: AppendSettings;
+  private readonly enough = Promise.withResolvers<void>();
   private readonly opened = Promise.withResolvers<void>();
   private onAck: (() => void) | undefined;
 
@@ -63,13 +71,20 @@ class Stream {
     this.call.on('error', (error) => {
       if (!this.stopped) throw error;
     });
-    const writerId = `bench-${process.pid}-${index}`;
-    const open = create(AppendStepsRequestSchema, { open: { trajectoryId, writerId, takeOverEpoch: 1n } });
-    this.call.write(Buffer.from(toBinary(AppendStepsRequestSchema, open)));
+    this.trajectoryId = trajectoryId;
   }
 
-  get isOpen(): Promise<void> {
+  open(): Promise<void> {
+    const { trajectoryId } = this;
+    const writerId = `bench-${process.pid}-${this.index}`;
+    const open = create(AppendStepsRequestSchema, { open: { trajectoryId, writerId, takeOverEpoch: 1n } });
+    this.call.write(Buffer.from(toBinary(AppendStepsRequestSchema, open)));
     return this.opened.promise;
+  }
+
+  /** As many steps as were asked for are acked. */
+  get isComplete(): Promise<void> {
+    return this.enough.promise;
   }
 
   /** Sends as the window allows, until `stop`. */
@@ -87,6 +102,10 @@ class Stream {
     return acked;
   }
 
+  get ackedHere(): number {
+    return this.acked - this.begin;
+  }
+
   stop(): void {
     this.stopped = true;
     this.call.cancel();
@@ -96,6 +115,7 @@ class Stream {
     const { opened, ack } = fromBinary(AppendStepsResponseSchema, bytes);
     if (opened !== undefined) {
       this.sent = Number(opened.nextStepNumber);
+      this.begin = this.sent;
       this.acked = this.sent;
       this.opened.resolve();
     }
@@ -103,13 +123,15 @@ class Stream {
     this.acked = Number(ack.nextStepNumber);
     if (this.acked === this.sent) this.latencies.push(performance.now() - this.sentAt);
     this.onAck?.();
+    if (this.acked >= (this.settings.steps ?? Number.POSITIVE_INFINITY)) this.enough.resolve();
     if (this.going) this.fill();
   }
 
   private fill(): void {
     const { window, stepsPerFrame } = this.settings;
     const most = Math.max(window, stepsPerFrame);
-    while (!this.stopped && this.sent + stepsPerFrame - this.acked <= most) this.send();
+    const end = this.settings.steps ?? Number.POSITIVE_INFINITY;
+    while (!this.stopped && this.sent < end && this.sent + stepsPerFrame - this.acked <= most) this.send();
   }
 
   private send(): void {
@@ -134,9 +156,14 @@ await program(async (settings: AppendSettings): Promise<AppendFigures> => {
   const streams = settings.trajectories.map(
     (id, i) => new Stream(clients[i % clients.length]!, i, id, template, settings),
   );
-  await Promise.all(streams.map((stream) => stream.isOpen));
-  const work = async (seconds: number) =>
-    settings.inTurn === true ? takeTurns(streams, performance.now() + seconds * 1000) : pause(seconds);
+  // Not all at once: a thousand opens are a thousand commits.
+  for (let i = 0; i < streams.length; i += 16)
+    await Promise.all(streams.slice(i, i + 16).map((stream) => stream.open()));
+  const work = async (seconds: number): Promise<unknown> => {
+    if (settings.inTurn === true) return takeTurns(streams, performance.now() + seconds * 1000);
+    if (settings.steps !== undefined) return Promise.all(streams.map((stream) => stream.isComplete));
+    return pause(seconds);
+  };
 
   if (settings.inTurn !== true) for (const stream of streams) stream.go();
   await work(settings.warmupSeconds);
@@ -158,6 +185,7 @@ await program(async (settings: AppendSettings): Promise<AppendFigures> => {
     slowest: Math.min(...acked),
     fastest: Math.max(...acked),
     ackedSteps: total,
+    allSteps: streams.reduce((sum, stream) => sum + stream.ackedHere, 0),
     clientCpuSeconds: (user + system) / 1e6,
     frameBytes: template.size,
   };

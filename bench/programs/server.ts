@@ -30,7 +30,7 @@ process.exit(0);
 async function serve({ kind, database }: ServerSettings) {
   const flags = { listen: '127.0.0.1:0', database, drainSeconds: '1' };
   const config: Config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
-  const logger = pino({ level: 'warn' }, process.stderr);
+  const logger = pino({ level: 'error' }, process.stderr);
   const { poolSize, namedStatements } = config;
   const store = await openStore(
     config.database.engine === 'sqlite' ? config.database : { ...config.database, poolSize, namedStatements },

@@ -1,0 +1,62 @@
+import { alternate, type Bench, figure, type Run } from '../bench.ts';
+import type { BenchServer } from '../place.ts';
+import { runProgram } from '../processes.ts';
+import type { FollowFigures, FollowSettings } from '../programs/follow.ts';
+
+async function delivery(
+  run: Run,
+  writer: BenchServer,
+  reader: BenchServer,
+): Promise<{ p50s: number[]; p99s: number[] }> {
+  const { warmupSeconds, seconds } = run;
+  const p99s: number[] = [];
+  const samples = await alternate(run, {
+    '100 followers': async () => {
+      const [trajectoryId] = await writer.trajectories(1);
+      const settings: FollowSettings = {
+        writerAddress: writer.address,
+        followerAddress: reader.address,
+        trajectoryId: trajectoryId!,
+        followers: 100,
+        connections: 4,
+        everyMs: 50,
+        warmupSeconds,
+        seconds,
+      };
+      const { p50Ms, p99Ms } = await runProgram<FollowFigures>('follow', settings);
+      p99s.push(p99Ms);
+      return p50Ms;
+    },
+  });
+  return { p50s: samples['100 followers'], p99s };
+}
+
+export const follow: Bench = {
+  names: ['follow', 'follow-p99'],
+  about:
+    'ms from commit to delivery, p50 over 100 followers of one trajectory, 20 steps a second, on the server that commits',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const server = await run.place.server('real', run.engine);
+    const { p50s, p99s } = await delivery(run, server, server);
+    return [
+      figure(run, { bench: 'follow', aim: '<= 5', unit: 'ms' }, p50s),
+      figure(run, { bench: 'follow-p99', unit: 'ms' }, p99s),
+    ];
+  },
+};
+
+export const followRemote: Bench = {
+  names: ['follow-remote', 'follow-remote-p99'],
+  about: 'the same on another server of the same database',
+  engines: ['postgres'],
+  async run(run) {
+    const writer = await run.place.server('real', run.engine);
+    const reader = await run.place.server('real', run.engine, writer.database);
+    const { p50s, p99s } = await delivery(run, writer, reader);
+    return [
+      figure(run, { bench: 'follow-remote', aim: '<= 50', unit: 'ms' }, p50s),
+      figure(run, { bench: 'follow-remote-p99', unit: 'ms' }, p99s),
+    ];
+  },
+};

@@ -1,0 +1,35 @@
+import { alternate, type Bench, compare } from '../bench.ts';
+import { runProgram } from '../processes.ts';
+import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
+import { ingest, SINGLE } from './ingest.ts';
+
+/** Row keys that the service will not have given by then. */
+const FAR_KEYS = 1_000_000_000;
+
+export const growth: Bench = {
+  names: ['growth'],
+  about: 'ingest-single with 10 million steps stored, each with its state; against an empty store',
+  engines: ['sqlite', 'postgres'],
+  onlyWhenNamed: true,
+  async run(run) {
+    const full = await run.place.emptySchema(run.engine);
+    run.say(`loading ${run.growthSteps} steps`);
+    const { perSecond } = await runProgram<DriverFigures>('driver', {
+      task: 'load',
+      database: full,
+      payload: 'step-with-state',
+      firstTree: FAR_KEYS,
+      warmupSeconds: 0,
+      seconds: 0,
+      steps: run.growthSteps,
+    } satisfies DriverSettings);
+    const grown = await run.place.server('real', run.engine, full);
+    const empty = await run.place.server('real', run.engine);
+    const samples = await alternate(run, {
+      grown: () => ingest(run, grown, SINGLE),
+      empty: () => ingest(run, empty, SINGLE),
+    });
+    const note = `${run.growthSteps.toLocaleString('en-US')} steps, loaded at ${Math.round(perSecond).toLocaleString('en-US')} a second`;
+    return [compare(run, { bench: 'growth', aim: '>= 0.9', unit: 'steps/s', note }, samples.grown, samples.empty)];
+  },
+};

@@ -1,0 +1,71 @@
+import { alternate, type Bench, compare, type Run } from '../bench.ts';
+import type { BenchServer } from '../place.ts';
+import { runProgram } from '../processes.ts';
+import type { AppendFigures, AppendSettings } from '../programs/append.ts';
+import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
+import type { ReadFigures, ReadSettings } from '../programs/read.ts';
+
+const STEPS = 100_000;
+
+/** A new trajectory with at least so many steps, each with its state. */
+export async function longTrajectory(run: Run, server: BenchServer, steps: number): Promise<string> {
+  const [trajectory] = await server.trajectories(1);
+  run.say(`writing ${steps} steps`);
+  await runProgram<AppendFigures>('append', {
+    address: server.address,
+    trajectories: [trajectory!],
+    connections: 1,
+    window: 1024,
+    stepsPerFrame: 100,
+    payload: 'step-with-state',
+    warmupSeconds: 0,
+    seconds: 0,
+    steps,
+  } satisfies AppendSettings);
+  return trajectory!;
+}
+
+export const read: Bench = {
+  names: ['read', 'read-driver'],
+  about:
+    'steps/s of ReadSteps, FULL view, 100,000 steps, one reader; against the same messages from memory, and the driver’s own SELECT',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const { warmupSeconds, seconds } = run;
+    const writing = await run.place.server('real', run.engine);
+    const trajectory = await longTrajectory(run, writing, STEPS);
+    const { database } = writing;
+    await writing.stop();
+    let bytesPerStep = 0;
+    // Two servers cannot have one file of SQLite, so each measurement starts its own.
+    const measure = async (kind: 'real' | 'memory') => {
+      const server = await run.place.server(kind, run.engine, database);
+      const settings: ReadSettings = { address: server.address, trajectories: [trajectory], warmupSeconds, seconds };
+      const figures = await runProgram<ReadFigures>('read', settings);
+      bytesPerStep = figures.bytesPerStep;
+      await server.stop();
+      return figures.stepsPerSecond;
+    };
+    const select = async () => {
+      const settings: DriverSettings = {
+        task: 'select',
+        database,
+        payload: 'step-with-state',
+        firstTree: 1,
+        warmupSeconds,
+        seconds,
+      };
+      return (await runProgram<DriverFigures>('driver', settings)).perSecond;
+    };
+    const samples = await alternate(run, {
+      real: () => measure('real'),
+      memory: () => measure('memory'),
+      driver: select,
+    });
+    const note = `${bytesPerStep.toFixed(0)} B a step`;
+    return [
+      compare(run, { bench: 'read', aim: '>= 0.5', unit: 'steps/s', note }, samples.real, samples.memory),
+      compare(run, { bench: 'read-driver', aim: '>= 0.25', unit: 'steps/s' }, samples.real, samples.driver),
+    ];
+  },
+};
