@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import type { NewStep } from '../../src/domain/step.ts';
 import { newState, newStep, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf } from './scene.ts';
@@ -51,6 +52,27 @@ describeStore('appending', (on) => {
       nextStepNumber: 3n,
     });
     expect(await scene.words(made)).toEqual(['a', 'b', 'c']);
+  });
+
+  it('W4: a replay is told the time of its first commit, by whatever name it is stored; new steps the time of now', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((word, i) => wordStep(BigInt(i), word)) as [
+      NewStep,
+      NewStep,
+      NewStep,
+      NewStep,
+    ];
+    const first = await scene.append(made, [a]);
+    const second = await scene.append(made, [b]);
+    expect((await scene.append(made, [a])).commitTime).toBe(first.commitTime);
+    expect((await scene.append(made, [a, b])).commitTime).toBe(second.commitTime);
+    const child = await scene.branch(made, 1n);
+    expect((await scene.append(child, [a])).commitTime).toBe(first.commitTime);
+    const third = await scene.append(made, [b, c]);
+    const fourth = await scene.append(made, [d, a]);
+    const stored = (await scene.steps(made)).map(({ step }) => step.commitTime);
+    expect(stored).toEqual([first, second, third, fourth].map(({ commitTime }) => commitTime));
   });
 
   it('W2: inherited steps count as stored: the same content is a duplicate, other content a conflict', async () => {

@@ -164,7 +164,7 @@ class Group {
     return {
       kind: 'committed',
       nextStepNumber: head.end,
-      commitTime: parseInstant(this.commitTime(batch, line)),
+      commitTime: parseInstant(this.commitTime(batch, decision, line)),
       duplicates: decision.duplicates,
       status: head.status,
       statusMessage: head.statusMessage,
@@ -173,10 +173,15 @@ class Group {
   }
 
   /** When the newest of what a batch holds was committed: a replay tells the time of its first coming. */
-  private commitTime({ steps, seal }: AppendBatch, line: Line): string {
+  private commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, line: Line): string {
+    if (appended.length > 0) return this.now;
     if (seal !== undefined && line.sealTime !== null) return line.sealTime;
-    const last = steps.at(-1);
-    return (last === undefined ? undefined : line.stored.get(last.stepNumber)?.commitTime) ?? this.now;
+    let newest = '';
+    for (const { stepNumber } of steps) {
+      const time = line.stored.get(stepNumber)?.commitTime ?? '';
+      if (time > newest) newest = time;
+    }
+    return newest === '' ? this.now : newest;
   }
 
   async write(batches: readonly AppendBatch[]): Promise<void> {
