@@ -72,6 +72,12 @@ async function serve(
   }
 }
 
+/**
+ * Compressed requests are taken, answers are not compressed: most gRPC clients offer gzip without being asked, and what fills answers (states,
+ * screenshots) would cost the server's one core more than it saves.
+ */
+const NEVER = Number.MAX_SAFE_INTEGER;
+
 /** Clients that mean "for ever" say so by a deadline in years; Connect would set a timer that overflows. */
 function dropEndlessDeadline(headers: HttpRequest['headers']): void {
   const [, amount, unit] = /^(\d{1,8})([HMSmun])$/.exec(String(headers['grpc-timeout'] ?? '')) ?? [];
@@ -82,6 +88,7 @@ function dropEndlessDeadline(headers: HttpRequest['headers']): void {
 function routerOptions(logger: Logger): ConnectRouterOptions {
   return {
     acceptCompression: [compressionGzip, compressionBrotli],
+    compressMinBytes: NEVER,
     readMaxBytes: LIMITS.messageBytes,
     writeMaxBytes: WRITE_MAX_BYTES,
     maxTimeoutMs: MAX_TIMEOUT_MS,
