@@ -9,6 +9,7 @@ import {
   AppendStepsResponseSchema,
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { serverDraining } from '../app/drain.ts';
 import {
   type AppendEvent,
   type AppendSession,
@@ -29,11 +30,24 @@ import type { Validator } from './validate.ts';
 export function appendSteps(wire: Wire): MethodImpl<typeof TrajectoryService.method.appendSteps> {
   return bidiStream(wire, TrajectoryService.method.appendSteps, async function* (requests, call) {
     const frames = requests[Symbol.asyncIterator]();
-    const first = await frames.next();
+    const first = await firstFrame(wire, frames);
     if (first.done === true) throw invalidField('open', 'must be the first frame of the stream; the stream was empty');
     const session = await openAppendSession(wire.app, call.caller, toOpenRequest(first.value, wire.validator));
     yield* converse(session, frames, call, wire.validator);
   });
+}
+
+/** A client that has said nothing yet is told at once when the server shuts down. */
+async function firstFrame<T>({ app }: Wire, frames: AsyncIterator<T>): Promise<IteratorResult<T>> {
+  const draining = Promise.withResolvers<undefined>();
+  const forget = app.drain.onBegin(() => draining.resolve(undefined));
+  try {
+    const first = await Promise.race([frames.next(), draining.promise]);
+    if (first === undefined) throw serverDraining();
+    return first;
+  } finally {
+    forget();
+  }
 }
 
 async function* converse(

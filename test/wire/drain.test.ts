@@ -11,7 +11,7 @@ import { ServerReflection } from '../../gen/es/grpc/reflection/v1/reflection_pb.
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { AppendCall } from './append-call.ts';
-import { http2Session, until } from './raw.ts';
+import { http2Session, RawCall, until } from './raw.ts';
 
 /** A connection of its own for each client, as clients in other processes have. */
 function connect(server: TestServer) {
@@ -143,6 +143,16 @@ describe('A2: draining', () => {
     expect(performance.now() - begun).toBeLessThan(5_000);
     expect(server.counts().sockets).toBe(0);
     idle.destroy();
+    session.destroy();
+  });
+
+  it('a write stream that has said nothing yet is told at once', async () => {
+    await using server = await startTestServer();
+    const session = await http2Session(server.url);
+    const silent = new RawCall(session, '/anabranch.v1.TrajectoryService/AppendSteps');
+    await until(() => server.counts().handlers === 1, 'the handler waits');
+    await server.drain();
+    expect(await silent.outcome).toMatchObject({ status: 14, reason: 'SERVER_DRAINING' });
     session.destroy();
   });
 
