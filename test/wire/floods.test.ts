@@ -87,8 +87,8 @@ afterEach(() => until(() => Object.values(server.counts()).every((count) => coun
 describe('T15: floods', () => {
   it('frames made by hand are a request when they are in order', async () => {
     const socket = net.connect(server.port, '127.0.0.1');
-    let said = Buffer.alloc(0);
-    socket.on('data', (piece) => {
+    let said: Buffer = Buffer.alloc(0);
+    socket.on('data', (piece: Buffer) => {
       said = Buffer.concat([said, piece]);
     });
     socket.write(Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1'));
