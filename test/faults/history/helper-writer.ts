@@ -20,7 +20,7 @@ export async function helperLife(plan: LifePlan): Promise<void> {
     const { epoch, nextStepNumber: next } = event;
     plan.history.granted({ trajectory: trajectoryId, writer: writerId, epoch, next });
     const found = writer === undefined ? 0 : Number(next - writer.ackedNextStepNumber);
-    if (found > 0) plan.history.foundStored += found;
+    if (found > 0) plan.history.replayedStored += found;
   };
   writer = await openWriter(client, {
     trajectoryId,

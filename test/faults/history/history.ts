@@ -95,9 +95,10 @@ export class History implements Recorded {
   /** Steps sent and not answered now. */
   inFlight = 0;
   acked = 0;
-  /** Steps that a client helper found stored when it came back, though it had no ack for them. */
-  foundStored = 0;
+  /** Steps that a client helper found stored when it came back, though it had no ack for them: it sends them again, and they must stay one. */
+  replayedStored = 0;
   #tick = 0;
+  readonly #grantCounts = new Map<string, number>();
   readonly #ackedEnds = new Map<string, bigint>();
 
   tick(): Tick {
@@ -112,6 +113,11 @@ export class History implements Recorded {
 
   granted(grant: Omit<Grant, 'tick'>): void {
     this.grants.push({ ...grant, tick: this.tick() });
+    this.#grantCounts.set(grant.trajectory, this.grantCount(grant.trajectory) + 1);
+  }
+
+  grantCount(trajectory: string): number {
+    return this.#grantCounts.get(trajectory) ?? 0;
   }
 
   /** To be called before the step can have left this process. */

@@ -29,6 +29,7 @@ export interface LoadOptions {
 
 const TRUNK_STEPS = 24;
 const WINDOW = 48;
+const COURTESY_MS = 15_000;
 
 /** What may well end a stream while things go wrong. Everything else is a surprise. */
 const EXPECTED = new Set([
@@ -127,8 +128,8 @@ export class Load {
   #begin(): void {
     const { rawWriters, helperWriters, readers, followers } = this.#options;
     for (const trajectory of this.branches) {
-      for (let i = 0; i < rawWriters; i += 1) this.#again(40, 250, () => rawLife(this.#life(trajectory)));
-      for (let i = 0; i < helperWriters; i += 1) this.#again(40, 250, () => helperLife(this.#life(trajectory)));
+      for (let i = 0; i < rawWriters; i += 1) this.#again(100, 1_200, () => this.#rawLife(trajectory));
+      for (let i = 0; i < helperWriters; i += 1) this.#again(50, 600, () => helperLife(this.#life(trajectory)));
       for (let i = 0; i < followers; i += 1) this.#addFollower(trajectory, `follower ${i}`);
     }
     for (let i = 0; i < readers; i += 1) this.#again(20, 80, () => this.#read(`reader ${i}`));
@@ -149,10 +150,25 @@ export class Load {
     };
   }
 
+  /** After a cut the helper of the trajectory, if it lives, comes first: else it would be taken over each time before it could replay. */
+  async #rawLife(trajectory: string): Promise<void> {
+    const grants = () => this.history.grantCount(trajectory);
+    try {
+      await rawLife(this.#life(trajectory));
+    } catch (error) {
+      const [before, deadline] = [grants(), performance.now() + COURTESY_MS];
+      const cut = reasonOf(error) !== 'WRITER_FENCED';
+      while (cut && grants() === before && performance.now() < deadline && !this.#stop.signal.aborted) await delay(20);
+      throw error;
+    }
+  }
+
   /** Does something over and over, with pauses, until the end. */
   #again(least: number, most: number, what: () => Promise<void>): void {
     const { signal } = this.#stop;
     const run = async () => {
+      // Who comes first is chance too.
+      await this.#pause(0, most);
       while (!signal.aborted) {
         await what().catch((error: unknown) => this.#judge(error));
         await this.#pause(least, most);

@@ -1,0 +1,13 @@
+import { describe, expect, it } from 'vitest';
+import { killServer } from '../faults/kill-server.ts';
+import { ENGINES } from '../support/database.ts';
+
+/** The small dose of test/faults/kill-server.test.ts. */
+describe.each(ENGINES)('kill -9 of the server on %s, twice', (engine) => {
+  it('D1, O1: nothing acked is lost or doubled', async () => {
+    const { violations, surprises, leastInFlight } = await killServer({ engine, kills: 2 });
+    expect(violations).toEqual([]);
+    expect(surprises).toEqual([]);
+    expect(leastInFlight).toBeGreaterThan(0);
+  }, 120_000);
+});

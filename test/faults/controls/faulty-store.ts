@@ -1,0 +1,94 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { stepDigest } from '../../../src/domain/step_digest.ts';
+import type { AppendBatch, AppendOutcome } from '../../../src/store/contract/append.ts';
+import type { Store } from '../../../src/store/contract/store.ts';
+
+/** Mistakes that a store could be made with, on purpose: the proofs must turn red over each of them. */
+export const FAULTS = ['none', 'ack-before-commit', 'epoch-checked-outside', 'duplicates-not-recognised'] as const;
+export type Fault = (typeof FAULTS)[number];
+
+/** How late an early ack is followed by its commit, and how long a check stays unprotected. */
+const GAP_MS = 25;
+
+type Mistake = Partial<Pick<Store, 'append' | 'branchTrajectory'>>;
+type AppendCall = Store['append'];
+
+/** A real store with one mistake. */
+export function faultyStore(real: Store, fault: Fault): Store {
+  const mistakes: Record<Fault, (real: Store) => Mistake> = {
+    none: () => ({}),
+    'ack-before-commit': ackFirst,
+    'epoch-checked-outside': (store) => ({ append: checkFirst(store) }),
+    'duplicates-not-recognised': (store) => ({ append: appendAll(store) }),
+  };
+  return { ...real, ...mistakes[fault](real) };
+}
+
+/** Answers as if all were stored, and stores it a little later, in order. Who branches waits for that, so that only steps are acked too early. */
+function ackFirst(real: Store): Mistake {
+  let behind: Promise<unknown> = Promise.resolve();
+  return {
+    append: async (batches) => {
+      behind = behind
+        .then(() => delay(GAP_MS))
+        .then(() => real.append(batches, 'bounded'))
+        .catch(() => undefined); // whoever was promised too much finds out by reading
+      return batches.map(({ steps }) => assumed(steps.at(-1)?.stepNumber ?? 0n));
+    },
+    branchTrajectory: async (...args) => {
+      await behind;
+      return real.branchTrajectory(...args);
+    },
+  };
+}
+
+function assumed(last: bigint): AppendOutcome {
+  const commitTime = BigInt(Date.now()) * 1_000_000n;
+  return {
+    kind: 'committed',
+    nextStepNumber: last + 1n,
+    commitTime,
+    duplicates: 0,
+    status: 'RUNNING',
+    statusMessage: '',
+    sealTime: undefined,
+  };
+}
+
+/** Compares the epoch before the transaction that writes, not in it. */
+function checkFirst(real: Store): AppendCall {
+  return async (batches, wait) => {
+    const epochs = await Promise.all(batches.map((batch) => currentEpoch(real, batch)));
+    const checked = batches.map((batch, i) => ({ batch, passed: batch.writerEpoch === epochs[i] }));
+    await delay(GAP_MS);
+    const written = checked.map(async ({ batch, passed }) =>
+      passed ? { ...batch, writerEpoch: await currentEpoch(real, batch) } : batch,
+    );
+    return real.append(await Promise.all(written), wait);
+  };
+}
+
+async function currentEpoch(real: Store, { caller, trajectoryId }: AppendBatch): Promise<bigint | undefined> {
+  return (await real.getTrajectory(caller.namespace, trajectoryId))?.writerEpoch;
+}
+
+/** Takes every step for a new one: what was stored already is stored again at the end. */
+function appendAll(real: Store): AppendCall {
+  return async (batches, wait) => {
+    const ends = new Map<bigint, bigint>();
+    const renumbered: AppendBatch[] = [];
+    for (const batch of batches) {
+      const { key } = batch.ref;
+      let end =
+        ends.get(key) ?? (await real.getTrajectory(batch.caller.namespace, batch.trajectoryId))?.nextStepNumber ?? 0n;
+      const steps = batch.steps.map((step) => {
+        const moved = { ...step, stepNumber: end };
+        end += 1n;
+        return { ...moved, contentDigest: stepDigest(moved) };
+      });
+      ends.set(key, end);
+      renumbered.push({ ...batch, steps });
+    }
+    return real.append(renumbered, wait);
+  };
+}
