@@ -1,9 +1,8 @@
 import { expect, it } from 'vitest';
-import type { TestDatabase } from '../support/database.ts';
 import { reportFigures } from './figures.ts';
-import { asOwner } from './postgres/connections.ts';
 import { killPostgres, type Survived } from './postgres/killing.ts';
 import { A1_MS } from './postgres/outage.ts';
+import { commitWithoutWaiting } from './postgres/sabotage.ts';
 import { seededRandom } from './random.ts';
 
 const random = seededRandom();
@@ -33,18 +32,6 @@ it('negative control of D1: commits that do not wait for the disk are found out 
   expect(survived.lost).toBeGreaterThan(0);
   expect(survived.failures).not.toEqual([]);
 });
-
-/** The server refuses such a database when it connects, so each transaction is changed behind its back, from inside. */
-function commitWithoutWaiting(database: TestDatabase): Promise<unknown> {
-  return asOwner(database, (client) =>
-    client.query(`
-      create function public.commit_without_waiting() returns trigger language plpgsql as
-        $$ begin perform set_config('synchronous_commit', 'off', true); return null; end $$;
-      create trigger commit_without_waiting after insert on anabranch.steps
-        for each statement execute function public.commit_without_waiting();
-      grant execute on function public.commit_without_waiting() to public`),
-  );
-}
 
 function report(proof: string, survived: Survived): Promise<void> {
   const { kills, acked, stored, lost, inFlight, storedUnacked, cuts, told, recoveryMs } = survived;

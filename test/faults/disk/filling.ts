@@ -27,10 +27,10 @@ export interface Filled extends Verdict, Aftermath {
 }
 
 /** MiB in all, and of them kept aside. SQLite's log has up to 16 MiB, and needs as much room again to be written into the file. */
-const DISKS = { sqlite: [96, 48], postgres: [32, 8] } as const;
+const DISKS = { sqlite: { size: 96, kept: 48 }, postgres: { size: 32, kept: 8 } };
 
 export async function fillDisk(engine: Engine, writers: number): Promise<Filled> {
-  await using disk = await mountSmallDisk(...DISKS[engine]);
+  await using disk = await mountSmallDisk(DISKS[engine].size, DISKS[engine].kept);
   await using database = await databaseOn(disk, engine);
   await using server = await spawnServer({ database: database.url });
   const client = connectClient({ address: server.url });

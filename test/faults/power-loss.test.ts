@@ -1,0 +1,68 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createPostgresDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
+import { type PostgresServer, startPostgres } from '../support/postgres.ts';
+import { spawnServer } from '../support/spawned-server.ts';
+import { reportFigures } from './figures.ts';
+import { asOwner } from './postgres/connections.ts';
+import { commitWithoutWaiting } from './postgres/sabotage.ts';
+import { type Traced, traceSyncs } from './power/syncs.ts';
+
+const DOSE = { steps: 200, writers: 8 };
+/** Groups that the server commits at once on Postgres: so many may share one sync. */
+const LANES = 2;
+
+describe('power loss', () => {
+  it.each(ENGINES)('D1: on %s no commit is acked that the disk was not asked to keep', async (engine) => {
+    const traced = await traceSyncs(engine, DOSE);
+    await report(`power loss, ${engine}`, traced);
+    expect(traced.lockstep.commits).toBe(DOSE.steps);
+    expect(traced.lockstep.syncs).toBeGreaterThanOrEqual(DOSE.steps);
+    const shared = engine === 'postgres' ? LANES : 1;
+    expect(traced.together.syncs * shared).toBeGreaterThanOrEqual(traced.together.commits);
+    expect(traced.together.acked).toBeGreaterThanOrEqual(DOSE.steps * DOSE.writers);
+  });
+
+  it('negative control of D1: the count finds out commits that do not wait for the disk', async () => {
+    const traced = await traceSyncs('postgres', { ...DOSE, sabotage: commitWithoutWaiting });
+    await report('power loss, control without synchronous_commit', traced);
+    expect(traced.lockstep.syncs).toBeLessThan(DOSE.steps);
+  });
+});
+
+describe('a Postgres that would lose what it committed', () => {
+  let postgres: PostgresServer;
+  let database: TestDatabase;
+
+  beforeAll(async () => {
+    postgres = await startPostgres();
+    database = await createPostgresDatabase(postgres.url);
+  });
+  afterAll(() => postgres.stop());
+
+  it.each(['fsync', 'synchronous_commit', 'full_page_writes'])(
+    'D1: is refused at start with %s = off',
+    async (name) => {
+      await asOwner(database, (client) => client.query(`alter system set ${name} = off`));
+      await postgres.restart();
+      await expect(spawnServer({ database: database.url })).rejects.toThrow(`${name} = off`);
+      await asOwner(database, (client) => client.query(`alter system reset ${name}`));
+      await postgres.restart();
+    },
+  );
+
+  it('D1: is taken once it keeps what it commits', async () => {
+    await using server = await spawnServer({ database: database.url });
+    expect((await fetch(`${server.url}/healthz`)).status).toBe(200);
+  });
+});
+
+function report(proof: string, { lockstep, together }: Traced): Promise<void> {
+  return reportFigures(proof, {
+    'acked one by one': lockstep.acked,
+    'commits of these': lockstep.commits,
+    'syncs of these': lockstep.syncs,
+    'acked together': together.acked,
+    'commits of these together': together.commits,
+    'syncs of these together': together.syncs,
+  });
+}
