@@ -1,0 +1,261 @@
+import { readFileSync } from 'node:fs';
+import {
+  clone,
+  create,
+  type DescField,
+  type DescMessage,
+  type DescMethod,
+  type DescMethodStreaming,
+  type DescMethodUnary,
+  type Message,
+  type MessageShape,
+  ScalarType,
+} from '@bufbuild/protobuf';
+import { type ReflectList, type ReflectMap, type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
+import { Code, ConnectError, createClient, type Transport } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { makeScene, type Rpc, type Scene, STATE_RPCS, TRAJECTORY_RPCS } from './rpcs.ts';
+import { collect } from './story.ts';
+
+/** Every RPC of both services by its descriptor: one that is added without its cases fails here, and so does a field or an error of it. */
+
+const METHODS: readonly DescMethod[] = [...TrajectoryService.methods, ...StateService.methods];
+const RPCS = { ...TRAJECTORY_RPCS, ...STATE_RPCS } as Readonly<Record<string, Rpc<DescMethod> | undefined>>;
+const MAX_INT64 = 2n ** 63n - 1n;
+
+/** Errors that no request alone brings about, and where they are proven. */
+const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
+  STORAGE_FULL: 'test/faults/disk-full.test.ts',
+  SERVER_DRAINING: 'test/wire/drain.test.ts',
+  SLOW_READER: 'test/app/read.test.ts',
+  STATE_CORRUPT: 'test/app/state.test.ts',
+  TRAJECTORY_DELETED: 'test/app/read.test.ts',
+};
+
+function casesOf(method: DescMethod): Rpc<DescMethod> {
+  const cases = RPCS[method.localName];
+  if (cases === undefined) throw new Error(`${method.name} is driven by nothing: give it cases in test/wire/rpcs.ts`);
+  return cases;
+}
+
+/** Any method by its descriptor: the frames that are sent, the answers that come. */
+async function call(transport: Transport, method: DescMethod, frames: readonly Message[]): Promise<Message[]> {
+  const timeout = 20_000;
+  if (method.methodKind === 'unary') {
+    return [(await transport.unary(method as DescMethodUnary, undefined, timeout, undefined, frames[0]!)).message];
+  }
+  async function* sent() {
+    yield* frames;
+  }
+  return collect(
+    (await transport.stream(method as DescMethodStreaming, undefined, timeout, undefined, sent())).message,
+  );
+}
+
+async function refusalOf(answers: Promise<unknown>): Promise<ConnectError | undefined> {
+  return answers.then(
+    () => undefined,
+    (error: unknown) => ConnectError.from(error),
+  );
+}
+
+function reasonOf(error: ConnectError | undefined): string | undefined {
+  return error?.findDetails(ErrorInfoSchema)[0]?.reason;
+}
+
+/** A place of a request that holds text or an int64, and how to put another value there. */
+interface Spot {
+  readonly path: string;
+  readonly scalar: ScalarType;
+  put(value: unknown): void;
+}
+
+/** Fields that the server sets and does not look at when they are sent. */
+const SERVER_SET = new Set([
+  'anabranch.v1.Step.writer_epoch',
+  'anabranch.v1.Content.size',
+  'anabranch.v1.StepState.size',
+]);
+
+function* spotsOf(message: ReflectMessage, prefix = ''): Generator<Spot> {
+  for (const field of message.fields) {
+    if (!message.isSet(field) || SERVER_SET.has(`${message.desc.typeName}.${field.name}`)) continue;
+    yield* spotsOfField(message, field, `${prefix}${field.name}`);
+  }
+}
+
+function* spotsOfField(message: ReflectMessage, field: DescField, path: string): Generator<Spot> {
+  const value: unknown = message.get(field);
+  switch (field.fieldKind) {
+    case 'scalar':
+      yield { path, scalar: field.scalar, put: (other) => message.set(field, other as never) };
+      break;
+    case 'message':
+      yield* spotsOf(value as ReflectMessage, `${path}.`);
+      break;
+    case 'list':
+      for (const [i, item] of [...(value as ReflectList)].entries()) {
+        const at = `${path}[${i}]`;
+        if (field.listKind === 'message') yield* spotsOf(item as ReflectMessage, `${at}.`);
+        if (field.listKind !== 'scalar') continue;
+        yield { path: at, scalar: field.scalar, put: (other) => (value as ReflectList).set(i, other as never) };
+      }
+      break;
+    case 'map':
+      for (const [key, item] of value as ReflectMap) {
+        const map = value as ReflectMap;
+        const rename = (other: unknown) => {
+          map.delete(key);
+          map.set(other as never, item as never);
+        };
+        yield { path, scalar: field.mapKey, put: rename };
+        if (field.mapKind !== 'scalar') continue;
+        yield { path, scalar: field.scalar, put: (other) => map.set(key, other as never) };
+      }
+  }
+}
+
+/** The frames, once for each spot of them, with another value there. */
+function* variants(
+  schema: DescMessage,
+  frames: readonly Message[],
+  wanted: ScalarType,
+  value: unknown,
+): Generator<{ path: string; frames: Message[] }> {
+  for (const [f, frame] of frames.entries()) {
+    const count = [...spotsOf(reflect(schema, frame))].length;
+    for (let s = 0; s < count; s += 1) {
+      const changed = clone(schema, frame);
+      const spot = [...spotsOf(reflect(schema, changed))][s]!;
+      if (spot.scalar !== wanted) continue;
+      spot.put(value);
+      yield { path: spot.path, frames: frames.map((other, i) => (i === f ? changed : other)) };
+    }
+  }
+}
+
+/** The reasons that the comment of each RPC names. */
+function documentedErrors(): Map<string, string[]> {
+  const documented = new Map<string, string[]>();
+  for (const file of ['trajectory_service', 'state_service']) {
+    const text = readFileSync(`proto/anabranch/v1/${file}.proto`, 'utf8');
+    for (const [, comment, name] of text.matchAll(/((?: {2}\/\/.*\n)+) {2}rpc (\w+)/g)) {
+      const told = /Errors: ([^.]*)\./.exec(comment!.replace(/\n {2}\/\//g, ' '))?.[1] ?? '';
+      documented.set(
+        name!,
+        told === 'as AppendSteps' ? documented.get('AppendSteps')! : (told.match(/[A-Z_]{4,}/g) ?? []),
+      );
+    }
+  }
+  // Without a stream nobody says where it should begin.
+  documented.set(
+    'AppendStep',
+    documented.get('AppendStep')!.filter((reason) => reason !== 'UNEXPECTED_POSITION'),
+  );
+  return documented;
+}
+
+describe.each(ENGINES)('every RPC, on %s', (engine) => {
+  let server: TestServer;
+  let transport: Transport;
+  /** For what is refused before it does anything: one scene serves all, and is as before in the end. */
+  let untouched: Scene;
+  const scene = (): Promise<Scene> =>
+    makeScene({
+      trajectories: createClient(TrajectoryService, transport),
+      states: createClient(StateService, transport),
+    });
+
+  beforeAll(async () => {
+    server = await startTestServer({ engine });
+    transport = createGrpcTransport({ baseUrl: server.url });
+    untouched = await scene();
+  });
+  afterAll(async () => {
+    const { trajectories, id } = untouched;
+    expect((await trajectories.getTrajectory({ trajectoryId: id })).trajectory).toMatchObject({
+      name: 'main',
+      nextStepNumber: 4n,
+      status: Status.RUNNING,
+    });
+    await server.stop();
+  });
+
+  const framesOf = async (method: DescMethod, on: Scene): Promise<Message[][]> =>
+    (await casesOf(method).requests(on)).map((frames) => frames.map((frame) => create(method.input, frame)));
+
+  it.each(METHODS)('$name serves what it is asked, with every field of its request', async (method) => {
+    const on = await scene();
+    const requests = await framesOf(method, on);
+    const set = new Set<string>();
+    let answers: Message[] = [];
+    for (const frames of requests) {
+      for (const frame of frames) {
+        for (const field of method.input.fields) if (reflect(method.input, frame).isSet(field)) set.add(field.name);
+      }
+      answers = await call(transport, method, frames);
+    }
+    casesOf(method).served(answers as MessageShape<DescMessage>[], on);
+    expect([...set].sort()).toEqual(method.input.fields.map(({ name }) => name).sort());
+  });
+
+  it.each(METHODS)('FM6: $name refuses with each of the errors that its comment names', async (method) => {
+    const documented = documentedErrors().get(method.name) ?? [];
+    const refused = casesOf(method).refused(await scene());
+    expect([...Object.keys(refused), ...Object.keys(PROVEN_ELSEWHERE)]).toEqual(expect.arrayContaining(documented));
+    for (const [reason, request] of Object.entries(refused)) {
+      const frames = typeof request === 'function' ? await request() : request;
+      const messages = frames.map((frame) => create(method.input, frame));
+      const error = await refusalOf(call(transport, method, messages));
+      expect(reasonOf(error), error?.message).toBe(reason);
+    }
+  });
+
+  it.each(METHODS)('W11: $name refuses U+0000 wherever text may stand, and names the field', async (method) => {
+    for (const request of await framesOf(method, untouched)) {
+      for (const { path, frames } of variants(method.input, request, ScalarType.STRING, 'a\0b')) {
+        const error = await refusalOf(call(transport, method, frames));
+        expectInvalid(error, path);
+      }
+    }
+  });
+
+  it.each(METHODS)(
+    '$name refuses the least number wherever a number may stand, and names the field',
+    async (method) => {
+      for (const request of await framesOf(method, untouched)) {
+        for (const { path, frames } of variants(method.input, request, ScalarType.INT64, -MAX_INT64 - 1n)) {
+          const error = await refusalOf(call(transport, method, frames));
+          expectInvalid(error, path);
+        }
+      }
+    },
+  );
+
+  it.each(METHODS)('$name is not the worse for the greatest number', async (method) => {
+    for (const request of await framesOf(method, await scene())) {
+      for (const { path, frames } of variants(method.input, request, ScalarType.INT64, MAX_INT64)) {
+        const error = await refusalOf(call(transport, method, frames));
+        expect([Code.Internal, Code.Unknown, Code.Unavailable], `${path}: ${error?.message}`).not.toContain(
+          error?.code,
+        );
+      }
+    }
+  });
+
+  function expectInvalid(error: ConnectError | undefined, path: string): void {
+    expect(error?.code, `${path}: ${error?.message ?? 'was taken'}`).toBe(Code.InvalidArgument);
+    const fields = error!.findDetails(BadRequestSchema).flatMap((details) => details.fieldViolations);
+    expect(
+      fields.some(({ field }) => field !== '' && (path.startsWith(field) || field.startsWith(path))),
+      `${path}: names ${fields.map(({ field }) => field).join(', ')}: ${error?.message}`,
+    ).toBe(true);
+  }
+});
