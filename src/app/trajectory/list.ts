@@ -1,5 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import { parseUuid } from '../../domain/ids.ts';
+import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { TrajectoryFilter } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
@@ -31,6 +32,9 @@ export async function listTrajectories(
 }
 
 function checkFilter(filter: TrajectoryFilter): TrajectoryFilter {
+  requireText(filter.taskId ?? '', 'task_id');
+  requireText(filter.name ?? '', 'name');
+  for (const pair of filter.labels ?? []) for (const text of pair) requireText(text, 'labels');
   return {
     ...filter,
     ...(filter.parentId === undefined ? {} : { parentId: parseUuid(filter.parentId, 'parent_id') }),

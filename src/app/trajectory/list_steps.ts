@@ -29,6 +29,7 @@ const PAGE_BYTES = 512 * 1024;
 /** RD4. A page ends early at about half a MiB, and holds at least one step if there is one. Errors: TRAJECTORY_NOT_FOUND. */
 export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): Promise<PageOf<OwnedStep>> {
   const { of, filter, order, view } = args;
+  if (typeof filter.hasState === 'string') requireText(filter.hasState, 'has_state');
   const trajectory =
     'trajectoryId' in of ? await findTrajectory(app, caller, of.trajectoryId, 'trajectory_id') : undefined;
   const where: StepFilter = { ...filter, of: await placeOf(app, caller, of, trajectory) };
