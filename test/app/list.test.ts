@@ -8,8 +8,9 @@ import { type ListTrajectoriesArgs, listTrajectories } from '../../src/app/traje
 import { type ListStepsArgs, listSteps } from '../../src/app/trajectory/list_steps.ts';
 import { listTags, setTag } from '../../src/app/trajectory/tags.ts';
 import { updateTrajectory } from '../../src/app/trajectory/update.ts';
+import { LIMITS } from '../../src/domain/limits.ts';
 import { refusalOf } from '../store/scene.ts';
-import { type AppScene, describeApp, step, wordOf } from './on_app.ts';
+import { type AppScene, describeApp, state, step, wordOf } from './on_app.ts';
 
 const FIRST: PageArgs = { pageSize: 0, pageToken: '' };
 
@@ -85,6 +86,31 @@ describeApp('lists', (on) => {
     const everything = await collect((next) => steps(scene, trajectory, { ...next, view: 'FULL' }), 50);
     expect(everything.map((one) => one.step.stepNumber)).toEqual(Array.from({ length: 9 }, (_, i) => BigInt(i)));
   });
+
+  it.each(['BASIC', 'FULL'] as const)(
+    'RD3: a %s page of small steps with many states and metrics stays below 1 MiB, and still nothing is missing',
+    async (view) => {
+      const scene = on.scene();
+      const trajectory = await scene.create();
+      const states = Array.from({ length: 16 }, (_, i) =>
+        state('s', { name: `n${i}`.padEnd(60, 'x'), mediaType: 'm'.repeat(120) }),
+      );
+      const metrics = new Map(Array.from({ length: 50 }, (_, i) => [`${i}`.padEnd(100, 'k'), i]));
+      await scene.write(
+        trajectory,
+        Array.from({ length: 300 }, (_, i) => step(BigInt(i), 'w', { states, metrics })),
+      );
+      const pages: number[] = [];
+      const everything = await collect(async (next) => {
+        const page = await steps(scene, trajectory, { ...next, view });
+        pages.push(page.items.length);
+        return page;
+      }, 1000);
+      expect(everything.map((one) => one.step.stepNumber)).toEqual(Array.from({ length: 300 }, (_, i) => BigInt(i)));
+      const bytes = 16 * (60 + 64 + 120) + 50 * (100 + 8);
+      for (const count of pages) expect(count * bytes).toBeLessThan(LIMITS.messageBytes);
+    },
+  );
 
   it('a page token is of one query, one caller and one call: any other refuses it', async () => {
     const scene = on.scene();

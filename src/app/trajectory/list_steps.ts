@@ -1,5 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
 import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort, StepView } from '../../store/contract/step.ts';
@@ -14,6 +15,7 @@ import {
   readPageToken,
 } from '../page_token.ts';
 import { findTrajectory } from './get.ts';
+import { stepBytes } from './step_bytes.ts';
 
 export interface ListStepsArgs extends PageArgs {
   /** Steps of a lineage, or own steps of all trajectories of a task. */
@@ -23,10 +25,12 @@ export interface ListStepsArgs extends PageArgs {
   readonly view: StepView;
 }
 
-/** Half a message: room for what the wire adds to what the store counts. */
+/** Of payloads as they are stored; metrics and references to states come on top. */
 const PAGE_BYTES = 512 * 1024;
+/** Of steps as they are encoded: leaves room for the page token. */
+const MESSAGE_BYTES = LIMITS.messageBytes - 1024;
 
-/** RD4. A page ends early at about half a MiB, and holds at least one step if there is one. Errors: TRAJECTORY_NOT_FOUND. */
+/** RD4. A page ends early where steps are large, and holds at least one step if there is one. Errors: TRAJECTORY_NOT_FOUND. */
 export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): Promise<PageOf<OwnedStep>> {
   const { of, filter, order, view } = args;
   if (typeof filter.hasState === 'string') requireText(filter.hasState, 'has_state');
@@ -38,14 +42,23 @@ export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): 
   const list = (limit: number, from: StepCursor | undefined): Promise<OwnedStep[]> =>
     app.store.listSteps(caller.namespace, where, order, { limit, after: from, maxBytes: PAGE_BYTES }, view);
 
-  const limit = pageLimit(args.pageSize);
-  const found = await list(limit, after);
+  const found = fitting(await list(pageLimit(args.pageSize), after));
   const last = found.at(-1);
   // A page may end early by its bytes, so only a look behind it tells whether it was the last.
   const more = last !== undefined && (await list(1, afterStep(last))).length > 0;
   if (more) return { items: found, nextPageToken: makePageToken(query, cursorText(afterStep(last))) };
   if (trajectory !== undefined) await requireStillThere(app, caller, trajectory);
   return { items: found, nextPageToken: '' };
+}
+
+/** RD3: as many as surely fit into one message, but at least one. */
+function fitting(found: OwnedStep[]): OwnedStep[] {
+  let bytes = 0;
+  const cut = found.findIndex(({ step }, i) => {
+    bytes += stepBytes(step);
+    return i > 0 && bytes > MESSAGE_BYTES;
+  });
+  return cut === -1 ? found : found.slice(0, cut);
 }
 
 async function placeOf(
