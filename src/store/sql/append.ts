@@ -18,6 +18,7 @@ import { ownBegin, type TrajectoryRef } from '../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome, AttachedState, Grant } from '../contract/append.ts';
 import type { Engine, HeadRow, LockedHead, Tx } from './engine.ts';
 import { getLineage } from './lineage.ts';
+import { rangesOver } from './number_ranges.ts';
 import { recordStatus } from './status_changes.ts';
 import { type EncodedState, encodeStates, StepWriter, type Sums } from './step_writer.ts';
 import { findById, findByKey, readNow } from './trajectory_rows.ts';
@@ -247,13 +248,14 @@ class Group {
   }
 
   private async loadFrom(line: Line, owner: bigint, numbers: readonly bigint[]): Promise<void> {
-    for (let at = 0; at < numbers.length; at += CHUNK) {
+    for (const { from, to } of rangesOver(numbers)) {
       const rows = await this.tx
         .selectFrom('steps')
         .select(['step_number', 'content_digest', 'commit_time'])
         .where('tree', '=', line.locked.tree)
         .where('trajectory', '=', owner)
-        .where('step_number', 'in', numbers.slice(at, at + CHUNK))
+        .where('step_number', '>=', from)
+        .where('step_number', '<', to)
         .execute();
       for (const row of rows) {
         line.stored.set(row.step_number, {
@@ -264,9 +266,6 @@ class Group {
     }
   }
 }
-
-/** Numbers of one statement: engines bound how many parameters one has. */
-const CHUNK = 1000;
 
 function newLine(locked: LockedHead): Line {
   return {

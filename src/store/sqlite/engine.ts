@@ -1,5 +1,5 @@
-import { mkdirSync, realpathSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { existsSync, mkdirSync, realpathSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
 import { Kysely, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
@@ -25,8 +25,7 @@ const INSERT_STATE = `insert into states (namespace, digest, size, encoding, dat
 
 /** The embedded engine: one file, one process; its own connection writes, another reads. */
 export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<Engine> {
-  makeFolder(named);
-  const path = realPath(named);
+  const path = placeOf(named);
   let lock: { release(): void } | undefined;
   try {
     lock = lockFile(path);
@@ -41,12 +40,13 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
   }
 }
 
-/** The file itself, whatever links lead to it, so that one file has one lock. */
-function realPath(path: string): string {
+/** The file itself, whatever links lead to it, so that one file has one lock; its folder is made. */
+function placeOf(path: string): string {
   try {
-    return realpathSync(path);
-  } catch {
-    return join(realpathSync(dirname(path)), basename(path));
+    makeFolders(resolve(dirname(path)));
+    return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
+  } catch (error) {
+    throw cannotOpen(path, error as Error);
   }
 }
 
@@ -59,17 +59,11 @@ function cannotOpen(path: string, cause: Error): StoreOpenError {
   );
 }
 
-function makeFolder(path: string): void {
-  try {
-    mkdirSync(dirname(path), { recursive: true });
-  } catch (cause) {
-    throw new StoreOpenError(
-      `The folder of ${path} cannot be made: ${(cause as Error).message}. Name another file (--database sqlite:PATH).`,
-      {
-        cause,
-      },
-    );
-  }
+/** Level by level: Node's own recursive mkdir never ends where a folder cannot have children, as in /proc. */
+function makeFolders(folder: string): void {
+  if (existsSync(folder)) return;
+  makeFolders(dirname(folder));
+  mkdirSync(folder);
 }
 
 class SqliteEngine implements Engine {
