@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import process from 'node:process';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
@@ -30,6 +31,9 @@ type Operation =
   | { readonly kind: 'seal'; readonly at: number }
   | { readonly kind: 'delete'; readonly at: number; readonly mode: OnBranches }
   | { readonly kind: 'read'; readonly at: number; readonly from: number; readonly to: number };
+
+/** `FC_RUNS=1000` looks harder. */
+const RUNS = Number(process.env.FC_RUNS ?? 25);
 
 const at = fc.nat(30);
 const operation: fc.Arbitrary<Operation> = fc.oneof(
@@ -232,17 +236,21 @@ class Twin {
 }
 
 describeStore('the store beside a naive list-copy model', (on) => {
-  it('O1, O2, B1, B2, W2: random appends, branches of branches, seals and deletes in three modes come to the same', async () => {
-    await fc.assert(
-      fc.asyncProperty(fc.array(operation, { minLength: 20, maxLength: 50, size: 'max' }), async (operations) => {
-        const scene = new Scene(on.store);
-        const twin = new Twin(scene);
-        await twin.do({ kind: 'create', words: 3 });
-        for (const each of operations) await twin.do(each);
-        await twin.compare();
-        expect(await countRows(on.sql, scene.namespace)).toMatchObject(twin.rows);
-      }),
-      { numRuns: 25, endOnFailure: false, interruptAfterTimeLimit: 20_000 },
-    );
-  }, 60_000);
+  it(
+    'O1, O2, B1, B2, W2: random appends, branches of branches, seals and deletes in three modes come to the same',
+    async () => {
+      await fc.assert(
+        fc.asyncProperty(fc.array(operation, { minLength: 20, maxLength: 50, size: 'max' }), async (operations) => {
+          const scene = new Scene(on.store);
+          const twin = new Twin(scene);
+          await twin.do({ kind: 'create', words: 3 });
+          for (const each of operations) await twin.do(each);
+          await twin.compare();
+          expect(await countRows(on.sql, scene.namespace)).toMatchObject(twin.rows);
+        }),
+        { numRuns: RUNS },
+      );
+    },
+    60_000 + RUNS * 1_000,
+  );
 });
