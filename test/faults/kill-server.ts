@@ -5,7 +5,7 @@ import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { type Figures, reportFigures } from './figures.ts';
 import { checkHistory, unknownButStored, type Violation } from './history/check.ts';
 import type { History } from './history/history.ts';
-import { Load } from './history/load.ts';
+import { Load, type LoadOptions } from './history/load.ts';
 import { collectStored } from './history/stored.ts';
 import { type Random, seededRandom } from './random.ts';
 
@@ -15,6 +15,8 @@ export interface KillPlan {
   /** Another program than the service, with more environment. */
   readonly main?: string;
   readonly env?: Readonly<Record<string, string>>;
+  /** Another load than 16 writers over 8 branches. */
+  readonly load?: Partial<LoadOptions>;
 }
 
 export interface KillOutcome {
@@ -41,7 +43,7 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   const start = () => spawnServer({ ...plan, database: database.url });
   let server = await start();
   await using proxy = await startTcpProxy(server);
-  using load = await Load.start({ addresses: [proxy.url], random });
+  using load = await Load.start({ ...plan.load, addresses: [proxy.url], random });
   const { history } = load;
   proxy.setLatency(WAY_MS);
   try {

@@ -30,5 +30,7 @@ describe('the proof by kill -9 turns red', () => {
 });
 
 function runWith(fault: Fault) {
-  return killServer({ engine: 'sqlite', kills: 3, main: FAULTY_SERVER, env: { FAULT: fault } });
+  // More writers than usual: each mistake needs many take-overs, or many replays, to show.
+  const load = { rawWriters: 2, helperWriters: 2 };
+  return killServer({ engine: 'sqlite', kills: 2, main: FAULTY_SERVER, env: { FAULT: fault }, load });
 }

@@ -97,6 +97,8 @@ export class History implements Recorded {
   acked = 0;
   /** Steps that a client helper found stored when it came back, though it had no ack for them: it sends them again, and they must stay one. */
   replayedStored = 0;
+  /** How streams without a helper ended that had been granted: the server's reasons, or `cut` where it gave none. */
+  readonly streamEnds = new Map<string, number>();
   #tick = 0;
   readonly #grantCounts = new Map<string, number>();
   readonly #ackedEnds = new Map<string, bigint>();
@@ -118,6 +120,11 @@ export class History implements Recorded {
 
   grantCount(trajectory: string): number {
     return this.#grantCounts.get(trajectory) ?? 0;
+  }
+
+  streamEnded(reason: string | undefined): void {
+    const name = reason ?? 'cut';
+    this.streamEnds.set(name, (this.streamEnds.get(name) ?? 0) + 1);
   }
 
   /** To be called before the step can have left this process. */

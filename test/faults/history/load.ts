@@ -86,6 +86,17 @@ export class Load {
     }
   }
 
+  /** Resolves when so many more streams were granted, or after `withinMs`: tells which. */
+  async moreGrants(count: number, withinMs: number): Promise<boolean> {
+    const wanted = this.history.grants.length + count;
+    const deadline = performance.now() + withinMs;
+    while (this.history.grants.length < wanted) {
+      if (performance.now() > deadline) return false;
+      await delay(2);
+    }
+    return true;
+  }
+
   /** Lets the writers end in order; then followers get the rest. Needs a service that works again. Rejects where someone was stuck. */
   async finish(): Promise<void> {
     this.#stop.abort();
@@ -157,8 +168,9 @@ export class Load {
       await rawLife(this.#life(trajectory));
     } catch (error) {
       const [before, deadline] = [grants(), performance.now() + COURTESY_MS];
-      const cut = reasonOf(error) !== 'WRITER_FENCED';
-      while (cut && grants() === before && performance.now() < deadline && !this.#stop.signal.aborted) await delay(20);
+      const courtesy = this.#options.helperWriters > 0 && reasonOf(error) !== 'WRITER_FENCED';
+      while (courtesy && grants() === before && performance.now() < deadline && !this.#stop.signal.aborted)
+        await delay(20);
       throw error;
     }
   }

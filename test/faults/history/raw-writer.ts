@@ -81,6 +81,7 @@ class RawStream {
     } catch (error) {
       const reason = reasonOf(error);
       const outcome = reason !== undefined && REFUSALS.has(reason) ? 'refused' : 'unknown';
+      if (this.#next !== undefined) this.#plan.history.streamEnded(reason);
       for (const append of this.#unacked) this.#plan.history.settle(append, outcome, reason);
       throw error;
     } finally {
