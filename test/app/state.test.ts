@@ -30,6 +30,24 @@ describeApp('states', (on) => {
     }
   });
 
+  it('A2: an upload that waits for its client is told of a drain at once', async () => {
+    const app = on.app();
+    let pulled = () => {};
+    const waiting = new Promise<void>((resolve) => {
+      pulled = resolve;
+    });
+    async function* chunks() {
+      yield randomBytes(10);
+      pulled();
+      await new Promise(() => {});
+    }
+    const upload = refusalOf(putState(app, on.scene(app).caller, { digest: undefined, chunks: chunks() }));
+    await waiting;
+    app.drain.begin();
+    expect(await upload).toMatchObject({ reason: 'SERVER_DRAINING' });
+    await app.close();
+  });
+
   it('S4: the first frame may state the digest, and then it must match; what does not is not kept', async () => {
     const scene = on.scene();
     const bytes = randomBytes(1000);

@@ -5,6 +5,7 @@ import { LIMITS } from '../../domain/limits.ts';
 import { createStateHasher } from '../../domain/state_digest.ts';
 import type { StateInfo, StateUpload } from '../../store/contract/state.ts';
 import type { App } from '../app.ts';
+import { serverDraining } from '../drain.ts';
 
 export interface PutStateArgs {
   /** The digest as the first frame states it; empty or undefined: not stated. */
@@ -13,17 +14,36 @@ export interface PutStateArgs {
   readonly chunks: AsyncIterable<Uint8Array>;
 }
 
-/** S4: durable when this resolves. Errors: DIGEST_MISMATCH, INVALID_REQUEST (over 256 MiB), STORAGE_FULL. */
+/** S4: durable when this resolves. Errors: DIGEST_MISMATCH, INVALID_REQUEST (over 256 MiB), STORAGE_FULL, SERVER_DRAINING. */
 export async function putState(app: App, caller: Caller, args: PutStateArgs): Promise<StateInfo> {
   const stated = args.digest === undefined || args.digest === '' ? undefined : parseDigest(args.digest, 'digest');
   const upload = app.store.putState(caller.namespace);
   try {
-    const digest = await write(upload, args.chunks);
+    const digest = await write(upload, untilDrain(app, args.chunks));
     if (stated !== undefined && stated !== digest) throw digestMismatch(stated, digest);
     return await upload.finish(digest);
   } catch (error) {
     await abortQuietly(app, upload);
     throw error;
+  }
+}
+
+/** A2: an upload that waits for its client does not hold up a shutdown; what came of it is collected later. */
+async function* untilDrain(app: App, pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const iterator = pieces[Symbol.asyncIterator]();
+  let stopWaiting = () => {};
+  const draining = new Promise<never>((_, reject) => {
+    stopWaiting = app.drain.onBegin(() => reject(serverDraining()));
+  });
+  draining.catch(() => undefined); // thrown where it is raced; nobody races when all has come
+  try {
+    for (;;) {
+      const next = await Promise.race([iterator.next(), draining]);
+      if (next.done === true) return;
+      yield next.value;
+    }
+  } finally {
+    stopWaiting();
   }
 }
 

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, realpathSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { Kysely, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
@@ -9,7 +9,7 @@ import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest } from '../sql/values.ts';
 import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
-import { isSqliteError } from './errors.ts';
+import { isFileError } from './errors.ts';
 import { lockFile } from './lock.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
@@ -28,6 +28,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
   const path = placeOf(named);
   let lock: { release(): void } | undefined;
   try {
+    refuseOtherFiles(path);
     lock = lockFile(path);
     const writer = new Connection(openWriter(path));
     const writing = new Kysely<Tables>({ dialect: new Dialect({ database: writer }) });
@@ -36,7 +37,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     return new SqliteEngine(named, db, writing, writer, lock, onFault);
   } catch (error) {
     lock?.release();
-    throw isSqliteError(error) ? cannotOpen(named, error) : error;
+    throw isFileError(error) ? cannotOpen(named, error) : error;
   }
 }
 
@@ -47,6 +48,21 @@ function placeOf(path: string): string {
     return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
   } catch (error) {
     throw cannotOpen(path, error as Error);
+  }
+}
+
+/** What every SQLite database begins with; see https://www.sqlite.org/fileformat.html. */
+const MAGIC = Buffer.from('SQLite format 3\0', 'latin1');
+
+/** A file that is something else is left as it is, without a lock beside it. */
+function refuseOtherFiles(path: string): void {
+  if (!existsSync(path)) return;
+  const begin = Buffer.alloc(MAGIC.length);
+  const file = openSync(path, 'r');
+  try {
+    if (readSync(file, begin) > 0 && !begin.equals(MAGIC)) throw cannotOpen(path, new Error('file is not a database'));
+  } finally {
+    closeSync(file);
   }
 }
 

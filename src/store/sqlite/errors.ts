@@ -8,8 +8,11 @@ const FULL = 13;
 const CONSTRAINT_PRIMARYKEY = 1555;
 const CONSTRAINT_UNIQUE = 2067;
 
-export function isSqliteError(error: unknown): error is Error {
-  return error instanceof Error && (error as { code?: unknown }).code === 'ERR_SQLITE_ERROR';
+/** The file, its folder or its content will not do: an error of SQLite or of the operating system. */
+export function isFileError(error: unknown): error is Error {
+  if (!(error instanceof Error)) return false;
+  const { code, syscall } = error as { code?: unknown; syscall?: unknown };
+  return code === 'ERR_SQLITE_ERROR' || typeof syscall === 'string';
 }
 
 /** What an error of `node:sqlite` is to the store; unknown ones stay as they are. */
