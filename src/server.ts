@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { v7 } from 'uuid';
-import { type App, createApp } from './app/app.ts';
+import { type App, type AppSettings, createApp } from './app/app.ts';
 import { type Config, describeDatabase } from './config.ts';
 import { LIMITS } from './domain/limits.ts';
 import { ListenError, Port, type PortCounts } from './listen/port.ts';
@@ -14,6 +14,8 @@ import { openStore } from './store/open.ts';
 
 export interface ServerDeps {
   readonly logger: Logger;
+  /** In place of what the configuration and the defaults say: for programs that hold a server inside, such as tests. */
+  readonly settings?: Partial<AppSettings>;
 }
 
 /** A server that takes calls. */
@@ -55,12 +57,17 @@ export async function startServer(config: Config, deps: ServerDeps): Promise<Run
 }
 
 /** Listens, on a store that is open; it is closed when the server is drained or cannot listen. Errors: StartError. */
-export async function serveStore(store: Store, config: Config, { logger }: ServerDeps): Promise<RunningServer> {
+export async function serveStore(
+  store: Store,
+  config: Config,
+  { logger, settings }: ServerDeps,
+): Promise<RunningServer> {
+  const commitLanes = config.database.engine === 'sqlite' ? 1 : 2;
   const app = createApp({
     store,
     ids: { uuid: () => v7(), uid: randomUUID },
     logger,
-    settings: { stateTtlHours: config.stateTtlHours, commitLanes: config.database.engine === 'sqlite' ? 1 : 2 },
+    settings: { stateTtlHours: config.stateTtlHours, commitLanes, ...settings },
   });
   const service = createHandler({ app, logger });
   const port = new Port({

@@ -1,0 +1,121 @@
+import { constants } from 'node:http2';
+import { setTimeout as wait } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import {
+  type AnabranchClient,
+  connectClient,
+  openWriter,
+  readSteps,
+  type TrajectoryWriter,
+} from '../../src/client/index.ts';
+import { ENGINES } from '../support/database.ts';
+import { reportFigures } from './figures.ts';
+import { startFollowers } from './readers/followers.ts';
+import { type WatchedServer, watchServer } from './watched/watched-server.ts';
+
+const FOLLOWERS = { polite: 180, wide: 20 };
+const COUNT = FOLLOWERS.polite + FOLLOWERS.wide;
+/** What a follower may cost by R3: 1 MiB and one message, which has up to 1 MiB. */
+const BOUND_MIB = COUNT * 2;
+const SLOW_READER_MS = 8_000;
+const STEPS = 300;
+const STEP_BYTES = 100_000;
+const LOCKSTEP = 200;
+/** Connections to Postgres that the server may have opened meanwhile, and keeps. */
+const POOL = 10;
+
+describe.each(ENGINES)('followers that never read, on %s', (engine) => {
+  it(`R3: ${COUNT} of them cost bounded memory, slow no writer, and are cut off; a slow one goes on where it was`, async () => {
+    await using server = await watchServer({ engine, settings: { slowReaderMs: SLOW_READER_MS } });
+    const client = connectClient({ address: server.url });
+    const writer = await longTrajectory(client);
+    const alone = await lockstep(writer);
+    const before = await server.memory();
+    await server.forgetPeak();
+
+    const slow = readSlowly(client, writer.trajectoryId, SLOW_READER_MS * 1.5);
+    const followers = await startFollowers(server, writer.trajectoryId, FOLLOWERS);
+    await until(server, ({ handlers }) => handlers >= COUNT);
+    const beside = await lockstep(writer);
+    const codes = await followers.cut();
+    await until(server, ({ followers: left }) => left <= 1);
+    const { peak } = await server.memory();
+    await writer.close();
+    expect(await slow).toEqual(Array.from({ length: STEPS + 2 * LOCKSTEP }, (_, i) => BigInt(i)));
+    followers.vanish();
+    client.close();
+    await server.empty(5_000);
+
+    await reportFigures(`slow readers, ${engine}`, {
+      followers: COUNT,
+      'memory before (MiB)': Math.round(before.now),
+      'memory at most (MiB)': Math.round(peak),
+      'append alone, median (ms)': alone.median,
+      'append beside them, median (ms)': beside.median,
+      'append beside them, slowest (ms)': beside.slowest,
+      'cut off': codes.length + FOLLOWERS.wide,
+    });
+    expect(new Set(codes)).toEqual(new Set([constants.NGHTTP2_ENHANCE_YOUR_CALM]));
+    expect(peak - before.now).toBeLessThan(BOUND_MIB);
+    expect(beside.median).toBeLessThan(3 * alone.median + 10);
+    expect(server.output()).not.toContain('fault of the server');
+  });
+
+  it(`R3: ${COUNT} of them that vanish leave no handler, connection or subscription behind`, async () => {
+    await using server = await watchServer({ engine });
+    const client = connectClient({ address: server.url });
+    const writer = await longTrajectory(client);
+    await writer.close();
+    client.close();
+    await server.empty(5_000);
+    const files = await server.files();
+    const followers = await startFollowers(server, writer.trajectoryId, FOLLOWERS);
+    await until(server, ({ handlers, followers: count }) => handlers >= COUNT && count >= COUNT);
+    followers.vanish();
+    await server.empty(5_000);
+    await reportFigures(`vanished readers, ${engine}`, { followers: COUNT, 'left after 5 s': 0 });
+    expect(await server.files()).toBeLessThanOrEqual(files + POOL);
+  });
+});
+
+async function longTrajectory(client: AnabranchClient): Promise<TrajectoryWriter> {
+  const { trajectory } = await client.trajectories.createTrajectory({ name: 'long' });
+  const writer = await openWriter(client, { trajectoryId: trajectory!.id });
+  const infoJson = JSON.stringify('x'.repeat(STEP_BYTES));
+  for (let i = 0; i < STEPS; i += 1) {
+    void writer.append({ infoJson });
+    await writer.ready();
+  }
+  await writer.flush();
+  return writer;
+}
+
+async function lockstep(writer: TrajectoryWriter): Promise<{ median: number; slowest: number }> {
+  const times: number[] = [];
+  for (let i = 0; i < LOCKSTEP; i += 1) {
+    const begun = performance.now();
+    await writer.append({ reward: i });
+    times.push(performance.now() - begun);
+  }
+  times.sort((a, b) => a - b);
+  const rounded = (ms: number | undefined) => Math.round((ms ?? 0) * 10) / 10;
+  return { median: rounded(times[LOCKSTEP / 2]), slowest: rounded(times.at(-1)) };
+}
+
+/** A reader that rests after its first step, for longer than is allowed, and then reads on to the end: the numbers it got. */
+async function readSlowly(client: AnabranchClient, trajectoryId: string, restMs: number): Promise<bigint[]> {
+  const got: bigint[] = [];
+  const endStepNumber = BigInt(STEPS + 2 * LOCKSTEP);
+  for await (const { step } of readSteps(client, { trajectoryId, follow: true, endStepNumber })) {
+    got.push(step.stepNumber);
+    if (got.length === 1) await wait(restMs);
+  }
+  return got;
+}
+
+async function until(
+  server: WatchedServer,
+  holds: (counts: { handlers: number; followers: number }) => boolean,
+): Promise<void> {
+  await expect.poll(async () => holds((await server.glance()).counts), { timeout: 60_000, interval: 50 }).toBe(true);
+}

@@ -1,0 +1,102 @@
+/** A server in a process of its own, of which a test sees what users cannot: connections, handlers, memory, pauses. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { ServerCounts } from '../../../src/server.ts';
+import { createDatabase, type Engine, type TestDatabase } from '../../support/database.ts';
+import { exitOf } from '../../support/janitor.ts';
+
+/** What the process says of itself. */
+export interface Glance {
+  readonly counts: ServerCounts;
+  readonly heapUsed: number;
+  readonly cpuMs: number;
+  /** The longest that its event loop stood still since the last glance. */
+  readonly longestPauseMs: number;
+}
+
+export interface WatchedServer {
+  readonly url: string;
+  readonly port: number;
+  readonly database: TestDatabase;
+  glance(): Promise<Glance>;
+  /** MiB of memory in use, and the most there was since the last call of `forgetPeak`. */
+  memory(): Promise<{ readonly now: number; readonly peak: number }>;
+  forgetPeak(): Promise<void>;
+  /** Open file descriptors. */
+  files(): Promise<number>;
+  /** Resolves when nothing is open any more; throws with the counts after so long. */
+  empty(withinMs: number): Promise<void>;
+  /** Still the process that was started. */
+  readonly alive: boolean;
+  output(): string;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+export interface WatchOptions {
+  readonly engine: Engine;
+  /** Settings of the application that no user can set. */
+  readonly settings?: { readonly slowReaderMs?: number };
+}
+
+export async function watchServer({ engine, settings = {} }: WatchOptions): Promise<WatchedServer> {
+  const database = await createDatabase(engine);
+  const child = fork(path.join(import.meta.dirname, 'child.ts'), [database.url, JSON.stringify(settings)], {
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+    execArgv: [],
+  });
+  const lines: Buffer[] = [];
+  for (const stream of [child.stdout, child.stderr]) stream?.on('data', (piece: Buffer) => lines.push(piece));
+  const output = () => Buffer.concat(lines).toString();
+  const { url, port } = await firstWord(child, output);
+  const glance = async () => {
+    const answer = once(child, 'message') as Promise<[Glance]>;
+    child.send('look');
+    return (await answer)[0];
+  };
+  return {
+    url,
+    port,
+    database,
+    glance,
+    memory: () => memoryOf(child.pid!),
+    forgetPeak: () => writeFile(`/proc/${child.pid}/clear_refs`, '5'),
+    files: async () => (await readdir(`/proc/${child.pid}/fd`)).length,
+    empty: (withinMs) => untilEmpty(glance, withinMs),
+    get alive() {
+      return child.exitCode === null && child.signalCode === null;
+    },
+    output,
+    [Symbol.asyncDispose]: async () => {
+      child.kill('SIGKILL');
+      await exitOf(child);
+      await database.drop();
+    },
+  };
+}
+
+async function firstWord(child: ChildProcess, output: () => string): Promise<{ url: string; port: number }> {
+  const word = once(child, 'message') as Promise<[{ url: string; port: number }]>;
+  const ended = once(child, 'exit').then(() => {
+    throw new Error(`the watched server ended before it was ready:\n${output()}`);
+  });
+  return (await Promise.race([word, ended]))[0];
+}
+
+async function memoryOf(pid: number): Promise<{ now: number; peak: number }> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  const mebibytes = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'mu').exec(status)?.[1]) / 1024;
+  return { now: mebibytes('VmRSS'), peak: mebibytes('VmHWM') };
+}
+
+async function untilEmpty(glance: () => Promise<Glance>, withinMs: number): Promise<void> {
+  const deadline = performance.now() + withinMs;
+  for (;;) {
+    const { counts } = await glance();
+    if (Object.values(counts).every((count) => count === 0)) return;
+    if (performance.now() > deadline) throw new Error(`after ${withinMs} ms there is still ${JSON.stringify(counts)}`);
+    await wait(20);
+  }
+}
