@@ -1,0 +1,177 @@
+import { createHash, type Hash } from 'node:crypto';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type StatePiece, StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { AppendCall } from './append-call.ts';
+import { noise } from './samples.ts';
+import type { WireClient } from './story.ts';
+
+const MIB = 1024 * 1024;
+const CHUNK = 256 * 1024;
+const STATE_BYTES = 8 * MIB;
+/** States that are under way at once: 64 MiB, if anybody held them whole. */
+const AT_ONCE = 8;
+/** What client and server may hold of all of them together. */
+const MOST = 40 * MIB;
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
+
+/** Bytes in use by this process, which is client and server. */
+function heldBytes(): number {
+  collectGarbage();
+  collectGarbage();
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+}
+
+/** A meeting of so many: the last to come measures what is held, and lets all go on. */
+function meeting(count: number): { readonly held: () => number; come(): Promise<void> } {
+  const before = heldBytes();
+  const { promise, resolve } = Promise.withResolvers<void>();
+  let coming = count;
+  let held = 0;
+  return {
+    held: () => held,
+    come: () => {
+      coming -= 1;
+      if (coming === 0) {
+        held = heldBytes() - before;
+        resolve();
+      }
+      return promise;
+    },
+  };
+}
+
+/** The bytes of state `seed`, a chunk at a time; no two chunks of any two states are equal. */
+function* chunksOf(seed: number): Generator<Uint8Array> {
+  const chunk = noise(CHUNK, seed + 1);
+  for (let i = 0; i < STATE_BYTES / CHUNK; i += 1) {
+    const copy = chunk.slice();
+    new DataView(copy.buffer).setUint32(0, i);
+    yield copy;
+  }
+}
+
+function digestOf(seed: number): string {
+  const hash = createHash('sha256');
+  for (const chunk of chunksOf(seed)) hash.update(chunk);
+  return hash.digest('hex');
+}
+
+describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
+  let server: TestServer;
+  let client: WireClient;
+  const digests = Array.from({ length: AT_ONCE }, (_, seed) => digestOf(seed));
+  /** Owner, step number and state of each step of the last of four trajectories, each a branch of the one before. */
+  const expected: { owner: string; stepNumber: bigint; digest: string }[] = [];
+  let leaf = '';
+
+  beforeAll(async () => {
+    server = await startTestServer({ engine });
+    const transport = createGrpcTransport({ baseUrl: server.url });
+    client = {
+      trajectories: createClient(TrajectoryService, transport),
+      states: createClient(StateService, transport),
+    };
+  });
+  afterAll(() => server.stop());
+
+  it('S4: are put in chunks, many at once, and neither side ever holds one whole', async () => {
+    const { come, held } = meeting(AT_ONCE);
+    async function* frames(seed: number) {
+      let left = STATE_BYTES / CHUNK;
+      for (const chunk of chunksOf(seed)) {
+        left -= 1;
+        if (left === 0) await come();
+        yield { chunk };
+      }
+    }
+    const put = await Promise.all(digests.map((_, seed) => client.states.putState(frames(seed))));
+    expect(put.map(({ state }) => state?.digest)).toEqual(digests);
+    expect(held()).toBeLessThan(MOST);
+  });
+
+  it('W9: are appended by their digests, to branches of branches', async () => {
+    const { trajectories } = client;
+    leaf = (await trajectories.createTrajectory({})).trajectory!.id;
+    for (let at = 0; at < AT_ONCE; at += 2) {
+      if (at > 0) {
+        const branch = await trajectories.branchTrajectory({ trajectoryId: leaf, stepNumber: BigInt(at - 1) });
+        leaf = branch.trajectory!.id;
+      }
+      const { call } = await AppendCall.open(trajectories, { trajectoryId: leaf, writerId: 'w' });
+      for (let i = at; i < at + 2; i += 1) {
+        call.send({ steps: [{ stepNumber: BigInt(i), states: [{ digest: digests[i]!, mediaType: `number/${i}` }] }] });
+        expected.push({ owner: leaf, stepNumber: BigInt(i), digest: digests[i]! });
+      }
+      await call.acked(BigInt(at + 2));
+      // The parent goes on behind the branch point; the branch must not see it.
+      call.send({ steps: [{ stepNumber: BigInt(at + 2), states: [{ digest: digests[0]! }] }] });
+      await call.acked(BigInt(at + 3));
+      await call.close();
+    }
+  });
+
+  it.each([1n, 3n])(
+    'S5: are read back across three branch points, every k-th of them (%s), byte for byte',
+    async (every) => {
+      const read: { owner: string; stepNumber: bigint; digest: string }[] = [];
+      for await (const state of statesOf(leaf, every)) read.push(state);
+      // The last step is the leaf's own, and no branch was made before it.
+      const all = [...expected, { owner: leaf, stepNumber: BigInt(AT_ONCE), digest: digests[0]! }];
+      expect(read).toEqual(all.filter((_, i) => BigInt(i) % every === 0n));
+    },
+  );
+
+  it('S5, RD3: are read by many at once, and neither side ever holds one whole', async () => {
+    const { come, held } = meeting(AT_ONCE);
+    const readers = Array.from({ length: AT_ONCE }, async () => {
+      let messages = 0;
+      const leaving = new AbortController();
+      for await (const { pieces } of client.states.readStates({ trajectoryId: leaf }, { signal: leaving.signal })) {
+        expect(pieces.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThanOrEqual(CHUNK);
+        messages += 1;
+        if (messages < 40) continue;
+        await come();
+        // Leaving the loop alone would leave the call open, with its bytes under way.
+        return leaving.abort();
+      }
+    });
+    await Promise.all(readers);
+    expect(held()).toBeLessThan(MOST);
+  });
+
+  /** The states of a trajectory, each hashed as its pieces come, which must follow each other without a gap. */
+  async function* statesOf(trajectoryId: string, every: bigint) {
+    let hash: Hash | undefined;
+    let next = 0n;
+    for await (const message of client.states.readStates({ trajectoryId, every })) {
+      for (const piece of message.pieces) {
+        if (piece.offset === 0n) {
+          expect(hash, 'the state before was whole').toBeUndefined();
+          hash = createHash('sha256');
+          next = 0n;
+        }
+        expect(piece.offset).toBe(next);
+        hash!.update(piece.data);
+        next += BigInt(piece.data.length);
+        if (next < piece.size) continue;
+        expect(piece).toMatchObject(sizeAndType(piece));
+        yield { owner: message.trajectoryId, stepNumber: piece.stepNumber, digest: hash!.digest('hex') };
+        hash = undefined;
+      }
+    }
+  }
+});
+
+function sizeAndType({ stepNumber }: StatePiece): Partial<StatePiece> {
+  return { size: BigInt(STATE_BYTES), mediaType: stepNumber === BigInt(AT_ONCE) ? '' : `number/${stepNumber}` };
+}
