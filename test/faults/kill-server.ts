@@ -17,6 +17,8 @@ export interface KillPlan {
   readonly env?: Readonly<Record<string, string>>;
   /** Another load than 16 writers over 8 branches. */
   readonly load?: Partial<LoadOptions>;
+  /** So many streams are granted between two kills, which makes for take-overs. Default: one for each branch. */
+  readonly grants?: number;
 }
 
 export interface KillOutcome {
@@ -49,7 +51,7 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   try {
     let [leastInFlight, slowestStart] = [Number.POSITIVE_INFINITY, 0];
     for (let kill = 0; kill < kills; kill += 1) {
-      leastInFlight = Math.min(leastInFlight, await killInMidStream(server, proxy, load, random));
+      leastInFlight = Math.min(leastInFlight, await killInMidStream(plan, server, proxy, load, random));
       const began = performance.now();
       server = await start();
       proxy.retarget(server);
@@ -78,7 +80,14 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
 }
 
 /** The server dies, and what it said last dies with it on its way. Returns how many steps had no answer. */
-async function killInMidStream(server: SpawnedServer, proxy: TcpProxy, load: Load, random: Random): Promise<number> {
+async function killInMidStream(
+  { grants = 8 }: KillPlan,
+  server: SpawnedServer,
+  proxy: TcpProxy,
+  load: Load,
+  random: Random,
+): Promise<number> {
+  await load.moreGrants(grants, 10_000);
   await load.moreAcks(random.between(100, 600));
   await delay(random.between(0, 20)); // anywhere in the life of a commit
   const killed = server.kill();
