@@ -76,4 +76,17 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     expect(await read('env', 6n)).toEqual([]);
     expect(await read('Env')).toEqual([]);
   });
+
+  it('S5: where states are rare a page is full all the same: a short one is the last', async () => {
+    const scene = on.scene();
+    const { tree, segments } = await checkpoints(scene);
+    const read = async (limit: number) =>
+      (await scene.store.listStepStates(scene.namespace, tree, segments, 'env', 0n, limit)).map(
+        (found) => found.stepNumber,
+      );
+    expect(await read(1)).toEqual([0n]);
+    expect(await read(2)).toEqual([0n, 2n]);
+    expect(await read(3)).toEqual([0n, 2n, 5n]);
+    expect(await read(4)).toEqual([0n, 2n, 5n]);
+  });
 });

@@ -174,9 +174,10 @@ export async function listStepStates(
   limit: number,
 ): Promise<OwnedState[]> {
   const end = segments.at(-1)?.to ?? 0n;
-  // States may be rare: windows of step numbers grow until one holds some, so that no statement sorts a whole history.
+  const found: OwnedState[] = [];
+  // States may be rare: windows of step numbers grow until the page is full, so that no statement sorts a whole history.
   let width = BigInt(limit);
-  for (let begin = from; begin < end; begin += width, width *= 4n) {
+  for (let begin = from; begin < end && found.length < limit; begin += width, width *= 4n) {
     const window = clipSegments(segments, begin, begin + width);
     if (window.length === 0) continue;
     const { rows } = await sql<StateRow & { owner_id: string }>`
@@ -189,14 +190,11 @@ export async function listStepStates(
         and s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
         and s.name = ${name}
       order by s.step_number
-      limit ${limit}`.execute(engine.db);
-    if (rows.length > 0) {
-      return rows.map((row) => ({
-        owner: { key: row.trajectory, id: row.owner_id },
-        stepNumber: row.step_number,
-        state: readStateRef(row),
-      }));
+      limit ${limit - found.length}`.execute(engine.db);
+    for (const row of rows) {
+      const owner = { key: row.trajectory, id: row.owner_id };
+      found.push({ owner, stepNumber: row.step_number, state: readStateRef(row) });
     }
   }
-  return [];
+  return found;
 }
