@@ -30,6 +30,7 @@ function story(): Story {
   const read = (writer: string, number: number, epoch: number, owner = 'trunk') => ({
     ...row(writer, number, epoch),
     owner,
+    digest: number === 0 ? 'the hash of a state' : undefined,
   });
   const trunk = [read('a', 0, 1), read('a', 1, 1), read('b', 2, 2), read('b', 3, 2)];
   return {
@@ -84,6 +85,7 @@ function story(): Story {
           sealed: false,
           rows: [row('a', 0, 1), row('a', 1, 1), row('b', 2, 2), row('b', 3, 2)],
           read: trunk.map((step) => ({ ...step })),
+          states: new Map([[0n, 'the hash of a state']]),
         },
       ],
       [
@@ -96,6 +98,7 @@ function story(): Story {
           sealed: true,
           rows: [row('c', 2, 1)],
           read: [read('a', 0, 1), read('a', 1, 1), read('c', 2, 1, 'branch')],
+          states: new Map([[0n, 'the hash of a state']]),
         },
       ],
     ]),
@@ -148,7 +151,7 @@ describe('the history checker', () => {
   it('C1: sees an acked step that is stored twice', () => {
     const rules = broken(({ trunk }) => {
       trunk.rows.push({ number: 4n, content: 'b 3', epoch: 2n });
-      trunk.read.push({ number: 4n, content: 'b 3', epoch: 2n, owner: 'trunk' });
+      trunk.read.push({ number: 4n, content: 'b 3', epoch: 2n, owner: 'trunk', digest: undefined });
       trunk.end = 5n;
     });
     expect(rules).toContain('C1');
@@ -232,5 +235,10 @@ describe('the history checker', () => {
     expect(broken(({ trunk }) => (trunk.rows[1]!.epoch = 0n))).toContain('C8');
     expect(broken(({ branch }) => (branch.read[2]!.content = 'a 1'))).toEqual(['C8']);
     expect(broken(({ branch }) => (branch.read[2]!.owner = 'trunk'))).toContain('C8');
+  });
+
+  it('C8: sees a checkpoint whose state is gone, or has other bytes', () => {
+    expect(broken(({ branch }) => (branch.states = new Map()))).toEqual(['C8']);
+    expect(broken(({ trunk }) => (trunk.states = new Map([[0n, 'another hash']])))).toEqual(['C8']);
   });
 });

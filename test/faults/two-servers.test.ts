@@ -1,107 +1,12 @@
-import { setTimeout as delay } from 'node:timers/promises';
-import { describe, expect, it } from 'vitest';
-import { createDatabase } from '../support/database.ts';
-import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
-import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
+import { expect, it } from 'vitest';
 import { reportFigures } from './figures.ts';
-import { checkHistory, unknownButStored } from './history/check.ts';
-import { Load } from './history/load.ts';
-import { collectStored } from './history/stored.ts';
-import { figuresOf } from './kill-server.ts';
-import { type Random, seededRandom } from './random.ts';
+import { harmTwoServers } from './two-servers.ts';
 
-const ROUNDS = 24;
-
-/** One of the two servers, and the way to it. */
-interface Door {
-  readonly server: SpawnedServer;
-  readonly proxy: TcpProxy;
-}
-
-describe('two servers on one Postgres', () => {
-  it('F1, W1, O1, R1, R2: take-overs, late bytes and stopped servers let nothing older than the newest epoch in', async () => {
-    const random = seededRandom();
-    await using database = await createDatabase('postgres');
-    await using first = await spawnServer({ database: database.url });
-    await using second = await spawnServer({ database: database.url });
-    await using way = await startTcpProxy(first);
-    await using otherWay = await startTcpProxy(second);
-    const doors: Door[] = [
-      { server: first, proxy: way },
-      { server: second, proxy: otherWay },
-    ];
-    using load = await Load.start({
-      addresses: [way.url, otherWay.url],
-      random,
-      rawWriters: 2,
-      readers: 4,
-      followers: 2,
-      stepsALife: [30, 300],
-      silenceMs: 1_500,
-    });
-    const harm = {
-      cuts: 0,
-      'late connections': 0,
-      'late bytes': 0,
-      'stopped servers': 0,
-      'taken over while stopped': 0,
-    };
-    for (let round = 0; round < ROUNDS; round += 1) {
-      await load.moreAcks(random.between(20, 150));
-      await HARMS[round % HARMS.length]!(random.pick(doors), load, random, harm);
-    }
-    await load.moreAcks(100);
-    await load.finish();
-    const { history } = load;
-    const stored = await collectStored(load.client, database);
-    const violations = checkHistory(history, stored);
-    await reportFigures('two servers on one Postgres', {
-      seed: random.seed,
-      rounds: ROUNDS,
-      ...harm,
-      ...figuresOf(history, violations),
-      'unacked but stored': history.replayedStored + unknownButStored(history, stored),
-      'fenced streams': history.streamEnds.get('WRITER_FENCED') ?? 0,
-    });
-    expect(violations).toEqual([]);
-    expect(history.surprises).toEqual([]);
-    expect(harm['late bytes'], 'nothing arrived late').toBeGreaterThan(0);
-    expect(harm['taken over while stopped'], 'nothing was taken over from a stopped server').toBeGreaterThan(0);
-  });
+it('F1, W1, O1, R1, R2: take-overs, late bytes and stopped servers let nothing older than the newest epoch in', async () => {
+  const { violations, surprises, harm, figures } = await harmTwoServers(24);
+  await reportFigures('two servers on one Postgres', figures);
+  expect(violations).toEqual([]);
+  expect(surprises).toEqual([]);
+  expect(harm['late bytes'], 'nothing arrived late').toBeGreaterThan(0);
+  expect(harm['taken over while stopped'], 'nothing was taken over from a stopped server').toBeGreaterThan(0);
 });
-
-type Harm = Record<'cuts' | 'late connections' | 'late bytes' | 'stopped servers' | 'taken over while stopped', number>;
-type DoHarm = (door: Door, load: Load, random: Random, harm: Harm) => Promise<void>;
-
-/** Clients lose all their connections to a server. */
-const cut: DoHarm = async ({ proxy }, _load, _random, harm) => {
-  proxy.cut();
-  harm.cuts += 1;
-};
-
-/** What clients sent is held back; they give up and take over through the other door; then the server gets the bytes after all. */
-const late: DoHarm = async ({ proxy }, load, random, harm) => {
-  proxy.hold();
-  await delay(random.between(10, 60));
-  harm['late connections'] += proxy.open;
-  proxy.cutClients();
-  await load.moreGrants(random.between(4, 12), 3_000);
-  const before = proxy.delivered('toServer');
-  await proxy.release();
-  harm['late bytes'] += proxy.delivered('toServer') - before;
-};
-
-/** A server stands still in the middle of whatever it does, wakes up, and goes on as if nothing had happened. */
-const standStill: DoHarm = async ({ server }, load, random, harm) => {
-  const grants = load.history.grants.length;
-  server.signal('SIGSTOP');
-  try {
-    harm['stopped servers'] += 1;
-    await load.moreGrants(random.between(4, 12), 2_000);
-    harm['taken over while stopped'] += load.history.grants.length - grants;
-  } finally {
-    server.signal('SIGCONT');
-  }
-};
-
-const HARMS = [late, standStill, cut];

@@ -45,7 +45,7 @@ export interface StepStore {
     names: readonly string[],
   ): Promise<OwnedStep | undefined>;
 
-  /** S5: the states named `name` of the range, in order of step, at most `limit`. */
+  /** S5: the states named `name` from the step `from` on, in order of step: `limit` of them, or fewer where the lineage ends. */
   listStepStates(
     namespace: string,
     tree: bigint,

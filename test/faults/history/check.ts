@@ -9,7 +9,7 @@
  * - C5 a read shows all that was acked before it began, in order, and nothing that was not sent before it ended or that is not stored.
  * - C6 a follower gets each step once, in order, without gap, only what stays; its marks tell what it was given; who stays to the end gets all.
  * - C7 a branch's prefix equals its parent's.
- * - C8 the API tells what the tables hold.
+ * - C8 the API tells what the tables hold, and gives the bytes of every checkpoint's state.
  */
 import type { Append, Follow, Read, Recorded, SeenStep, Tick } from './history.ts';
 import type { Stored, StoredTrajectory } from './stored.ts';
@@ -211,7 +211,11 @@ function checkPrefix({ stored, tell }: Context, { id, parent, branchPoint, read 
   }
 }
 
-function checkTables({ tell }: Context, { id, rows, read }: StoredTrajectory): void {
+function checkTables({ tell }: Context, { id, rows, read, states }: StoredTrajectory): void {
+  for (const { number, digest } of read) {
+    if (digest !== undefined && states.get(number) !== digest)
+      tell('C8', id, `the state of step ${number} is ${states.get(number) ?? 'gone'}, not ${digest}`);
+  }
   const own = read.filter(({ owner }) => owner === id);
   if (own.length !== rows.length) tell('C8', id, `the API tells ${own.length} own steps, the table ${rows.length}`);
   for (const [i, row] of rows.entries()) {

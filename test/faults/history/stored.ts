@@ -1,4 +1,5 @@
 /** What the store holds after a run: through the API, and by plain SQL past the service. */
+import { createHash, type Hash } from 'node:crypto';
 import { type AnabranchClient, readSteps } from '../../../src/client/index.ts';
 import { outsideSql } from '../../store/sql.ts';
 import type { TestDatabase } from '../../support/database.ts';
@@ -10,9 +11,10 @@ export interface StoredStep extends SeenStep {
   readonly epoch: bigint;
 }
 
-/** A step as ReadSteps gives it: with the trajectory that owns it. */
+/** A step as ReadSteps gives it: with the trajectory that owns it, and the digest of its state, if it has one. */
 export interface ReadStep extends StoredStep {
   readonly owner: string;
+  readonly digest: string | undefined;
 }
 
 export interface StoredTrajectory {
@@ -25,6 +27,8 @@ export interface StoredTrajectory {
   readonly rows: readonly StoredStep[];
   /** Its whole lineage, through the API, in order of delivery. */
   readonly read: readonly ReadStep[];
+  /** SHA-256 of the bytes that ReadStates gave for a step. */
+  readonly states: ReadonlyMap<bigint, string>;
 }
 
 export type Stored = ReadonlyMap<string, StoredTrajectory>;
@@ -48,6 +52,7 @@ export async function collectStored(client: AnabranchClient, database: TestDatab
         sealed: row.status !== 'RUNNING',
         rows: (rows.get(id) ?? []).map(storedStep),
         read: await readWhole(client, id),
+        states: await readStates(client, id),
       });
     }
     return found;
@@ -76,8 +81,20 @@ function storedStep(row: Row): StoredStep {
 async function readWhole(client: AnabranchClient, trajectoryId: string): Promise<ReadStep[]> {
   const steps: ReadStep[] = [];
   for await (const { trajectoryId: owner, step } of readSteps(client, { trajectoryId })) {
-    const content = contentOf(step.infoJson, step.states[0]?.digest);
-    steps.push({ owner, number: step.stepNumber, content, epoch: step.writerEpoch });
+    const digest = step.states[0]?.digest;
+    const content = contentOf(step.infoJson, digest);
+    steps.push({ owner, number: step.stepNumber, content, epoch: step.writerEpoch, digest });
   }
   return steps;
+}
+
+async function readStates(client: AnabranchClient, trajectoryId: string): Promise<Map<bigint, string>> {
+  const hashes = new Map<bigint, Hash>();
+  for await (const { pieces } of client.states.readStates({ trajectoryId })) {
+    for (const { stepNumber, data } of pieces) {
+      const hash = hashes.get(stepNumber) ?? createHash('sha256');
+      hashes.set(stepNumber, hash.update(data));
+    }
+  }
+  return new Map([...hashes].map(([number, hash]) => [number, hash.digest('hex')]));
 }
