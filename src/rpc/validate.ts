@@ -1,7 +1,7 @@
 import { create, type DescMessage, type DescService, type MessageShape } from '@bufbuild/protobuf';
-import { pathToString } from '@bufbuild/protobuf/reflect';
 import { createValidator } from '@bufbuild/protovalidate';
 import { AnabranchError, type Violation } from '../domain/errors.ts';
+import { toViolation } from './violation.ts';
 
 /** Holds requests to the rules in their protos. */
 export interface Validator {
@@ -28,17 +28,13 @@ export function createRequestValidator(services: readonly DescService[]): Valida
       const result = validator.validate(schema, message);
       if (result.kind === 'valid') return;
       if (result.kind === 'error') throw result.error;
-      throw invalidRequest(
-        result.violations.slice(0, NAMED_VIOLATIONS).map(({ field, message: text }) => ({
-          field: pathToString(field),
-          description: text,
-        })),
-      );
+      const named = result.violations.slice(0, NAMED_VIOLATIONS);
+      throw invalidRequest(named.map((violation) => toViolation(schema, message, violation)));
     },
   };
 }
 
 function invalidRequest(violations: readonly Violation[]): AnabranchError {
-  const text = violations.map(({ field, description }) => (field === '' ? description : `${field}: ${description}`));
+  const text = violations.map(({ field, description }) => `${field}: ${description}`);
   return new AnabranchError('INVALID_REQUEST', `The request breaks a rule. ${text.join('; ')}`, { violations });
 }

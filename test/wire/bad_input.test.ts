@@ -174,6 +174,7 @@ const CASES: readonly Case[] = [
     what: 'no branch point',
     call: ({ trajectories, id }) => trajectories.branchTrajectory({ trajectoryId: id }),
     ...INVALID,
+    field: 'step_number',
   },
   {
     what: 'negative range',
@@ -286,6 +287,7 @@ const CASES: readonly Case[] = [
     what: 'two states of one name, once spelt out',
     call: steps({ stepNumber: 1n, states: [{ data: new Uint8Array(1) }, { name: 'env', data: new Uint8Array(1) }] }),
     ...INVALID,
+    field: 'steps[0].states',
   },
   {
     what: 'invalid JSON text',
