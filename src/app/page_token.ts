@@ -49,11 +49,13 @@ export function invalidPageToken(): AnabranchError {
   );
 }
 
-/** A whole number of a cursor. */
-export function cursorInt(cursor: readonly string[], index: number): bigint {
+/** A whole number of a cursor, of at most so many bits: 64 is what the databases know. */
+export function cursorInt(cursor: readonly string[], index: number, bits = 64): bigint {
   const text = cursor[index];
   if (text === undefined || !/^-?\d{1,40}$/.test(text)) throw invalidPageToken();
-  return BigInt(text);
+  const number = BigInt(text);
+  if (BigInt.asIntN(bits, number) !== number) throw invalidPageToken();
+  return number;
 }
 
 function decode(token: string): string[] {

@@ -143,6 +143,30 @@ describeApp('lists', (on) => {
     }
   });
 
+  it('a page token that is forged is refused, not handed to the database', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(['a', 'b', 'c']);
+    await scene.create();
+    const token = (await steps(scene, trajectory, { pageSize: 1 })).nextPageToken;
+    const trajectories = (await list(scene, { pageSize: 1 })).nextPageToken;
+    const forged = (of: string, ...cursor: string[]) => {
+      const [query] = JSON.parse(Buffer.from(of, 'base64url').toString()) as string[];
+      return Buffer.from(JSON.stringify([query, ...cursor])).toString('base64url');
+    };
+    const beyond = `${2n ** 63n}`;
+    const forgeries = [
+      () => list(scene, { pageSize: 1, pageToken: forged(trajectories) }),
+      () => list(scene, { pageSize: 1, pageToken: forged(trajectories, 'a') }),
+      () => list(scene, { pageSize: 1, pageToken: forged(trajectories, beyond) }),
+      () => steps(scene, trajectory, { pageToken: forged(token, '1', '1', '1') }),
+      () => steps(scene, trajectory, { pageToken: forged(token, beyond, '1', '1', '') }),
+      () => steps(scene, trajectory, { pageToken: forged(token, '1', beyond, '1', '') }),
+      () => steps(scene, trajectory, { pageToken: forged(token, '1', '1', `${2n ** 67n}`, '') }),
+      () => steps(scene, trajectory, { pageToken: forged(token, '1', '1', '-1', '') }),
+    ];
+    for (const forgery of forgeries) expect((await refusalOf(forgery())).reason).toBe('INVALID_PAGE_TOKEN');
+  });
+
   it('B5: tags come by name in order of bytes, page by page', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a', 'b']);

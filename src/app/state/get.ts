@@ -43,7 +43,11 @@ export async function* getState(
 }
 
 function rangeBeyondState(offset: bigint, { digest, size }: StateInfo): AnabranchError {
-  return new AnabranchError('RANGE_BEYOND_END', `offset is ${offset}, but state ${digest} has ${size} bytes.`, {
-    metadata: { digest, size: `${size}` },
-  });
+  return new AnabranchError(
+    'RANGE_BEYOND_END',
+    `offset is ${offset}, but state ${digest} has ${size} bytes: begin there or before.`,
+    {
+      metadata: { digest, size: `${size}` },
+    },
+  );
 }

@@ -88,7 +88,11 @@ async function inlineStates(
 
 function checkpointNotFound(trajectory: Trajectory, what: string, names: readonly string[]): AnabranchError {
   const wanted = names.length === 0 ? 'state' : `state named ${names.map((name) => `"${name}"`).join(' and ')}`;
-  return new AnabranchError('CHECKPOINT_NOT_FOUND', `In trajectory ${trajectory.id} ${what} ${wanted}.`, {
-    metadata: { trajectory_id: trajectory.id },
-  });
+  return new AnabranchError(
+    'CHECKPOINT_NOT_FOUND',
+    `In trajectory ${trajectory.id} ${what} ${wanted}: ListSteps by has_state shows those that have.`,
+    {
+      metadata: { trajectory_id: trajectory.id },
+    },
+  );
 }

@@ -94,14 +94,18 @@ function cursorText({ key, stepNumber, reward, commitTime }: StepCursor): string
   return [`${key}`, `${stepNumber}`, `${commitTime}`, reward === undefined ? '' : `${reward}`];
 }
 
+/** Nanoseconds up to the year 6646, which every database can read. */
+const TIME_BITS = 68;
+
 function cursorOf(parts: readonly string[] | undefined): StepCursor | undefined {
   if (parts === undefined) return undefined;
   const reward = parts[3];
-  if (reward === undefined) throw invalidPageToken();
+  const commitTime = cursorInt(parts, 2, TIME_BITS);
+  if (reward === undefined || commitTime < 0n) throw invalidPageToken();
   return {
     key: cursorInt(parts, 0),
     stepNumber: cursorInt(parts, 1),
-    commitTime: cursorInt(parts, 2),
+    commitTime,
     reward: reward === '' ? undefined : Number(reward),
   };
 }

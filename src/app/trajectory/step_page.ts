@@ -60,7 +60,11 @@ export interface Stretch {
 }
 
 export function trajectoryDeleted(trajectoryId: string): AnabranchError {
-  return new AnabranchError('TRAJECTORY_DELETED', `Trajectory ${trajectoryId} was deleted while it was read.`, {
-    metadata: { trajectory_id: trajectoryId },
-  });
+  return new AnabranchError(
+    'TRAJECTORY_DELETED',
+    `Trajectory ${trajectoryId} was deleted while it was read: what was read of it is all there is.`,
+    {
+      metadata: { trajectory_id: trajectoryId },
+    },
+  );
 }

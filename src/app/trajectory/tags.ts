@@ -38,7 +38,8 @@ export async function listTags(app: App, caller: Caller, args: ListTagsArgs): Pr
   const query = { caller, rpc: 'ListTags', filter: [id] };
   const cursor = readPageToken(query, args.pageToken);
   const limit = pageLimit(args.pageSize);
-  const items = await app.store.listTags(caller.namespace, id, { limit: limit + 1, after: cursor?.[0] });
+  const after = cursor?.[0] === undefined ? undefined : parseTagName(cursor[0], 'page_token');
+  const items = await app.store.listTags(caller.namespace, id, { limit: limit + 1, after });
   if (items.length <= limit) return { items, nextPageToken: '' };
   const page = items.slice(0, limit);
   return { items: page, nextPageToken: makePageToken(query, [page[limit - 1]!.name]) };
