@@ -67,6 +67,7 @@ export function codeOf(reason: Reason, purpose: Purpose): Code {
  */
 export function toConnectError(error: unknown, purpose: Purpose, logger: Logger): ConnectError {
   if (error instanceof AnabranchError) return fromAnabranchError(error, purpose, logger);
+  if (isCallerGone(error)) return fromAnabranchError(callerGone(), purpose, logger);
   if (error instanceof ConnectError) {
     describeConnectError(error, logger);
     return error;
@@ -78,7 +79,17 @@ export function toConnectError(error: unknown, purpose: Purpose, logger: Logger)
 export function toAnabranchError(error: unknown): AnabranchError {
   if (error instanceof AnabranchError) return error;
   if (error instanceof ConnectError) return explainConnectError(error);
+  if (isCallerGone(error)) return callerGone();
   return new AnabranchError('INTERNAL', 'The server failed.', { cause: error });
+}
+
+/** What reading a request throws when its stream ended before the request did. */
+function isCallerGone(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === 'ERR_STREAM_PREMATURE_CLOSE';
+}
+
+function callerGone(): AnabranchError {
+  return new AnabranchError('CANCELLED', 'The caller went away.');
 }
 
 function fromAnabranchError(error: AnabranchError, purpose: Purpose, logger: Logger): ConnectError {
@@ -154,7 +165,7 @@ export function explainConnectError(error: ConnectError): AnabranchError {
     case Code.Canceled:
     case Code.Aborted:
     case Code.Unavailable:
-      return new AnabranchError('CANCELLED', 'The caller went away.');
+      return callerGone();
     case Code.InvalidArgument:
       return new AnabranchError('INVALID_REQUEST', `The request cannot be read: ${text}`, {
         violations: jsonViolations(text),
@@ -163,7 +174,7 @@ export function explainConnectError(error: ConnectError): AnabranchError {
       if (/^(parse binary|received compressed|decompression failed)/.test(text)) {
         return new AnabranchError('INVALID_REQUEST', `The request cannot be read: ${text}`);
       }
-      if (text.startsWith('http/2 stream closed')) return new AnabranchError('CANCELLED', 'The caller went away.');
+      if (text.startsWith('http/2 stream closed')) return callerGone();
   }
   return new AnabranchError('INTERNAL', 'The server failed.', { cause: error });
 }
