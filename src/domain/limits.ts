@@ -27,8 +27,6 @@ export const LIMITS = Object.freeze({
   compareSteps: 10_000,
   /** Unacked bytes that one append stream may hold in the server before it stops reading. */
   streamWindowBytes: 2 * 1024 * 1024,
-  /** Bytes a follower may lag behind in the server's memory. */
-  followerBytes: 1024 * 1024,
   /** Streams of one connection. */
   streamsPerConnection: 100,
   /** Branches named in a HAS_BRANCHES error. */
