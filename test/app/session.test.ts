@@ -121,6 +121,21 @@ describeApp('an append stream', (on) => {
     expect(await drain(other.events())).toMatchObject([{ reason: 'STEP_CONFLICT' }]);
   });
 
+  it('W4: an ack never goes back, also where older steps are sent again behind newer ones', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.createWith(['a', 'b', 'c', 'd']);
+    const session = await scene.open(trajectory);
+    const events = session.events();
+    session.push(frame([step(2n, 'c'), step(1n, 'b')]));
+    expect((await events.next()).value).toMatchObject({ kind: 'ack', nextStepNumber: 3n, duplicateSteps: 2n });
+    session.push(frame([step(0n, 'a')]));
+    expect((await events.next()).value).toMatchObject({ kind: 'ack', nextStepNumber: 3n, duplicateSteps: 3n });
+    session.push(frame([step(4n, 'e')]));
+    expect((await events.next()).value).toMatchObject({ kind: 'ack', nextStepNumber: 5n, duplicateSteps: 3n });
+    session.end();
+    expect(await drain(events)).toEqual([]);
+  });
+
   it('W5: a seal comes after its steps, is told once they are durable, and ends the stream', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();

@@ -16,7 +16,7 @@ import type { BatchSource, Committed } from './committer.ts';
 export interface AppendFrame {
   readonly steps: readonly IncomingStep[];
   readonly seal: SealRequest | undefined;
-  /** Its encoded size: what it counts for in the stream's window. */
+  /** What it counts for in the stream's window: its encoded size, or more where it takes more memory than that. */
   readonly bytes: number;
 }
 
@@ -86,6 +86,8 @@ class Session implements AppendSession, BatchSource {
   private batchesUnderWay = 0;
   private bytesUnderWay = 0;
   private duplicates = 0n;
+  /** Behind the last number handled on this stream: acks never exceed it, wherever the trajectory ends, and never go back (W4). */
+  private handled = 0n;
   /** The ack that waits to be sent; a later one takes its place (W4). */
   private ack: { readonly nextStepNumber: bigint; readonly commitTime: Instant } | undefined;
   private sealedBy: Committed | undefined;
@@ -166,9 +168,8 @@ class Session implements AppendSession, BatchSource {
     this.batchesUnderWay -= 1;
     this.bytesUnderWay -= bytes;
     this.duplicates += BigInt(outcome.duplicates);
-    const last = batch.steps.at(-1);
-    // Never beyond what was handled on this stream, wherever the trajectory ends (W4).
-    if (last !== undefined) this.ack = { nextStepNumber: last.stepNumber + 1n, commitTime: outcome.commitTime };
+    for (const { stepNumber } of batch.steps) if (stepNumber >= this.handled) this.handled = stepNumber + 1n;
+    if (batch.steps.length > 0) this.ack = { nextStepNumber: this.handled, commitTime: outcome.commitTime };
     if (batch.seal !== undefined) this.sealedBy = outcome;
     this.wakeEvents?.();
     if (this.bytesUnderWay < LIMITS.streamWindowBytes) this.wakeReader?.();
