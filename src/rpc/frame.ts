@@ -16,6 +16,9 @@ import { toSealStatus } from './convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import type { Validator } from './validate.ts';
 
+/** What a step, an action or an observation takes in memory at least, however few bytes it had on the wire. */
+const PART_BYTES = 128;
+
 /** The first frame of an append stream. Errors: INVALID_REQUEST. */
 export function toOpenRequest(frame: AppendStepsRequest, validator: Validator): OpenRequest {
   const { open, steps, seal } = frame;
@@ -45,8 +48,10 @@ export function toAppendFrame(frame: AppendStepsRequest, validator: Validator): 
     throw invalidField('steps', 'must hold at least one step, unless the frame carries seal');
   }
   let bytes = 0;
+  let parts = 0;
   let suspect = seal !== undefined;
   for (let i = 0; i < steps.length; i += 1) {
+    parts += 1 + steps[i]!.actions.length + steps[i]!.observations.length;
     const estimate = screenStep(steps[i]!);
     if (estimate === SUSPECT) suspect = true;
     else bytes += estimate;
@@ -59,7 +64,11 @@ export function toAppendFrame(frame: AppendStepsRequest, validator: Validator): 
     for (let i = 0; i < steps.length; i += 1) requireStepSize(steps[i]!, `steps[${i}]`);
     bytes = Math.min(bytes, LIMITS.messageBytes);
   }
-  return { steps: steps.map(toIncomingStep), seal: seal === undefined ? undefined : toSeal(seal, 'seal'), bytes };
+  return {
+    steps: steps.map(toIncomingStep),
+    seal: seal === undefined ? undefined : toSeal(seal, 'seal'),
+    bytes: Math.max(bytes, parts * PART_BYTES),
+  };
 }
 
 /** A step that stands alone in its request; the request keeps its rules already. Errors: INVALID_REQUEST. */
@@ -76,13 +85,23 @@ export function toSeal(seal: Seal, field: string): SealRequest {
 function requireStepSize(step: Step, field: string): void {
   const estimate = screenStep(step);
   if (estimate !== SUSPECT && estimate <= LIMITS.stepBytes) return;
-  const bytes = sizeOf(StepSchema, step);
+  const bytes = sizeOf(StepSchema, step) + SIZE_BYTES * referredStates(step);
   if (bytes > LIMITS.stepBytes) {
     throw invalidField(
       field,
       `has ${bytes} bytes, and a step may have ${LIMITS.stepBytes}: put large states and contents first (PutState) and name them by digest`,
     );
   }
+}
+
+/** A state that a content names comes back with its size, which the client did not send: at most so many bytes. */
+const SIZE_BYTES = 6;
+
+function referredStates({ actions, observations }: Step): number {
+  let count = 0;
+  for (const { content } of actions) if (content?.stateDigest !== undefined) count += 1;
+  for (const { content } of observations) if (content?.stateDigest !== undefined) count += 1;
+  return count;
 }
 
 function sizeOf<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): number {

@@ -55,7 +55,7 @@ export declare type CreateTrajectoryRequest = Message<"anabranch.v1.CreateTrajec
   labels: { [key: string]: string };
 
   /**
-   * Strict JSON text; empty: none.
+   * Strict JSON text, at most 512 KiB; empty: none.
    *
    * @generated from field: string metadata_json = 6;
    */
@@ -308,7 +308,7 @@ export declare type UpdateTrajectoryRequest = Message<"anabranch.v1.UpdateTrajec
   labels: { [key: string]: string };
 
   /**
-   * New metadata, strict JSON text; empty: none.
+   * New metadata, strict JSON text, at most 512 KiB; empty: none.
    *
    * @generated from field: string metadata_json = 5;
    */
@@ -928,7 +928,7 @@ export declare type BranchTrajectoryRequest = Message<"anabranch.v1.BranchTrajec
   labels: { [key: string]: string };
 
   /**
-   * Strict JSON text; empty: none. The parent's is not taken over.
+   * Strict JSON text, at most 512 KiB; empty: none. The parent's is not taken over.
    *
    * @generated from field: string metadata_json = 8;
    */

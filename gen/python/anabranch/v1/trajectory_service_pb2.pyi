@@ -121,7 +121,7 @@ class CreateTrajectoryRequest(_message.Message):
     task_id: _builtins.str
     """Free name of the task, at most 256 bytes."""
     metadata_json: _builtins.str
-    """Strict JSON text; empty: none."""
+    """Strict JSON text, at most 512 KiB; empty: none."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """At most 64 labels; keys of 1 to 64 bytes, values of at most 256."""
@@ -408,7 +408,7 @@ class UpdateTrajectoryRequest(_message.Message):
     name: _builtins.str
     """New name, at most 256 bytes."""
     metadata_json: _builtins.str
-    """New metadata, strict JSON text; empty: none."""
+    """New metadata, strict JSON text, at most 512 KiB; empty: none."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """Which fields to change: `name`, `labels`, `metadata_json`, `metrics`. At least one."""
@@ -1014,7 +1014,7 @@ class BranchTrajectoryRequest(_message.Message):
     name: _builtins.str
     """Free name, at most 256 bytes."""
     metadata_json: _builtins.str
-    """Strict JSON text; empty: none. The parent's is not taken over."""
+    """Strict JSON text, at most 512 KiB; empty: none. The parent's is not taken over."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels, as in CreateTrajectory; the parent's are not taken over."""
