@@ -36,6 +36,11 @@ export class Lane {
     to.on('drain', () => this.#pass());
   }
 
+  /** Bytes that wait. */
+  get queued(): number {
+    return this.#queued;
+  }
+
   /** A connection that broke breaks on the other side too; one that is stopped tells nobody. */
   sourceClosed(failed: boolean): void {
     if (this.#weather.stopped.has(this.#direction)) return;

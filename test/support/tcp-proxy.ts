@@ -22,6 +22,8 @@ export interface TcpProxy {
   readonly open: number;
   /** Connections accepted since the start. */
   readonly accepted: number;
+  /** Bytes taken from one side and not given to the other yet, in both directions. */
+  readonly held: number;
   /** Bytes delivered in a direction since the start, over all connections. */
   delivered(direction: Direction): number;
   /** New connections go to another server from now on (one restarted on a new port). */
@@ -90,6 +92,9 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
     },
     get accepted() {
       return accepted;
+    },
+    get held() {
+      return [...links].flatMap(({ lanes }) => lanes).reduce((sum, { queued }) => sum + queued, 0);
     },
     delivered: (direction) => weather.delivered[direction],
     retarget: (next) => {
