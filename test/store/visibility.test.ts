@@ -1,0 +1,59 @@
+import { expect, it } from 'vitest';
+import { newState, newStep, stateRef } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+
+/** Enough that writing takes many turns of the event loop, in which readers look. */
+const STEPS = 2000;
+
+describeStore('what readers see while others write', (on) => {
+  it('D2, D3: of a batch none or all, and nothing of it before its writer is told', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const state = newState('a state of every step');
+    const steps = Array.from({ length: STEPS }, (_, i) => newStep(BigInt(i), { states: [stateRef(state)] }));
+    let told = false;
+    const seen: { steps: bigint; rows: number; states: number; told: boolean }[] = [];
+    const look = async () => {
+      const { nextStepNumber, ref } = await scene.get(made.id);
+      // The lineage is asked for as if the steps were there, so that rows without an end would show.
+      const segments = [{ key: ref.key, from: 0n, to: BigInt(STEPS) }];
+      const range = { from: 0n, to: BigInt(STEPS), maxSteps: STEPS, maxBytes: 1e9 };
+      const rows = await on.store.readSteps(scene.namespace, ref.tree, segments, range, 'BASIC');
+      const states = await on.store.findStates(scene.namespace, [state.digest], false);
+      seen.push({ steps: nextStepNumber, rows: rows.length, states: states.length, told });
+    };
+    await look();
+    const writing = scene
+      .append(made, steps, { states: [state], seal: { status: 'COMPLETED', message: '' } })
+      .then(() => {
+        told = true;
+      });
+    while (!told) {
+      await look();
+      // A turn for timers and sockets: reads of SQLite alone would never let the writer go on.
+      await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+    await writing;
+    await look();
+    for (const { steps: end, rows, states } of seen) {
+      expect([0n, BigInt(STEPS)]).toContain(end);
+      expect([0, STEPS]).toContain(rows);
+      expect([0, 1]).toContain(states);
+      // What was looked at later may only show more.
+      expect(rows).toBeGreaterThanOrEqual(Number(end));
+    }
+    expect(seen[0]).toMatchObject({ steps: 0n, rows: 0, states: 0 });
+    expect(seen.at(-1)).toMatchObject({ steps: BigInt(STEPS), rows: STEPS, states: 1, told: true });
+  });
+
+  it('D2: what another transaction has written and not committed is nowhere to be seen', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    await on.sql.rows('begin');
+    await on.sql.rows(`update trajectories set name = 'uncommitted' where id = '${made.id}'`);
+    expect((await scene.get(made.id)).name).toBe('');
+    expect((await on.store.listTrajectories(scene.namespace, {}, { limit: 9, after: undefined }))[0]?.name).toBe('');
+    await on.sql.rows('rollback');
+    expect(await scene.words(made)).toEqual(['a']);
+  });
+});
