@@ -23,12 +23,16 @@ export interface SpawnedServer {
   stop(): Promise<void>;
 }
 
-/** Starts bench/programs/server.ts; with `profileDir` it leaves a CPU profile there. */
+/** Starts bench/programs/server.ts with this process's options of Node; with `profileDir` it leaves a CPU profile there. */
 export async function spawnServer(settings: object, profileDir: string | undefined): Promise<SpawnedServer> {
   const profile = profileDir === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileDir}`];
-  const child = spawn(process.execPath, [...profile, programPath('server'), JSON.stringify(settings)], {
-    stdio: ['pipe', 'pipe', 'inherit'],
-  });
+  const child = spawn(
+    process.execPath,
+    [...process.execArgv, ...profile, programPath('server'), JSON.stringify(settings)],
+    {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    },
+  );
   const exited = once(child, 'exit');
   const line = await Promise.race([once(child.stdout, 'data'), exited]);
   if (!Buffer.isBuffer(line[0])) throw new Error('the server of the bench ended before it listened');

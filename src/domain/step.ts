@@ -71,12 +71,17 @@ export interface NewState {
 }
 
 /** Digests of the states that a step's contents refer to, in order, each once. */
-export function contentStates(step: Step): Digest[] {
-  const found = new Set<Digest>();
-  for (const { content } of step.actions) if (content?.kind === 'state') found.add(content.digest);
-  for (const { content } of step.observations) if (content?.kind === 'state') found.add(content.digest);
-  return found.size === 0 ? [] : [...found];
+export function contentStates(step: Step): readonly Digest[] {
+  let found: Set<Digest> | undefined;
+  for (const { content } of step.actions)
+    if (content?.kind === 'state') found = (found ?? new Set()).add(content.digest);
+  for (const { content } of step.observations) {
+    if (content?.kind === 'state') found = (found ?? new Set()).add(content.digest);
+  }
+  return found === undefined ? NO_DIGESTS : [...found];
 }
+
+const NO_DIGESTS: readonly Digest[] = [];
 
 /** The sum of rewards after one more step (M3: NaN and missing are skipped). */
 export function addReward(sum: number, reward: number | undefined): number {

@@ -1,8 +1,10 @@
 import type { SealRequest } from '../../domain/append.ts';
+import type { AnabranchError } from '../../domain/errors.ts';
 import type { NewState, NewStep, StateRef } from '../../domain/step.ts';
 import { contentStates } from '../../domain/step.ts';
 import type { AppendBatch, AppendOutcome } from '../contract/append.ts';
 import { type BoundStep, bindStepTexts } from '../sql/step_texts.ts';
+import { arrivedError, type CarriedError, carryError } from './carried_error.ts';
 
 /**
  * Batches in a form that passes from thread to thread at little cost: a structured clone of the objects costs each thread more than SQLite takes to
@@ -24,14 +26,16 @@ const TERMINATED = 1;
 const TRUNCATED = 2;
 const REWARDED = 4;
 
-/** Undefined where a row's texts depend on what the database holds: contents that are kept as states. */
+/** Undefined where a row's texts depend on what the database holds (contents kept as states), or a number is beyond a double's. */
 export function packBatches(batches: readonly AppendBatch[]): PackedBatches | undefined {
+  if (!batches.every(({ steps }) => steps.every(isPackable))) return undefined;
   const packer = new Packer();
-  for (const batch of batches) {
-    for (const step of batch.steps) if (!contentStates(step)[Symbol.iterator]().next().done) return undefined;
-    packer.batch(batch);
-  }
+  for (const batch of batches) packer.batch(batch);
   return packer.finish();
+}
+
+function isPackable(step: NewStep): boolean {
+  return contentStates(step).length === 0 && step.stepNumber <= Number.MAX_SAFE_INTEGER;
 }
 
 export function unpackBatches(packed: PackedBatches): AppendBatch[] {
@@ -193,40 +197,52 @@ export interface PackedOutcomes {
   readonly commitTime: bigint;
   /** Of each outcome its end and its duplicates; an end of -1: it is among the others. */
   readonly numbers: Float64Array<ArrayBuffer>;
-  readonly others: ReadonlyMap<number, AppendOutcome>;
+  readonly others: ReadonlyMap<number, CarriedOutcome>;
 }
+
+type CarriedOutcome =
+  | Exclude<AppendOutcome, { kind: 'refused' }>
+  | { readonly kind: 'refused'; readonly error: CarriedError };
 
 export function packOutcomes(outcomes: readonly AppendOutcome[]): PackedOutcomes {
   const numbers = new Float64Array(outcomes.length * 2);
-  const others = new Map<number, AppendOutcome>();
-  let commitTime = 0n;
+  const others = new Map<number, CarriedOutcome>();
+  const commitTime = outcomes.find(runsOn)?.commitTime ?? 0n;
   for (const [i, outcome] of outcomes.entries()) {
-    if (outcome.kind === 'committed' && outcome.status === 'RUNNING' && outcome.statusMessage === '') {
-      commitTime = outcome.commitTime;
+    if (runsOn(outcome) && outcome.commitTime === commitTime) {
       numbers[2 * i] = Number(outcome.nextStepNumber);
       numbers[2 * i + 1] = outcome.duplicates;
     } else {
       numbers[2 * i] = -1;
-      others.set(i, outcome);
+      others.set(i, outcome.kind === 'refused' ? { kind: 'refused', error: carryError(outcome.error) } : outcome);
     }
   }
   return { commitTime, numbers, others };
 }
 
+function runsOn(outcome: AppendOutcome): outcome is Extract<AppendOutcome, { kind: 'committed' }> {
+  return outcome.kind === 'committed' && outcome.status === 'RUNNING' && outcome.statusMessage === '';
+}
+
 export function unpackOutcomes({ commitTime, numbers, others }: PackedOutcomes): AppendOutcome[] {
   const outcomes: AppendOutcome[] = [];
   for (let i = 0; 2 * i < numbers.length; i += 1) {
-    outcomes.push(
-      others.get(i) ?? {
-        kind: 'committed',
-        nextStepNumber: BigInt(numbers[2 * i]!),
-        commitTime,
-        duplicates: numbers[2 * i + 1]!,
-        status: 'RUNNING',
-        statusMessage: '',
-        sealTime: undefined,
-      },
-    );
+    const other = others.get(i);
+    if (other?.kind === 'refused')
+      outcomes.push({ kind: 'refused', error: arrivedError(other.error) as AnabranchError });
+    else outcomes.push(other ?? commitOf(commitTime, numbers[2 * i]!, numbers[2 * i + 1]!));
   }
   return outcomes;
+}
+
+function commitOf(commitTime: bigint, end: number, duplicates: number): AppendOutcome {
+  return {
+    kind: 'committed',
+    nextStepNumber: BigInt(end),
+    commitTime,
+    duplicates,
+    status: 'RUNNING',
+    statusMessage: '',
+    sealTime: undefined,
+  };
 }
