@@ -136,7 +136,14 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
         await trajectories.createTrajectory({ requestId });
         return [{ requestId, name: 'another' }];
       },
+      TRAJECTORY_NOT_FOUND: async () => {
+        const requestId = randomUUID();
+        const { trajectory } = await trajectories.createTrajectory({ requestId });
+        await trajectories.deleteTrajectory({ trajectoryId: trajectory!.id });
+        return [{ requestId }];
+      },
       STATE_NOT_FOUND: [{ root: { states: [{ digest: NO_STATE }] } }],
+      DIGEST_MISMATCH: [{ root: { states: [{ data: bytes('x'), digest: NO_STATE }] } }],
     }),
   },
   getTrajectory: {

@@ -292,6 +292,8 @@ export declare const StatePieceSchema: GenMessage<StatePiece>;
 /**
  * States: put, get, and read as the sequence along a trajectory.
  *
+ * Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ *
  * @generated from service anabranch.v1.StateService
  */
 export declare const StateService: GenService<{

@@ -78,6 +78,8 @@ export const StatePieceSchema = /*@__PURE__*/
 /**
  * States: put, get, and read as the sequence along a trajectory.
  *
+ * Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ *
  * @generated from service anabranch.v1.StateService
  */
 export const StateService = /*@__PURE__*/

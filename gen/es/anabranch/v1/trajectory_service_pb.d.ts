@@ -1979,12 +1979,15 @@ export declare const StepOrderSchema: GenEnum<StepOrder>;
 /**
  * Trajectories: stream steps in, read them back, resume and branch from any of them.
  *
+ * Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ *
  * @generated from service anabranch.v1.TrajectoryService
  */
 export declare const TrajectoryService: GenService<{
   /**
    * Makes a trajectory, with its root (step 0) in the same transaction if given.
-   * Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, STATE_NOT_FOUND.
+   * Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
+   * DIGEST_MISMATCH.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.CreateTrajectory
    */
@@ -2004,7 +2007,7 @@ export declare const TrajectoryService: GenService<{
     output: typeof GetTrajectoryResponseSchema;
   },
   /**
-   * Lists trajectories, newest first, without deleted ones.
+   * Lists trajectories, newest first, without deleted ones. Errors: INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ListTrajectories
    */
@@ -2049,7 +2052,7 @@ export declare const TrajectoryService: GenService<{
   },
   /**
    * Appends one step, for clients without bidirectional streams. Accepted without an epoch only while no writer was ever granted.
-   * Errors: as AppendSteps.
+   * Errors: as AppendSteps, without UNEXPECTED_POSITION.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.AppendStep
    */
@@ -2113,6 +2116,7 @@ export declare const TrajectoryService: GenService<{
   },
   /**
    * Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+   * Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ListSteps
    */
@@ -2144,7 +2148,7 @@ export declare const TrajectoryService: GenService<{
   },
   /**
    * Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
-   * Errors: TRAJECTORY_NOT_FOUND.
+   * Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.GetTree
    */
@@ -2184,7 +2188,7 @@ export declare const TrajectoryService: GenService<{
     output: typeof GetTagResponseSchema;
   },
   /**
-   * Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND.
+   * Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ListTags
    */

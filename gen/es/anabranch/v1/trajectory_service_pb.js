@@ -402,6 +402,8 @@ export const StepOrder = /*@__PURE__*/
 /**
  * Trajectories: stream steps in, read them back, resume and branch from any of them.
  *
+ * Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ *
  * @generated from service anabranch.v1.TrajectoryService
  */
 export const TrajectoryService = /*@__PURE__*/

@@ -27,6 +27,8 @@ if _version_not_supported:
 
 class StateServiceStub:
     """States: put, get, and read as the sequence along a trajectory.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel):
@@ -59,6 +61,8 @@ class StateServiceStub:
 
 class StateServiceServicer:
     """States: put, get, and read as the sequence along a trajectory.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def PutState(self, request_iterator, context):
@@ -126,6 +130,8 @@ def add_StateServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class StateService:
     """States: put, get, and read as the sequence along a trajectory.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @staticmethod

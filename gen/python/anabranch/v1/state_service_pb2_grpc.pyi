@@ -27,7 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StateServiceStub:
-    """States: put, get, and read as the sequence along a trajectory."""
+    """States: put, get, and read as the sequence along a trajectory.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -51,7 +54,10 @@ class StateServiceStub:
 
 @_typing.type_check_only
 class StateServiceAsyncStub(StateServiceStub):
-    """States: put, get, and read as the sequence along a trajectory."""
+    """States: put, get, and read as the sequence along a trajectory.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutState: _aio.StreamUnaryMultiCallable[_state_service_pb2.PutStateRequest, _state_service_pb2.PutStateResponse]  # type: ignore[assignment]
@@ -71,7 +77,10 @@ class StateServiceAsyncStub(StateServiceStub):
     """
 
 class StateServiceServicer(metaclass=_abc_1.ABCMeta):
-    """States: put, get, and read as the sequence along a trajectory."""
+    """States: put, get, and read as the sequence along a trajectory.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """
 
     @_abc_1.abstractmethod
     def PutState(

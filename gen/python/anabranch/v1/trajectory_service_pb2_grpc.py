@@ -27,6 +27,8 @@ if _version_not_supported:
 
 class TrajectoryServiceStub:
     """Trajectories: stream steps in, read them back, resume and branch from any of them.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel):
@@ -144,11 +146,14 @@ class TrajectoryServiceStub:
 
 class TrajectoryServiceServicer:
     """Trajectories: stream steps in, read them back, resume and branch from any of them.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def CreateTrajectory(self, request, context):
         """Makes a trajectory, with its root (step 0) in the same transaction if given.
-        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, STATE_NOT_FOUND.
+        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
+        DIGEST_MISMATCH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,7 +167,7 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTrajectories(self, request, context):
-        """Lists trajectories, newest first, without deleted ones.
+        """Lists trajectories, newest first, without deleted ones. Errors: INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -195,7 +200,7 @@ class TrajectoryServiceServicer:
 
     def AppendStep(self, request, context):
         """Appends one step, for clients without bidirectional streams. Accepted without an epoch only while no writer was ever granted.
-        Errors: as AppendSteps.
+        Errors: as AppendSteps, without UNEXPECTED_POSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -241,6 +246,7 @@ class TrajectoryServiceServicer:
 
     def ListSteps(self, request, context):
         """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+        Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -263,7 +269,7 @@ class TrajectoryServiceServicer:
 
     def GetTree(self, request, context):
         """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
-        Errors: TRAJECTORY_NOT_FOUND.
+        Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -291,7 +297,7 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTags(self, request, context):
-        """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND.
+        """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -422,6 +428,8 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class TrajectoryService:
     """Trajectories: stream steps in, read them back, resume and branch from any of them.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @staticmethod

@@ -27,7 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TrajectoryServiceStub:
-    """Trajectories: stream steps in, read them back, resume and branch from any of them."""
+    """Trajectories: stream steps in, read them back, resume and branch from any of them.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -35,12 +38,13 @@ class TrajectoryServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TrajectoryServiceAsyncStub: ...
     CreateTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.CreateTrajectoryRequest, _trajectory_service_pb2.CreateTrajectoryResponse]
     """Makes a trajectory, with its root (step 0) in the same transaction if given.
-    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, STATE_NOT_FOUND.
+    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
+    DIGEST_MISMATCH.
     """
     GetTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTrajectoryRequest, _trajectory_service_pb2.GetTrajectoryResponse]
     """Gets one. Errors: TRAJECTORY_NOT_FOUND."""
     ListTrajectories: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTrajectoriesRequest, _trajectory_service_pb2.ListTrajectoriesResponse]
-    """Lists trajectories, newest first, without deleted ones."""
+    """Lists trajectories, newest first, without deleted ones. Errors: INVALID_PAGE_TOKEN."""
     UpdateTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.UpdateTrajectoryRequest, _trajectory_service_pb2.UpdateTrajectoryResponse]
     """Changes name, labels, metadata or metrics. Sealed trajectories take it too. Errors: TRAJECTORY_NOT_FOUND."""
     DeleteTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTrajectoryRequest, _trajectory_service_pb2.DeleteTrajectoryResponse]
@@ -54,7 +58,7 @@ class TrajectoryServiceStub:
     """
     AppendStep: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]
     """Appends one step, for clients without bidirectional streams. Accepted without an epoch only while no writer was ever granted.
-    Errors: as AppendSteps.
+    Errors: as AppendSteps, without UNEXPECTED_POSITION.
     """
     SealTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]
     """Ends a trajectory for good; an equal seal again changes nothing. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, TRAJECTORY_SEALED."""
@@ -73,7 +77,9 @@ class TrajectoryServiceStub:
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
     """
     ListSteps: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]
-    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only)."""
+    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]
     """Gets a step that has states, with the states inline as far as they fit: by default the latest one.
     Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
@@ -82,7 +88,7 @@ class TrajectoryServiceStub:
     """Tells which trajectory owns which stretch of this one's steps, from the root on. Errors: TRAJECTORY_NOT_FOUND."""
     GetTree: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTreeRequest, _trajectory_service_pb2.GetTreeResponse]
     """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
-    Errors: TRAJECTORY_NOT_FOUND.
+    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     CompareTrajectories: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.CompareTrajectoriesRequest, _trajectory_service_pb2.CompareTrajectoriesResponse]
     """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED."""
@@ -91,23 +97,27 @@ class TrajectoryServiceStub:
     GetTag: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTagRequest, _trajectory_service_pb2.GetTagResponse]
     """Gets one tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
     ListTags: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTagsRequest, _trajectory_service_pb2.ListTagsResponse]
-    """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND."""
+    """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
     DeleteTag: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTagRequest, _trajectory_service_pb2.DeleteTagResponse]
     """Takes a name away. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
 
 @_typing.type_check_only
 class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
-    """Trajectories: stream steps in, read them back, resume and branch from any of them."""
+    """Trajectories: stream steps in, read them back, resume and branch from any of them.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.CreateTrajectoryRequest, _trajectory_service_pb2.CreateTrajectoryResponse]  # type: ignore[assignment]
     """Makes a trajectory, with its root (step 0) in the same transaction if given.
-    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, STATE_NOT_FOUND.
+    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
+    DIGEST_MISMATCH.
     """
     GetTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTrajectoryRequest, _trajectory_service_pb2.GetTrajectoryResponse]  # type: ignore[assignment]
     """Gets one. Errors: TRAJECTORY_NOT_FOUND."""
     ListTrajectories: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTrajectoriesRequest, _trajectory_service_pb2.ListTrajectoriesResponse]  # type: ignore[assignment]
-    """Lists trajectories, newest first, without deleted ones."""
+    """Lists trajectories, newest first, without deleted ones. Errors: INVALID_PAGE_TOKEN."""
     UpdateTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.UpdateTrajectoryRequest, _trajectory_service_pb2.UpdateTrajectoryResponse]  # type: ignore[assignment]
     """Changes name, labels, metadata or metrics. Sealed trajectories take it too. Errors: TRAJECTORY_NOT_FOUND."""
     DeleteTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTrajectoryRequest, _trajectory_service_pb2.DeleteTrajectoryResponse]  # type: ignore[assignment]
@@ -121,7 +131,7 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     """
     AppendStep: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]  # type: ignore[assignment]
     """Appends one step, for clients without bidirectional streams. Accepted without an epoch only while no writer was ever granted.
-    Errors: as AppendSteps.
+    Errors: as AppendSteps, without UNEXPECTED_POSITION.
     """
     SealTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]  # type: ignore[assignment]
     """Ends a trajectory for good; an equal seal again changes nothing. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, TRAJECTORY_SEALED."""
@@ -140,7 +150,9 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
     """
     ListSteps: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]  # type: ignore[assignment]
-    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only)."""
+    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]  # type: ignore[assignment]
     """Gets a step that has states, with the states inline as far as they fit: by default the latest one.
     Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
@@ -149,7 +161,7 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     """Tells which trajectory owns which stretch of this one's steps, from the root on. Errors: TRAJECTORY_NOT_FOUND."""
     GetTree: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTreeRequest, _trajectory_service_pb2.GetTreeResponse]  # type: ignore[assignment]
     """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
-    Errors: TRAJECTORY_NOT_FOUND.
+    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     CompareTrajectories: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.CompareTrajectoriesRequest, _trajectory_service_pb2.CompareTrajectoriesResponse]  # type: ignore[assignment]
     """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED."""
@@ -158,12 +170,15 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     GetTag: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTagRequest, _trajectory_service_pb2.GetTagResponse]  # type: ignore[assignment]
     """Gets one tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
     ListTags: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTagsRequest, _trajectory_service_pb2.ListTagsResponse]  # type: ignore[assignment]
-    """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND."""
+    """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
     DeleteTag: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTagRequest, _trajectory_service_pb2.DeleteTagResponse]  # type: ignore[assignment]
     """Takes a name away. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
 
 class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Trajectories: stream steps in, read them back, resume and branch from any of them."""
+    """Trajectories: stream steps in, read them back, resume and branch from any of them.
+
+    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """
 
     @_abc_1.abstractmethod
     def CreateTrajectory(
@@ -172,7 +187,8 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.CreateTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.CreateTrajectoryResponse]]:
         """Makes a trajectory, with its root (step 0) in the same transaction if given.
-        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, STATE_NOT_FOUND.
+        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
+        DIGEST_MISMATCH.
         """
 
     @_abc_1.abstractmethod
@@ -189,7 +205,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.ListTrajectoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.ListTrajectoriesResponse, _abc.Awaitable[_trajectory_service_pb2.ListTrajectoriesResponse]]:
-        """Lists trajectories, newest first, without deleted ones."""
+        """Lists trajectories, newest first, without deleted ones. Errors: INVALID_PAGE_TOKEN."""
 
     @_abc_1.abstractmethod
     def UpdateTrajectory(
@@ -227,7 +243,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.AppendStepResponse, _abc.Awaitable[_trajectory_service_pb2.AppendStepResponse]]:
         """Appends one step, for clients without bidirectional streams. Accepted without an epoch only while no writer was ever granted.
-        Errors: as AppendSteps.
+        Errors: as AppendSteps, without UNEXPECTED_POSITION.
         """
 
     @_abc_1.abstractmethod
@@ -282,7 +298,9 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.ListStepsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.ListStepsResponse, _abc.Awaitable[_trajectory_service_pb2.ListStepsResponse]]:
-        """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only)."""
+        """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+        Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """
 
     @_abc_1.abstractmethod
     def GetCheckpoint(
@@ -309,7 +327,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetTreeResponse, _abc.Awaitable[_trajectory_service_pb2.GetTreeResponse]]:
         """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
-        Errors: TRAJECTORY_NOT_FOUND.
+        Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
     @_abc_1.abstractmethod
@@ -342,7 +360,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.ListTagsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.ListTagsResponse, _abc.Awaitable[_trajectory_service_pb2.ListTagsResponse]]:
-        """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND."""
+        """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @_abc_1.abstractmethod
     def DeleteTag(
