@@ -90,7 +90,7 @@ function writeTime(out: CanonicalWriter, tag: number, time: Instant | undefined)
     .int(time % 1_000_000_000n);
 }
 
-/** Steps are hashed one at a time, so one buffer serves all of them; it grows to the largest step seen (below 1 MiB). */
+/** Steps are hashed one at a time, so one buffer serves all of them; it grows with the largest step seen, to a few MiB at most. */
 let scratch = Buffer.allocUnsafe(16 * 1024);
 
 class CanonicalWriter {

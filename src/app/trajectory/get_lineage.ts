@@ -3,7 +3,7 @@ import { segmentsOf } from '../../domain/lineage.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from './get.ts';
 
-export interface LineageStretch {
+export interface LineageSegment {
   readonly trajectoryId: string;
   readonly name: string;
   readonly startStepNumber: bigint;
@@ -12,12 +12,12 @@ export interface LineageStretch {
   readonly deleted: boolean;
 }
 
-/** Who owns which steps, from the root on; the last stretch is the trajectory's own and may be empty. Errors: TRAJECTORY_NOT_FOUND. */
+/** Who owns which steps, from the root on; the last segment is the trajectory's own and may be empty. Errors: TRAJECTORY_NOT_FOUND. */
 export async function getLineage(
   app: App,
   caller: Caller,
   args: { readonly trajectoryId: string },
-): Promise<LineageStretch[]> {
+): Promise<LineageSegment[]> {
   const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
   // Read anew: names and deletions of ancestors change, only their links do not.
   const chain = await app.store.getLineage(caller.namespace, trajectory.ref);
