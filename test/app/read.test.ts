@@ -5,7 +5,7 @@ import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { openOn } from '../store/on_store.ts';
 import { refusalOf } from '../store/scene.ts';
-import { all, describeApp, state, step, wordOf } from './on_app.ts';
+import { all, describeApp, overlay, state, step, wordOf } from './on_app.ts';
 
 const letters = (text: string) => [...text];
 
@@ -307,18 +307,6 @@ describeApp('ReadSteps that follows', (on) => {
     });
   }
 });
-
-/** The store, with some of its methods replaced: for faults and counts. */
-function overlay(store: Store, methods: Partial<Store>): Store {
-  return new Proxy(store, {
-    get(target, name) {
-      const replaced = (methods as Record<PropertyKey, unknown>)[name];
-      if (replaced !== undefined) return replaced;
-      const own = Reflect.get(target, name, target) as unknown;
-      return typeof own === 'function' ? own.bind(target) : own;
-    },
-  });
-}
 
 function counting(store: Store): { store: Store; counts: Map<string, number> } {
   const counts = new Map<string, number>();

@@ -19,3 +19,9 @@ export async function findTrajectory(app: App, caller: Caller, id: string, field
   if (found === undefined) throw trajectoryNotFound(id.toLowerCase());
   return found;
 }
+
+/** What was deleted while it was looked at must not look like a short answer. Errors: TRAJECTORY_NOT_FOUND. */
+export async function requireStillThere(app: App, caller: Caller, { id, ref }: Trajectory): Promise<void> {
+  const now = await app.store.getTrajectory(caller.namespace, id);
+  if (now?.ref.key !== ref.key) throw trajectoryNotFound(id);
+}

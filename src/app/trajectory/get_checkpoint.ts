@@ -8,7 +8,7 @@ import type { OwnedStep } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
 import { stateCorrupt, wholeState } from '../state/bytes.ts';
 import type { StepPlace } from './branch.ts';
-import { findTrajectory } from './get.ts';
+import { findTrajectory, requireStillThere } from './get.ts';
 import { resolvePlace, stepAt } from './get_step.ts';
 import { DEFAULT_STATE_NAME } from './incoming.ts';
 import { stepBytes } from './step_bytes.ts';
@@ -53,6 +53,7 @@ async function findCheckpoint(
   const from = at === undefined || at.atOrBefore > last ? last : at.atOrBefore;
   const segments = await app.lineages.segments(caller.namespace, trajectory);
   const found = await app.store.findCheckpoint(caller.namespace, trajectory.ref.tree, segments, from, names);
+  if (found === undefined) await requireStillThere(app, caller, trajectory);
   if (found === undefined) throw checkpointNotFound(trajectory, `no step up to ${from} has a`, names);
   return found;
 }

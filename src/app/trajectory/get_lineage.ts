@@ -1,4 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
+import { trajectoryNotFound } from '../../domain/errors.ts';
 import { segmentsOf } from '../../domain/lineage.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from './get.ts';
@@ -21,6 +22,7 @@ export async function getLineage(
   const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
   // Read anew: names and deletions of ancestors change, only their links do not.
   const chain = await app.store.getLineage(caller.namespace, trajectory.ref);
+  if (chain.length === 0) throw trajectoryNotFound(trajectory.id);
   return segmentsOf(chain, trajectory.nextStepNumber).map(({ from, to }, i) => ({
     trajectoryId: chain[i]!.id,
     name: chain[i]!.name,

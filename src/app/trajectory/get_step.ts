@@ -1,5 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
-import { stepNotFound } from '../../domain/errors.ts';
+import { stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import { parseTagName } from '../../domain/ids.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepView } from '../../store/contract/step.ts';
@@ -26,7 +26,7 @@ export async function resolvePlace(app: App, caller: Caller, trajectory: Traject
   return tag.stepNumber;
 }
 
-/** The step of a number. Errors: STEP_NOT_FOUND. */
+/** The step of a number. Errors: STEP_NOT_FOUND, TRAJECTORY_NOT_FOUND (it was deleted meanwhile: its steps are there as long as it lives). */
 export async function stepAt(
   app: App,
   caller: Caller,
@@ -39,6 +39,6 @@ export async function stepAt(
   const segments = await app.lineages.segments(caller.namespace, trajectory);
   const range = { from: stepNumber, to: stepNumber + 1n, maxSteps: 1, maxBytes: 1 };
   const [found] = await app.store.readSteps(caller.namespace, trajectory.ref.tree, segments, range, view);
-  if (found === undefined) throw stepNotFound(trajectory.id, stepNumber, end);
+  if (found === undefined) throw trajectoryNotFound(trajectory.id);
   return found;
 }

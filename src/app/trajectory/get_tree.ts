@@ -2,7 +2,7 @@ import type { Caller } from '../../domain/caller.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { findTrajectory } from './get.ts';
+import { findTrajectory, requireStillThere } from './get.ts';
 import { gatherPage } from './page.ts';
 
 export interface GetTreeArgs extends PageArgs {
@@ -12,7 +12,8 @@ export interface GetTreeArgs extends PageArgs {
 
 /** A parent before its branches; hidden ones (deleted, but shared) included. Errors: TRAJECTORY_NOT_FOUND. */
 export async function getTree(app: App, caller: Caller, args: GetTreeArgs): Promise<PageOf<Trajectory>> {
-  const { ref } = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const { ref } = trajectory;
   const query = { caller, rpc: 'GetTree', filter: [ref.tree] };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage(
@@ -21,5 +22,6 @@ export async function getTree(app: App, caller: Caller, args: GetTreeArgs): Prom
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     'BASIC',
   );
+  if (page.items.length === 0) await requireStillThere(app, caller, trajectory);
   return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
 }

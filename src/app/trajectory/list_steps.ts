@@ -1,5 +1,4 @@
 import type { Caller } from '../../domain/caller.ts';
-import { trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
@@ -14,7 +13,7 @@ import {
   pageLimit,
   readPageToken,
 } from '../page_token.ts';
-import { findTrajectory } from './get.ts';
+import { findTrajectory, requireStillThere } from './get.ts';
 import { stepBytes } from './step_bytes.ts';
 
 export interface ListStepsArgs extends PageArgs {
@@ -71,12 +70,6 @@ async function placeOf(
     return { tree: trajectory.ref.tree, segments: await app.lineages.segments(caller.namespace, trajectory) };
   }
   return { taskId: 'taskId' in of ? requireText(of.taskId, 'task_id') : '' };
-}
-
-/** Steps that were deleted while they were listed must not look like a short list. */
-async function requireStillThere(app: App, caller: Caller, { id, ref }: Trajectory): Promise<void> {
-  const now = await app.store.getTrajectory(caller.namespace, id);
-  if (now?.ref.key !== ref.key) throw trajectoryNotFound(id);
 }
 
 function queryFields({ of, filter, order, view }: ListStepsArgs, trajectory: Trajectory | undefined): unknown[] {

@@ -1,0 +1,122 @@
+import { expect, it } from 'vitest';
+import { readStates } from '../../src/app/state/read.ts';
+import { compareTrajectories } from '../../src/app/trajectory/compare.ts';
+import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
+import { getCheckpoint } from '../../src/app/trajectory/get_checkpoint.ts';
+import { getLineage } from '../../src/app/trajectory/get_lineage.ts';
+import { getStep } from '../../src/app/trajectory/get_step.ts';
+import { getTree } from '../../src/app/trajectory/get_tree.ts';
+import { listSteps } from '../../src/app/trajectory/list_steps.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import { refusalOf } from '../store/scene.ts';
+import { type AppScene, all, describeApp, overlay, state, step } from './on_app.ts';
+
+/** A read, the call of the store before which the trajectory is deleted, and what the reader must be told. */
+type Case = readonly [
+  what: string,
+  before: keyof Store,
+  reason: string,
+  read: (scene: AppScene, trajectoryId: string) => Promise<unknown>,
+];
+
+const CASES: readonly Case[] = [
+  [
+    'a step',
+    'readSteps',
+    'TRAJECTORY_NOT_FOUND',
+    ({ app, caller }, trajectoryId) => getStep(app, caller, { trajectoryId, at: { stepNumber: 1n }, view: 'FULL' }),
+  ],
+  [
+    'a list of steps',
+    'listSteps',
+    'TRAJECTORY_NOT_FOUND',
+    ({ app, caller }, trajectoryId) =>
+      listSteps(app, caller, {
+        of: { trajectoryId },
+        filter: {},
+        order: { by: 'NUMBER', descending: false },
+        view: 'BASIC',
+        pageSize: 0,
+        pageToken: '',
+      }),
+  ],
+  [
+    'the latest checkpoint',
+    'findCheckpoint',
+    'TRAJECTORY_NOT_FOUND',
+    ({ app, caller }, trajectoryId) => getCheckpoint(app, caller, { trajectoryId, at: undefined, stateNames: [] }),
+  ],
+  [
+    'a checkpoint at a number',
+    'readSteps',
+    'TRAJECTORY_NOT_FOUND',
+    ({ app, caller }, trajectoryId) =>
+      getCheckpoint(app, caller, { trajectoryId, at: { stepNumber: 1n }, stateNames: [] }),
+  ],
+  [
+    'the lineage',
+    'getLineage',
+    'TRAJECTORY_NOT_FOUND',
+    ({ app, caller }, trajectoryId) => getLineage(app, caller, { trajectoryId }),
+  ],
+  [
+    'the tree',
+    'listTree',
+    'TRAJECTORY_NOT_FOUND',
+    ({ app, caller }, trajectoryId) => getTree(app, caller, { trajectoryId, pageSize: 0, pageToken: '' }),
+  ],
+  [
+    'a comparison',
+    'readOutlines',
+    'TRAJECTORY_DELETED',
+    async (scene, trajectoryId) =>
+      compareTrajectories(scene.app, scene.caller, {
+        trajectoryId,
+        otherTrajectoryId: (await scene.createWith(['a', 'b', 'c'])).id,
+        startStepNumber: 0n,
+        endStepNumber: 9n,
+      }),
+  ],
+  ['a range of steps', 'readSteps', 'TRAJECTORY_DELETED', (scene, id) => all(scene.read({ id }))],
+  [
+    'a sequence of states',
+    'listStepStates',
+    'TRAJECTORY_DELETED',
+    ({ app, caller }, trajectoryId) =>
+      all(
+        readStates(app, caller, {
+          trajectoryId,
+          startStepNumber: 0n,
+          endStepNumber: undefined,
+          name: '',
+          every: 1n,
+        }),
+      ),
+  ],
+];
+
+describeApp('a trajectory that is deleted between two looks at it', (on) => {
+  it.each(CASES)('RD1: %s is refused, never answered short', async (_what, method, reason, read) => {
+    let deleting: () => Promise<unknown> = async () => undefined;
+    const original = on.store[method] as (...args: unknown[]) => Promise<unknown>;
+    const racing = overlay(on.store, {
+      [method]: async (...args: unknown[]) => {
+        await deleting();
+        return original.apply(on.store, args);
+      },
+    });
+    const app = on.app({}, racing);
+    const scene = on.scene(app);
+    const { id } = await scene.create();
+    await scene.write({ id }, [step(0n, 'a'), step(1n, 'b', { states: [state('s')] })]);
+    const reading = read(scene, id);
+    deleting = async () => {
+      deleting = async () => undefined;
+      await deleteTrajectory(app, scene.caller, { trajectoryId: id, onBranches: 'REFUSE' });
+      // Another one under the same id is not the one that was asked for.
+      await scene.create({ trajectoryId: id });
+    };
+    expect((await refusalOf(reading)).reason).toBe(reason);
+    await app.close();
+  });
+});
