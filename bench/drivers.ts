@@ -1,7 +1,8 @@
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import pg from 'pg';
+import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
 import type { Engine } from './bench.ts';
-import { CopyIn, encodeCopy } from './copy.ts';
+
 import { COLUMNS, type RowSet, type RowTable } from './rows.ts';
 
 /** A database by its own driver and nothing else, as durable as the service asks for. */
@@ -60,6 +61,10 @@ async function openPostgres(url: string): Promise<Driver> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
   await client.query('set search_path = anabranch');
+  const copy = (text: string, rows: Buffer) =>
+    new Promise<void>((resolve, reject) => {
+      client.query(new CopyQuery(text, rows, (error) => (error ? reject(error) : resolve())));
+    });
   const insertOne = `insert into steps (${namesOf('steps').join(', ')}) values (${namesOf('steps')
     .map((_, i) => `$${i + 1}`)
     .join(', ')})`;
@@ -70,7 +75,7 @@ async function openPostgres(url: string): Promise<Driver> {
       for (const table of tables) {
         const text = `copy ${table} (${namesOf(table).join(', ')}) from stdin (format binary)`;
         const types = COLUMNS[table].map(([, type]) => type);
-        await client.query(new CopyIn(text, encodeCopy(types, rows[table]))).done;
+        await copy(text, encodeCopy(types, rows[table]));
       }
       await client.query('commit');
     },

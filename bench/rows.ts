@@ -1,3 +1,4 @@
+import type { ColumnType } from '../src/store/postgres/copy.ts';
 import type { Engine } from './bench.ts';
 import { type Payload, type RowPayload, rowPayload, writeNonce } from './payload.ts';
 
@@ -9,28 +10,28 @@ export type RowTable = (typeof ROW_TABLES)[number];
 export type RowSet = Record<RowTable, unknown[][]>;
 
 /** Columns, each with its Postgres type. */
-export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string, type: PostgresType])[]>> = {
+export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string, type: ColumnType])[]>> = {
   states: [
     ['namespace', 'text'],
     ['digest', 'bytea'],
-    ['size', 'bigint'],
+    ['size', 'int8'],
     ['encoding', 'text'],
     ['data', 'bytea'],
-    ['referenced', 'boolean'],
-    ['version', 'bigint'],
+    ['referenced', 'bool'],
+    ['version', 'int8'],
     ['renew_time', 'timestamptz'],
   ],
   steps: [
-    ['tree', 'bigint'],
-    ['trajectory', 'bigint'],
-    ['step_number', 'bigint'],
+    ['tree', 'int8'],
+    ['trajectory', 'int8'],
+    ['step_number', 'int8'],
     ['namespace', 'text'],
-    ['reward', 'double precision'],
-    ['terminated', 'boolean'],
-    ['truncated', 'boolean'],
-    ['writer_epoch', 'bigint'],
-    ['reward_sum', 'double precision'],
-    ['byte_sum', 'bigint'],
+    ['reward', 'float8'],
+    ['terminated', 'bool'],
+    ['truncated', 'bool'],
+    ['writer_epoch', 'int8'],
+    ['reward_sum', 'float8'],
+    ['byte_sum', 'int8'],
     ['commit_time', 'timestamptz'],
     ['start_time', 'text'],
     ['end_time', 'text'],
@@ -42,18 +43,16 @@ export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string
     ['metadata_json', 'text'],
   ],
   step_states: [
-    ['tree', 'bigint'],
-    ['trajectory', 'bigint'],
-    ['step_number', 'bigint'],
+    ['tree', 'int8'],
+    ['trajectory', 'int8'],
+    ['step_number', 'int8'],
     ['name', 'text'],
     ['namespace', 'text'],
     ['digest', 'bytea'],
     ['media_type', 'text'],
-    ['size', 'bigint'],
+    ['size', 'int8'],
   ],
 };
-
-export type PostgresType = 'bigint' | 'double precision' | 'boolean' | 'text' | 'bytea' | 'timestamptz';
 
 /** A time, as both engines take it. */
 const NOW = '2026-11-21T12:15:00.123456Z';

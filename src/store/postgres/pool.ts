@@ -1,6 +1,7 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import pg from 'pg';
 import { StoreOpenError } from '../contract/store.ts';
+import { CopyQuery } from './copy.ts';
 import { translateError } from './errors.ts';
 
 /** Distinct statements that get a name per connection; later ones are sent unnamed. */
@@ -128,9 +129,20 @@ export class Lease {
     return this.query('set local statement_timeout = 0');
   }
 
-  async query(text: string, values?: unknown[]): Promise<pg.QueryResult> {
+  query(text: string, values?: unknown[]): Promise<pg.QueryResult> {
+    return this.watch(this.client.query({ ...this.prepare(text, values), ...this.timeout }));
+  }
+
+  /** `COPY … FROM STDIN (FORMAT BINARY)`, with its rows. */
+  copy(text: string, rows: Buffer): Promise<pg.QueryResult> {
+    const { promise, resolve, reject } = Promise.withResolvers<pg.QueryResult>();
+    this.client.query(new CopyQuery(text, rows, (error, result) => (error ? reject(error) : resolve(result))));
+    return this.watch(promise);
+  }
+
+  private async watch(result: Promise<pg.QueryResult>): Promise<pg.QueryResult> {
     try {
-      return await this.client.query({ ...this.prepare(text, values), ...this.timeout });
+      return await result;
     } catch (error) {
       // Whatever state the wire is in, a connection that failed outside SQL is not used again.
       if ((error as { severity?: string }).severity !== 'ERROR') this.broken = error as Error;

@@ -24,6 +24,11 @@ export class PipelinedTransaction {
     this.expect(this.lease.query(text, values));
   }
 
+  /** Sends rows in bulk, likewise. */
+  copy(text: string, rows: Buffer): void {
+    this.expect(this.lease.copy(text, rows));
+  }
+
   /** The statements from here on may take as long as they have to. */
   unbound(): void {
     this.expect(this.lease.unbound());
