@@ -1,4 +1,6 @@
+import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { createApp } from '../../src/app/app.ts';
 import { maintain, startMaintenance } from '../../src/app/maintenance.ts';
 import { batchGetStates } from '../../src/app/state/batch_get.ts';
 import { putState } from '../../src/app/state/put.ts';
@@ -22,6 +24,13 @@ describeApp('maintenance', (on) => {
     expect(await here()).toHaveLength(2);
     await maintain(on.store, { stateTtlHours: 0, requestDays: 7 }, () => false);
     expect(await here()).toEqual([kept]);
+  });
+
+  it('S2, ID1, RD2: unless told otherwise, states live 24 h, keys 7 days, and followers hear something every 15 s', async () => {
+    const app = createApp({ store: on.store, ids: { uuid: randomUUID, uid: randomUUID }, logger, settings: {} });
+    expect(app.settings).toMatchObject({ stateTtlHours: 24, requestDays: 7, progressMs: 15_000, pollMs: 1000 });
+    expect(app.settings.maintenanceMs).toBeGreaterThan(0);
+    await app.close();
   });
 
   it('runs by itself, goes on after a failure, and stops with the app', async () => {
