@@ -1,4 +1,7 @@
+import { create } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { ListTrajectoriesRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { PageArgs, PageOf } from '../../src/app/page_token.ts';
 import { createTrajectory } from '../../src/app/trajectory/create.ts';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
@@ -9,6 +12,7 @@ import { type ListStepsArgs, listSteps } from '../../src/app/trajectory/list_ste
 import { listTags, setTag } from '../../src/app/trajectory/tags.ts';
 import { updateTrajectory } from '../../src/app/trajectory/update.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import { toTrajectoryFilter } from '../../src/rpc/convert/filter.ts';
 import { refusalOf } from '../store/scene.ts';
 import { type AppScene, describeApp, state, step, wordOf } from './on_app.ts';
 
@@ -141,6 +145,15 @@ describeApp('lists', (on) => {
         violations: [{ field: 'page_token' }],
       });
     }
+  });
+
+  it('statuses that no trajectory is ever in find nothing', async () => {
+    const scene = on.scene();
+    await scene.create();
+    const filterOf = (...statuses: Status[]) =>
+      toTrajectoryFilter(create(ListTrajectoriesRequestSchema, { statuses })) as ListTrajectoriesArgs['filter'];
+    expect((await list(scene, { filter: filterOf(Status.RUNNING, Status.PAUSED) })).items).toHaveLength(1);
+    expect(await list(scene, { filter: filterOf(Status.PAUSED) })).toEqual({ items: [], nextPageToken: '' });
   });
 
   it('a page token that is forged is refused, not handed to the database', async () => {

@@ -314,6 +314,12 @@ const CASES: readonly Case[] = [
     field: 'steps[0].actions[0].content',
   },
   {
+    what: 'media type that would be lost beside text',
+    call: steps({ stepNumber: 1n, observations: [{}, { content: { text: 'a', mediaType: 'text/plain' } }] }),
+    ...INVALID,
+    field: 'steps[0].observations[1].content.media_type',
+  },
+  {
     what: 'filter of a branch point without its parent',
     call: ({ trajectories }) => trajectories.listTrajectories({ branchPoint: 3n }),
     ...INVALID,

@@ -54,7 +54,8 @@ async function findCheckpoint(
   const segments = await app.lineages.segments(caller.namespace, trajectory);
   const found = await app.store.findCheckpoint(caller.namespace, trajectory.ref.tree, segments, from, names);
   if (found === undefined) await requireStillThere(app, caller, trajectory);
-  if (found === undefined) throw checkpointNotFound(trajectory, `no step up to ${from} has a`, names);
+  const searched = last < 0n ? 'which has no steps yet, none has a' : `no step up to ${from} has a`;
+  if (found === undefined) throw checkpointNotFound(trajectory, searched, names);
   return found;
 }
 
@@ -91,7 +92,7 @@ function checkpointNotFound(trajectory: Trajectory, what: string, names: readonl
   const wanted = names.length === 0 ? 'state' : `state named ${names.map((name) => `"${name}"`).join(' and ')}`;
   return new AnabranchError(
     'CHECKPOINT_NOT_FOUND',
-    `In trajectory ${trajectory.id} ${what} ${wanted}: ListSteps by has_state shows those that have.`,
+    `In trajectory ${trajectory.id} ${what} ${wanted}: ListSteps with has_state or has_any_state shows those that have.`,
     {
       metadata: { trajectory_id: trajectory.id },
     },

@@ -9,6 +9,7 @@ import type {
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { IncomingState, IncomingStep } from '../../app/trajectory/incoming.ts';
 import { invalidField } from '../../domain/errors.ts';
+import { shorten } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { Action, Content, Observation } from '../../domain/step.ts';
 import { toInstant, toMap } from './values.ts';
@@ -65,11 +66,19 @@ function toObservation(observation: WireObservation, place: string | number, ind
 function toContent(content: WireContent, place: string | number, list: string, index: number): Content {
   refuseUnknown(content.$unknown, place, list, index, '.content');
   const { mediaType } = content;
+  if (mediaType !== '' && (content.text !== undefined || content.json !== undefined)) {
+    throw misplacedMediaType(mediaType, pathOf(place, `${list}[${index}].content.media_type`));
+  }
   if (content.text !== undefined) return { kind: 'text', text: content.text };
   if (content.json !== undefined) return { kind: 'json', json: content.json };
   if (content.data !== undefined) return { kind: 'data', data: content.data, mediaType };
   if (content.stateDigest !== undefined) return { kind: 'state', digest: content.stateDigest, mediaType, size: 0 };
   return { kind: 'uri', uri: content.uri ?? '', mediaType };
+}
+
+/** Text and JSON say what they are, so nothing keeps this, and what is not kept is not taken (FM5). */
+function misplacedMediaType(mediaType: string, path: string): Error {
+  return invalidField(path, `must be empty for text and json, not "${shorten(mediaType)}": send such content as data`);
 }
 
 export function toIncomingState(state: WireState, place: string | number, list = '', index?: number): IncomingState {
