@@ -1,0 +1,33 @@
+import { type ReflectList, type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
+import { expect, it } from 'vitest';
+import {
+  ActionSchema,
+  ContentSchema,
+  ObservationSchema,
+  StepSchema,
+  StepStateSchema,
+} from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { branchSteps, leafSteps, sampleSteps } from './samples.ts';
+
+/** Set by the server, and not looked at when they are sent. */
+const SERVER_SET = ['Step.commit_time', 'Step.writer_epoch', 'Step.reward_sum', 'Content.size', 'StepState.size'];
+
+function* setFields(message: ReflectMessage): Generator<string> {
+  for (const field of message.fields) {
+    if (!message.isSet(field)) continue;
+    yield `${message.desc.name}.${field.name}`;
+    if (field.fieldKind === 'message') yield* setFields(message.get(field));
+    if (field.fieldKind !== 'list' || field.listKind !== 'message') continue;
+    for (const item of message.get(field) as ReflectList) yield* setFields(item as ReflectMessage);
+  }
+}
+
+it('FM5: the steps that every wire writes and reads back set every field of a step, so that a new one cannot be lost', () => {
+  const set = new Set<string>();
+  for (const step of [...sampleSteps(), ...branchSteps(), ...leafSteps()]) {
+    for (const name of setFields(reflect(StepSchema, step))) if (!name.startsWith('Timestamp.')) set.add(name);
+  }
+  const schemas = [StepSchema, ActionSchema, ObservationSchema, ContentSchema, StepStateSchema];
+  const fields = schemas.flatMap((schema) => schema.fields.map((field) => `${schema.name}.${field.name}`));
+  expect([...set].sort()).toEqual(fields.filter((name) => !SERVER_SET.includes(name)).sort());
+});
