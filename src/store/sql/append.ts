@@ -10,7 +10,7 @@ import {
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, invalidField, stateNotFound, stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
-import { parseInstant } from '../../domain/instant.ts';
+import { type Instant, parseInstant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { contentStates, type StateRef } from '../../domain/step.ts';
@@ -95,6 +95,7 @@ class Group {
   private readonly engine: Engine;
   private readonly tx: Tx;
   private readonly now: string;
+  private readonly nowInstant: Instant;
   private readonly lines: Map<bigint, Line>;
   private readonly busy: ReadonlySet<bigint>;
   private readonly writer: StepWriter;
@@ -104,6 +105,7 @@ class Group {
     this.engine = engine;
     this.tx = tx;
     this.now = now;
+    this.nowInstant = now === '' ? 0n : parseInstant(now);
     this.lines = lines;
     this.busy = busy;
     this.writer = new StepWriter(engine, tx, now);
@@ -165,7 +167,7 @@ class Group {
     return {
       kind: 'committed',
       nextStepNumber: head.end,
-      commitTime: parseInstant(this.commitTime(batch, decision, line)),
+      commitTime: this.commitTime(batch, decision, line),
       duplicates: decision.duplicates,
       status: head.status,
       statusMessage: head.statusMessage,
@@ -174,15 +176,15 @@ class Group {
   }
 
   /** When the newest of what a batch holds was committed: a replay tells the time of its first coming. */
-  private commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, line: Line): string {
-    if (appended.length > 0) return this.now;
-    if (seal !== undefined && line.sealTime !== null) return line.sealTime;
+  private commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, line: Line): Instant {
+    if (appended.length > 0) return this.nowInstant;
+    if (seal !== undefined && line.sealTime !== null) return parseInstant(line.sealTime);
     let newest = '';
     for (const { stepNumber } of steps) {
       const time = line.stored.get(stepNumber)?.commitTime ?? '';
       if (time > newest) newest = time;
     }
-    return newest === '' ? this.now : newest;
+    return newest === '' ? this.nowInstant : parseInstant(newest);
   }
 
   async write(batches: readonly AppendBatch[]): Promise<void> {
@@ -202,7 +204,7 @@ class Group {
   }
 
   private missing(namespace: string, decision: AppendDecision, inline: readonly EncodedState[]): Digest | undefined {
-    const here = new Set(inline.map(({ digest }) => digest));
+    const here = digestsOf(inline);
     for (const step of decision.appended) {
       const digest = this.writer.missingState(namespace, step, here);
       if (digest !== undefined) return digest;
@@ -289,15 +291,21 @@ function newLine(locked: LockedHead): Line {
 
 /** Digests that a batch's steps refer to without bringing their bytes. */
 function referredStates(batch: AppendBatch): Digest[] {
-  let inline: Set<Digest> | undefined;
+  let inline: ReadonlySet<Digest> | undefined;
   const found: Digest[] = [];
   for (const step of batch.steps) {
     if (step.states.length === 0 && step.actions.length === 0 && step.observations.length === 0) continue;
-    inline ??= new Set(batch.states.map(({ digest }) => digest));
+    inline ??= digestsOf(batch.states);
     for (const { digest } of step.states) if (!inline.has(digest)) found.push(digest);
     for (const digest of contentStates(step)) if (!inline.has(digest)) found.push(digest);
   }
   return found;
+}
+
+function digestsOf(states: readonly { readonly digest: Digest }[]): ReadonlySet<Digest> {
+  const digests = new Set<Digest>();
+  for (const { digest } of states) digests.add(digest);
+  return digests;
 }
 
 function uniqueRefs(batches: readonly AppendBatch[]): TrajectoryRef[] {
