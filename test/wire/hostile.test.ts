@@ -226,7 +226,7 @@ describe('T11, T13, T14: bodies', () => {
     expect(outcome.http).toBe(400);
   });
 
-  it('FM4: zeros are written in JSON', async () => {
+  it('FM5: zeros are written in JSON', async () => {
     const outcome = await rawCall(session, CREATE, Buffer.from('{}'), { 'content-type': 'application/json' });
     expect(JSON.parse(outcome.body.toString())).toMatchObject({
       trajectory: { nextStepNumber: '0', rewardSum: 0, labels: {} },
