@@ -1,5 +1,5 @@
 import { AnabranchError, trajectoryNotFound } from './errors.ts';
-import type { Digest } from './ids.ts';
+import { type Digest, shorten } from './ids.ts';
 import { isSealed, type SealStatus, type TrajectoryStatus } from './lifecycle.ts';
 import { addReward, type NewStep } from './step.ts';
 import type { Trajectory } from './trajectory.ts';
@@ -120,7 +120,7 @@ function decideSeal(head: Head, { seal, trajectoryId }: Writing): AppendDecision
 }
 
 export function writerFenced(writerId: string, writerEpoch: bigint): AnabranchError {
-  const holder = writerId === '' ? 'no writer' : `writer "${writerId}"`;
+  const holder = writerId === '' ? 'no writer' : `writer "${shorten(writerId)}"`;
   return new AnabranchError(
     'WRITER_FENCED',
     `${holder} holds the trajectory at epoch ${writerEpoch}: to take it over, open with take_over_epoch ${writerEpoch}; a unary call carries writer_epoch ${writerEpoch}.`,
