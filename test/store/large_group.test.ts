@@ -1,0 +1,59 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { stepDigest } from '../../src/domain/step_digest.ts';
+import { anyStep } from '../support/arbitrary-steps.ts';
+import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+
+/** Large groups take another way into the database than small ones: COPY on Postgres, a thread on SQLite. */
+describeStore('large groups', (on) => {
+  it('W11: what a large group stores comes back as it was, whatever is in it', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    let next = 0n;
+    await fc.assert(
+      fc.asyncProperty(fc.array(anyStep, { minLength: 1, maxLength: 5 }), async (few) => {
+        const steps = Array.from({ length: 100 }, (_, i) => few[i % few.length]!);
+        const batch = steps.map((step, i) => {
+          const state = newState(Buffer.from(`${next}/${i}`));
+          const fields = { ...step, stepNumber: next + BigInt(i), states: [stateRef(state)] };
+          return { step: newStep(fields.stepNumber, fields), state };
+        });
+        const states = batch.map(({ state }) => state);
+        await scene.append(
+          made,
+          batch.map(({ step }) => step),
+          { states },
+        );
+        const to = next + BigInt(batch.length);
+        const range = { from: next, to, maxSteps: 1000, maxBytes: 1e7 };
+        const segments = [{ key: made.ref.key, from: 0n, to }];
+        const read = await scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, 'FULL');
+        next = to;
+        for (const [i, { step }] of read.entries()) {
+          const sent = batch[i]!.step;
+          expect(step).toMatchObject({ reward: sent.reward, infoJson: sent.infoJson, states: sent.states });
+          expect(stepDigest(step)).toBe(sent.contentDigest);
+        }
+        expect(read).toHaveLength(batch.length);
+      }),
+      { numRuns: 15 },
+    );
+  });
+
+  it('D3: when one row of a large group cannot be written, nothing of it is, and the store goes on', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const steps = (count: number) => Array.from({ length: count }, (_, i) => wordStep(BigInt(i), 'a'));
+    const { tree, key } = made.ref;
+    // A row that nobody expects, in the way of step 50.
+    const no = on.engine === 'sqlite' ? '0' : 'false';
+    await on.sql.rows(`insert into steps (tree, trajectory, step_number, namespace, terminated, truncated, writer_epoch, reward_sum, byte_sum,
+      commit_time, content_digest, metrics, actions, observations, info_json, metadata_json)
+      values (${tree}, ${key}, 50, 'x', ${no}, ${no}, 0, 0, 0, '2026-11-21T12:15:00.000000Z', '', '{}', '[]', '[]', '', '')`);
+    await expect(scene.append(made, steps(200))).rejects.toThrow();
+    expect(await scene.get(made.id)).toMatchObject({ nextStepNumber: 0n });
+    await on.sql.rows(`delete from steps where tree = ${tree} and step_number = 50`);
+    expect(await scene.append(made, steps(200))).toMatchObject({ nextStepNumber: 200n, duplicates: 0 });
+  });
+});
