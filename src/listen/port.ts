@@ -5,6 +5,7 @@ import { coalesceBody } from './body.ts';
 import { headerBytes, isAuthority } from './guard.ts';
 import { cutStream, linger } from './linger.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
+import { Turnstile } from './turnstile.ts';
 
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
 export type HttpResponse = http.ServerResponse | http2.Http2ServerResponse;
@@ -72,6 +73,7 @@ export class Port {
   readonly #http2: http2.Http2Server;
   readonly #sockets = new Set<net.Socket>();
   readonly #sessions: Sessions;
+  readonly #turnstile: Turnstile;
   readonly #options: ListenOptions;
   readonly #limits: PortLimits;
   #requests1 = 0;
@@ -82,6 +84,7 @@ export class Port {
     this.#options = options;
     this.#limits = { ...LIMITS, ...options.limits };
     this.#sessions = new Sessions(this.#limits);
+    this.#turnstile = new Turnstile(options.maxMessageBytes);
     this.#http1 = this.#createHttp1();
     this.#http2 = this.#createHttp2();
     this.#net.on('connection', (socket) => this.#accept(socket));
@@ -228,7 +231,7 @@ export class Port {
       return;
     }
     linger(request, response, this.#limits.lingerMs);
-    coalesceBody(request, request.headers['content-type'], this.#options.maxMessageBytes);
+    coalesceBody(request, request.headers, this.#options.maxMessageBytes, this.#turnstile);
     try {
       this.#options.handler(request, response);
     } catch (error) {

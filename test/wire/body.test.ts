@@ -2,6 +2,7 @@ import { PassThrough, Readable } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { coalesceBody, wholeBlocks, wholeEnvelopes } from '../../src/listen/body.ts';
+import { Turnstile } from '../../src/listen/turnstile.ts';
 import { inEnvelope } from './raw.ts';
 
 const MAX = 1000;
@@ -101,7 +102,7 @@ describe('a request', () => {
   it('is iterated in pieces that fit its content type, and lives on when its reader stops', async () => {
     const body = Buffer.concat([inEnvelope(Buffer.alloc(3)), inEnvelope(Buffer.alloc(4))]);
     const request = Readable.from(cut(body, [1]), { objectMode: false });
-    coalesceBody(request, 'application/grpc+proto', MAX);
+    coalesceBody(request, { 'content-type': 'application/grpc+proto' }, MAX, new Turnstile(MAX));
     for await (const piece of request as AsyncIterable<Buffer>) {
       expect(piece.length).toBe(8);
       break;
