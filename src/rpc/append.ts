@@ -32,7 +32,11 @@ export function appendSteps(wire: Wire): MethodImpl<typeof TrajectoryService.met
     const frames = requests[Symbol.asyncIterator]();
     const first = await firstFrame(wire, frames);
     if (first.done === true) throw invalidField('open', 'must be the first frame of the stream; the stream was empty');
-    const session = await openAppendSession(wire.app, call.caller, toOpenRequest(first.value, wire.validator));
+    const open = toOpenRequest(first.value, wire.validator);
+    // A grant is a write: who opens and leaves at once, by the thousand, must not hold up the others. Whether they left is known a turn later.
+    await new Promise((resolve) => setImmediate(resolve));
+    if (call.signal.aborted) return;
+    const session = await openAppendSession(wire.app, call.caller, open);
     yield* converse(session, frames, call, wire.validator);
   });
 }
