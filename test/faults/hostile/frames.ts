@@ -49,7 +49,7 @@ function literal(text: string): Buffer {
   return Buffer.concat([Buffer.from([...length, rest]), bytes]);
 }
 
-export function grpcHeaders(path: string, more: readonly (readonly [string, string])[] = []): Buffer {
+export function grpcHeaders(path: string): Buffer {
   return headerBlock([
     [':method', 'POST'],
     [':scheme', 'http'],
@@ -57,7 +57,6 @@ export function grpcHeaders(path: string, more: readonly (readonly [string, stri
     [':authority', 'localhost'],
     ['content-type', 'application/grpc+proto'],
     ['te', 'trailers'],
-    ...more,
   ]);
 }
 

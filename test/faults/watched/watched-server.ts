@@ -39,13 +39,15 @@ export interface WatchOptions {
   readonly engine: Engine;
   /** Settings of the application that no user can set. */
   readonly settings?: { readonly slowReaderMs?: number };
+  /** MiB that Node may use for objects; it ends the process where that is not enough. Default: Node's own. */
+  readonly heap?: number;
 }
 
-export async function watchServer({ engine, settings = {} }: WatchOptions): Promise<WatchedServer> {
+export async function watchServer({ engine, settings = {}, heap }: WatchOptions): Promise<WatchedServer> {
   const database = await createDatabase(engine);
   const child = fork(path.join(import.meta.dirname, 'child.ts'), [database.url, JSON.stringify(settings)], {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-    execArgv: [],
+    execArgv: heap === undefined ? [] : [`--max-old-space-size=${heap}`],
   });
   const lines: Buffer[] = [];
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (piece: Buffer) => lines.push(piece));

@@ -1,0 +1,64 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connectClient } from '../../src/client/index.ts';
+import { reportFigures } from './figures.ts';
+import { attacks } from './hostile/attacks.ts';
+import { startNeighbour } from './hostile/neighbour.ts';
+import { seededRandom } from './random.ts';
+import { type WatchedServer, watchServer } from './watched/watched-server.ts';
+
+/** MiB for all objects of the server: little, so that what is kept too long ends it. */
+const HEAP = 768;
+/** Files that the server may open for itself meanwhile: its thread for large groups has a connection of its own. */
+const OWN_FILES = 12;
+
+describe('hostile bytes', () => {
+  const random = seededRandom();
+  let server: WatchedServer;
+  let trajectoryId: string;
+
+  beforeAll(async () => {
+    server = await watchServer({ engine: 'sqlite', heap: HEAP });
+    const client = connectClient({ address: server.url });
+    const { trajectory } = await client.trajectories.createTrajectory({ name: 'target' });
+    trajectoryId = trajectory!.id;
+    client.close();
+    await server.empty(5_000);
+  });
+  afterAll(() => server[Symbol.asyncDispose]());
+
+  it.each(attacks({ mutated: 40_000, floods: 100_000 }))(
+    'T11 to T15: $name: the server stays up, answers others meanwhile, and keeps nothing',
+    async ({ name, mayCost, mayHoldUpMs = 3_000, run }) => {
+      const files = await server.files();
+      const said = server.output().split('\n').length - 1;
+      const before = await server.memory();
+      const { cpuMs } = await server.glance();
+      await server.forgetPeak();
+      const neighbour = await startNeighbour(server.url);
+      const attack = run({ port: server.port, trajectoryId, random });
+      await attack.catch(() => undefined); // told below, when the neighbour has left
+      const { calls, slowestMs } = await neighbour.leave();
+      const inputs = await attack;
+      await server.empty(10_000);
+      const after = await server.memory();
+      const glance = await server.glance();
+      await reportFigures(`hostile bytes, ${name}`, {
+        seed: random.seed,
+        inputs,
+        'memory before (MiB)': Math.round(before.now),
+        'memory at most (MiB)': Math.round(after.peak),
+        'server CPU (s)': Math.round((glance.cpuMs - cpuMs) / 100) / 10,
+        "a neighbour's calls": calls,
+        'the slowest of them (ms)': Math.round(slowestMs),
+      });
+      expect(inputs).toBeGreaterThan(0);
+      expect(server.alive).toBe(true);
+      expect(calls).toBeGreaterThan(0);
+      expect(slowestMs).toBeLessThan(mayHoldUpMs);
+      expect(after.peak - before.now).toBeLessThan(mayCost);
+      expect(await server.files()).toBeLessThanOrEqual(files + OWN_FILES);
+      const faults = server.output().split('\n').slice(said);
+      expect(faults.filter((line) => /fault of the server|unhandled|uncaught/iu.test(line)).slice(0, 3)).toEqual([]);
+    },
+  );
+});

@@ -1,0 +1,364 @@
+/** Clients that mean harm, by the bytes. Each returns how many inputs it got rid of before the server cut it, or all. */
+import { randomUUID } from 'node:crypto';
+import { gzipSync } from 'node:zlib';
+import {
+  AppendStepsRequestSchema,
+  CreateTrajectoryRequestSchema,
+  TrajectoryService,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { LIMITS } from '../../../src/domain/limits.ts';
+import { envelope, http2Session, inEnvelope, type Outcome, rawCall } from '../../wire/raw.ts';
+import type { Random } from '../random.ts';
+import { FLAG, FRAME, frame, grpcHeaders, RawConnection, uint32 } from './frames.ts';
+
+export interface Target {
+  readonly port: number;
+  /** A trajectory that attacks may name. */
+  readonly trajectoryId: string;
+  readonly random: Random;
+}
+
+export interface Attack {
+  readonly name: string;
+  /** How much memory it may cost, in MiB. */
+  readonly mayCost: number;
+  /** How long anybody else may have to wait for an answer meanwhile. Default: 3 s. */
+  readonly mayHoldUpMs?: number;
+  readonly run: (target: Target) => Promise<number>;
+}
+
+const SERVICE = `/${TrajectoryService.typeName}`;
+const CREATE = `${SERVICE}/CreateTrajectory`;
+const APPEND = `${SERVICE}/AppendSteps`;
+const ENHANCE_YOUR_CALM = 11;
+const CANCEL = 8;
+/** Codes of gRPC. */
+const INVALID_ARGUMENT = 3;
+const RESOURCE_EXHAUSTED = 8;
+
+const openFrame = ({ trajectoryId }: Target) =>
+  envelope(AppendStepsRequestSchema, { open: { trajectoryId, writerId: 'hostile' } });
+
+/** Sends the same bytes again and again on one connection, in chunks, until all are sent or the server has cut it. */
+async function flood(connection: RawConnection, bytes: (i: number) => Uint8Array, count: number): Promise<number> {
+  const chunk = 200;
+  let sent = 0;
+  while (sent < count && !connection.closed) {
+    const now = Math.min(chunk, count - sent);
+    await connection.send(Buffer.concat(Array.from({ length: now }, (_, i) => bytes(sent + i))));
+    sent += now;
+    // The server's answers, and its goodbye, are to be seen between two chunks.
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  return sent;
+}
+
+/** Opens connections again as often as the server cuts them. */
+async function floodAgain(
+  target: Target,
+  count: number,
+  bytes: (connection: RawConnection, i: number) => Uint8Array,
+): Promise<number> {
+  let sent = 0;
+  while (sent < count) {
+    const connection = await RawConnection.open(target.port);
+    sent += await flood(connection, (i) => bytes(connection, i), count - sent);
+    connection.reset();
+  }
+  return sent;
+}
+
+/** Control frames that ask for an answer, or for nothing at all, on one connection with an open append stream. */
+function controlFlood(name: string, count: number, bytes: (stream: number) => Uint8Array): Attack {
+  return {
+    name,
+    mayCost: 64,
+    run: async (target) => {
+      const connection = await RawConnection.open(target.port);
+      const stream = connection.nextStream();
+      await connection.send(frame(FRAME.headers, FLAG.endHeaders, stream, grpcHeaders(APPEND)));
+      await connection.send(frame(FRAME.data, 0, stream, openFrame(target)));
+      const sent = await flood(connection, () => bytes(stream), count);
+      connection.reset();
+      return sent;
+    },
+  };
+}
+
+/** The same request on many streams, a connection of 100 at a time. */
+async function onManyStreams(target: Target, count: number, path: string, body: Uint8Array): Promise<number> {
+  for (let sent = 0; sent < count; sent += 100) {
+    const connection = await RawConnection.open(target.port);
+    for (let i = 0; i < Math.min(100, count - sent); i += 1) {
+      const stream = connection.nextStream();
+      await connection.send(frame(FRAME.headers, FLAG.endHeaders, stream, grpcHeaders(path)));
+      for (let at = 0; at < body.length; at += 16_384) {
+        const last = at + 16_384 >= body.length;
+        const piece = body.subarray(at, at + 16_384);
+        await connection.send(frame(FRAME.data, last ? FLAG.endStream : 0, stream, piece));
+      }
+    }
+    await answered(connection);
+    connection.reset();
+  }
+  return count;
+}
+
+/** One append stream to a trajectory of its own, with these frames after the open; what came of it. */
+async function ownTrajectory({ port }: Target, path: string, frames: Uint8Array): Promise<Outcome> {
+  const session = await http2Session(`http://127.0.0.1:${port}`);
+  const trajectoryId = randomUUID();
+  await rawCall(session, CREATE, envelope(CreateTrajectoryRequestSchema, { trajectoryId }));
+  const open = envelope(AppendStepsRequestSchema, { open: { trajectoryId, writerId: 'hostile' } });
+  const outcome = await rawCall(session, path, Buffer.concat([open, frames]));
+  session.destroy();
+  return outcome;
+}
+
+/** Waits until a PING is answered: what was sent before has been read by then. Not for ever: a frame that lies about its length swallows the PING. */
+async function answered(connection: RawConnection, patienceMs = 10_000): Promise<void> {
+  if (connection.closed) return;
+  const told = new Promise<void>((resolve) => {
+    const look = (piece: Buffer) => {
+      if (!piece.includes('answered')) return;
+      connection.socket.off('data', look);
+      resolve();
+    };
+    connection.socket.on('data', look);
+    connection.socket.once('close', () => resolve());
+    setTimeout(resolve, patienceMs).unref();
+  });
+  await connection.send(frame(FRAME.ping, 0, 0, Buffer.from('answered')));
+  await told;
+}
+
+/** Valid requests with some of their bytes changed, cut off, doubled or added. */
+function mutate(bytes: Buffer, random: Random): Buffer {
+  const copy = Buffer.from(bytes);
+  for (let changes = random.between(1, 6); changes > 0; changes -= 1) {
+    const at = random.between(0, copy.length - 1);
+    copy[at] = random.pick([0, 1, 0x7f, 0x80, 0xff, random.between(0, 255)]);
+  }
+  const end = random.next() < 0.3 ? random.between(0, copy.length) : copy.length;
+  const tail = random.next() < 0.2 ? Buffer.from([random.between(0, 255), random.between(0, 255)]) : Buffer.alloc(0);
+  return Buffer.concat([copy.subarray(0, end), tail]);
+}
+
+/** What is mutated: a request's message, its envelope, its header block or whole frames. */
+function mutatedRequest(connection: RawConnection, target: Target): Buffer {
+  const { random } = target;
+  const stream = connection.nextStream();
+  const path = random.pick(Object.values(TrajectoryService.method)).name;
+  const message = random.pick([
+    openFrame(target),
+    envelope(CreateTrajectoryRequestSchema, { name: 'n', labels: { a: 'b' }, metadataJson: '{}' }),
+    envelope(AppendStepsRequestSchema, {
+      steps: [
+        { stepNumber: 0n, infoJson: '{"a":1}', metrics: { a: 1 }, states: [{ name: 'env', data: new Uint8Array(9) }] },
+      ],
+    }),
+  ]);
+  const headers = frame(FRAME.headers, FLAG.endHeaders, stream, grpcHeaders(`${SERVICE}/${path}`));
+  const data = (body: Uint8Array) => frame(FRAME.data, FLAG.endStream, stream, body);
+  const kind = random.next();
+  if (kind < 0.6) {
+    return Buffer.concat([headers, data(inEnvelope(mutate(message.subarray(5), random)))]);
+  }
+  if (kind < 0.85) return Buffer.concat([headers, data(mutate(message, random))]);
+  const block = mutate(grpcHeaders(`${SERVICE}/${path}`), random);
+  if (kind < 0.95) return Buffer.concat([frame(FRAME.headers, FLAG.endHeaders, stream, block), data(message)]);
+  return mutate(Buffer.concat([headers, data(message)]), random);
+}
+
+const MIB = 1024 * 1024;
+
+/** T11 to T15 at the dose of a pull request. */
+export function attacks(dose: { readonly mutated: number; readonly floods: number }): readonly Attack[] {
+  return [
+    {
+      name: 'mutated requests',
+      mayCost: 200,
+      run: async (target) => {
+        let sent = 0;
+        while (sent < dose.mutated) {
+          const connection = await RawConnection.open(target.port);
+          const until = Math.min(dose.mutated, sent + 80);
+          for (; sent < until && !connection.closed; sent += 1)
+            await connection.send(mutatedRequest(connection, target));
+          await answered(connection, 250);
+          connection.reset();
+        }
+        return sent;
+      },
+    },
+    {
+      name: 'envelopes that claim 4 GiB',
+      mayCost: 64,
+      run: (target) => onManyStreams(target, 1000, APPEND, Buffer.from([0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3])),
+    },
+    {
+      name: 'gzip bombs of 1, 10 and 100 times the limit, and one in another',
+      mayCost: 200,
+      run: async (target) => {
+        const bombs = [1, 10, 100].map((times) => gzipSync(Buffer.alloc(times * LIMITS.messageBytes)));
+        bombs.push(gzipSync(bombs[2]!));
+        const session = await http2Session(`http://127.0.0.1:${target.port}`);
+        for (const bomb of bombs) {
+          const throwOne = () => rawCall(session, CREATE, inEnvelope(bomb, 1), { 'grpc-encoding': 'gzip' });
+          for (const { status } of await Promise.all(Array.from({ length: 50 }, throwOne))) {
+            if (status !== INVALID_ARGUMENT && status !== RESOURCE_EXHAUSTED)
+              throw new Error(`a bomb was told ${status}`);
+          }
+        }
+        session.destroy();
+        return 50 * bombs.length;
+      },
+    },
+    {
+      name: 'DATA frames of one byte',
+      mayCost: 64,
+      run: async (target) => {
+        const connection = await RawConnection.open(target.port);
+        const stream = connection.nextStream();
+        await connection.send(frame(FRAME.headers, FLAG.endHeaders, stream, grpcHeaders(APPEND)));
+        await connection.send(frame(FRAME.data, 0, stream, openFrame(target)));
+        const announced = inEnvelope(Buffer.alloc(LIMITS.messageBytes)).subarray(0, 5);
+        await connection.send(frame(FRAME.data, 0, stream, announced));
+        const byte = frame(FRAME.data, 0, stream, Buffer.from([0]));
+        const sent = await flood(connection, () => byte, dose.floods);
+        connection.reset();
+        return sent;
+      },
+    },
+    {
+      name: 'empty sub-messages by the million',
+      mayCost: 1200,
+      // One such message is a second of work or two, and more where memory is short; they take turns.
+      mayHoldUpMs: 15_000,
+      run: async (target) => {
+        const empties = inEnvelope(Buffer.alloc(LIMITS.messageBytes, Buffer.from([0x12, 0x00])));
+        const attackers = Array.from({ length: 5 }, () => ownTrajectory(target, APPEND, empties));
+        for (const outcome of await Promise.all(attackers)) {
+          if (outcome.status !== 0) throw new Error(`half a million empty steps were told ${outcome.message}`);
+        }
+        return attackers.length * (LIMITS.messageBytes / 2);
+      },
+    },
+    {
+      name: 'messages in messages, 10,000 deep',
+      mayCost: 200,
+      run: (target) => onManyStreams(target, 100, CREATE, inEnvelope(Buffer.alloc(20_000, Buffer.from([0x0b])))),
+    },
+    {
+      name: 'JSON 100,000 deep',
+      mayCost: 200,
+      run: async (target) => {
+        const deep = Buffer.from(`{"labels": ${'['.repeat(100_000)}${']'.repeat(100_000)}}`);
+        const session = await http2Session(`http://127.0.0.1:${target.port}`);
+        const calls = Array.from({ length: 50 }, () =>
+          rawCall(session, CREATE, deep, { 'content-type': 'application/json' }),
+        );
+        for (const { http } of await Promise.all(calls)) {
+          if (http !== 400) throw new Error(`JSON of that depth was answered ${http}`);
+        }
+        session.destroy();
+        return calls.length;
+      },
+    },
+    {
+      name: 'streams opened and reset at once',
+      mayCost: 200,
+      run: (target) => {
+        const open = openFrame(target);
+        return floodAgain(target, dose.floods / 5, (connection) => {
+          const stream = connection.nextStream();
+          return Buffer.concat([
+            frame(FRAME.headers, FLAG.endHeaders, stream, grpcHeaders(APPEND)),
+            frame(FRAME.data, 0, stream, open),
+            frame(FRAME.reset, 0, stream, uint32(CANCEL)),
+          ]);
+        });
+      },
+    },
+    {
+      name: 'streams opened without end on one connection',
+      mayCost: 200,
+      run: async (target) => {
+        const connection = await RawConnection.open(target.port);
+        const open = openFrame(target);
+        const sent = await flood(
+          connection,
+          () => {
+            const stream = connection.nextStream();
+            const headers = frame(FRAME.headers, FLAG.endHeaders, stream, grpcHeaders(APPEND));
+            return Buffer.concat([headers, frame(FRAME.data, 0, stream, open)]);
+          },
+          dose.floods / 5,
+        );
+        connection.reset();
+        return sent;
+      },
+    },
+    controlFlood('PING flood', dose.floods, () => frame(FRAME.ping, 0, 0, Buffer.alloc(8))),
+    controlFlood('SETTINGS flood', dose.floods, () => frame(FRAME.settings, 0, 0)),
+    controlFlood('empty DATA flood', dose.floods, (stream) => frame(FRAME.data, 0, stream)),
+    controlFlood('PRIORITY flood', dose.floods, (stream) => frame(FRAME.priority, 0, stream, Buffer.alloc(5))),
+    controlFlood('WINDOW_UPDATE flood', dose.floods, (stream) => frame(FRAME.windowUpdate, 0, stream, uint32(1))),
+    {
+      name: 'CONTINUATION without end',
+      mayCost: 64,
+      run: async (target) => {
+        const connection = await RawConnection.open(target.port);
+        const stream = connection.nextStream();
+        await connection.send(frame(FRAME.headers, 0, stream, grpcHeaders(APPEND)));
+        const more = frame(FRAME.continuation, 0, stream, grpcHeaders('/x'));
+        const sent = await flood(connection, () => more, dose.floods / 10);
+        connection.reset();
+        return sent;
+      },
+    },
+    {
+      name: 'DATA after the end, resets of a wrong length, windows beyond 2^31',
+      mayCost: 200,
+      run: async (target) => {
+        const broken = [
+          (stream: number) => frame(FRAME.data, FLAG.endStream, stream, Buffer.alloc(10)),
+          (stream: number) => frame(FRAME.reset, 0, stream, Buffer.alloc(3)),
+          (stream: number) => frame(FRAME.windowUpdate, 0, stream, uint32(2 ** 31 - 1)),
+          () => frame(FRAME.windowUpdate, 0, 0, uint32(2 ** 31 - 1)),
+          () => frame(FRAME.goaway, 0, 0, Buffer.concat([uint32(0), uint32(ENHANCE_YOUR_CALM)])),
+          (stream: number) => frame(0xbe, 0xff, stream, Buffer.alloc(100)),
+          (stream: number) => frame(FRAME.headers, FLAG.endHeaders, stream, Buffer.alloc(40, 0xff)),
+        ];
+        for (let i = 0; i < 2000; i += 1) {
+          const connection = await RawConnection.open(target.port);
+          const stream = await connection.request(CREATE, inEnvelope(new Uint8Array()));
+          await connection.send(broken[i % broken.length]!(stream));
+          await answered(connection);
+          connection.reset();
+        }
+        return 2000;
+      },
+    },
+    {
+      name: 'a message of 1 MiB whose end never comes, 100 times',
+      mayCost: 200,
+      run: async (target) => {
+        const connections = await Promise.all(Array.from({ length: 10 }, () => RawConnection.open(target.port)));
+        const most = inEnvelope(Buffer.alloc(MIB)).subarray(0, 200_000);
+        for (const connection of connections) {
+          for (let i = 0; i < 10; i += 1) {
+            const stream = connection.nextStream();
+            await connection.send(frame(FRAME.headers, FLAG.endHeaders, stream, grpcHeaders(APPEND)));
+            for (let at = 0; at < most.length; at += 16_384) {
+              await connection.send(frame(FRAME.data, 0, stream, most.subarray(at, at + 16_384)));
+            }
+          }
+        }
+        await Promise.all(connections.map((connection) => answered(connection)));
+        for (const connection of connections) connection.reset();
+        return 100;
+      },
+    },
+  ];
+}
