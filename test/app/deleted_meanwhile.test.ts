@@ -119,4 +119,26 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     expect((await refusalOf(reading)).reason).toBe(reason);
     await app.close();
   });
+
+  it.each([0n, 2n, 4n])('RD1, O1: a page without its step %s is never passed on', async (missing) => {
+    const scene = on.scene();
+    const { id } = await scene.createWith(['a', 'b', 'c', 'd', 'e']);
+    const holed = overlay(on.store, {
+      readSteps: async (...args) => {
+        const page = await on.store.readSteps(...args);
+        return page.filter((one) => one.step.stepNumber !== missing);
+      },
+    });
+    const app = on.app({}, holed);
+    const reading = on.scene(app, scene.caller.namespace).read({ id });
+    const passed: bigint[] = [];
+    const refused = refusalOf(
+      (async () => {
+        for await (const { steps } of reading) for (const one of steps) passed.push(one.stepNumber);
+      })(),
+    );
+    expect((await refused).reason).toBe('TRAJECTORY_DELETED');
+    expect(passed).toEqual([0n, 1n, 2n, 3n].slice(0, passed.length));
+    await app.close();
+  });
 });

@@ -99,6 +99,26 @@ describeStore('groups', (on) => {
     expect(await scene.store.findStates(scene.namespace, [state.digest], false)).toEqual([]);
   });
 
+  it('D3, O1: a batch refused for a state that is not here leaves the end where the batch before it put it', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const unknown = newStep(2n, { reward: 4, states: [stateRef(newState('never put'))] });
+    const outcomes = await scene.store.append(
+      [
+        scene.batch(made, [wordStep(0n, 'a', { reward: 1 })]),
+        scene.batch(made, [wordStep(1n, 'b', { reward: 2 }), unknown], { seal: { status: 'FAILED', message: '' } }),
+      ],
+      'never',
+    );
+    expect(outcomes).toMatchObject([
+      { kind: 'committed', nextStepNumber: 1n },
+      { kind: 'refused', error: { reason: 'STATE_NOT_FOUND' } },
+    ]);
+    expect(await scene.get(made.id)).toMatchObject({ nextStepNumber: 1n, rewardSum: 1, status: 'RUNNING' });
+    await scene.append(made, [wordStep(1n, 'b')]);
+    expect(await scene.words(made)).toEqual(['a', 'b']);
+  });
+
   it('W7: one state sent inline by many trajectories of a group is stored once', async () => {
     const scene = on.scene();
     const state = newState('shared');
