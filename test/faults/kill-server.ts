@@ -17,7 +17,7 @@ export interface KillPlan {
   readonly env?: Readonly<Record<string, string>>;
   /** Another load than 16 writers over 8 branches. */
   readonly load?: Partial<LoadOptions>;
-  /** So many streams are granted between two kills, which makes for take-overs. Default: one for each branch. */
+  /** So many streams are granted between two kills, which makes for take-overs. Default: 4. */
   readonly grants?: number;
 }
 
@@ -81,7 +81,7 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
 
 /** The server dies, and what it said last dies with it on its way. Returns how many steps had no answer. */
 async function killInMidStream(
-  { grants = 8 }: KillPlan,
+  { grants = 4 }: KillPlan,
   server: SpawnedServer,
   proxy: TcpProxy,
   load: Load,

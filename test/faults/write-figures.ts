@@ -1,15 +1,17 @@
 /**
- * Puts the figures of a full run into docs/guarantees.md:
+ * Puts the figures of a run into docs/guarantees.md; tests that did not run keep theirs, as long as they are there:
  *
  *     FAULTS_REPORT=/tmp/figures npm run test:faults && node test/faults/write-figures.ts /tmp/figures
  */
+import { existsSync } from 'node:fs';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 import type { Report } from './figures.ts';
 
-const DOCUMENT = path.resolve(import.meta.dirname, '../../docs/guarantees.md');
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const DOCUMENT = path.join(ROOT, 'docs/guarantees.md');
 const TABLE = /(?<=<!-- figures -->\n)[\s\S]*(?=<!-- end of figures -->)/u;
 
 async function main(folder: string | undefined): Promise<void> {
@@ -20,14 +22,22 @@ async function main(folder: string | undefined): Promise<void> {
   );
   if (reports.length === 0) throw new Error(`There are no figures in ${folder}`);
   const document = await readFile(DOCUMENT, 'utf8');
-  if (!TABLE.test(document)) throw new Error('docs/guarantees.md has no place for figures');
-  await writeFile(DOCUMENT, document.replace(TABLE, tableOf(reports)));
+  const [table] = TABLE.exec(document) ?? [];
+  if (table === undefined) throw new Error('docs/guarantees.md has no place for figures');
+  const fresh = new Set(reports.map(({ test }) => test));
+  const kept = [...table.matchAll(/^\| `(.+?)` .+$/gmu)].filter(
+    ([, test = '']) => !fresh.has(test) && existsSync(path.join(ROOT, test)),
+  );
+  const rows = [...kept.map(([row]) => row), ...reports.map(rowOf)].sort((a, b) => a.localeCompare(b, 'en'));
+  await writeFile(
+    DOCUMENT,
+    document.replace(TABLE, () => tableOf(rows)),
+  );
 }
 
-function tableOf(reports: readonly Report[]): string {
-  const sorted = reports.toSorted((a, b) => `${a.test} ${a.proof}`.localeCompare(`${b.test} ${b.proof}`, 'en'));
+function tableOf(rows: readonly string[]): string {
   const machine = `Taken on ${new Date().toISOString().slice(0, 10)} on ${os.availableParallelism()} cores, Node ${process.versions.node}.`;
-  return `${[machine, '', '| test | proof | figures |', '|---|---|---|', ...sorted.map(rowOf)].join('\n')}\n`;
+  return `${[machine, '', '| test | proof | figures |', '|---|---|---|', ...rows].join('\n')}\n`;
 }
 
 /** Seeds are for repeating a run, not for readers. */

@@ -32,5 +32,5 @@ describe('the proof by kill -9 turns red', () => {
 function runWith(fault: Fault) {
   // More writers than usual: each mistake needs many take-overs, or many replays, to show.
   const load = { rawWriters: 2, helperWriters: 2 };
-  return killServer({ engine: 'sqlite', kills: 2, main: FAULTY_SERVER, env: { FAULT: fault }, load, grants: 30 });
+  return killServer({ engine: 'sqlite', kills: 2, main: FAULTY_SERVER, env: { FAULT: fault }, load, grants: 20 });
 }
