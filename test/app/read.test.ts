@@ -215,6 +215,27 @@ describeApp('ReadSteps that follows', (on) => {
     await app.close();
   });
 
+  it('RD2: what is committed between the first look and the subscription is not waited for', async () => {
+    let between: (() => Promise<unknown>) | undefined;
+    const late = overlay(on.store, {
+      getTrajectory: async (...args) => {
+        const found = await on.store.getTrajectory(...args);
+        const commit = between;
+        between = undefined;
+        await commit?.();
+        return found;
+      },
+    });
+    // No poll comes to help, and the hint comes before anybody listens.
+    const app = on.app({ pollMs: 60_000 }, late);
+    const scene = on.scene(app);
+    const trajectory = await scene.createWith(['a']);
+    const other = on.scene(undefined, scene.caller.namespace);
+    between = () => other.write(trajectory, [step(1n, 'b')], { status: 'COMPLETED', message: '' });
+    expect((await scene.steps(trajectory, { follow: true })).map(wordOf)).toEqual(['a', 'b']);
+    await app.close();
+  });
+
   it('RD1, RD2: a trajectory that is deleted ends its followers with TRAJECTORY_DELETED, also when its id is made again', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a']);

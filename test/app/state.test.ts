@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { maintain } from '../../src/app/maintenance.ts';
 import { batchGetStates } from '../../src/app/state/batch_get.ts';
 import { getState } from '../../src/app/state/get.ts';
 import { putState } from '../../src/app/state/put.ts';
@@ -8,6 +9,7 @@ import { attachState } from '../../src/app/trajectory/attach_state.ts';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { refusalOf } from '../store/scene.ts';
+import { outsideSql } from '../store/sql.ts';
 import { sha256 } from '../support/steps.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 
@@ -134,9 +136,24 @@ describeApp('states', (on) => {
     const two = await put(scene, Buffer.from('two'), 1);
     const digests = [two.digest, sha256('none'), one.digest, two.digest];
     expect(await batchGetStates(scene.app, scene.caller, { digests })).toEqual([two, one]);
+    expect(await batchGetStates(scene.app, scene.caller, { digests: [one.digest, two.digest] })).toEqual([one, two]);
     expect(await refusalOf(batchGetStates(scene.app, scene.caller, { digests: [one.digest, 'X'] }))).toMatchObject({
       violations: [{ field: 'digests[1]' }],
     });
+  });
+
+  it('S2, S6: BatchGetStates renews the time of those it is asked for, and of no others', async () => {
+    const scene = on.scene();
+    const [asked, other] = [await put(scene, Buffer.from('asked'), 5), await put(scene, Buffer.from('other'), 5)];
+    const sql = await outsideSql(on.database);
+    await sql.rows(
+      `update states set renew_time = '2001-01-01T00:00:00.000000Z' where namespace = '${scene.caller.namespace}'`,
+    );
+    await sql.close();
+    await batchGetStates(scene.app, scene.caller, { digests: [asked.digest] });
+    await maintain(on.store, { stateTtlHours: 24, requestDays: 7 }, () => false);
+    const digests = [asked.digest, other.digest];
+    expect(await batchGetStates(scene.app, scene.caller, { digests })).toEqual([asked]);
   });
 
   it('S1, N1: another namespace sees no state of this one', async () => {
