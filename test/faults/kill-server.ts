@@ -87,7 +87,7 @@ async function killInMidStream(
   load: Load,
   random: Random,
 ): Promise<number> {
-  await load.moreGrants(grants, 10_000);
+  await load.moreGrants(grants, 4_000);
   await load.moreAcks(random.between(100, 600));
   await delay(random.between(0, 20)); // anywhere in the life of a commit
   const killed = server.kill();
