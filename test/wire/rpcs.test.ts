@@ -17,11 +17,12 @@ import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
-import { makeScene, type Rpc, type Scene, STATE_RPCS, TRAJECTORY_RPCS } from './rpcs.ts';
+import { makeScene, type Rpc, richStep, type Scene, STATE_RPCS, TRAJECTORY_RPCS } from './rpcs.ts';
 import { collect } from './story.ts';
 
 /** Every RPC of both services by its descriptor: one that is added without its cases fails here, and so does a field or an error of it. */
@@ -123,6 +124,11 @@ function* spotsOfField(message: ReflectMessage, field: DescField, path: string):
         yield { path, scalar: field.scalar, put: (other) => map.set(key, other as never) };
       }
   }
+}
+
+/** Without it the request is refused before anybody looks at its request id. */
+function isRequired({ name, parent }: DescField): boolean {
+  return parent.name === 'BranchTrajectoryRequest' && ['trajectory_id', 'step_number', 'tag'].includes(name);
 }
 
 /** The frames, once for each spot of them, with another value there. */
@@ -247,6 +253,67 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
           error?.code,
         );
       }
+    }
+  });
+
+  it.each([TrajectoryService.method.createTrajectory, TrajectoryService.method.branchTrajectory])(
+    'ID1: $name tells requests under one request id apart by every field',
+    async (method: DescMethod) => {
+      const made = (await framesOf(method, await scene())).at(-1)![0]!;
+      await call(transport, method, [made]);
+      await call(transport, method, [made]);
+      for (const field of method.input.fields) {
+        if (field.name === 'request_id' || isRequired(field)) continue;
+        const other = clone(method.input, made);
+        reflect(method.input, other).clear(field);
+        const error = await refusalOf(call(transport, method, [other]));
+        expect(reasonOf(error), `without ${field.name}`).toBe('REQUEST_ID_REUSED');
+      }
+      for (const { path, frames } of variants(method.input, [made], ScalarType.INT64, 1n)) {
+        if (path !== 'step_number') continue;
+        const error = await refusalOf(call(transport, method, frames));
+        expect(reasonOf(error), `with another ${path}`).toBe('REQUEST_ID_REUSED');
+      }
+    },
+  );
+
+  it('FM7: Get and Read show everything unless told otherwise, List only what is small', async () => {
+    const { trajectories, id: trajectoryId, task } = await scene();
+    await trajectories.appendStep({ trajectoryId, step: richStep(4n) });
+    const [basic, full] = [{ view: View.BASIC }, { view: View.FULL }];
+    const got = async (asked: object) => (await trajectories.getStep({ trajectoryId, stepNumber: 4n, ...asked })).step;
+    const read = async (asked: object) => {
+      const answers = await collect(trajectories.readSteps({ trajectoryId, startStepNumber: 4n, ...asked }));
+      return answers[0]?.steps[0];
+    };
+    const listed = async (asked: object) => {
+      const { steps } = await trajectories.listSteps({ trajectoryId, descending: true, pageSize: 1, ...asked });
+      return steps[0]?.step;
+    };
+    const small = {
+      actions: [],
+      observations: [],
+      infoJson: '',
+      metadataJson: '',
+      reward: 0.5,
+      metrics: { value: 1.5 },
+    };
+    const { infoJson, metadataJson } = richStep(4n);
+    for (const show of [got, read, listed]) {
+      expect(await show(basic)).toMatchObject(small);
+      const whole = await show(full);
+      expect(whole).toMatchObject({ infoJson, metadataJson, reward: 0.5 });
+      expect([whole?.actions.length, whole?.observations.length]).toEqual([2, 2]);
+      expect(await show({})).toEqual(await show(show === listed ? basic : full));
+    }
+    const one = async (asked: object) => (await trajectories.getTrajectory({ trajectoryId, ...asked })).trajectory;
+    const many = async (asked: object) => {
+      return (await trajectories.listTrajectories({ taskId: task, rootsOnly: true, ...asked })).trajectories[0];
+    };
+    for (const show of [one, many]) {
+      expect(await show(basic)).toMatchObject({ metadataJson: '', labels: { label: 'value' } });
+      expect(await show(full)).toMatchObject({ metadataJson: '{"seed":1}' });
+      expect(await show({})).toEqual(await show(show === many ? basic : full));
     }
   });
 
