@@ -1,10 +1,14 @@
 /** Databases whose rows live on a small disk. */
-import { chown, mkdir, stat } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { chown, mkdir, stat, symlink } from 'node:fs/promises';
 import path from 'node:path';
+import { promisify } from 'node:util';
 import pg from 'pg';
 import { createPostgresDatabase, type Engine, type TestDatabase } from '../../support/database.ts';
-import { startPostgres } from '../../support/postgres.ts';
+import { type PostgresServer, startPostgres } from '../../support/postgres.ts';
 import type { SmallDisk } from './small-disk.ts';
+
+const run = promisify(execFile);
 
 export function databaseOn(disk: SmallDisk, engine: Engine): Promise<TestDatabase> {
   return engine === 'sqlite' ? fileOn(disk) : tablespaceOn(disk);
@@ -35,4 +39,14 @@ async function ownedLike(model: string, parent: string): Promise<void> {
   const { uid, gid } = await stat(model);
   await mkdir(path.join(parent, 'rows'));
   await chown(path.join(parent, 'rows'), uid, gid);
+}
+
+/** Puts the write-ahead log on the small disk, and nothing else. */
+export async function moveLog(postgres: PostgresServer, disk: SmallDisk): Promise<void> {
+  const log = path.join(postgres.dir, 'data/pg_wal');
+  const moved = path.join(disk.dir, 'pg_wal');
+  await postgres.killAll();
+  await run('mv', [log, moved]);
+  await symlink(moved, log);
+  await postgres.restart();
 }

@@ -2,14 +2,15 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type AnabranchClient, connectClient, reasonOf, retryDelayMs } from '../../../src/client/index.ts';
-import type { Engine } from '../../support/database.ts';
+import { createPostgresDatabase, type Engine } from '../../support/database.ts';
+import { startPostgres } from '../../support/postgres.ts';
 import { spawnServer } from '../../support/spawned-server.ts';
 import { checkAcked, type Verdict } from '../acked/check.ts';
 import { type Ledger, startLoad } from '../acked/load.ts';
 import type { SeenStep } from '../history/history.ts';
 import { contentOf } from '../history/steps.ts';
 import { type Aftermath, aftermath } from '../postgres/killing.ts';
-import { databaseOn } from './databases.ts';
+import { databaseOn, moveLog } from './databases.ts';
 import { mountSmallDisk } from './small-disk.ts';
 
 export interface Filled extends Verdict, Aftermath {
@@ -61,6 +62,33 @@ export async function fillDisk(engine: Engine, writers: number): Promise<Filled>
   };
 }
 
+export type LogFilled = Pick<Filled, 'refusals' | 'resumedMs' | 'failures'> & Verdict & Aftermath;
+
+/** The same with the write-ahead log of Postgres on the disk: where that cannot be written Postgres ends itself, and is started again. */
+export async function fillDiskOfLog(writers: number): Promise<LogFilled> {
+  await using disk = await mountSmallDisk(96, 32);
+  await using postgres = await startPostgres();
+  await moveLog(postgres, disk);
+  await using database = await createPostgresDatabase(postgres.url);
+  await using server = await spawnServer({ database: database.url });
+  const client = connectClient({ address: server.url });
+  const load = await startLoad({ address: server.url, writers, window: 8 });
+  await load.everyone();
+  const filler = await Filler.create(client);
+  const refusals = await filler.fillUntilRefused(20);
+  await disk.makeRoom();
+  // It may be on its way down, or trying to recover, or gone already.
+  await postgres.killAll();
+  await postgres.restart();
+  const begun = performance.now();
+  await load.everyone();
+  const resumedMs = performance.now() - begun;
+  const verdict = await checkAcked(client, database, await load.stop());
+  client.close();
+  const failures = load.failures.map(({ message }) => message);
+  return { ...verdict, ...(await aftermath(server)), refusals, resumedMs, failures };
+}
+
 /** Ever smaller steps, until not even the smallest one fits any more. */
 const SIZES = [256 * 1024, 16 * 1024, 1024, 64];
 /** In a row, since a failed try may leave room behind that the next one finds. */
@@ -92,6 +120,16 @@ class Filler implements Ledger {
         inARow = refusal === undefined ? 0 : inARow + 1;
         if (refusal !== undefined) refusals.push(refusal);
       }
+    }
+    return refusals;
+  }
+
+  /** Goes on with large steps until it was refused so often in all; returns what it was told. */
+  async fillUntilRefused(times: number): Promise<string[]> {
+    const refusals: string[] = [];
+    while (refusals.length < times) {
+      const refusal = await this.#append(SIZES[0]!);
+      if (refusal !== undefined) refusals.push(refusal);
     }
     return refusals;
   }

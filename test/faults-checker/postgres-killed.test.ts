@@ -1,0 +1,18 @@
+import { expect, it } from 'vitest';
+import { killPostgres } from '../faults/postgres/killing.ts';
+import { A1_MS } from '../faults/postgres/outage.ts';
+import { seededRandom } from '../faults/random.ts';
+
+it('D1, A1: a small dose of kill -9 of Postgres, which npm run test:faults gives in full', async () => {
+  const random = seededRandom();
+  const survived = await killPostgres({ kills: 1, writers: 4, random });
+  expect(survived, `seed ${random.seed}`).toMatchObject({
+    lost: 0,
+    faults: [],
+    failures: [],
+    serverLived: true,
+    serverFaults: [],
+  });
+  expect(survived.told.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS)).toEqual([]);
+  expect(survived.inFlight).toBeGreaterThan(0);
+});
