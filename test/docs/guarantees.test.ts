@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
@@ -9,6 +9,13 @@ const rows = [...document.matchAll(/^\| ([A-Z]+\d+) \| (.+) \| (.+) \|$/gmu)].ma
   proof,
 }));
 const PROMISES = 'D1 D2 D3 D4 D5 O1 O2 I1 I2 F1 R1 R2 R3 A1 A2'.split(' ');
+
+const figureRows = [...document.matchAll(/^\| `(test\/[\w./-]+)` \| (.+?) \| (.+) \|$/gmu)].map(
+  ([, file = '', proof = '', figures = '']) => ({ file, proof, figures }),
+);
+const faultTests = globSync('test/faults/**/*.test.ts', { cwd: ROOT })
+  .sort()
+  .map((file) => ({ file, source: readFileSync(resolve(ROOT, file), 'utf8') }));
 
 describe('docs/guarantees.md', () => {
   it('has every promise, once', () => {
@@ -29,6 +36,24 @@ describe('docs/guarantees.md', () => {
       expect(silent).toEqual([]);
     },
   );
+
+  it.each(faultTests)('$file: what it promises to prove, and what it came to, is told', ({ file, source }) => {
+    const cited = PROMISES.filter((id) => citesInAName(source, id));
+    const untold = cited.filter((id) => !rows.find((row) => row.id === id)?.proof.includes(`\`${file}\``));
+    expect(untold).toEqual([]);
+    expect(figureRows.filter((row) => row.file === file).length).toBeGreaterThan(0);
+  });
+
+  it('has figures only of tests that are there', () => {
+    expect(faultTests.map(({ file }) => file)).toEqual(expect.arrayContaining(figureRows.map(({ file }) => file)));
+  });
+
+  it('reports nothing lost, and each control as found', () => {
+    const lost = figureRows.filter(({ figures }) => /\blost: (?!0\b)/u.test(figures));
+    expect(lost.filter(({ proof }) => !proof.includes('control'))).toEqual([]);
+    for (const { figures } of figureRows.filter(({ proof }) => proof.startsWith('control')))
+      expect(figures).toMatch(/\bviolations: [1-9]/u);
+  });
 });
 
 /** The id stands in a text on one line, as names of tests do (`it('W3: …'`, `describe('W1 to W5'`), and not in a comment only. */
