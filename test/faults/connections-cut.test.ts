@@ -6,7 +6,7 @@ import { seededRandom } from './random.ts';
 
 it('A1, D1: connections to Postgres that are cut by the dozen, or fall silent, cost no acked step, and nobody waits for longer than 5 s', async () => {
   const random = seededRandom();
-  const survived = await cutConnections({ cuts: 50, silences: 2, writers: 8, random });
+  const survived = await cutConnections({ cuts: 36, silences: 1, writers: 8, random });
   const { acked, stored, storedUnacked, lost, told } = survived;
   await reportFigures('connections cut', {
     seed: random.seed,
