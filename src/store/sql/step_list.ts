@@ -10,8 +10,8 @@ import {
   type BasicRow,
   PAYLOAD_COLUMNS,
   type PayloadRow,
-  readStep,
   type StateRow,
+  StepReader,
 } from './step_rows.ts';
 import { groupStates } from './steps.ts';
 import { bindTimeBound } from './values.ts';
@@ -42,9 +42,10 @@ export async function listSteps(
     statesOf(engine, kept),
     view === 'FULL' ? payloadsOf(engine, kept) : new Map<string, PayloadRow>(),
   ]);
+  const reader = new StepReader();
   return kept.map((row) => ({
     owner: { key: row.trajectory, id: row.owner_id },
-    step: readStep({ ...row, ...payloads.get(keyOf(row)) }, states.get(keyOf(row))),
+    step: reader.read({ ...row, ...payloads.get(keyOf(row)) }, states.get(keyOf(row))),
   }));
 }
 

@@ -1,4 +1,4 @@
-import { parseInstant } from '../../domain/instant.ts';
+import { type Instant, parseInstant } from '../../domain/instant.ts';
 import type { StateRef, StoredStep } from '../../domain/step.ts';
 import { readActions, readObservations } from './content_json.ts';
 import { isSet, readDigest, readMetrics, readOptionalTime, readReal } from './values.ts';
@@ -53,7 +53,21 @@ export interface StateRow {
 
 const NO_STATES: readonly StateRef[] = [];
 
-export function readStep(row: BasicRow & Partial<PayloadRow>, states: readonly StateRef[] = NO_STATES): StoredStep {
+/** Reads steps one after another; those that were committed together bear the same time, which is read once. */
+export class StepReader {
+  private timeText = '';
+  private time: Instant = 0n;
+
+  read(row: BasicRow & Partial<PayloadRow>, states: readonly StateRef[] = NO_STATES): StoredStep {
+    if (row.commit_time !== this.timeText) {
+      this.time = parseInstant(row.commit_time);
+      this.timeText = row.commit_time;
+    }
+    return readStep(row, states, this.time);
+  }
+}
+
+function readStep(row: BasicRow & Partial<PayloadRow>, states: readonly StateRef[], commitTime: Instant): StoredStep {
   return {
     stepNumber: row.step_number,
     actions: row.actions === undefined ? [] : readActions(row.actions),
@@ -67,7 +81,7 @@ export function readStep(row: BasicRow & Partial<PayloadRow>, states: readonly S
     startTime: readOptionalTime(row.start_time),
     endTime: readOptionalTime(row.end_time),
     states,
-    commitTime: parseInstant(row.commit_time),
+    commitTime,
     writerEpoch: row.writer_epoch,
     rewardSum: readReal(row.reward_sum),
   };

@@ -11,8 +11,8 @@ import {
   PAYLOAD_COLUMNS,
   type PayloadRow,
   readStateRef,
-  readStep,
   type StateRow,
+  StepReader,
 } from './step_rows.ts';
 import { readDigest, readReal } from './values.ts';
 
@@ -47,11 +47,13 @@ export async function readSteps(
     order by s.step_number`.execute(engine.db);
   const end = rows.at(-1)?.step_number;
   if (end === undefined) return [];
-  const states = await statesOf(engine, tree, clipSegments(window, range.from, end + 1n));
-  return rows.map((row) => ({
-    owner: { key: row.trajectory, id: row.owner_id },
-    step: readStep(row, states.get(row.step_number)),
-  }));
+  const states = new StatesInOrder(await stateRows(engine, tree, clipSegments(window, range.from, end + 1n)));
+  const reader = new StepReader();
+  let owner = { key: -1n, id: '' };
+  return rows.map((row) => {
+    if (row.trajectory !== owner.key) owner = { key: row.trajectory, id: row.owner_id };
+    return { owner, step: reader.read(row, states.of(row.step_number)) };
+  });
 }
 
 /** The running sum of bytes just before a step; 0 at the beginning. */
@@ -62,8 +64,8 @@ function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[],
     where b.tree = ${tree} and b.trajectory = ${owner} and b.step_number = ${from - 1n}), 0)`;
 }
 
-/** States of the steps of some segments by step number, sorted by name. */
-async function statesOf(engine: Engine, tree: bigint, segments: readonly Segment[]): Promise<Map<bigint, StateRef[]>> {
+/** States of the steps of some segments, by step number. */
+async function stateRows(engine: Engine, tree: bigint, segments: readonly Segment[]): Promise<StateRow[]> {
   const { rows } = await sql<StateRow>`
     with ${segmentTable(segments)}
     select s.trajectory, s.step_number, s.name, s.digest, s.media_type, s.size
@@ -71,7 +73,30 @@ async function statesOf(engine: Engine, tree: bigint, segments: readonly Segment
     cross join ${engine.table('step_states')} as s
     where s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
     order by s.step_number`.execute(engine.db);
-  return groupStates(rows, (row) => row.step_number);
+  return rows;
+}
+
+/** Gives each step its states, sorted by name, when asked for steps by rising number. */
+class StatesInOrder {
+  private readonly rows: readonly StateRow[];
+  private at = 0;
+
+  constructor(rows: readonly StateRow[]) {
+    this.rows = rows;
+  }
+
+  of(stepNumber: bigint): readonly StateRef[] | undefined {
+    // States of a step that was deleted in between are nobody's.
+    while (this.at < this.rows.length && this.rows[this.at]!.step_number < stepNumber) this.at += 1;
+    let states: StateRef[] | undefined;
+    for (; this.rows[this.at]?.step_number === stepNumber; this.at += 1) {
+      const state = readStateRef(this.rows[this.at]!);
+      if (states === undefined) states = [state];
+      else states.push(state);
+    }
+    if (states !== undefined && states.length > 1) states.sort((a, b) => compareText(a.name, b.name));
+    return states;
+  }
 }
 
 export function groupStates<K>(rows: readonly StateRow[], keyOf: (row: StateRow) => K): Map<K, StateRef[]> {
