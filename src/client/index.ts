@@ -13,6 +13,7 @@
  */
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
+export { type Place, parsePlace, resolveStep } from './place.ts';
 export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from './reader.ts';
 export { downloadState, type StateOptions, uploadState } from './states.ts';
 export type { ActionInit, ObservationInit, StateInit, StepInit } from './step.ts';

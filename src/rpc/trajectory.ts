@@ -190,9 +190,9 @@ function reading(wire: Wire): Pick<Service, 'getStep' | 'listSteps' | 'getCheckp
 function kinship(wire: Wire): Pick<Service, 'getLineage' | 'getTree' | 'compareTrajectories'> {
   const { app } = wire;
   return {
-    getLineage: unary(wire, rpc.getLineage, 'read', async ({ trajectoryId }, { caller }) => {
-      const segments = await getLineage(app, caller, { trajectoryId });
-      return create(GetLineageResponseSchema, { segments: [...segments] });
+    getLineage: unary(wire, rpc.getLineage, 'read', async ({ trajectoryId, pageSize, pageToken }, { caller }) => {
+      const page = await getLineage(app, caller, { trajectoryId, pageSize, pageToken });
+      return create(GetLineageResponseSchema, { segments: [...page.items], nextPageToken: page.nextPageToken });
     }),
 
     getTree: unary(wire, rpc.getTree, 'read', async ({ trajectoryId, pageSize, pageToken }, { caller }) => {

@@ -57,7 +57,7 @@ const CASES: readonly Case[] = [
     'the lineage',
     'getLineage',
     'TRAJECTORY_NOT_FOUND',
-    ({ app, caller }, trajectoryId) => getLineage(app, caller, { trajectoryId }),
+    ({ app, caller }, trajectoryId) => getLineage(app, caller, { trajectoryId, pageSize: 0, pageToken: '' }),
   ],
   [
     'the tree',

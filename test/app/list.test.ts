@@ -210,8 +210,10 @@ describeApp('lineage and tree', (on) => {
     await scene.words(leaf); // puts the lineage into the cache
     await deleteTrajectory(scene.app, scene.caller, { trajectoryId: middle.id, onBranches: 'KEEP_SHARED' });
     await updateTrajectory(scene.app, scene.caller, { trajectoryId: root.id, changes: { name: 'renamed' } });
-    const lineage = await getLineage(scene.app, scene.caller, { trajectoryId: leaf.id });
-    expect(lineage).toEqual([
+    const segments = (size: number) =>
+      collect((page) => getLineage(scene.app, scene.caller, { trajectoryId: leaf.id, ...page }), size);
+    expect(await segments(1)).toEqual(await segments(10));
+    expect(await segments(2)).toEqual([
       { trajectoryId: root.id, name: 'renamed', startStepNumber: 0n, endStepNumber: 2n, deleted: false },
       { trajectoryId: middle.id, name: '', startStepNumber: 2n, endStepNumber: 3n, deleted: true },
       { trajectoryId: leaf.id, name: '', startStepNumber: 3n, endStepNumber: 3n, deleted: false },

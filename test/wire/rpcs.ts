@@ -416,14 +416,23 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
     }),
   },
   getLineage: {
-    requests: ({ branchId }) => [[{ trajectoryId: branchId }]],
-    served: ([answer], { id, branchId }) => {
-      expect(answer?.segments).toMatchObject([
+    requests: async ({ branchId, trajectories }) => {
+      const first = await trajectories.getLineage({ trajectoryId: branchId, pageSize: 1 });
+      return [[{ trajectoryId: branchId }], [{ trajectoryId: branchId, pageSize: 1, pageToken: first.nextPageToken }]];
+    },
+    served: ([answer, second], { id, branchId }) => {
+      const segments = [
         { trajectoryId: id, name: 'main', startStepNumber: 0n, endStepNumber: 2n, deleted: false },
         { trajectoryId: branchId, name: 'branch', startStepNumber: 2n, endStepNumber: 3n, deleted: false },
-      ]);
+      ];
+      expect(answer?.segments).toMatchObject(segments);
+      expect(second?.segments).toMatchObject(segments.slice(1));
+      expect(second?.nextPageToken).toBe('');
     },
-    refused: () => ({ TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }] }),
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ trajectoryId: id, pageToken: 'none' }],
+    }),
   },
   getTree: {
     requests: async ({ id, branchId, trajectories }) => {

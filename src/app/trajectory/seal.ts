@@ -1,5 +1,7 @@
 import type { SealRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
+import { trajectoryNotFound } from '../../domain/errors.ts';
+import { isSealed } from '../../domain/lifecycle.ts';
 import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
@@ -14,5 +16,8 @@ export interface SealTrajectoryArgs extends UnaryWriteArgs {
 export async function sealTrajectory(app: App, caller: Caller, args: SealTrajectoryArgs): Promise<Trajectory> {
   requireText(args.seal.message, 'seal.message');
   await commitUnary(app, caller, args, { steps: [], states: [] }, args.seal);
-  return findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const sealed = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  // Deleted and made again in between: it is another one.
+  if (!isSealed(sealed.status)) throw trajectoryNotFound(sealed.id);
+  return sealed;
 }

@@ -153,7 +153,8 @@ class PostgresEngine implements Engine {
   }
 
   async lockTree(tx: Tx, tree: bigint): Promise<void> {
-    await sql`select pg_advisory_xact_lock(${tree})`.execute(tx);
+    // Keys of advisory locks are shared by all who use the database, so the row key alone might be somebody else's.
+    await sql`select pg_advisory_xact_lock(hashtextextended(${`${SCHEMA}.trees/${tree}`}, 0))`.execute(tx);
   }
 
   async nextTrajectoryKey(tx: Tx): Promise<bigint> {

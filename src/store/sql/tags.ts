@@ -49,15 +49,26 @@ export async function listTags(
   trajectoryId: string,
   page: Page<string>,
 ): Promise<Tag[]> {
-  const row = await requireVisible(engine.db, namespace, trajectoryId);
-  let query = engine.db
-    .selectFrom('tags')
-    .select(['name', 'step_number', 'update_time'])
-    .where('tree', '=', row.tree)
-    .where('trajectory', '=', row.key);
-  if (page.after !== undefined) query = query.where('name', '>', page.after);
-  const rows = await query.orderBy('name').limit(page.limit).execute();
-  return rows.map((tag) => readTag(trajectoryId, tag, tag.name));
+  // One statement, so that a trajectory deleted meanwhile is not one without tags.
+  const rows = await engine.db
+    .selectFrom('trajectories as t')
+    .leftJoin('tags as g', (join) => {
+      const own = join.onRef('g.tree', '=', 't.tree').onRef('g.trajectory', '=', 't.key');
+      return page.after === undefined ? own : own.on('g.name', '>', page.after);
+    })
+    .select(['g.name', 'g.step_number', 'g.update_time'])
+    .where('t.namespace', '=', namespace)
+    .where('t.id', '=', trajectoryId)
+    .where('t.hidden', '=', 0)
+    .orderBy('g.name')
+    .limit(page.limit)
+    .execute();
+  if (rows.length === 0) throw trajectoryNotFound(trajectoryId);
+  return rows.flatMap(({ name, step_number, update_time }) =>
+    name === null || step_number === null || update_time === null
+      ? []
+      : [readTag(trajectoryId, { name, step_number, update_time }, name)],
+  );
 }
 
 export async function deleteTag(engine: Engine, namespace: string, trajectoryId: string, name: string): Promise<void> {

@@ -232,11 +232,11 @@ export async function listTrajectories(
   filter: TrajectoryFilter,
   page: Page<bigint>,
 ): Promise<Trajectory[]> {
+  if (filter.statuses?.length === 0) return [];
   let query = selectTrajectories(engine.db).where('t.namespace', '=', namespace).where('t.hidden', '=', 0);
   if (filter.taskId !== undefined) query = query.where('t.task_id', '=', filter.taskId);
   if (filter.name !== undefined) query = query.where('t.name', '=', filter.name);
-  if (filter.statuses !== undefined && filter.statuses.length > 0)
-    query = query.where('t.status', 'in', filter.statuses);
+  if (filter.statuses !== undefined) query = query.where('t.status', 'in', filter.statuses);
   if (filter.rootsOnly === true) query = query.where('t.parent', 'is', null);
   if (filter.branchPoint !== undefined) query = query.where('t.branch_point', '=', filter.branchPoint);
   if (filter.createTimeFrom !== undefined)

@@ -1378,6 +1378,20 @@ export declare type GetLineageRequest = Message<"anabranch.v1.GetLineageRequest"
    * @generated from field: string trajectory_id = 1;
    */
   trajectoryId: string;
+
+  /**
+   * At most so many segments; 0 means 50, more than 1,000 means 1,000.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the page before; empty: the first.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
 };
 
 /**
@@ -1387,17 +1401,24 @@ export declare type GetLineageRequest = Message<"anabranch.v1.GetLineageRequest"
 export declare const GetLineageRequestSchema: GenMessage<GetLineageRequest>;
 
 /**
- * A lineage.
+ * A page of a lineage.
  *
  * @generated from message anabranch.v1.GetLineageResponse
  */
 export declare type GetLineageResponse = Message<"anabranch.v1.GetLineageResponse"> & {
   /**
-   * Stretches of steps and their owners, from the root on, without gap; the last is the trajectory's own (and may be empty).
+   * Stretches of steps and their owners, from the root on, without gap; the last of the last page is the trajectory's own (and may be empty).
    *
    * @generated from field: repeated anabranch.v1.LineageSegment segments = 1;
    */
   segments: LineageSegment[];
+
+  /**
+   * For the next page; empty: this was the last.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
 };
 
 /**
@@ -2137,7 +2158,8 @@ export declare const TrajectoryService: GenService<{
     output: typeof GetCheckpointResponseSchema;
   },
   /**
-   * Tells which trajectory owns which stretch of this one's steps, from the root on. Errors: TRAJECTORY_NOT_FOUND.
+   * Tells which trajectory owns which stretch of this one's steps, from the root on, page by page.
+   * Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.GetLineage
    */

@@ -1448,16 +1448,24 @@ class GetLineageRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     trajectory_id: _builtins.str
     """The trajectory."""
+    page_size: _builtins.int
+    """At most so many segments; 0 means 50, more than 1,000 means 1,000."""
+    page_token: _builtins.str
+    """`next_page_token` of the page before; empty: the first."""
     def __init__(
         self,
         *,
         trajectory_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["trajectory_id", b"trajectory_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "trajectory_id", b"trajectory_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1465,23 +1473,27 @@ Global___GetLineageRequest: _TypeAlias = GetLineageRequest  # noqa: Y015
 
 @_typing.final
 class GetLineageResponse(_message.Message):
-    """A lineage."""
+    """A page of a lineage."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SEGMENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; empty: this was the last."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[_trajectory_pb2.LineageSegment]:
-        """Stretches of steps and their owners, from the root on, without gap; the last is the trajectory's own (and may be empty)."""
+        """Stretches of steps and their owners, from the root on, without gap; the last of the last page is the trajectory's own (and may be empty)."""
 
     def __init__(
         self,
         *,
         segments: _abc.Iterable[_trajectory_pb2.LineageSegment] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -261,7 +261,8 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetLineage(self, request, context):
-        """Tells which trajectory owns which stretch of this one's steps, from the root on. Errors: TRAJECTORY_NOT_FOUND.
+        """Tells which trajectory owns which stretch of this one's steps, from the root on, page by page.
+        Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -85,7 +85,9 @@ class TrajectoryServiceStub:
     Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
     """
     GetLineage: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetLineageRequest, _trajectory_service_pb2.GetLineageResponse]
-    """Tells which trajectory owns which stretch of this one's steps, from the root on. Errors: TRAJECTORY_NOT_FOUND."""
+    """Tells which trajectory owns which stretch of this one's steps, from the root on, page by page.
+    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """
     GetTree: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTreeRequest, _trajectory_service_pb2.GetTreeResponse]
     """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
@@ -158,7 +160,9 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
     """
     GetLineage: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetLineageRequest, _trajectory_service_pb2.GetLineageResponse]  # type: ignore[assignment]
-    """Tells which trajectory owns which stretch of this one's steps, from the root on. Errors: TRAJECTORY_NOT_FOUND."""
+    """Tells which trajectory owns which stretch of this one's steps, from the root on, page by page.
+    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """
     GetTree: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTreeRequest, _trajectory_service_pb2.GetTreeResponse]  # type: ignore[assignment]
     """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
@@ -318,7 +322,9 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.GetLineageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetLineageResponse, _abc.Awaitable[_trajectory_service_pb2.GetLineageResponse]]:
-        """Tells which trajectory owns which stretch of this one's steps, from the root on. Errors: TRAJECTORY_NOT_FOUND."""
+        """Tells which trajectory owns which stretch of this one's steps, from the root on, page by page.
+        Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """
 
     @_abc_1.abstractmethod
     def GetTree(
