@@ -70,7 +70,7 @@ export const lineageAppend: Bench = {
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const server = await run.place.server('real', run.engine);
-    const chain = await nested(run, server, DEPTH, 1);
+    const chain = await nested(run, server, DEPTH - 1, 1);
     const { warmupSeconds, seconds } = run;
     const deep: number[] = [];
     const flat: number[] = [];
@@ -78,7 +78,7 @@ export const lineageAppend: Bench = {
       'appends in turn': async () => {
         const settings: AppendSettings = {
           address: server.address,
-          trajectories: [chain.at(-1)!, ...(await server.trajectories(1))],
+          trajectories: [await server.branch(chain.at(-1)!, DEPTH - 1), ...(await server.trajectories(1))],
           connections: 1,
           window: 1,
           stepsPerFrame: 1,
