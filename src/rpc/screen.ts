@@ -61,8 +61,9 @@ function screenContent(content: Content | undefined): number {
   }
   if (stateDigest !== undefined) {
     set += 1;
-    if (stateDigest.length !== 64 || !fits(stateDigest, 64)) return SUSPECT;
-    bytes += 3 * 64;
+    // The proto's rule counts code points, of up to four bytes.
+    if ([...stateDigest].length !== 64) return SUSPECT;
+    bytes += 4 * 64;
   }
   if (uri !== undefined) {
     set += 1;
