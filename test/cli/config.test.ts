@@ -7,7 +7,7 @@ import { CONFIG_TABLE, ConfigError, type ConfigFlags, describeDatabase, loadConf
 type Env = Record<string, string | undefined>;
 
 function load(env: Env = {}, flags: ConfigFlags = {}, dotEnv?: string) {
-  return loadConfig({ env, flags, cwd: '/work', readFile: () => dotEnv });
+  return loadConfig({ env, flags, cwd: '/srv/ann', readFile: () => dotEnv });
 }
 
 function refusal(env: Env, flags: ConfigFlags = {}): string {
@@ -34,7 +34,7 @@ describe('configuration without any setting', () => {
     expect(load()).toEqual({
       listen: { host: '127.0.0.1', port: 50051 },
       insecure: false,
-      database: { engine: 'sqlite', path: '/work/.anabranch/data.db' },
+      database: { engine: 'sqlite', path: '/srv/ann/.anabranch/data.db' },
       poolSize: 10,
       namedStatements: true,
       stateTtlHours: 24,
@@ -71,9 +71,9 @@ describe('precedence', () => {
   it('is flag, DATABASE_URL, POSTGRES_…, the names of FLE, default', () => {
     expect(load(everything, { database: 'sqlite:flag.db' }).database).toEqual({
       engine: 'sqlite',
-      path: '/work/flag.db',
+      path: '/srv/ann/flag.db',
     });
-    expect(load(everything).database).toEqual({ engine: 'sqlite', path: '/work/url.db' });
+    expect(load(everything).database).toEqual({ engine: 'sqlite', path: '/srv/ann/url.db' });
     const { DATABASE_URL: _url, ...withoutUrl } = everything;
     expect(load(withoutUrl).database).toEqual({ engine: 'postgres', url: 'postgres://postgres@parts:5432/parts' });
     const { POSTGRES_HOST: _host, POSTGRES_DB: _db, ...onlyFle } = withoutUrl;
@@ -89,10 +89,10 @@ describe('precedence', () => {
   it('lets a variable of the process win over the same one in .env', () => {
     const dotEnv = 'DATABASE_URL="sqlite:dot.db"\nANABRANCH_LOG_FORMAT=json\n';
     expect(load({ DATABASE_URL: 'sqlite:real.db' }, {}, dotEnv)).toMatchObject({
-      database: { path: '/work/real.db' },
+      database: { path: '/srv/ann/real.db' },
       logFormat: 'json',
     });
-    expect(load({}, {}, dotEnv).database).toEqual({ engine: 'sqlite', path: '/work/dot.db' });
+    expect(load({}, {}, dotEnv).database).toEqual({ engine: 'sqlite', path: '/srv/ann/dot.db' });
   });
 
   it('takes an empty variable for none, and lets it hide one in .env', () => {
@@ -107,12 +107,12 @@ describe('precedence', () => {
 
 describe('the database', () => {
   it.each([
-    ['sqlite:data.db', '/work/data.db'],
+    ['sqlite:data.db', '/srv/ann/data.db'],
     ['sqlite:/var/lib/a.db', '/var/lib/a.db'],
-    ['sqlite:///data.db', '/work/data.db'],
-    ['sqlite:///./sub/data.db', '/work/sub/data.db'],
+    ['sqlite:///data.db', '/srv/ann/data.db'],
+    ['sqlite:///./sub/data.db', '/srv/ann/sub/data.db'],
     ['sqlite:////var/lib/a.db', '/var/lib/a.db'],
-    ['sqlite:a folder/ä.db', '/work/a folder/ä.db'],
+    ['sqlite:a folder/ä.db', '/srv/ann/a folder/ä.db'],
   ])('%s is the file %s', (url, path) => {
     expect(load({ DATABASE_URL: url }).database).toEqual({ engine: 'sqlite', path });
   });
@@ -175,7 +175,7 @@ describe('the database', () => {
     expect(load({ FLE_DB_TYPE: 'sqlite' }).database).toEqual(load().database);
     expect(load({ FLE_DB_TYPE: 'sqlite', SQLITE_DB_FILE: 'f.db' }).database).toEqual({
       engine: 'sqlite',
-      path: '/work/f.db',
+      path: '/srv/ann/f.db',
     });
     expect(load({ SQLITE_DB_FILE: '/f.db' }).database).toEqual({ engine: 'sqlite', path: '/f.db' });
     const postgres = { engine: 'postgres', url: 'postgres://fle_user:p%40ss%3Aw%2Frd@db.example:5433/fle_database' };
@@ -313,7 +313,7 @@ describe('secrets', () => {
   );
 
   it('name the file of SQLite, which is none', () => {
-    expect(describeDatabase(load())).toBe('SQLite /work/.anabranch/data.db');
+    expect(describeDatabase(load())).toBe('SQLite /srv/ann/.anabranch/data.db');
   });
 });
 
@@ -333,8 +333,8 @@ describe('.env', () => {
     const unreadable = () => {
       throw Object.assign(new Error('denied'), { code: 'EACCES' });
     };
-    expect(() => loadConfig({ env: {}, flags: {}, cwd: '/work', readFile: unreadable })).toThrow(
-      '/work/.env cannot be read (EACCES): wanted a readable .env file, or none.',
+    expect(() => loadConfig({ env: {}, flags: {}, cwd: '/srv/ann', readFile: unreadable })).toThrow(
+      '/srv/ann/.env cannot be read (EACCES): wanted a readable .env file, or none.',
     );
   });
 });
