@@ -19,6 +19,8 @@ export interface KillPlan {
   readonly load?: Partial<LoadOptions>;
   /** So many streams are granted between two kills, which makes for take-overs. Default: 4. */
   readonly grants?: number;
+  /** How long bytes are on their way, in ms. Default: 8. */
+  readonly wayMs?: number;
 }
 
 export interface KillOutcome {
@@ -34,7 +36,7 @@ export interface KillOutcome {
   readonly figures: Figures;
 }
 
-/** How long bytes are on their way: so that some acks always are when the server dies. */
+/** So that some acks are always on their way when the server dies. */
 const WAY_MS = 8;
 
 /** SIGKILLs the server again and again while 16 writers of 8 branches are in mid-stream, and holds what is stored against what they were told. */
@@ -47,7 +49,7 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   await using proxy = await startTcpProxy(server);
   using load = await Load.start({ ...plan.load, addresses: [proxy.url], random });
   const { history } = load;
-  proxy.setLatency(WAY_MS);
+  proxy.setLatency(plan.wayMs ?? WAY_MS);
   try {
     let [leastInFlight, slowestStart] = [Number.POSITIVE_INFINITY, 0];
     for (let kill = 0; kill < kills; kill += 1) {

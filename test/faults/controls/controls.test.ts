@@ -30,15 +30,20 @@ describe('the proof by kill -9 turns red', () => {
 });
 
 /** Each mistake is given the load that it shows under; under another one it might not meet its occasion. */
-const OCCASIONS: Record<Fault, Pick<KillPlan, 'load' | 'grants'>> = {
-  none: {},
-  'ack-before-commit': {},
+const OCCASIONS: Record<Fault, Pick<KillPlan, 'load' | 'grants' | 'kills' | 'wayMs'>> = {
+  none: { kills: 2 },
+  'ack-before-commit': { kills: 2 },
   // Many take-overs.
-  'epoch-checked-outside': { load: { rawWriters: 2, helperWriters: 2 }, grants: 20 },
-  // Nobody takes over from a helper, so after each kill every one of them sends again what it has no ack for.
-  'duplicates-not-recognised': { load: { rawWriters: 0, stepsALife: [1_000_000, 1_000_000] }, grants: 0 },
+  'epoch-checked-outside': { load: { rawWriters: 2, helperWriters: 2 }, kills: 2, grants: 20 },
+  // Nobody takes over from a helper, so after each kill every one of them sends again what it has no ack for; and many acks are on their way.
+  'duplicates-not-recognised': {
+    load: { rawWriters: 0, stepsALife: [1_000_000, 1_000_000] },
+    kills: 6,
+    grants: 0,
+    wayMs: 40,
+  },
 };
 
 function runWith(fault: Fault) {
-  return killServer({ engine: 'sqlite', kills: 2, main: FAULTY_SERVER, env: { FAULT: fault }, ...OCCASIONS[fault] });
+  return killServer({ engine: 'sqlite', main: FAULTY_SERVER, env: { FAULT: fault }, ...OCCASIONS[fault] });
 }
