@@ -1,7 +1,7 @@
 import type { Store } from './contract/store.ts';
 import { openPostgres } from './postgres/engine.ts';
 import { sqlStore } from './sql/store.ts';
-import { openSqliteStore } from './sqlite/engine.ts';
+import { openSqlite } from './sqlite/engine.ts';
 
 export type Database =
   | { readonly engine: 'sqlite'; readonly path: string }
@@ -19,6 +19,9 @@ export interface StoreDeps {
 /** Opens the store, brings its schema up to this version, and checks that it is durable (D1). Throws StoreOpenError with words for people. */
 export async function openStore(database: Database, { logger }: StoreDeps): Promise<Store> {
   const onFault = (error: unknown) => logger.error({ err: error }, 'a listener of the store failed');
-  if (database.engine === 'sqlite') return openSqliteStore(database.path, onFault);
-  return sqlStore(await openPostgres(database, logger, onFault));
+  const engine =
+    database.engine === 'sqlite'
+      ? await openSqlite(database.path, onFault)
+      : await openPostgres(database, logger, onFault);
+  return sqlStore(engine);
 }

@@ -1,10 +1,10 @@
 import type { Digest } from '../../domain/ids.ts';
 import { addReward, contentStates, type NewState, type NewStep } from '../../domain/step.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import { bindActions, bindObservations } from './content_json.ts';
 import type { Engine, Tx } from './engine.ts';
 import { type EncodedBytes, encodeBytes } from './state_bytes.ts';
-import { bindStepTexts } from './step_texts.ts';
-import { bindDigest, bindReal, flag, isSet, readDigest } from './values.ts';
+import { bindClientTime, bindDigest, bindMetrics, bindReal, flag, isSet, readDigest } from './values.ts';
 
 /** A state that came inline, ready to be stored. Encoded before the transaction begins, so that no lock waits for compression. */
 export interface EncodedState extends EncodedBytes {
@@ -110,7 +110,9 @@ export class StepWriter {
     const states = this.take(namespace, inline);
     let { rewardSum, byteSum } = before;
     for (const step of steps) {
-      const { actions, observations, metrics, startTime, endTime } = bindStepTexts(step, states.sizes);
+      const actions = bindActions(step.actions, states.sizes);
+      const observations = bindObservations(step.observations, states.sizes);
+      const metrics = bindMetrics(step.metrics);
       rewardSum = addReward(rewardSum, step.reward);
       byteSum += BigInt(
         ROW_BYTES +
@@ -132,8 +134,8 @@ export class StepWriter {
         bindReal(rewardSum),
         byteSum,
         this.now,
-        startTime,
-        endTime,
+        bindClientTime(step.startTime),
+        bindClientTime(step.endTime),
         bindDigest(step.contentDigest),
         metrics,
         actions,

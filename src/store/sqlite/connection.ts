@@ -75,21 +75,13 @@ export class KeptStatement {
 export const CLOCK = 'anabranch_now';
 
 /** The time with six digits of a second, never the same twice, so that what is ordered by time of commit is ordered as it was committed. */
-function commitClock(last: LastTime): () => string {
+function commitClock(): () => string {
+  let last = 0n;
   return () => {
     const now = BigInt(Date.now()) * 1_000_000n;
-    const before = Atomics.load(last, 0);
-    const next = now > before ? now : before + 1000n;
-    Atomics.store(last, 0, next);
-    return formatInstant(next, 6);
+    last = now > last ? now : last + 1000n;
+    return formatInstant(last, 6);
   };
-}
-
-/** The time that was given last, for all who write to a file; they take turns. */
-export type LastTime = BigInt64Array<SharedArrayBuffer>;
-
-export function noTimeYet(): LastTime {
-  return new BigInt64Array(new SharedArrayBuffer(8));
 }
 
 /** SQLite changes its schema in transactions, so a migration is made whole or not at all (D3). */
@@ -106,7 +98,7 @@ export class Dialect extends SqliteDialect {
 }
 
 /** Opens the file for writing, durable against power loss (D1): WAL and FULL, asserted on every open since files remember otherwise. */
-export function openWriter(path: string, last: LastTime): DatabaseSync {
+export function openWriter(path: string): DatabaseSync {
   const database = new DatabaseSync(path, { timeout: 5000 });
   database.exec(`
     pragma journal_mode = wal;
@@ -118,7 +110,7 @@ export function openWriter(path: string, last: LastTime): DatabaseSync {
     pragma wal_autocheckpoint = 4000;
     pragma journal_size_limit = 67108864;
   `);
-  database.function(CLOCK, { useBigIntArguments: true }, commitClock(last));
+  database.function(CLOCK, { useBigIntArguments: true }, commitClock());
   const mode = database.prepare('pragma journal_mode').get()?.journal_mode;
   const synchronous = database.prepare('pragma synchronous').get()?.synchronous;
   if (mode !== 'wal' || synchronous !== 2) {

@@ -1,21 +1,16 @@
 import { closeSync, existsSync, mkdirSync, openSync, readSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { Kysely, sql } from 'kysely';
-import type { AppendBatch, AppendOutcome } from '../contract/append.ts';
-import { type Store, StoreOpenError } from '../contract/store.ts';
+import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine, HeadRow, LockedHead, NewStateRow, Tx } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
-import { sqlStore } from '../sql/store.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest } from '../sql/values.ts';
-import { AppendThread, GroupSizes } from './append_thread.ts';
-import { CLOCK, Connection, Dialect, type LastTime, noTimeYet, openReader, openWriter } from './connection.ts';
+import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
 import { isFileError } from './errors.ts';
 import { lockFile } from './lock.ts';
-import { packBatches } from './packing.ts';
-import { Turns } from './turns.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
@@ -28,41 +23,22 @@ const INSERT_STATE = `insert into states (namespace, digest, size, encoding, dat
   values (?, ?, ?, ?, ?, null, 1, 0, ?)
   on conflict (namespace, digest) do update set referenced = 1, version = version + 1 where not referenced`;
 
-/** The embedded store: as all stores are, but that a thread of its own commits large groups. */
-export async function openSqliteStore(named: string, onFault: (error: unknown) => void): Promise<Store> {
-  const engine = await openSqlite(named, onFault);
-  const store = sqlStore(engine);
-  return { ...store, append: (batches, wait) => engine.appendInThread(batches) ?? store.append(batches, wait) };
-}
-
 /** The embedded engine: one file, one process; its own connection writes, another reads. */
-export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<SqliteEngine> {
+export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<Engine> {
   const path = placeOf(named);
   let lock: { release(): void } | undefined;
   try {
     refuseOtherFiles(path);
     lock = lockFile(path);
-    const clock = noTimeYet();
-    const writer = new Connection(openWriter(path, clock));
+    const writer = new Connection(openWriter(path));
     const writing = kyselyOver(writer);
     await migrate(writing, 'sqlite');
     const db = kyselyOver(new Connection(openReader(path)));
-    return new SqliteEngine({ path, name: named, db, writing, writer, clock, lock, onFault });
+    return new SqliteEngine({ name: named, db, writing, writer, lock, onFault });
   } catch (error) {
     lock?.release();
     throw isFileError(error) ? cannotOpen(named, error) : error;
   }
-}
-
-/** One more connection that writes, in another thread of the process that has the file; they must take turns. */
-export function openSecondWriter(path: string, clock: LastTime): Engine {
-  const writer = new Connection(openWriter(path, clock));
-  const writing = kyselyOver(writer);
-  const lock = { release() {} };
-  const onFault = (error: unknown) => {
-    throw error;
-  };
-  return new SqliteEngine({ path, name: path, db: writing, writing, writer, clock, lock, onFault });
 }
 
 function kyselyOver(connection: Connection): Kysely<Tables> {
@@ -111,18 +87,16 @@ function makeFolders(folder: string): void {
 }
 
 interface Parts {
-  readonly path: string;
   /** As people call the file. */
   readonly name: string;
   readonly db: Kysely<Tables>;
   readonly writing: Kysely<Tables>;
   readonly writer: Connection;
-  readonly clock: LastTime;
   readonly lock: { release(): void };
   readonly onFault: (error: unknown) => void;
 }
 
-export class SqliteEngine implements Engine {
+class SqliteEngine implements Engine {
   readonly name = 'sqlite';
   readonly description: string;
   readonly db: Kysely<Tables>;
@@ -131,9 +105,6 @@ export class SqliteEngine implements Engine {
   private readonly writing: Kysely<Tables>;
   private readonly writer: Connection;
   private readonly listeners: ChangeListeners;
-  private readonly turns = new Turns();
-  private readonly sizes = new GroupSizes();
-  private thread: AppendThread | undefined;
   private closed: Promise<void> | undefined;
 
   constructor(parts: Parts) {
@@ -150,22 +121,7 @@ export class SqliteEngine implements Engine {
   }
 
   write<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
-    return this.turns.take(() => this.writing.transaction().execute(work));
-  }
-
-  /** Commits a group in the thread for large ones; undefined where it is better committed here. */
-  appendInThread(batches: readonly AppendBatch[]): Promise<AppendOutcome[]> | undefined {
-    if (!this.sizes.isForThread(batches)) return undefined;
-    const { path, clock, onFault } = this.parts;
-    this.thread ??= new AppendThread({ path, clock }, onFault);
-    const { thread } = this;
-    const packed = thread.ready ? packBatches(batches) : undefined;
-    if (packed === undefined) return undefined;
-    return this.turns.take(async () => {
-      const { outcomes, changed } = await thread.commit(packed);
-      this.announce(changed);
-      return outcomes;
-    });
+    return this.writing.transaction().execute(work);
   }
 
   /** One transaction writes at a time, so a row that it reads is its own. */
@@ -251,12 +207,11 @@ export class SqliteEngine implements Engine {
   }
 
   close(): Promise<void> {
-    this.closed ??= this.turns.take(async () => {
-      await this.thread?.close();
+    this.closed ??= (async () => {
       await this.db.destroy();
       await this.writing.destroy();
       this.parts.lock.release();
-    });
+    })();
     return this.closed;
   }
 }
