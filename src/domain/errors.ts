@@ -31,6 +31,16 @@ export const REASONS = [
   'CANCELLED',
   'DEADLINE_EXCEEDED',
   'INTERNAL',
+  'EXPERIMENT_NOT_FOUND',
+  'RUN_NOT_FOUND',
+  'STAGE_NOT_FOUND',
+  'EXPERIMENT_EXISTS',
+  'RUN_EXISTS',
+  'CONFIG_MISMATCH',
+  'NO_MAIN_TRAJECTORY',
+  'ILLEGAL_TRANSITION',
+  'RESULT_CONFLICT',
+  'RUN_DELETED',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];
@@ -102,5 +112,37 @@ export function stateNotFound(digest: string): AnabranchError {
     {
       metadata: { digest },
     },
+  );
+}
+
+/** `named` is an id or a name. */
+export function experimentNotFound(named: string): AnabranchError {
+  return new AnabranchError(
+    'EXPERIMENT_NOT_FOUND',
+    `No experiment "${named}" is here: it was never made, or was deleted. ListExperiments shows those that are.`,
+    { metadata: { experiment: named } },
+  );
+}
+
+/** `named` is an id or a name. */
+export function runNotFound(named: string): AnabranchError {
+  return new AnabranchError(
+    'RUN_NOT_FOUND',
+    `No run "${named}" is here: it was never made, or was deleted. ListRuns shows those that are.`,
+    { metadata: { run: named } },
+  );
+}
+
+export function stageNotFound(named: string): AnabranchError {
+  return new AnabranchError('STAGE_NOT_FOUND', `No stage ${named} is here. ListStages shows those of a run.`, {
+    metadata: { stage: named },
+  });
+}
+
+export function noMainTrajectory(runId: string): AnabranchError {
+  return new AnabranchError(
+    'NO_MAIN_TRAJECTORY',
+    `Run ${runId} has no main trajectory to branch from: make one with CreateRun (main_trajectory), or branch one of its trajectories with BranchTrajectory.`,
+    { metadata: { run_id: runId } },
   );
 }

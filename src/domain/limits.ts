@@ -31,4 +31,21 @@ export const LIMITS = Object.freeze({
   streamsPerConnection: 100,
   /** Branches named in a HAS_BRANCHES error. */
   namedBranches: 20,
+  /** Bytes of a config as given, and of an effective config. */
+  configBytes: 128 * 1024,
+  effectiveConfigBytes: 256 * 1024,
+  /** Entries of a stage's timings. */
+  timings: 64,
+  /** Points of one LogMetrics. */
+  metricPoints: 10_000,
+  /** Bytes of the name of a metric series. */
+  seriesNameBytes: 256,
+  /** Runs of one ReadMetrics, and of one CompareRuns. */
+  metricRuns: 100,
+  comparedRuns: 20,
+  /** Steps of the lists of rewards of CompareRuns, and config differences that it lists of a run. */
+  compareRunSteps: 1000,
+  configDifferences: 1000,
+  /** Open stages that Progress lists. */
+  openStages: 100,
 });

@@ -20,6 +20,9 @@ export interface Trajectory {
   readonly parent: { readonly key: bigint; readonly id: string; readonly branchPoint: bigint } | undefined;
   readonly name: string;
   readonly taskId: string;
+  /** Ids of the run and the experiment that it belongs to; empty: none. */
+  readonly runId: string;
+  readonly experimentId: string;
   readonly labels: ReadonlyMap<string, string>;
   readonly metadataJson: string;
   readonly metrics: ReadonlyMap<string, number>;

@@ -45,6 +45,16 @@ const CODES: Readonly<Record<Reason, Code>> = {
   CANCELLED: Code.Canceled,
   DEADLINE_EXCEEDED: Code.DeadlineExceeded,
   INTERNAL: Code.Internal,
+  EXPERIMENT_NOT_FOUND: Code.NotFound,
+  RUN_NOT_FOUND: Code.NotFound,
+  STAGE_NOT_FOUND: Code.NotFound,
+  EXPERIMENT_EXISTS: Code.AlreadyExists,
+  RUN_EXISTS: Code.AlreadyExists,
+  CONFIG_MISMATCH: Code.FailedPrecondition,
+  NO_MAIN_TRAJECTORY: Code.FailedPrecondition,
+  ILLEGAL_TRANSITION: Code.FailedPrecondition,
+  RESULT_CONFLICT: Code.AlreadyExists,
+  RUN_DELETED: Code.Aborted,
 };
 
 /** How long a caller should wait before it tries again. */

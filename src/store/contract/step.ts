@@ -86,8 +86,12 @@ export interface StepOutline {
 
 /** Filters that are set must all hold. */
 export interface StepFilter {
-  /** Steps of a lineage, or own steps of all trajectories of a task. */
-  readonly of: { readonly tree: bigint; readonly segments: readonly Segment[] } | { readonly taskId: string };
+  /** Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment (ids of the latter). */
+  readonly of:
+    | { readonly tree: bigint; readonly segments: readonly Segment[] }
+    | { readonly taskId: string }
+    | { readonly runId: string }
+    | { readonly experimentId: string };
   readonly terminalOnly?: boolean;
   /** Has a state of this name; `true`: of any. */
   readonly hasState?: string | true;

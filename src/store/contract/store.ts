@@ -1,5 +1,10 @@
 import type { AppendStore } from './append.ts';
+import type { ExperimentStore } from './experiment.ts';
+import type { MetricStore } from './metric.ts';
+import type { RunStore } from './run.ts';
+import type { StageStore } from './stage.ts';
 import type { StateStore } from './state.ts';
+import type { StatusChangeStore } from './status_change.ts';
 import type { StepStore } from './step.ts';
 import type { TagStore } from './tag.ts';
 import type { TrajectoryStore } from './trajectory.ts';
@@ -14,7 +19,17 @@ import type { TrajectoryStore } from './trajectory.ts';
  *   DATABASE_UNAVAILABLE; after the latter a write may have happened. Anything else that is thrown is a fault of the service.
  * - Positions are bigint. Order is by number or key, never by time. Times are the database's.
  */
-export interface Store extends TrajectoryStore, AppendStore, StepStore, StateStore, TagStore {
+export interface Store
+  extends TrajectoryStore,
+    AppendStore,
+    StepStore,
+    StateStore,
+    TagStore,
+    ExperimentStore,
+    RunStore,
+    StageStore,
+    MetricStore,
+    StatusChangeStore {
   /** For people: engine and place, without secrets (`sqlite .anabranch/data.db`). */
   readonly description: string;
   /** Resolves if the database answers. */

@@ -12,12 +12,13 @@ export interface TrajectoryStore {
    * Makes a root trajectory, RUNNING, with its step 0 if given, and writes its first StatusChange. A key used before with the same request
    * gives the trajectory made then, as it is now. `id` and `uid` are UUIDs of the caller's making.
    * Errors: TRAJECTORY_EXISTS (also where the id is hidden), REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under this key, deleted
-   * since), STATE_NOT_FOUND.
+   * since), STATE_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_REQUEST (the experiment is not the run's).
    */
   createTrajectory(caller: Caller, making: NewTrajectory, key?: IdempotencyKey): Promise<Trajectory>;
 
   /**
-   * Makes a branch (B1): one row, whose parent is the owner of the step, whatever trajectory is named as source. Takes a lock that the
+   * Makes a branch (B1): one row, whose parent is the owner of the step, whatever trajectory is named as source; it belongs to the source's run and
+   * experiment. Takes a lock that the
    * owner's writer does not wait for. Errors: as createTrajectory, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END; TRAJECTORY_NOT_FOUND also where
    * the step was deleted meanwhile.
    */
@@ -56,6 +57,9 @@ export interface TrajectoryMaking {
 
 export interface NewTrajectory extends TrajectoryMaking {
   readonly taskId: string;
+  /** Ids of what it belongs to; undefined: nothing. With a run the experiment, if given, must be the run's. */
+  readonly runId: string | undefined;
+  readonly experimentId: string | undefined;
   readonly root: NewStep | undefined;
   /** Bytes of the root's states that came inline, each digest once. */
   readonly states: readonly NewState[];
@@ -80,6 +84,8 @@ export interface TrajectoryFilter {
   readonly name?: string;
   readonly createTimeFrom?: Instant;
   readonly createTimeTo?: Instant;
+  readonly runId?: string;
+  readonly experimentId?: string;
 }
 
 export interface TrajectoryChanges {

@@ -5,6 +5,7 @@ import { ChangeListeners } from '../sql/changes.ts';
 import type {
   Engine,
   HeadRow,
+  KeyedTable,
   LockableQuery,
   LockedHead,
   NewStateRow,
@@ -157,11 +158,22 @@ class PostgresEngine implements Engine {
     await sql`select pg_advisory_xact_lock(hashtextextended(${`${SCHEMA}.trees/${tree}`}, 0))`.execute(tx);
   }
 
-  async nextTrajectoryKey(tx: Tx): Promise<bigint> {
-    const { rows } = await sql<{ key: bigint }>`select nextval(${`${SCHEMA}.trajectory_keys`}) as key`.execute(tx);
+  async nextKey(tx: Tx, table: KeyedTable): Promise<bigint> {
+    const sequence = table === 'trajectories' ? 'trajectory_keys' : 'run_keys';
+    const { rows } = await sql<{ key: bigint }>`select nextval(${`${SCHEMA}.${sequence}`}) as key`.execute(tx);
     const row = rows[0];
     if (row === undefined) throw new Error('the sequence gave no key');
     return row.key;
+  }
+
+  async changeMark(tx: Tx): Promise<bigint> {
+    return markOf(await sql<Mark>`select pg_current_xact_id()::text::bigint as mark`.execute(tx));
+  }
+
+  async readHorizon(): Promise<bigint> {
+    return markOf(
+      await sql<Mark>`select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as mark`.execute(this.db),
+    );
   }
 
   async lockHeads(
@@ -351,4 +363,14 @@ function placeOf(url: string): string {
   } catch {
     return '';
   }
+}
+
+interface Mark {
+  readonly mark: bigint;
+}
+
+function markOf({ rows }: { readonly rows: readonly Mark[] }): bigint {
+  const row = rows[0];
+  if (row === undefined) throw new Error('the database told no transaction');
+  return row.mark;
 }

@@ -38,8 +38,17 @@ export interface Engine {
   /** Deletes within a tree run one at a time (B2): waits for the others. */
   lockTree(tx: Tx, tree: bigint): Promise<void>;
 
-  /** A new row key for a trajectory, never given before. */
-  nextTrajectoryKey(tx: Tx): Promise<bigint>;
+  /** A new row key, never given before. */
+  nextKey(tx: Tx, table: KeyedTable): Promise<bigint>;
+
+  /**
+   * What to mark rows with that this transaction changes, for those who watch: whoever looks from a horizon on that was read before it committed
+   * finds them.
+   */
+  changeMark(tx: Tx): Promise<bigint>;
+
+  /** From which mark on to look for what is not committed yet. Read before the rows themselves. */
+  readHorizon(): Promise<bigint>;
 
   /**
    * Locks the rows of trajectories, in order of their keys, and reads their heads and the time. Rows that are not there are left out; so are, with
@@ -71,13 +80,19 @@ export interface Engine {
   /** `time` minus so many hours, as a value to compare a time column with. */
   hoursAgo(hours: number): RawBuilder<string>;
 
-  /** Tells listeners here, and other instances (a hint: coalesced, not awaited), that these trajectories changed. */
+  /**
+   * Tells listeners here, and other instances (a hint: coalesced, not awaited), that trajectories or runs of these keys changed. One number may be the key of
+   * both: a hint too many costs a read.
+   */
   announce(keys: readonly bigint[]): void;
-  /** Calls the listener for what is announced here or elsewhere; undefined: any trajectory may have changed. Returns how to stop. */
+  /** Calls the listener for what is announced here or elsewhere; undefined: anything may have changed. Returns how to stop. */
   onChange(listener: (key: bigint | undefined) => void): () => void;
 
   close(): Promise<void>;
 }
+
+/** Tables whose rows have keys of their own. */
+export type KeyedTable = 'trajectories' | 'experiments' | 'runs' | 'stages' | 'metric_series';
 
 export interface WriteOptions {
   /** No bound on how long a statement may take: for deletes, which grow with what they delete. */

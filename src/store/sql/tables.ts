@@ -26,6 +26,13 @@ export interface Tables {
   tags: TagsTable;
   status_changes: StatusChangesTable;
   requests: RequestsTable;
+  experiments: ExperimentsTable;
+  runs: RunsTable;
+  stages: StagesTable;
+  metric_series: MetricSeriesTable;
+  metric_points: MetricPointsTable;
+  /** SQLite's alone: the newest mark of a change. */
+  change_marks: ChangeMarksTable;
 }
 
 export interface TrajectoriesTable {
@@ -52,6 +59,9 @@ export interface TrajectoriesTable {
   create_time: Time;
   update_time: Time;
   seal_time: NullableTime;
+  /** Row keys of the run and the experiment that it belongs to. */
+  run: NullableInt;
+  experiment: NullableInt;
 }
 
 export interface StepsTable {
@@ -167,3 +177,120 @@ export interface RequestsTable {
 }
 
 export type TableName = keyof Tables;
+
+export interface ExperimentsTable {
+  key: Int;
+  namespace: string;
+  id: string;
+  name: string;
+  description: string;
+  environment_name: string;
+  environment_config_json: string;
+  agent_type: string;
+  agent_config_json: string;
+  default_config_json: string;
+  max_steps: NullableInt;
+  seed: NullableInt;
+  /** A list, as JSON text. */
+  tags: string;
+  metadata_json: string;
+  /** The number of its newest run. */
+  last_run_number: Int;
+  hidden: Flag;
+  create_time: Time;
+  update_time: Time;
+}
+
+export interface RunsTable {
+  key: Int;
+  namespace: string;
+  id: string;
+  experiment: Int;
+  /** Row key of its tree's root. */
+  tree: Int;
+  number: Int;
+  name: string;
+  description: string;
+  config_json: string;
+  config_overrides_json: string;
+  labels: string;
+  metadata_json: string;
+  /** JSON text; empty: none. */
+  plan: string;
+  parent: NullableInt;
+  branch_point: NullableInt;
+  main_tree: NullableInt;
+  main_trajectory: NullableInt;
+  status: string;
+  status_message: string;
+  phase: string;
+  metrics: string;
+  result_json: string;
+  heartbeat_timeout_ms: Int;
+  fail_when_stale: Flag;
+  heartbeat_time: NullableTime;
+  /** When the last heartbeat's timeout ends; null before the first. */
+  stale_time: NullableTime;
+  start_time: NullableTime;
+  end_time: NullableTime;
+  create_time: Time;
+  update_time: Time;
+  /** How many StatusChanges it has: the ordinal of the next. */
+  status_changes: Int;
+  revision: Int;
+  /** When its row changed last, in the order of `Engine.changeMark`. */
+  mark: Int;
+  hidden: Flag;
+}
+
+export interface StagesTable {
+  key: Int;
+  namespace: string;
+  id: string;
+  run: Int;
+  kind: string;
+  number: Int;
+  batch: NullableInt;
+  status: string;
+  status_message: string;
+  phase: string;
+  model_uri: string;
+  model_checkpoint_uri: string;
+  metrics: string;
+  metadata_json: string;
+  completed_substeps: Int;
+  total_substeps: NullableInt;
+  /** JSON text, an object of pairs of times. */
+  timings: string;
+  /** When substeps were first counted, and when their count last rose. */
+  substeps_begin_time: NullableTime;
+  substeps_time: NullableTime;
+  start_time: NullableTime;
+  end_time: NullableTime;
+  create_time: Time;
+  update_time: Time;
+  /** As in `RunsTable`. */
+  status_changes: Int;
+  revision: Int;
+  mark: Int;
+}
+
+export interface MetricSeriesTable {
+  key: Int;
+  namespace: string;
+  run: Int;
+  /** 0: the run's own. */
+  stage: Int;
+  name: string;
+}
+
+export interface MetricPointsTable {
+  series: Int;
+  metric_step: Int;
+  namespace: string;
+  value: Real;
+}
+
+export interface ChangeMarksTable {
+  mark: Int;
+}

@@ -20,6 +20,7 @@ import type {
   TrajectoryFilter,
   TrajectoryMaking,
 } from '../contract/trajectory.ts';
+import { type Belonging, lockBelonging } from './belonging.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { segmentsIn } from './lineage.ts';
 import { findMade, keepRequest } from './requests.ts';
@@ -37,12 +38,14 @@ export async function createTrajectory(
 ): Promise<Trajectory> {
   const inline = encodeStates(making.states);
   return makeOnce(engine, caller, making, key, async (tx) => {
+    const belonging = await lockBelonging(engine, tx, caller.namespace, making.runId, making.experimentId);
     const now = await readNow(tx, engine.now);
-    const row = await engine.nextTrajectoryKey(tx);
+    const row = await engine.nextKey(tx, 'trajectories');
     const ref = { tree: row, key: row };
     const sums = await writeRoot(engine, tx, caller, ref, now, making, inline);
     await insertTrajectory(tx, caller, making, now, {
       ...ref,
+      ...belonging,
       parent: null,
       branch_point: null,
       task_id: making.taskId,
@@ -90,6 +93,14 @@ export async function branchTrajectory(
   return makeOnce(engine, caller, making, key, async (tx) => {
     const source = await findById(tx, caller.namespace, making.sourceId);
     if (source === undefined || source.hidden) throw trajectoryNotFound(making.sourceId);
+    const { runId, experimentId } = source;
+    const belonging = await lockBelonging(
+      engine,
+      tx,
+      caller.namespace,
+      runId === '' ? undefined : runId,
+      experimentId === '' ? undefined : experimentId,
+    );
     const at = 'tag' in making.at ? await tagged(tx, source, making.at.tag) : making.at.stepNumber;
     if (at >= source.nextStepNumber) throw branchPointBeyondEnd(source, at);
     const owner = await ownerKey(tx, caller.namespace, source, at);
@@ -109,9 +120,10 @@ export async function branchTrajectory(
       .executeTakeFirst();
     if (locked === undefined || step === undefined) throw trajectoryNotFound(making.sourceId);
     const now = await readNow(tx, engine.now);
-    const ref = { tree: source.ref.tree, key: await engine.nextTrajectoryKey(tx) };
+    const ref = { tree: source.ref.tree, key: await engine.nextKey(tx, 'trajectories') };
     await insertTrajectory(tx, caller, making, now, {
       ...ref,
+      ...belonging,
       parent: owner,
       branch_point: at,
       task_id: source.taskId,
@@ -166,7 +178,7 @@ async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void>
   if (taken !== undefined) throw trajectoryExists(id);
 }
 
-interface Placement {
+interface Placement extends Belonging {
   readonly tree: bigint;
   readonly key: bigint;
   readonly parent: bigint | null;
@@ -235,6 +247,9 @@ export async function listTrajectories(
   if (filter.statuses?.length === 0) return [];
   let query = selectTrajectories(engine.db).where('t.namespace', '=', namespace).where('t.hidden', '=', 0);
   if (filter.taskId !== undefined) query = query.where('t.task_id', '=', filter.taskId);
+  if (filter.runId !== undefined) query = query.where('t.run', '=', keyOfRun(engine.db, namespace, filter.runId));
+  if (filter.experimentId !== undefined)
+    query = query.where('t.experiment', '=', keyOfExperiment(engine.db, namespace, filter.experimentId));
   if (filter.name !== undefined) query = query.where('t.name', '=', filter.name);
   if (filter.statuses !== undefined) query = query.where('t.status', 'in', filter.statuses);
   if (filter.rootsOnly === true) query = query.where('t.parent', 'is', null);
@@ -256,6 +271,14 @@ export async function listTrajectories(
   if (page.after !== undefined) query = query.where('t.key', '<', page.after);
   const rows = await query.orderBy('t.key', 'desc').limit(page.limit).execute();
   return rows.map(readTrajectory);
+}
+
+function keyOfRun(db: Db, namespace: string, id: string) {
+  return db.selectFrom('runs').select('key').where('namespace', '=', namespace).where('id', '=', id);
+}
+
+function keyOfExperiment(db: Db, namespace: string, id: string) {
+  return db.selectFrom('experiments').select('key').where('namespace', '=', namespace).where('id', '=', id);
 }
 
 /** Where the trajectory of an id stands, hidden ones included, since their branches live on. */

@@ -6,9 +6,14 @@ import type { Db, Tx } from './engine.ts';
 import type { Tables, TrajectoriesTable } from './tables.ts';
 import { isSet, readLabels, readMetrics, readOptionalTime, readReal } from './values.ts';
 
-export type TrajectoryRow = Selectable<TrajectoriesTable> & { tree_id: string | null; parent_id: string | null };
+export type TrajectoryRow = Selectable<TrajectoriesTable> & {
+  tree_id: string | null;
+  parent_id: string | null;
+  run_id: string | null;
+  experiment_id: string | null;
+};
 
-/** All of a trajectory's row, with the ids of its root and its parent. */
+/** All of a trajectory's row, with the ids of its root, its parent, its run and its experiment. */
 export function selectTrajectories(db: Db | Tx) {
   return db
     .selectFrom('trajectories as t')
@@ -26,6 +31,8 @@ export function selectTrajectories(db: Db | Tx) {
         .whereRef('p.tree', '=', 't.tree')
         .whereRef('p.key', '=', 't.parent')
         .as('parent_id'),
+      eb.selectFrom('runs as b').select('b.id').whereRef('b.key', '=', 't.run').as('run_id'),
+      eb.selectFrom('experiments as e').select('e.id').whereRef('e.key', '=', 't.experiment').as('experiment_id'),
     ]);
 }
 
@@ -65,6 +72,8 @@ export function readTrajectory(row: TrajectoryRow): Trajectory {
         : { key: row.parent, id: row.parent_id ?? '', branchPoint: row.branch_point },
     name: row.name,
     taskId: row.task_id,
+    runId: row.run_id ?? '',
+    experimentId: row.experiment_id ?? '',
     labels: readLabels(row.labels),
     metadataJson: row.metadata_json,
     metrics: readMetrics(row.metrics),

@@ -4,7 +4,7 @@ import { Kysely, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
-import type { Engine, HeadRow, LockedHead, NewStateRow, Tx } from '../sql/engine.ts';
+import type { Engine, HeadRow, KeyedTable, LockedHead, NewStateRow, Tx } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest } from '../sql/values.ts';
@@ -131,11 +131,21 @@ class SqliteEngine implements Engine {
 
   async lockTree(): Promise<void> {}
 
-  async nextTrajectoryKey(): Promise<bigint> {
-    const [row] = this.writer.prepare("select seq from sqlite_sequence where name = 'trajectories'").all([]) as {
+  async nextKey(_tx: Tx, table: KeyedTable): Promise<bigint> {
+    const [row] = this.writer.prepare('select seq from sqlite_sequence where name = ?').all([table]) as {
       seq: bigint;
     }[];
     return (row?.seq ?? 0n) + 1n;
+  }
+
+  async changeMark(tx: Tx): Promise<bigint> {
+    const { rows } = await sql<{ mark: bigint }>`update change_marks set mark = mark + 1 returning mark`.execute(tx);
+    return markOf(rows);
+  }
+
+  async readHorizon(): Promise<bigint> {
+    const { rows } = await sql<{ mark: bigint }>`select mark from change_marks`.execute(this.db);
+    return markOf(rows) + 1n;
   }
 
   async lockHeads(
@@ -214,4 +224,10 @@ class SqliteEngine implements Engine {
     })();
     return this.closed;
   }
+}
+
+function markOf(rows: readonly { readonly mark: bigint }[]): bigint {
+  const row = rows[0];
+  if (row === undefined) throw new Error('the schema has no mark of changes');
+  return row.mark;
 }

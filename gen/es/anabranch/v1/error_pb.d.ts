@@ -146,7 +146,8 @@ export enum ErrorReason {
   BRANCH_POINT_BEYOND_END = 17,
 
   /**
-   * FAILED_PRECONDITION. The trajectory has branches and `on_branches` is REFUSE. Metadata: `branch_ids` (up to 20, separated by commas).
+   * FAILED_PRECONDITION. Something has branches that would not be deleted with it, and `on_branches` is REFUSE. Metadata: `branch_ids` (up to
+   * 20 trajectories or runs, separated by commas).
    *
    * @generated from enum value: ERROR_REASON_HAS_BRANCHES = 18;
    */
@@ -242,6 +243,76 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_INTERNAL = 31;
    */
   INTERNAL = 31,
+
+  /**
+   * NOT_FOUND. No experiment of that id or name is here, or it was deleted. Metadata: `experiment`.
+   *
+   * @generated from enum value: ERROR_REASON_EXPERIMENT_NOT_FOUND = 32;
+   */
+  EXPERIMENT_NOT_FOUND = 32,
+
+  /**
+   * NOT_FOUND. No run of that id or name is here, or it was deleted. Metadata: `run`.
+   *
+   * @generated from enum value: ERROR_REASON_RUN_NOT_FOUND = 33;
+   */
+  RUN_NOT_FOUND = 33,
+
+  /**
+   * NOT_FOUND. No stage of that id or number is here, or none has a model checkpoint. Metadata: `stage` or `run`.
+   *
+   * @generated from enum value: ERROR_REASON_STAGE_NOT_FOUND = 34;
+   */
+  STAGE_NOT_FOUND = 34,
+
+  /**
+   * ALREADY_EXISTS. An experiment of that id or name is there. Metadata: `experiment`.
+   *
+   * @generated from enum value: ERROR_REASON_EXPERIMENT_EXISTS = 35;
+   */
+  EXPERIMENT_EXISTS = 35,
+
+  /**
+   * ALREADY_EXISTS. A run of that id, or of that name in the experiment, is there. Metadata: `run`, `run_id` (of the one that is there).
+   *
+   * @generated from enum value: ERROR_REASON_RUN_EXISTS = 36;
+   */
+  RUN_EXISTS = 36,
+
+  /**
+   * FAILED_PRECONDITION. The run that is there was made with another config or plan. Metadata: `run_id`, `fields` (paths, separated by commas).
+   *
+   * @generated from enum value: ERROR_REASON_CONFIG_MISMATCH = 37;
+   */
+  CONFIG_MISMATCH = 37,
+
+  /**
+   * FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`.
+   *
+   * @generated from enum value: ERROR_REASON_NO_MAIN_TRAJECTORY = 38;
+   */
+  NO_MAIN_TRAJECTORY = 38,
+
+  /**
+   * FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`.
+   *
+   * @generated from enum value: ERROR_REASON_ILLEGAL_TRANSITION = 39;
+   */
+  ILLEGAL_TRANSITION = 39,
+
+  /**
+   * ALREADY_EXISTS. The verb is in effect already, with another result. Metadata: `status`, `verb`.
+   *
+   * @generated from enum value: ERROR_REASON_RESULT_CONFLICT = 40;
+   */
+  RESULT_CONFLICT = 40,
+
+  /**
+   * ABORTED. The run was deleted while it was watched. Metadata: `run_id`.
+   *
+   * @generated from enum value: ERROR_REASON_RUN_DELETED = 41;
+   */
+  RUN_DELETED = 41,
 }
 
 /**

@@ -151,6 +151,20 @@ export declare type Trajectory = Message<"anabranch.v1.Trajectory"> & {
    * @generated from field: google.protobuf.Timestamp seal_time = 19;
    */
   sealTime?: Timestamp | undefined;
+
+  /**
+   * The run it belongs to; empty if none. A branch takes over its source's; BranchRun's belongs to the new run.
+   *
+   * @generated from field: string run_id = 20;
+   */
+  runId: string;
+
+  /**
+   * The experiment it belongs to: its run's, or the one named when it was made; empty if none.
+   *
+   * @generated from field: string experiment_id = 21;
+   */
+  experimentId: string;
 };
 
 /**

@@ -67,6 +67,20 @@ export declare type CreateTrajectoryRequest = Message<"anabranch.v1.CreateTrajec
    * @generated from field: anabranch.v1.Step root = 7;
    */
   root?: Step | undefined;
+
+  /**
+   * The run to belong to; empty: none.
+   *
+   * @generated from field: string run_id = 8;
+   */
+  runId: string;
+
+  /**
+   * The experiment to belong to; empty: the run's, or none. With run_id it must be the run's.
+   *
+   * @generated from field: string experiment_id = 9;
+   */
+  experimentId: string;
 };
 
 /**
@@ -238,6 +252,20 @@ export declare type ListTrajectoriesRequest = Message<"anabranch.v1.ListTrajecto
    * @generated from field: anabranch.v1.View view = 13;
    */
   view: View;
+
+  /**
+   * Only of this run.
+   *
+   * @generated from field: string run_id = 14;
+   */
+  runId: string;
+
+  /**
+   * Only of this experiment.
+   *
+   * @generated from field: string experiment_id = 15;
+   */
+  experimentId: string;
 };
 
 /**
@@ -1127,7 +1155,7 @@ export declare type ReadStepsResponse = Message<"anabranch.v1.ReadStepsResponse"
 export declare const ReadStepsResponseSchema: GenMessage<ReadStepsResponse>;
 
 /**
- * Which steps; filters that are set must all hold. One of trajectory_id and task_id is required.
+ * Which steps; filters that are set must all hold. One of trajectory_id, task_id, run_id and experiment_id is required.
  *
  * @generated from message anabranch.v1.ListStepsRequest
  */
@@ -1229,6 +1257,20 @@ export declare type ListStepsRequest = Message<"anabranch.v1.ListStepsRequest"> 
    * @generated from field: bool has_any_state = 14;
    */
   hasAnyState: boolean;
+
+  /**
+   * Own steps of all trajectories of this run.
+   *
+   * @generated from field: string run_id = 15;
+   */
+  runId: string;
+
+  /**
+   * Own steps of all trajectories of this experiment.
+   *
+   * @generated from field: string experiment_id = 16;
+   */
+  experimentId: string;
 };
 
 /**
@@ -2008,7 +2050,7 @@ export declare const TrajectoryService: GenService<{
   /**
    * Makes a trajectory, with its root (step 0) in the same transaction if given.
    * Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
-   * DIGEST_MISMATCH.
+   * DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.CreateTrajectory
    */
@@ -2136,7 +2178,8 @@ export declare const TrajectoryService: GenService<{
     output: typeof ReadStepsResponseSchema;
   },
   /**
-   * Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+   * Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
+   * task, a run or an experiment (own ones only).
    * Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ListSteps

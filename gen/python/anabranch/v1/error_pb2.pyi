@@ -59,7 +59,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_BRANCH_POINT_BEYOND_END: _ErrorReason.ValueType  # 17
     """OUT_OF_RANGE. The branch point is not a stored step. Metadata: `step_number`, `next_step_number`."""
     ERROR_REASON_HAS_BRANCHES: _ErrorReason.ValueType  # 18
-    """FAILED_PRECONDITION. The trajectory has branches and `on_branches` is REFUSE. Metadata: `branch_ids` (up to 20, separated by commas)."""
+    """FAILED_PRECONDITION. Something has branches that would not be deleted with it, and `on_branches` is REFUSE. Metadata: `branch_ids` (up to
+    20 trajectories or runs, separated by commas).
+    """
     ERROR_REASON_TRAJECTORY_DELETED: _ErrorReason.ValueType  # 19
     """ABORTED. The trajectory was deleted while it was read or written. Metadata: `trajectory_id`."""
     ERROR_REASON_RANGE_BEYOND_END: _ErrorReason.ValueType  # 20
@@ -86,6 +88,26 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """DEADLINE_EXCEEDED. The caller's deadline passed; whether an unacked write was stored is not known: replay it."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 31
     """INTERNAL. A fault of the server. Metadata: `error_id`, under which the server's log has the details."""
+    ERROR_REASON_EXPERIMENT_NOT_FOUND: _ErrorReason.ValueType  # 32
+    """NOT_FOUND. No experiment of that id or name is here, or it was deleted. Metadata: `experiment`."""
+    ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 33
+    """NOT_FOUND. No run of that id or name is here, or it was deleted. Metadata: `run`."""
+    ERROR_REASON_STAGE_NOT_FOUND: _ErrorReason.ValueType  # 34
+    """NOT_FOUND. No stage of that id or number is here, or none has a model checkpoint. Metadata: `stage` or `run`."""
+    ERROR_REASON_EXPERIMENT_EXISTS: _ErrorReason.ValueType  # 35
+    """ALREADY_EXISTS. An experiment of that id or name is there. Metadata: `experiment`."""
+    ERROR_REASON_RUN_EXISTS: _ErrorReason.ValueType  # 36
+    """ALREADY_EXISTS. A run of that id, or of that name in the experiment, is there. Metadata: `run`, `run_id` (of the one that is there)."""
+    ERROR_REASON_CONFIG_MISMATCH: _ErrorReason.ValueType  # 37
+    """FAILED_PRECONDITION. The run that is there was made with another config or plan. Metadata: `run_id`, `fields` (paths, separated by commas)."""
+    ERROR_REASON_NO_MAIN_TRAJECTORY: _ErrorReason.ValueType  # 38
+    """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
+    ERROR_REASON_ILLEGAL_TRANSITION: _ErrorReason.ValueType  # 39
+    """FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`."""
+    ERROR_REASON_RESULT_CONFLICT: _ErrorReason.ValueType  # 40
+    """ALREADY_EXISTS. The verb is in effect already, with another result. Metadata: `status`, `verb`."""
+    ERROR_REASON_RUN_DELETED: _ErrorReason.ValueType  # 41
+    """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: the closed catalogue of reasons.
@@ -132,7 +154,9 @@ ERROR_REASON_STATE_CONFLICT: ErrorReason.ValueType  # 16
 ERROR_REASON_BRANCH_POINT_BEYOND_END: ErrorReason.ValueType  # 17
 """OUT_OF_RANGE. The branch point is not a stored step. Metadata: `step_number`, `next_step_number`."""
 ERROR_REASON_HAS_BRANCHES: ErrorReason.ValueType  # 18
-"""FAILED_PRECONDITION. The trajectory has branches and `on_branches` is REFUSE. Metadata: `branch_ids` (up to 20, separated by commas)."""
+"""FAILED_PRECONDITION. Something has branches that would not be deleted with it, and `on_branches` is REFUSE. Metadata: `branch_ids` (up to
+20 trajectories or runs, separated by commas).
+"""
 ERROR_REASON_TRAJECTORY_DELETED: ErrorReason.ValueType  # 19
 """ABORTED. The trajectory was deleted while it was read or written. Metadata: `trajectory_id`."""
 ERROR_REASON_RANGE_BEYOND_END: ErrorReason.ValueType  # 20
@@ -159,4 +183,24 @@ ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 30
 """DEADLINE_EXCEEDED. The caller's deadline passed; whether an unacked write was stored is not known: replay it."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 31
 """INTERNAL. A fault of the server. Metadata: `error_id`, under which the server's log has the details."""
+ERROR_REASON_EXPERIMENT_NOT_FOUND: ErrorReason.ValueType  # 32
+"""NOT_FOUND. No experiment of that id or name is here, or it was deleted. Metadata: `experiment`."""
+ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 33
+"""NOT_FOUND. No run of that id or name is here, or it was deleted. Metadata: `run`."""
+ERROR_REASON_STAGE_NOT_FOUND: ErrorReason.ValueType  # 34
+"""NOT_FOUND. No stage of that id or number is here, or none has a model checkpoint. Metadata: `stage` or `run`."""
+ERROR_REASON_EXPERIMENT_EXISTS: ErrorReason.ValueType  # 35
+"""ALREADY_EXISTS. An experiment of that id or name is there. Metadata: `experiment`."""
+ERROR_REASON_RUN_EXISTS: ErrorReason.ValueType  # 36
+"""ALREADY_EXISTS. A run of that id, or of that name in the experiment, is there. Metadata: `run`, `run_id` (of the one that is there)."""
+ERROR_REASON_CONFIG_MISMATCH: ErrorReason.ValueType  # 37
+"""FAILED_PRECONDITION. The run that is there was made with another config or plan. Metadata: `run_id`, `fields` (paths, separated by commas)."""
+ERROR_REASON_NO_MAIN_TRAJECTORY: ErrorReason.ValueType  # 38
+"""FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
+ERROR_REASON_ILLEGAL_TRANSITION: ErrorReason.ValueType  # 39
+"""FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`."""
+ERROR_REASON_RESULT_CONFLICT: ErrorReason.ValueType  # 40
+"""ALREADY_EXISTS. The verb is in effect already, with another result. Metadata: `status`, `verb`."""
+ERROR_REASON_RUN_DELETED: ErrorReason.ValueType  # 41
+"""ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

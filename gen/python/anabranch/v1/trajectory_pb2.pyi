@@ -112,6 +112,8 @@ class Trajectory(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     SEAL_TIME_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id, a UUID: the client's, else a UUIDv7 of the server."""
     uid: _builtins.str
@@ -140,6 +142,10 @@ class Trajectory(_message.Message):
     """The first step number it does not hold: its length, its end and where to go on. Shared steps count."""
     reward_sum: _builtins.float
     """Sum of the rewards of all its steps, shared ones included, in order; missing and NaN rewards are skipped."""
+    run_id: _builtins.str
+    """The run it belongs to; empty if none. A branch takes over its source's; BranchRun's belongs to the new run."""
+    experiment_id: _builtins.str
+    """The experiment it belongs to: its run's, or the one named when it was made; empty if none."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Short strings to filter by. A branch has its own."""
@@ -182,10 +188,12 @@ class Trajectory(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         seal_time: _timestamp_pb2.Timestamp | None = ...,
+        run_id: _builtins.str = ...,
+        experiment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time", b"create_time", "seal_time", b"seal_time", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time", b"create_time", "id", b"id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "next_step_number", b"next_step_number", "parent_id", b"parent_id", "reward_sum", b"reward_sum", "seal_time", b"seal_time", "status", b"status", "status_message", b"status_message", "task_id", b"task_id", "tree_id", b"tree_id", "uid", b"uid", "update_time", b"update_time", "writer_epoch", b"writer_epoch", "writer_id", b"writer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time", b"create_time", "experiment_id", b"experiment_id", "id", b"id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "next_step_number", b"next_step_number", "parent_id", b"parent_id", "reward_sum", b"reward_sum", "run_id", b"run_id", "seal_time", b"seal_time", "status", b"status", "status_message", b"status_message", "task_id", b"task_id", "tree_id", b"tree_id", "uid", b"uid", "update_time", b"update_time", "writer_epoch", b"writer_epoch", "writer_id", b"writer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__branch_point: _TypeAlias = _typing.Literal["branch_point"]  # noqa: Y015
     _WhichOneofArgType__branch_point: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point"]  # noqa: Y015

@@ -112,6 +112,8 @@ class CreateTrajectoryRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     ROOT_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
     trajectory_id: _builtins.str
     """Id for it, a UUID; empty: the server makes a UUIDv7."""
     request_id: _builtins.str
@@ -122,6 +124,10 @@ class CreateTrajectoryRequest(_message.Message):
     """Free name of the task, at most 256 bytes."""
     metadata_json: _builtins.str
     """Strict JSON text, at most 512 KiB; empty: none."""
+    run_id: _builtins.str
+    """The run to belong to; empty: none."""
+    experiment_id: _builtins.str
+    """The experiment to belong to; empty: the run's, or none. With run_id it must be the run's."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """At most 64 labels; keys of 1 to 64 bytes, values of at most 256."""
@@ -140,10 +146,12 @@ class CreateTrajectoryRequest(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         metadata_json: _builtins.str = ...,
         root: _trajectory_pb2.Step | None = ...,
+        run_id: _builtins.str = ...,
+        experiment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["root", b"root"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "root", b"root", "task_id", b"task_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["experiment_id", b"experiment_id", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "root", b"root", "run_id", b"run_id", "task_id", b"task_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -262,6 +270,8 @@ class ListTrajectoriesRequest(_message.Message):
     CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
     CREATE_TIME_TO_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most so many; 0 means 50, more than 1,000 means 1,000."""
     page_token: _builtins.str
@@ -280,6 +290,10 @@ class ListTrajectoriesRequest(_message.Message):
     """Only with exactly this name."""
     view: _trajectory_pb2.View.ValueType
     """Default BASIC."""
+    run_id: _builtins.str
+    """Only of this run."""
+    experiment_id: _builtins.str
+    """Only of this experiment."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
         """Only of these statuses; empty: any."""
@@ -312,10 +326,12 @@ class ListTrajectoriesRequest(_message.Message):
         create_time_from: _timestamp_pb2.Timestamp | None = ...,
         create_time_to: _timestamp_pb2.Timestamp | None = ...,
         view: _trajectory_pb2.View.ValueType = ...,
+        run_id: _builtins.str = ...,
+        experiment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "statuses", b"statuses", "task_id", b"task_id", "tree_id", b"tree_id", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "run_id", b"run_id", "statuses", b"statuses", "task_id", b"task_id", "tree_id", b"tree_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__branch_point: _TypeAlias = _typing.Literal["branch_point"]  # noqa: Y015
     _WhichOneofArgType__branch_point: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point"]  # noqa: Y015
@@ -1223,7 +1239,7 @@ Global___ReadStepsResponse: _TypeAlias = ReadStepsResponse  # noqa: Y015
 
 @_typing.final
 class ListStepsRequest(_message.Message):
-    """Which steps; filters that are set must all hold. One of trajectory_id and task_id is required."""
+    """Which steps; filters that are set must all hold. One of trajectory_id, task_id, run_id and experiment_id is required."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1241,6 +1257,8 @@ class ListStepsRequest(_message.Message):
     DESCENDING_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     HAS_ANY_STATE_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
     page_token: _builtins.str
@@ -1265,6 +1283,10 @@ class ListStepsRequest(_message.Message):
     """Default BASIC."""
     has_any_state: _builtins.bool
     """Only with some state, whatever its name."""
+    run_id: _builtins.str
+    """Own steps of all trajectories of this run."""
+    experiment_id: _builtins.str
+    """Own steps of all trajectories of this experiment."""
     @_builtins.property
     def commit_time_from(self) -> _timestamp_pb2.Timestamp:
         """Only committed at or after this time."""
@@ -1290,10 +1312,12 @@ class ListStepsRequest(_message.Message):
         descending: _builtins.bool = ...,
         view: _trajectory_pb2.View.ValueType = ...,
         has_any_state: _builtins.bool = ...,
+        run_id: _builtins.str = ...,
+        experiment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "max_reward", b"max_reward", "min_reward", b"min_reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "has_any_state", b"has_any_state", "has_state", b"has_state", "max_reward", b"max_reward", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "has_any_state", b"has_any_state", "has_state", b"has_state", "max_reward", b"max_reward", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_reward: _TypeAlias = _typing.Literal["max_reward"]  # noqa: Y015
     _WhichOneofArgType__max_reward: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward"]  # noqa: Y015

@@ -153,7 +153,7 @@ class TrajectoryServiceServicer:
     def CreateTrajectory(self, request, context):
         """Makes a trajectory, with its root (step 0) in the same transaction if given.
         Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
-        DIGEST_MISMATCH.
+        DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -245,7 +245,8 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSteps(self, request, context):
-        """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+        """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
+        task, a run or an experiment (own ones only).
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

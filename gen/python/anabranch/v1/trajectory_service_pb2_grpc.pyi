@@ -39,7 +39,7 @@ class TrajectoryServiceStub:
     CreateTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.CreateTrajectoryRequest, _trajectory_service_pb2.CreateTrajectoryResponse]
     """Makes a trajectory, with its root (step 0) in the same transaction if given.
     Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
-    DIGEST_MISMATCH.
+    DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
     """
     GetTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTrajectoryRequest, _trajectory_service_pb2.GetTrajectoryResponse]
     """Gets one. Errors: TRAJECTORY_NOT_FOUND."""
@@ -77,7 +77,8 @@ class TrajectoryServiceStub:
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
     """
     ListSteps: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]
-    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
+    task, a run or an experiment (own ones only).
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]
@@ -114,7 +115,7 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     CreateTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.CreateTrajectoryRequest, _trajectory_service_pb2.CreateTrajectoryResponse]  # type: ignore[assignment]
     """Makes a trajectory, with its root (step 0) in the same transaction if given.
     Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
-    DIGEST_MISMATCH.
+    DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
     """
     GetTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTrajectoryRequest, _trajectory_service_pb2.GetTrajectoryResponse]  # type: ignore[assignment]
     """Gets one. Errors: TRAJECTORY_NOT_FOUND."""
@@ -152,7 +153,8 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
     """
     ListSteps: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]  # type: ignore[assignment]
-    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
+    task, a run or an experiment (own ones only).
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]  # type: ignore[assignment]
@@ -192,7 +194,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_trajectory_service_pb2.CreateTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.CreateTrajectoryResponse]]:
         """Makes a trajectory, with its root (step 0) in the same transaction if given.
         Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
-        DIGEST_MISMATCH.
+        DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -302,7 +304,8 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.ListStepsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.ListStepsResponse, _abc.Awaitable[_trajectory_service_pb2.ListStepsResponse]]:
-        """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a task (own ones only).
+        """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
+        task, a run or an experiment (own ones only).
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 

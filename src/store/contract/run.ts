@@ -1,0 +1,180 @@
+import type { Caller } from '../../domain/caller.ts';
+import type { Instant } from '../../domain/instant.ts';
+import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
+import type { RunTally } from '../../domain/progress.ts';
+import type { Plan, Run, Stage } from '../../domain/run.ts';
+import type { NewState, NewStep } from '../../domain/step.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { BookView, ExperimentPlace } from './experiment.ts';
+import type { IdempotencyKey } from './idempotency.ts';
+import type { Page } from './page.ts';
+
+/** A run by its id, or by its name in an experiment. */
+export type RunPlace = { readonly id: string } | { readonly name: string; readonly experimentName: string };
+
+export interface RunStore {
+  /**
+   * Makes a run with the next number of its experiment, its effective config (M4), its first StatusChange, and its main trajectory if given, in
+   * one transaction. With `returnExisting` the run that has the name is the answer, unless config or plan are stated and differ.
+   * Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (made under this key, deleted since),
+   * INVALID_REQUEST (effective config too large), TRAJECTORY_EXISTS, STATE_NOT_FOUND.
+   */
+  createRun(caller: Caller, making: NewRun, key?: IdempotencyKey): Promise<MadeRun>;
+
+  /**
+   * Makes a run and its main trajectory, a branch of another run's (M4, B1), in one transaction.
+   * Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, and as createRun.
+   */
+  branchRun(caller: Caller, making: NewRunBranch, key?: IdempotencyKey): Promise<MadeRun>;
+
+  /** Undefined if none is there. */
+  getRun(namespace: string, which: RunPlace): Promise<Run | undefined>;
+
+  /** Newest first. The cursor is the key of the last row. Errors: EXPERIMENT_NOT_FOUND. */
+  listRuns(namespace: string, filter: RunFilter, page: Page<bigint>, view: BookView): Promise<Run[]>;
+
+  /** The whole tree by key (a parent before its branches), BASIC view. The cursor is the key of the last row. */
+  listRunTree(namespace: string, tree: bigint, page: Page<bigint>): Promise<Run[]>;
+
+  /** Changes what is given; labels are replaced, metrics merged by key (FM7). Errors: RUN_NOT_FOUND, RUN_EXISTS (name), INVALID_REQUEST (over 256 metrics). */
+  updateRun(namespace: string, id: string, changes: RunChanges): Promise<Run>;
+
+  /** L2, L5: moves the status, with its StatusChange, or leaves all as it is. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+  moveRun(caller: Caller, id: string, verb: Verb, said: Said): Promise<Run>;
+
+  /** Errors: RUN_NOT_FOUND. */
+  heartbeatRun(namespace: string, id: string): Promise<Heartbeat>;
+
+  /** Fails at most `limit` stale runs, of all namespaces, that asked for it; rows that others hold are left for the next time. Returns how many. */
+  failStaleRuns(limit: number): Promise<number>;
+
+  /** What progress is made of, for many runs in a number of statements that does not grow with them. Every run asked for has an entry. */
+  tallyRuns(namespace: string, runs: readonly bigint[]): Promise<ReadonlyMap<bigint, RunTally>>;
+
+  /**
+   * What of a run changed since a horizon (M5): undefined: the snapshot, with open stages only unless `allStages`. `horizon` is where to look from next: no
+   * change that commits later is missed, some may be told twice. BASIC view. Undefined if the run is gone.
+   */
+  readRunChanges(
+    namespace: string,
+    runId: string,
+    since: bigint | undefined,
+    allStages: boolean,
+  ): Promise<RunChangesRead | undefined>;
+
+  /** Hides and fences the run with its trajectories (B4); `purgeDeleted` does the rest. Errors: RUN_NOT_FOUND, HAS_BRANCHES. */
+  deleteRun(namespace: string, id: string, onBranches: BranchPolicy): Promise<BookDeletion>;
+
+  /** Purges a batch of what was deleted with runs and experiments, of all namespaces: some `limit` rows in transactions that stay short. False: nothing is left. */
+  purgeDeleted(limit: number): Promise<boolean>;
+}
+
+/** What becomes of branches from outside of what is deleted. */
+export type BranchPolicy = 'REFUSE' | 'CASCADE';
+
+export interface BookDeletion {
+  readonly runs: bigint;
+  readonly trajectories: bigint;
+  /** Keys of trajectories and runs that are not found any more, for caches and followers. */
+  readonly keys: readonly bigint[];
+}
+
+interface RunMaking {
+  readonly id: string;
+  /** Empty: `run-NUMBER`. */
+  readonly name: string;
+  readonly description: string;
+  /** A JSON object, or empty: its own config, or its overrides. */
+  readonly configJson: string;
+  readonly labels: ReadonlyMap<string, string>;
+  readonly metadataJson: string;
+  readonly plan: Plan | undefined;
+  readonly status: InitialStatus;
+  /** Undefined: the default; of a branch: the parent's. */
+  readonly heartbeatTimeoutMs: number | undefined;
+  readonly failWhenStale: boolean;
+}
+
+export interface NewRun extends RunMaking {
+  /** Undefined: `default`, made if it is not there. */
+  readonly experiment: ExperimentPlace | undefined;
+  /** Id for the experiment `default`, if it has to be made. */
+  readonly defaultExperimentId: string;
+  readonly returnExisting: boolean;
+  readonly mainTrajectory: NewMainTrajectory | undefined;
+}
+
+export interface NewMainTrajectory {
+  readonly id: string;
+  readonly uid: string;
+  readonly taskId: string;
+  readonly root: NewStep | undefined;
+  /** Bytes of the root's states that came inline, each digest once. */
+  readonly states: readonly NewState[];
+}
+
+export interface NewRunBranch extends RunMaking {
+  readonly sourceId: string;
+  /** The last shared step, by number or by a tag of the source's main trajectory. */
+  readonly at: { readonly stepNumber: bigint } | { readonly tag: string };
+  readonly trajectoryId: string;
+  readonly trajectoryUid: string;
+}
+
+export interface MadeRun {
+  readonly run: Run;
+  /** By this call, not before. */
+  readonly created: boolean;
+  readonly mainTrajectory: Trajectory | undefined;
+}
+
+/** Filters that are set must all hold. */
+export interface RunFilter {
+  readonly experiment?: ExperimentPlace;
+  readonly name?: string;
+  readonly statuses?: readonly Status[];
+  readonly labels?: ReadonlyMap<string, string>;
+  readonly parentId?: string;
+  readonly rootsOnly?: boolean;
+  readonly staleOnly?: boolean;
+  readonly createTimeFrom?: Instant;
+  readonly createTimeTo?: Instant;
+}
+
+/** What is not there stays; a plan that is there and undefined goes, a timeout goes back to its default. */
+export interface RunChanges {
+  readonly name?: string;
+  readonly description?: string;
+  readonly labels?: ReadonlyMap<string, string>;
+  readonly metadataJson?: string;
+  readonly plan?: Plan | undefined;
+  readonly statusMessage?: string;
+  readonly phase?: string;
+  readonly metrics?: ReadonlyMap<string, number>;
+  readonly heartbeatTimeoutMs?: number | undefined;
+  readonly failWhenStale?: boolean;
+}
+
+/** What a verb says beside itself. */
+export interface Said {
+  readonly message: string;
+  readonly metadataJson: string;
+  /** Undefined: it stays. */
+  readonly phase: string | undefined;
+  /** CompleteRun's; empty elsewhere. */
+  readonly resultJson: string;
+}
+
+export interface Heartbeat {
+  readonly status: Status;
+  readonly statusMessage: string;
+  readonly heartbeatTime: Instant;
+}
+
+export interface RunChangesRead {
+  /** As it is now, whether it changed or not. */
+  readonly run: Run;
+  readonly stages: readonly Stage[];
+  readonly tally: RunTally;
+  readonly horizon: bigint;
+}

@@ -1,0 +1,32 @@
+import type { Instant } from '../../domain/instant.ts';
+import type { Status } from '../../domain/lifecycle.ts';
+import type { Page } from './page.ts';
+
+/** Whose history: of a run, a stage or a trajectory, by id. */
+export interface StatusOwner {
+  readonly noun: 'RUN' | 'STAGE' | 'TRAJECTORY';
+  readonly id: string;
+}
+
+export interface StatusChangeStore {
+  /** By ordinal. The cursor is the ordinal of the last row. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND. */
+  listStatusChanges(
+    namespace: string,
+    owner: StatusOwner,
+    page: Page<bigint>,
+    ascending: boolean,
+  ): Promise<StatusChange[]>;
+}
+
+/** One move of one thing's status, written in the transaction that made it (L5). */
+export interface StatusChange {
+  readonly ordinal: bigint;
+  readonly oldStatus: Status | undefined;
+  readonly newStatus: Status;
+  readonly phase: string;
+  readonly message: string;
+  readonly metadataJson: string;
+  readonly actor: string;
+  readonly progressPercent: number | undefined;
+  readonly changeTime: Instant;
+}
