@@ -1,4 +1,4 @@
-import { CompiledQuery, Kysely, PostgresDialect, sql } from 'kysely';
+import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
@@ -115,6 +115,20 @@ class PostgresEngine implements Engine {
 
   table(name: keyof Tables) {
     return sql.table(`${SCHEMA}.${name}`);
+  }
+
+  hex(column: RawBuilder<unknown>) {
+    return sql<string>`encode(${column}, 'hex')`;
+  }
+
+  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown>): Promise<Row[]> {
+    const { sql: text, parameters } = query.compile(this.db);
+    const lease = await this.pool.lease();
+    try {
+      return (await lease.rows(text, [...parameters])) as unknown[] as Row[];
+    } finally {
+      lease.release();
+    }
   }
 
   async write<T>(work: (tx: Tx) => Promise<T>, options: WriteOptions = {}): Promise<T> {

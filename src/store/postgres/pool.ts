@@ -36,6 +36,19 @@ const TYPES = {
   },
 } as pg.CustomTypesConfig;
 
+/** Values where rows are read by the thousand: whole numbers as numbers. */
+const ROW_TYPES = {
+  getTypeParser(oid: number, format?: 'text' | 'binary') {
+    return oid === pg.types.builtins.INT8 ? readWhole : TYPES.getTypeParser(oid, format);
+  },
+} as pg.CustomTypesConfig;
+
+function readWhole(text: string): number {
+  const number = Number(text);
+  if (!Number.isSafeInteger(number)) throw new RangeError(`too large to be read as a number: ${text}`);
+  return number;
+}
+
 /** Postgres' text of a time in the form that the store keeps times in; the session's zone is UTC, but a pooler may hand out another. */
 export function readTimestamp(text: string): string {
   const [, date, time, fraction = '', offset = '+00'] =
@@ -131,6 +144,12 @@ export class Lease {
 
   query(text: string, values?: unknown[]): Promise<pg.QueryResult> {
     return this.watch(this.client.query({ ...this.prepare(text, values), ...this.timeout }));
+  }
+
+  /** Rows as arrays, whole numbers as numbers. */
+  async rows(text: string, values: unknown[]): Promise<unknown[][]> {
+    const query = { ...this.prepare(text, values), ...this.timeout, rowMode: 'array' as const, types: ROW_TYPES };
+    return (await this.watch(this.client.query(query))).rows as unknown[][];
   }
 
   /** `COPY … FROM STDIN (FORMAT BINARY)`, with its rows. */

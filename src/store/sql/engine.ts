@@ -29,6 +29,12 @@ export interface Engine {
   /** A table's name for raw SQL, with its schema where the engine has one. */
   table(name: keyof Tables): RawBuilder<unknown>;
 
+  /** A column of bytes as hexadecimal text, which costs less to read than bytes. */
+  hex(column: RawBuilder<unknown>): RawBuilder<string>;
+
+  /** Reads rows as arrays and whole numbers as numbers, refusing those beyond 2^53: half the cost of objects with bigints. */
+  rows<Row extends readonly unknown[]>(query: RawBuilder<unknown>): Promise<Row[]>;
+
   /** Runs `work` in one transaction, durable when it resolves; may run it again after a deadlock, so it must keep nothing across calls. */
   write<T>(work: (tx: Tx) => Promise<T>, options?: WriteOptions): Promise<T>;
 

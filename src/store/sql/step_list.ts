@@ -5,19 +5,16 @@ import type { StateRef } from '../../domain/step.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepPage, StepSort, StepView } from '../contract/step.ts';
 import type { Engine } from './engine.ts';
 import { segmentTable } from './segments.ts';
-import {
-  BASIC_COLUMNS,
-  type BasicRow,
-  PAYLOAD_COLUMNS,
-  type PayloadRow,
-  type StateRow,
-  StepReader,
-} from './step_rows.ts';
-import { groupStates } from './steps.ts';
+import { BASIC, PAYLOAD, type StateRow, StepReader, type StepRow } from './step_rows.ts';
+import { sortStates } from './steps.ts';
 import { bindTimeBound } from './values.ts';
 
-type ListedRow = BasicRow & { tree: bigint; owner_id: string; bytes: bigint };
-type StepKey = Pick<ListedRow, 'tree' | 'trajectory' | 'step_number'>;
+interface ListedStep {
+  readonly tree: number;
+  readonly key: number;
+  readonly bytes: number;
+  readonly row: StepRow;
+}
 
 /** Missing and NaN rewards come last either way (W11). */
 const UNRANKED = sql<number>`(case when s.reward is null or s.reward = 'NaN' then 1 else 0 end)`;
@@ -40,13 +37,18 @@ export async function listSteps(
   if (kept.length === 0) return [];
   const [states, payloads] = await Promise.all([
     statesOf(engine, kept),
-    view === 'FULL' ? payloadsOf(engine, kept) : new Map<string, PayloadRow>(),
+    view === 'FULL' ? payloadsOf(engine, kept) : new Map<string, Payload>(),
   ]);
   const reader = new StepReader();
-  return kept.map((row) => ({
-    owner: { key: row.trajectory, id: row.owner_id },
-    step: reader.read({ ...row, ...payloads.get(keyOf(row)) }, states.get(keyOf(row))),
-  }));
+  return kept.map(({ key, row }) => {
+    const [number, ownerId] = row;
+    const place = placeOf(key, number);
+    const whole = [...row, ...(payloads.get(place) ?? [])] as unknown as StepRow;
+    return {
+      owner: { key: BigInt(key), id: ownerId ?? '' },
+      step: reader.read(BigInt(number), whole, states.get(place)),
+    };
+  });
 }
 
 /** Along a lineage numbers have no gap, so windows of numbers, growing until the page is full, spare a sort of the whole history. */
@@ -57,10 +59,10 @@ async function rowsOfLineage(
   order: StepSort,
   page: StepPage,
   view: StepView,
-): Promise<ListedRow[]> {
+): Promise<ListedStep[]> {
   if (!('segments' in where.of)) throw new Error('steps of a lineage are asked for by its segments');
   const { tree, segments } = where.of;
-  const rows: ListedRow[] = [];
+  const rows: ListedStep[] = [];
   let low = order.descending || page.after === undefined ? 0n : page.after.stepNumber + 1n;
   let high = order.descending && page.after !== undefined ? page.after.stepNumber : (segments.at(-1)?.to ?? 0n);
   for (let width = BigInt(page.limit); low < high && rows.length < page.limit; width *= 4n) {
@@ -82,21 +84,20 @@ async function rowsOf(
   cursor: StepCursor | undefined,
   limit: number,
   view: StepView,
-): Promise<ListedRow[]> {
+): Promise<ListedStep[]> {
   if ('segments' in where.of && where.of.segments.length === 0) return [];
   const conditions = [
     ...filterConditions(engine, namespace, where),
     ...(cursor === undefined ? [] : [after(order, cursor)]),
   ];
-  const columns = sql.join(BASIC_COLUMNS.map((column) => sql.ref(`s.${column}`)));
-  const { rows } = await sql<ListedRow>`
+  const rows = await engine.rows<[tree: number, key: number, bytes: number, ...StepRow]>(sql`
     ${'segments' in where.of ? sql`with ${segmentTable(where.of.segments)}` : sql``}
-    select s.tree, o.id as owner_id, ${columns}, ${view === 'FULL' ? BYTES : sql`0`} as bytes
+    select s.tree, s.trajectory, ${view === 'FULL' ? BYTES : sql`0`}, s.step_number, o.id, ${BASIC}
     from ${source(engine, where)}
     where ${sql.join(conditions, sql` and `)}
     order by ${orderBy(order)}
-    limit ${limit}`.execute(engine.db);
-  return rows;
+    limit ${limit}`);
+  return rows.map(([tree, key, bytes, ...row]) => ({ tree, key, bytes, row }));
 }
 
 function source(engine: Engine, where: StepFilter): RawBuilder<unknown> {
@@ -159,38 +160,49 @@ function after({ by, descending }: StepSort, cursor: StepCursor): RawBuilder<unk
 }
 
 /** As many rows as fit, at least one. */
-function cutAtBytes(rows: readonly ListedRow[], maxBytes: number): readonly ListedRow[] {
+function cutAtBytes(rows: readonly ListedStep[], maxBytes: number): readonly ListedStep[] {
   let bytes = 0;
   const cut = rows.findIndex((row, i) => {
-    bytes += Number(row.bytes);
+    bytes += row.bytes;
     return i > 0 && bytes > maxBytes;
   });
   return cut === -1 ? rows : rows.slice(0, cut);
 }
 
-function keyOf(row: Pick<StepKey, 'trajectory' | 'step_number'>): string {
-  return `${row.trajectory}/${row.step_number}`;
+function placeOf(key: number, stepNumber: number): string {
+  return `${key}/${stepNumber}`;
 }
 
 /** Which rows, as a condition on `s`. */
-function among(keys: readonly StepKey[]): RawBuilder<unknown> {
-  const rows = keys.map(
-    (key) => sql`(cast(${key.tree} as bigint), cast(${key.trajectory} as bigint), cast(${key.step_number} as bigint))`,
+function among(steps: readonly ListedStep[]): RawBuilder<unknown> {
+  const rows = steps.map(
+    ({ tree, key, row }) =>
+      sql`(cast(${BigInt(tree)} as bigint), cast(${BigInt(key)} as bigint), cast(${BigInt(row[0])} as bigint))`,
   );
   return sql`(s.tree, s.trajectory, s.step_number) in (values ${sql.join(rows)})`;
 }
 
-async function statesOf(engine: Engine, keys: readonly StepKey[]): Promise<Map<string, StateRef[]>> {
-  const { rows } = await sql<StateRow>`
-    select s.trajectory, s.step_number, s.name, s.digest, s.media_type, s.size
-    from ${engine.table('step_states')} as s where ${among(keys)}`.execute(engine.db);
-  return groupStates(rows, keyOf);
+async function statesOf(engine: Engine, steps: readonly ListedStep[]): Promise<Map<string, StateRef[]>> {
+  const rows = await engine.rows<[...StateRow, key: number]>(sql`
+    select s.step_number, s.name, ${engine.hex(sql`s.digest`)}, s.media_type, s.size, s.trajectory
+    from ${engine.table('step_states')} as s where ${among(steps)}`);
+  const states = new Map<string, StateRef[]>();
+  for (const [number, name, digest, mediaType, size, key] of rows) {
+    const place = placeOf(key, number);
+    const list = states.get(place);
+    const state = { name, digest, mediaType, size };
+    if (list === undefined) states.set(place, [state]);
+    else list.push(state);
+  }
+  for (const list of states.values()) sortStates(list);
+  return states;
 }
 
-async function payloadsOf(engine: Engine, keys: readonly StepKey[]): Promise<Map<string, PayloadRow>> {
-  const columns = sql.join(PAYLOAD_COLUMNS.map((column) => sql.ref(`s.${column}`)));
-  const { rows } = await sql<StepKey & PayloadRow>`
-    select s.tree, s.trajectory, s.step_number, ${columns}
-    from ${engine.table('steps')} as s where ${among(keys)}`.execute(engine.db);
-  return new Map(rows.map((row) => [keyOf(row), row]));
+type Payload = readonly string[];
+
+async function payloadsOf(engine: Engine, steps: readonly ListedStep[]): Promise<Map<string, Payload>> {
+  const rows = await engine.rows<[key: number, stepNumber: number, ...Payload]>(sql`
+    select s.trajectory, s.step_number, ${PAYLOAD}
+    from ${engine.table('steps')} as s where ${among(steps)}`);
+  return new Map(rows.map(([key, number, ...payload]) => [placeOf(key, number), payload]));
 }

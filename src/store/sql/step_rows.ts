@@ -1,12 +1,11 @@
+import { type RawBuilder, sql } from 'kysely';
 import { type Instant, parseInstant } from '../../domain/instant.ts';
 import type { StateRef, StoredStep } from '../../domain/step.ts';
 import { readActions, readObservations } from './content_json.ts';
-import { isSet, readDigest, readMetrics, readOptionalTime, readReal } from './values.ts';
+import { isSet, readMetrics, readOptionalTime, readReal } from './values.ts';
 
-/** The columns of a step that every view shows. */
-export const BASIC_COLUMNS = [
-  'trajectory',
-  'step_number',
+/** The columns of a step that every view shows, beside its number. */
+const BASIC_COLUMNS = [
   'reward',
   'terminated',
   'truncated',
@@ -19,37 +18,34 @@ export const BASIC_COLUMNS = [
 ] as const;
 
 /** What the FULL view adds: the columns that can be large. */
-export const PAYLOAD_COLUMNS = ['actions', 'observations', 'info_json', 'metadata_json'] as const;
+const PAYLOAD_COLUMNS = ['actions', 'observations', 'info_json', 'metadata_json'] as const;
 
-export interface BasicRow {
-  trajectory: bigint;
-  step_number: bigint;
-  reward: number | string | null;
-  terminated: boolean | bigint;
-  truncated: boolean | bigint;
-  writer_epoch: bigint;
-  reward_sum: number | string;
-  commit_time: string;
-  start_time: string | null;
-  end_time: string | null;
-  metrics: string;
+export const BASIC = columnList(BASIC_COLUMNS);
+export const PAYLOAD = columnList(PAYLOAD_COLUMNS);
+export const FULL = columnList([...BASIC_COLUMNS, ...PAYLOAD_COLUMNS]);
+
+function columnList(columns: readonly string[]): RawBuilder<unknown> {
+  return sql.join(columns.map((column) => sql.ref(`s.${column}`)));
 }
 
-export interface PayloadRow {
-  actions: string;
-  observations: string;
-  info_json: string;
-  metadata_json: string;
-}
-
-export interface StateRow {
-  trajectory: bigint;
-  step_number: bigint;
-  name: string;
-  digest: Uint8Array;
-  media_type: string;
-  size: bigint;
-}
+/** A step: its number, counted from where the page begins, its owner's id where another one begins, and the values of BASIC or FULL in their order. */
+export type StepRow = readonly [
+  number: number,
+  ownerId: string | null,
+  reward: number | string | null,
+  terminated: boolean | number,
+  truncated: boolean | number,
+  writerEpoch: number,
+  rewardSum: number | string,
+  commitTime: string,
+  startTime: string | null,
+  endTime: string | null,
+  metrics: string,
+  actions?: string,
+  observations?: string,
+  infoJson?: string,
+  metadataJson?: string,
+];
 
 const NO_STATES: readonly StateRef[] = [];
 
@@ -58,35 +54,55 @@ export class StepReader {
   private timeText = '';
   private time: Instant = 0n;
 
-  read(row: BasicRow & Partial<PayloadRow>, states: readonly StateRef[] = NO_STATES): StoredStep {
-    if (row.commit_time !== this.timeText) {
-      this.time = parseInstant(row.commit_time);
-      this.timeText = row.commit_time;
+  read(stepNumber: bigint, row: StepRow, states: readonly StateRef[] = NO_STATES): StoredStep {
+    const [
+      ,
+      ,
+      reward,
+      terminated,
+      truncated,
+      writerEpoch,
+      rewardSum,
+      commitTime,
+      startTime,
+      endTime,
+      metrics,
+      actions,
+      observations,
+      infoJson = '',
+      metadataJson = '',
+    ] = row;
+    return {
+      stepNumber,
+      actions: actions === undefined ? [] : readActions(actions),
+      observations: observations === undefined ? [] : readObservations(observations),
+      reward: reward === null ? undefined : readReal(reward),
+      terminated: isSet(terminated),
+      truncated: isSet(truncated),
+      infoJson,
+      metadataJson,
+      metrics: readMetrics(metrics),
+      startTime: readOptionalTime(startTime),
+      endTime: readOptionalTime(endTime),
+      states,
+      commitTime: this.timeOf(commitTime),
+      writerEpoch: BigInt(writerEpoch),
+      rewardSum: readReal(rewardSum),
+    };
+  }
+
+  private timeOf(text: string): Instant {
+    if (text !== this.timeText) {
+      this.time = parseInstant(text);
+      this.timeText = text;
     }
-    return readStep(row, states, this.time);
+    return this.time;
   }
 }
 
-function readStep(row: BasicRow & Partial<PayloadRow>, states: readonly StateRef[], commitTime: Instant): StoredStep {
-  return {
-    stepNumber: row.step_number,
-    actions: row.actions === undefined ? [] : readActions(row.actions),
-    observations: row.observations === undefined ? [] : readObservations(row.observations),
-    reward: row.reward === null ? undefined : readReal(row.reward),
-    terminated: isSet(row.terminated),
-    truncated: isSet(row.truncated),
-    infoJson: row.info_json ?? '',
-    metadataJson: row.metadata_json ?? '',
-    metrics: readMetrics(row.metrics),
-    startTime: readOptionalTime(row.start_time),
-    endTime: readOptionalTime(row.end_time),
-    states,
-    commitTime,
-    writerEpoch: row.writer_epoch,
-    rewardSum: readReal(row.reward_sum),
-  };
-}
+/** A state of a step: its number as in `StepRow`, its digest as text. */
+export type StateRow = readonly [number: number, name: string, digest: string, mediaType: string, size: number];
 
-export function readStateRef(row: StateRow): StateRef {
-  return { name: row.name, digest: readDigest(row.digest), mediaType: row.media_type, size: Number(row.size) };
+export function readStateRef([, name, digest, mediaType, size]: StateRow): StateRef {
+  return { name, digest, mediaType, size };
 }

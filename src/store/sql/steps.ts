@@ -5,23 +5,8 @@ import { compareText } from '../../domain/text_order.ts';
 import type { OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../contract/step.ts';
 import type { Db, Engine } from './engine.ts';
 import { segmentTable } from './segments.ts';
-import {
-  BASIC_COLUMNS,
-  type BasicRow,
-  PAYLOAD_COLUMNS,
-  type PayloadRow,
-  readStateRef,
-  type StateRow,
-  StepReader,
-} from './step_rows.ts';
+import { BASIC, FULL, readStateRef, type StateRow, StepReader, type StepRow } from './step_rows.ts';
 import { readDigest, readReal } from './values.ts';
-
-const BASIC = columnList(BASIC_COLUMNS);
-const FULL = columnList([...BASIC_COLUMNS, ...PAYLOAD_COLUMNS]);
-
-function columnList(columns: readonly string[]): RawBuilder<unknown> {
-  return sql.join(columns.map((column) => sql.ref(`s.${column}`)));
-}
 
 export async function readSteps(
   engine: Engine,
@@ -34,26 +19,45 @@ export async function readSteps(
   const last = range.from + BigInt(range.maxSteps);
   const window = clipSegments(segments, range.from, last < range.to ? last : range.to);
   if (window.length === 0) return [];
-  // Running sums of bytes make a page of bounded size a plain range, without counting.
-  const { rows } = await sql<BasicRow & Partial<PayloadRow> & { owner_id: string }>`
+  // Running sums of bytes make a page of bounded size a plain range, without counting. An owner's id comes with the first of its steps.
+  const rows = await engine.rows<StepRow>(sql`
     with ${segmentTable(window)}
-    select o.id as owner_id, ${view === 'FULL' ? FULL : BASIC}
+    select s.step_number - ${range.from}, case when s.step_number = g.lo then o.id end, ${view === 'FULL' ? FULL : BASIC}
     from g
     cross join ${engine.table('trajectories')} as o
     cross join ${engine.table('steps')} as s
     where o.tree = ${tree} and o.key = g.key and o.namespace = ${namespace}
       and s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
       and (s.step_number = ${range.from} or s.byte_sum <= ${bytesBefore(engine, tree, segments, range.from)} + ${BigInt(range.maxBytes)})
-    order by s.step_number`.execute(engine.db);
-  const end = rows.at(-1)?.step_number;
+    order by s.step_number`);
+  const end = rows.at(-1)?.[0];
   if (end === undefined) return [];
-  const states = new StatesInOrder(await stateRows(engine, tree, clipSegments(window, range.from, end + 1n)));
+  const owned = clipSegments(window, range.from, range.from + BigInt(end) + 1n);
+  const states = new StatesInOrder(await stateRows(engine, tree, owned, range.from));
+  return stepsOf(rows, range.from, owned, states);
+}
+
+/** Numbers are what each row adds to the first. */
+function stepsOf(
+  rows: readonly StepRow[],
+  from: bigint,
+  segments: readonly Segment[],
+  states: StatesInOrder,
+): OwnedStep[] {
   const reader = new StepReader();
-  let owner = { key: -1n, id: '' };
-  return rows.map((row) => {
-    if (row.trajectory !== owner.key) owner = { key: row.trajectory, id: row.owner_id };
-    return { owner, step: reader.read(row, states.of(row.step_number)) };
-  });
+  const steps: OwnedStep[] = [];
+  let at = 0;
+  let owner: OwnedStep['owner'] | undefined;
+  for (const row of rows) {
+    const [number, ownerId] = row;
+    const stepNumber = from + BigInt(number);
+    for (; segments[at]!.to <= stepNumber; at += 1) owner = undefined;
+    if (ownerId !== null) owner = { key: segments[at]!.key, id: ownerId };
+    // Without its first step a segment was deleted: the gap is all that the caller wants to know.
+    if (owner === undefined) break;
+    steps.push({ owner, step: reader.read(stepNumber, row, states.of(number)) });
+  }
+  return steps;
 }
 
 /** The running sum of bytes just before a step; 0 at the beginning. */
@@ -64,16 +68,15 @@ function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[],
     where b.tree = ${tree} and b.trajectory = ${owner} and b.step_number = ${from - 1n}), 0)`;
 }
 
-/** States of the steps of some segments, by step number. */
-async function stateRows(engine: Engine, tree: bigint, segments: readonly Segment[]): Promise<StateRow[]> {
-  const { rows } = await sql<StateRow>`
+/** States of the steps of some segments, by step number, counted from `from`. */
+function stateRows(engine: Engine, tree: bigint, segments: readonly Segment[], from: bigint): Promise<StateRow[]> {
+  return engine.rows<StateRow>(sql`
     with ${segmentTable(segments)}
-    select s.trajectory, s.step_number, s.name, s.digest, s.media_type, s.size
+    select s.step_number - ${from}, s.name, ${engine.hex(sql`s.digest`)}, s.media_type, s.size
     from g
     cross join ${engine.table('step_states')} as s
     where s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
-    order by s.step_number`.execute(engine.db);
-  return rows;
+    order by s.step_number`);
 }
 
 /** Gives each step its states, sorted by name, when asked for steps by rising number. */
@@ -85,30 +88,22 @@ class StatesInOrder {
     this.rows = rows;
   }
 
-  of(stepNumber: bigint): readonly StateRef[] | undefined {
+  of(number: number): readonly StateRef[] | undefined {
+    const { rows } = this;
     // States of a step that was deleted in between are nobody's.
-    while (this.at < this.rows.length && this.rows[this.at]!.step_number < stepNumber) this.at += 1;
+    while (this.at < rows.length && rows[this.at]![0] < number) this.at += 1;
     let states: StateRef[] | undefined;
-    for (; this.rows[this.at]?.step_number === stepNumber; this.at += 1) {
-      const state = readStateRef(this.rows[this.at]!);
+    for (; this.at < rows.length && rows[this.at]![0] === number; this.at += 1) {
+      const state = readStateRef(rows[this.at]!);
       if (states === undefined) states = [state];
       else states.push(state);
     }
-    if (states !== undefined && states.length > 1) states.sort((a, b) => compareText(a.name, b.name));
-    return states;
+    return states === undefined || states.length === 1 ? states : sortStates(states);
   }
 }
 
-export function groupStates<K>(rows: readonly StateRow[], keyOf: (row: StateRow) => K): Map<K, StateRef[]> {
-  const states = new Map<K, StateRef[]>();
-  for (const row of rows) {
-    const key = keyOf(row);
-    const list = states.get(key);
-    if (list === undefined) states.set(key, [readStateRef(row)]);
-    else list.push(readStateRef(row));
-  }
-  for (const list of states.values()) if (list.length > 1) list.sort((a, b) => compareText(a.name, b.name));
-  return states;
+export function sortStates(states: StateRef[]): StateRef[] {
+  return states.sort((a, b) => compareText(a.name, b.name));
 }
 
 export async function readOutlines(
@@ -205,9 +200,9 @@ export async function listStepStates(
   for (let begin = from; begin < end && found.length < limit; begin += width, width *= 4n) {
     const window = clipSegments(segments, begin, begin + width);
     if (window.length === 0) continue;
-    const { rows } = await sql<StateRow & { owner_id: string }>`
+    const rows = await engine.rows<[...StateRow, key: number, ownerId: string]>(sql`
       with ${segmentTable(window)}
-      select o.id as owner_id, s.trajectory, s.step_number, s.name, s.digest, s.media_type, s.size
+      select s.step_number - ${begin}, s.name, ${engine.hex(sql`s.digest`)}, s.media_type, s.size, s.trajectory, o.id
       from g
       cross join ${engine.table('trajectories')} as o
       cross join ${engine.table('step_states')} as s
@@ -215,10 +210,10 @@ export async function listStepStates(
         and s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
         and s.name = ${name}
       order by s.step_number
-      limit ${limit - found.length}`.execute(engine.db);
-    for (const row of rows) {
-      const owner = { key: row.trajectory, id: row.owner_id };
-      found.push({ owner, stepNumber: row.step_number, state: readStateRef(row) });
+      limit ${limit - found.length}`);
+    for (const [number, name, digest, mediaType, size, key, id] of rows) {
+      const state = { name, digest, mediaType, size };
+      found.push({ owner: { key: BigInt(key), id }, stepNumber: begin + BigInt(number), state });
     }
   }
   return found;

@@ -58,10 +58,11 @@ function metricJson(value: number): number | string {
 }
 
 export function readMetrics(text: string): Map<string, number> {
-  if (text === '{}') return new Map();
-  return new Map(
-    Object.entries(JSON.parse(text) as Record<string, number | string>).map(([key, value]) => [key, Number(value)]),
-  );
+  const metrics = new Map<string, number>();
+  if (text === '{}') return metrics;
+  const entries = JSON.parse(text) as Record<string, number | string>;
+  for (const key of Object.keys(entries)) metrics.set(key, Number(entries[key]));
+  return metrics;
 }
 
 function byKey(a: readonly [string, unknown], b: readonly [string, unknown]): number {

@@ -11,24 +11,36 @@ const MAX_STATEMENTS = 500;
 export class Connection implements SqliteDatabase {
   private readonly database: DatabaseSync;
   private readonly statements = new Map<string, KeptStatement>();
+  private readonly rowStatements = new Map<string, KeptStatement>();
 
   constructor(database: DatabaseSync) {
     this.database = database;
   }
 
   prepare(text: string): KeptStatement {
-    const kept = this.statements.get(text);
-    if (kept !== undefined) return kept;
-    if (this.statements.size >= MAX_STATEMENTS) this.statements.clear();
-    const statement = new KeptStatement(this.database, text);
-    this.statements.set(text, statement);
-    return statement;
+    return keep(this.statements, text, () => new KeptStatement(this.database, text, 'objects'));
+  }
+
+  /** One whose rows are arrays, with whole numbers as numbers. */
+  prepareRows(text: string): KeptStatement {
+    return keep(this.rowStatements, text, () => new KeptStatement(this.database, text, 'arrays'));
   }
 
   close(): void {
     this.statements.clear();
+    this.rowStatements.clear();
     this.database.close();
   }
+}
+
+function keep(statements: Map<string, KeptStatement>, text: string, make: () => KeptStatement): KeptStatement {
+  let statement = statements.get(text);
+  if (statement === undefined) {
+    if (statements.size >= MAX_STATEMENTS) statements.clear();
+    statement = make();
+    statements.set(text, statement);
+  }
+  return statement;
 }
 
 /** A prepared statement as Kysely wants it, and as the hot path uses it directly. */
@@ -37,13 +49,14 @@ export class KeptStatement {
   private readonly statement: StatementSync;
   private readonly endsTransaction: boolean;
 
-  constructor(database: DatabaseSync, text: string) {
+  constructor(database: DatabaseSync, text: string, rows: 'objects' | 'arrays') {
     try {
       this.statement = database.prepare(text === 'begin' ? 'begin immediate' : text);
     } catch (error) {
       throw translateError(error);
     }
-    this.statement.setReadBigInts(true);
+    this.statement.setReadBigInts(rows === 'objects');
+    this.statement.setReturnArrays(rows === 'arrays');
     this.reader = this.statement.columns().length > 0;
     this.endsTransaction = text === 'rollback';
   }

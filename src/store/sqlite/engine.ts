@@ -1,6 +1,6 @@
 import { closeSync, existsSync, mkdirSync, openSync, readSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { Kysely, sql } from 'kysely';
+import { Kysely, type RawBuilder, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
@@ -33,8 +33,9 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     const writer = new Connection(openWriter(path));
     const writing = kyselyOver(writer);
     await migrate(writing, 'sqlite');
-    const db = kyselyOver(new Connection(openReader(path)));
-    return new SqliteEngine({ name: named, db, writing, writer, lock, onFault });
+    const reader = new Connection(openReader(path));
+    const db = kyselyOver(reader);
+    return new SqliteEngine({ name: named, db, reader, writing, writer, lock, onFault });
   } catch (error) {
     lock?.release();
     throw isFileError(error) ? cannotOpen(named, error) : error;
@@ -90,6 +91,7 @@ interface Parts {
   /** As people call the file. */
   readonly name: string;
   readonly db: Kysely<Tables>;
+  readonly reader: Connection;
   readonly writing: Kysely<Tables>;
   readonly writer: Connection;
   readonly lock: { release(): void };
@@ -118,6 +120,15 @@ class SqliteEngine implements Engine {
 
   table(name: keyof Tables) {
     return sql.table(name);
+  }
+
+  hex(column: RawBuilder<unknown>) {
+    return sql<string>`lower(hex(${column}))`;
+  }
+
+  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown>): Promise<Row[]> {
+    const { sql: text, parameters } = query.compile(this.db);
+    return this.parts.reader.prepareRows(text).all(parameters) as Row[];
   }
 
   write<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
