@@ -26,6 +26,8 @@ function row(fields: Partial<Trajectory> = {}): Trajectory {
     parent: undefined,
     name: '',
     taskId: '',
+    runId: '',
+    experimentId: '',
     labels: new Map(),
     metadataJson: '',
     metrics: new Map(),

@@ -241,6 +241,8 @@ function rowOf(state: State): Trajectory {
     parent: undefined,
     name: '',
     taskId: '',
+    runId: '',
+    experimentId: '',
     labels: new Map(),
     metadataJson: '',
     metrics: new Map(),

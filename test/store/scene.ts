@@ -139,6 +139,8 @@ export function newTrajectory(fields: Partial<NewTrajectory> = {}): NewTrajector
     labels: new Map(),
     metadataJson: '',
     taskId: '',
+    runId: undefined,
+    experimentId: undefined,
     root: undefined,
     states: [],
     ...fields,
