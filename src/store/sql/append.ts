@@ -194,7 +194,8 @@ class Group {
     await this.writer.write();
     await this.engine.updateHeads(this.tx, heads);
     for (const { caller, line } of this.sealed) {
-      await recordStatus(this.tx, caller, line.locked, this.now, {
+      const { tree, key } = line.locked;
+      await recordStatus(this.tx, caller, { tree, noun: 'TRAJECTORY', key }, this.now, {
         ordinal: 1n,
         from: 'RUNNING',
         to: line.head.status,

@@ -30,6 +30,9 @@ import { findById, findByKey, readNow, readTrajectory, selectTrajectories } from
 import { UniqueViolation } from './unique_violation.ts';
 import { bindLabels, bindMetrics, bindReal, bindTimeBound, readMetrics, readReal } from './values.ts';
 
+/** L1: what a trajectory begins as. */
+const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
+
 export async function createTrajectory(
   engine: Engine,
   caller: Caller,
@@ -53,7 +56,7 @@ export async function createTrajectory(
       reward_sum: bindReal(sums.rewardSum),
       byte_sum: sums.byteSum,
     });
-    await recordStatus(tx, caller, ref, now, { ordinal: 0n, from: null, to: 'RUNNING', message: '' });
+    await recordStatus(tx, caller, { ...ref, noun: 'TRAJECTORY' }, now, CREATION);
     return ref;
   });
 }
@@ -131,7 +134,7 @@ export async function branchTrajectory(
       reward_sum: bindReal(readReal(step.reward_sum)),
       byte_sum: step.byte_sum,
     });
-    await recordStatus(tx, caller, ref, now, { ordinal: 0n, from: null, to: 'RUNNING', message: '' });
+    await recordStatus(tx, caller, { ...ref, noun: 'TRAJECTORY' }, now, CREATION);
     return ref;
   });
 }
