@@ -8,9 +8,11 @@ import type {
 import { ConnectError, type HandlerContext, type MethodImpl } from '@connectrpc/connect';
 import type { App } from '../app/app.ts';
 import type { Caller } from '../domain/caller.ts';
+import type { AnabranchError } from '../domain/errors.ts';
 import { callerOf, cutOf } from './caller.ts';
 import { type Purpose, toConnectError } from './errors.ts';
 import type { Logger } from './logger.ts';
+import { ReaderWatch, slowReader } from './slow_reader.ts';
 import type { Validator } from './validate.ts';
 
 /** What every handler stands on. */
@@ -31,12 +33,10 @@ export interface Call {
   readonly caller: Caller;
   /** Aborted when the caller has gone, its deadline has passed, or the call is over. */
   readonly signal: AbortSignal;
-  /** Ends the stream at once, although its reader does not read. */
-  readonly cut: () => void;
 }
 
 function callOf(context: HandlerContext): Call {
-  return { caller: callerOf(context.values), signal: context.signal, cut: cutOf(context.values) };
+  return { caller: callerOf(context.values), signal: context.signal };
 }
 
 type Request<M extends { readonly input: DescMethodUnary['input'] }> = MessageShape<M['input']>;
@@ -68,17 +68,22 @@ export function clientStream<M extends DescMethodClientStreaming>(
   return impl as unknown as MethodImpl<M>;
 }
 
-/** A server-streaming handler: the request keeps its rules. */
+/**
+ * A server-streaming handler: the request keeps its rules, and a reader that takes nothing for too long is cut off (R3). `resumeAt` tells the step
+ * from which to go on for one that did not take an answer.
+ */
 export function serverStream<M extends DescMethodServerStreaming>(
   wire: Wire,
   method: M,
   handle: (request: Request<M>, call: Call) => AsyncGenerator<Answer<M>>,
+  resumeAt: (answer: Answer<M>) => bigint | undefined = () => undefined,
 ): MethodImpl<M> {
+  const begin = (request: Request<M>, context: HandlerContext) => {
+    wire.validator.check(method.input, request);
+    return handle(request, callOf(context));
+  };
   const impl = (request: Request<M>, context: HandlerContext): AsyncIterable<Answer<M>> =>
-    answers(wire, context, 'read', () => {
-      wire.validator.check(method.input, request);
-      return handle(request, callOf(context));
-    });
+    answers(wire, context, 'read', () => begin(request, context), resumeAt);
   return impl as unknown as MethodImpl<M>;
 }
 
@@ -106,20 +111,29 @@ async function once<T>(wire: Wire, purpose: Purpose, handle: () => Promise<T>): 
 
 /**
  * The answers of a stream. When the caller goes while an answer waits to be written, nobody asks for the next one any more: so the call's signal
- * ends the generator too, and its `finally` runs.
+ * ends the generator too, and its `finally` runs. Likewise a suspended generator cannot end a stream, so with `resumeAt` a reader that does not
+ * take its answer is cut off here.
  */
 function answers<T>(
   wire: Wire,
-  { signal }: HandlerContext,
+  { signal, values }: HandlerContext,
   purpose: Purpose,
   begin: () => AsyncGenerator<T>,
+  resumeAt?: (answer: T) => bigint | undefined,
 ): AsyncIterable<T> {
   let inner: AsyncGenerator<T> | undefined;
   let over = false;
+  let slow: AnabranchError | undefined;
+  const cutOff = (resume: bigint | undefined) => {
+    slow = slowReader(resume);
+    cutOf(values)();
+  };
+  const watch = resumeAt && new ReaderWatch(wire.app.settings.slowReaderMs, cutOff);
   wire.activity.handlers += 1;
   const finish = () => {
     if (over) return;
     over = true;
+    watch?.end();
     wire.activity.handlers -= 1;
     signal.removeEventListener('abort', end);
   };
@@ -128,10 +142,15 @@ function answers<T>(
   signal.addEventListener('abort', end);
   const next = async (): Promise<IteratorResult<T, undefined>> => {
     try {
+      watch?.taken();
+      if (slow !== undefined) throw slow;
       if (over) return { done: true, value: undefined };
       inner ??= begin();
       const result = await inner.next();
-      if (result.done !== true) return result;
+      if (result.done !== true) {
+        watch?.given(resumeAt?.(result.value));
+        return result;
+      }
       finish();
       if (signal.aborted && signal.reason instanceof ConnectError) throw signal.reason;
       return result;

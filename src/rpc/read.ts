@@ -2,6 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import type { MethodImpl } from '@connectrpc/connect';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
+  type ReadStepsRequest,
   type ReadStepsResponse,
   ReadStepsResponseSchema,
   TrajectoryService,
@@ -12,7 +13,7 @@ import { fromStoredStep } from './convert/step_out.ts';
 
 /** The read stream: one message for each page of the use case, which ends pages at a segment's border and well below 1 MiB. */
 export function readSteps(wire: Wire): MethodImpl<typeof TrajectoryService.method.readSteps> {
-  return serverStream(wire, TrajectoryService.method.readSteps, async function* (request, call: Call) {
+  const handle = async function* (request: ReadStepsRequest, call: Call) {
     const reading = readStepsOf(wire.app, call.caller, {
       trajectoryId: request.trajectoryId,
       startStepNumber: request.startStepNumber,
@@ -20,10 +21,11 @@ export function readSteps(wire: Wire): MethodImpl<typeof TrajectoryService.metho
       view: request.view === View.BASIC ? 'BASIC' : 'FULL',
       follow: request.follow,
       signal: call.signal,
-      onSlowReader: call.cut,
     });
     for await (const read of reading) yield fromStepsRead(read);
-  });
+  };
+  const resumeAt = ({ nextStepNumber, steps }: ReadStepsResponse) => nextStepNumber - BigInt(steps.length);
+  return serverStream(wire, TrajectoryService.method.readSteps, handle, resumeAt);
 }
 
 function fromStepsRead(read: StepsRead): ReadStepsResponse {

@@ -247,37 +247,6 @@ describeApp('ReadSteps that follows', (on) => {
     expect((await waiting).reason).toBe('TRAJECTORY_DELETED');
   });
 
-  it('R3: a follower that takes nothing is cut off with where to go on; its writer and others go on', async () => {
-    const app = on.app({ pollMs: 10, slowReaderMs: 50 });
-    const scene = on.scene(app);
-    const trajectory = await scene.createWith(letters('ab'));
-    const cut = Promise.withResolvers<AnabranchError>();
-    const reading = scene.read(trajectory, { follow: true, onSlowReader: cut.resolve });
-    await reading.next(); // takes the first message, and then nothing
-    await scene.write(trajectory, [step(2n, 'c')]);
-    expect(await cut.promise).toMatchObject({ reason: 'SLOW_READER', metadata: { next_step_number: '0' } });
-    expect((await refusalOf(all(reading))).reason).toBe('SLOW_READER');
-    expect(await scene.words(trajectory)).toEqual(letters('abc'));
-    expect(app.feeds.followers).toBe(0);
-    await app.close();
-  });
-
-  it('R3: a follower that waits at the live edge is not slow, however long nothing comes', async () => {
-    const app = on.app({ pollMs: 5, slowReaderMs: 10, progressMs: 60_000 });
-    const scene = on.scene(app);
-    const trajectory = await scene.createWith(['a']);
-    let cuts = 0;
-    const reading = scene.read(trajectory, { follow: true, onSlowReader: () => (cuts += 1) });
-    await reading.next();
-    const waiting = reading.next();
-    for (let ticks = 0; ticks < 10; ticks += 1) await new Promise((resolve) => setTimeout(resolve, 5));
-    await scene.write(trajectory, [step(1n, 'b')]);
-    expect((await waiting).value).toMatchObject({ nextStepNumber: 2n });
-    expect(cuts).toBe(0);
-    await reading.return();
-    await app.close();
-  });
-
   it('A2: a drain ends followers with SERVER_DRAINING, and a caller that is gone just ends', async () => {
     const app = on.app();
     const scene = on.scene(app);

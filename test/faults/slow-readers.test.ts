@@ -10,12 +10,13 @@ import {
 } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { reportFigures } from './figures.ts';
-import { startFollowers } from './readers/followers.ts';
+import { startReaders } from './readers/readers.ts';
 import { type WatchedServer, watchServer } from './watched/watched-server.ts';
 
-const FOLLOWERS = { polite: 180, wide: 20 };
-const COUNT = FOLLOWERS.polite + FOLLOWERS.wide;
-/** What a follower may cost by R3: 1 MiB and one message, which has up to 1 MiB. */
+const READERS = { polite: 120, ranges: 60, wide: 20 };
+const FOLLOWERS = READERS.polite + READERS.wide;
+const COUNT = FOLLOWERS + READERS.ranges;
+/** What a reader may cost by R3: 1 MiB and one message, which has up to 1 MiB. */
 const BOUND_MIB = COUNT * 2;
 const SLOW_READER_MS = 8_000;
 const STEPS = 300;
@@ -24,7 +25,7 @@ const LOCKSTEP = 200;
 /** Connections to Postgres that the server may have opened meanwhile, and keeps. */
 const POOL = 10;
 
-describe.each(ENGINES)('followers that never read, on %s', (engine) => {
+describe.each(ENGINES)('readers that never read, on %s', (engine) => {
   it(`R3: ${COUNT} of them cost bounded memory, slow no writer, and are cut off; a slow one goes on where it was`, async () => {
     await using server = await watchServer({ engine, settings: { slowReaderMs: SLOW_READER_MS } });
     const client = connectClient({ address: server.url });
@@ -34,26 +35,27 @@ describe.each(ENGINES)('followers that never read, on %s', (engine) => {
     await server.forgetPeak();
 
     const slow = readSlowly(client, writer.trajectoryId, SLOW_READER_MS * 1.5);
-    const followers = await startFollowers(server, writer.trajectoryId, FOLLOWERS);
+    const readers = await startReaders(server, writer.trajectoryId, READERS);
     await until(server, ({ handlers }) => handlers >= COUNT);
     const beside = await lockstep(writer);
-    const codes = await followers.cut();
-    await until(server, ({ followers: left }) => left <= 1);
+    const codes = await readers.cut();
+    await until(server, ({ followers: left, handlers }) => left <= 1 && handlers <= 2);
     const { peak } = await server.memory();
     await writer.close();
     expect(await slow).toEqual(Array.from({ length: STEPS + 2 * LOCKSTEP }, (_, i) => BigInt(i)));
-    followers.vanish();
+    readers.vanish();
     client.close();
     await server.empty(5_000);
 
     await reportFigures(`slow readers, ${engine}`, {
-      followers: COUNT,
+      followers: FOLLOWERS,
+      'readers of a range': READERS.ranges,
       'memory before (MiB)': Math.round(before.now),
       'memory at most (MiB)': Math.round(peak),
       'append alone, median (ms)': alone.median,
       'append beside them, median (ms)': beside.median,
       'append beside them, slowest (ms)': beside.slowest,
-      'cut off': codes.length + FOLLOWERS.wide,
+      'cut off': codes.length + READERS.wide,
     });
     expect(new Set(codes)).toEqual(new Set([constants.NGHTTP2_ENHANCE_YOUR_CALM]));
     expect(peak - before.now).toBeLessThan(BOUND_MIB);
@@ -69,11 +71,15 @@ describe.each(ENGINES)('followers that never read, on %s', (engine) => {
     client.close();
     await server.empty(5_000);
     const files = await server.files();
-    const followers = await startFollowers(server, writer.trajectoryId, FOLLOWERS);
-    await until(server, ({ handlers, followers: count }) => handlers >= COUNT && count >= COUNT);
-    followers.vanish();
+    const readers = await startReaders(server, writer.trajectoryId, READERS);
+    await until(server, ({ handlers, followers: count }) => handlers >= COUNT && count >= FOLLOWERS);
+    readers.vanish();
     await server.empty(5_000);
-    await reportFigures(`vanished readers, ${engine}`, { followers: COUNT, 'left after 5 s': 0 });
+    await reportFigures(`vanished readers, ${engine}`, {
+      followers: FOLLOWERS,
+      'readers of a range': READERS.ranges,
+      'left after 5 s': 0,
+    });
     expect(await server.files()).toBeLessThanOrEqual(files + POOL);
   });
 });

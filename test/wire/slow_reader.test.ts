@@ -1,7 +1,15 @@
 import { randomUUID } from 'node:crypto';
-import { create, toBinary } from '@bufbuild/protobuf';
+import { constants } from 'node:http2';
+import { setTimeout as wait } from 'node:timers/promises';
+import { fromBinary } from '@bufbuild/protobuf';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
+import {
+  GetStateRequestSchema,
+  PutStateRequestSchema,
+  PutStateResponseSchema,
+  ReadStatesRequestSchema,
+} from '../../gen/es/anabranch/v1/state_service_pb.js';
 import {
   AppendStepsRequestSchema,
   CreateTrajectoryRequestSchema,
@@ -14,60 +22,123 @@ import { Port } from '../../src/listen/port.ts';
 import { createHandler } from '../../src/rpc/handler.ts';
 import { openStore } from '../../src/store/open.ts';
 import { createDatabase } from '../support/database.ts';
-import { envelope, http2Session, inEnvelope, RawCall, rawCall, until } from './raw.ts';
+import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
 
-const SERVICE = '/anabranch.v1.TrajectoryService';
+const TRAJECTORIES = '/anabranch.v1.TrajectoryService';
+const STATES = '/anabranch.v1.StateService';
 
-describe('R3: a slow follower', () => {
-  it('is cut off by a reset that gRPC calls RESOURCE_EXHAUSTED, and costs neither its writer nor the server', async () => {
-    await using database = await createDatabase('sqlite');
-    const logger = pino({ level: 'silent' });
-    const config = loadConfig({ env: {}, flags: { database: database.url }, cwd: '/', readFile: () => undefined });
-    const store = await openStore(config.database, { logger });
-    const app = createApp({
-      store,
-      logger,
-      ids: { uuid: randomUUID, uid: randomUUID },
-      settings: { slowReaderMs: 300 },
-    });
-    const service = createHandler({ app, logger });
-    const port = new Port({
-      host: '127.0.0.1',
-      port: 0,
-      handler: service.handle,
-      maxMessageBytes: LIMITS.messageBytes,
-      maxStreams: 100,
-      onError: (error) => {
-        throw error;
-      },
-    });
-    const url = `http://127.0.0.1:${(await port.listen()).port}`;
-    const [writing, following] = [await http2Session(url), await http2Session(url)];
+/** No stream's window holds so many bytes, so whoever sends them has to wait for the reader. */
+const MORE_THAN_A_WINDOW = 400_000;
 
-    const trajectoryId = randomUUID();
-    await rawCall(writing, `${SERVICE}/CreateTrajectory`, envelope(CreateTrajectoryRequestSchema, { trajectoryId }));
-    const slow = new RawCall(following, `${SERVICE}/ReadSteps`);
-    slow.stream.end(envelope(ReadStepsRequestSchema, { trajectoryId, follow: true }));
+describe('R3: a slow reader', () => {
+  it('that follows is cut off by a reset that gRPC calls RESOURCE_EXHAUSTED, and costs neither its writer nor the server', async () => {
+    await using service = await serve();
+    const slow = service.follower();
     await slow.messages(1);
     slow.stream.pause();
-    const writer = new RawCall(writing, `${SERVICE}/AppendSteps`);
-    writer.stream.write(envelope(AppendStepsRequestSchema, { open: { trajectoryId, writerId: 'w' } }));
-    const text = 'x'.repeat(100_000);
-    for (let i = 0n; i < 40n; i += 1n) {
-      const frame = create(AppendStepsRequestSchema, {
-        steps: [{ stepNumber: i, observations: [{ content: { text } }] }],
-      });
-      writer.stream.write(inEnvelope(toBinary(AppendStepsRequestSchema, frame)));
-    }
-    writer.stream.end();
-    expect((await writer.outcome).status).toBe(0);
-    await until(() => service.activity.handlers === 0 && app.changes.listeners === 0, 'the follower is cut off');
-    slow.stream.resume();
-    expect((await slow.outcome).reset).toBe(0xb);
-    writing.destroy();
-    following.destroy();
-    await port.drain(0);
-    await app.close();
-    await store.close();
+    await service.write(8);
+    await service.cutsOff(slow);
+  });
+
+  it('that follows and has taken all there is waits as long as it likes', async () => {
+    await using service = await serve();
+    const patient = service.follower();
+    await patient.messages(1);
+    await wait(SLOW_READER_MS * 4);
+    await service.write(1);
+    await patient.messages(2);
+    patient.stream.close();
+  });
+
+  it('of a range of steps is cut off likewise', async () => {
+    await using service = await serve();
+    await service.write(8);
+    const slow = await service.stopped(`${TRAJECTORIES}/ReadSteps`, envelope(ReadStepsRequestSchema, service.named));
+    await service.cutsOff(slow);
+  });
+
+  it('of the states along a trajectory is cut off likewise', async () => {
+    await using service = await serve();
+    await service.write(4);
+    const slow = await service.stopped(`${STATES}/ReadStates`, envelope(ReadStatesRequestSchema, service.named));
+    await service.cutsOff(slow);
+  });
+
+  it('of one state is cut off likewise', async () => {
+    await using service = await serve();
+    const digest = await service.putState(MORE_THAN_A_WINDOW);
+    const slow = await service.stopped(`${STATES}/GetState`, envelope(GetStateRequestSchema, { digest }));
+    await service.cutsOff(slow);
   });
 });
+
+const SLOW_READER_MS = 200;
+
+/** A service with a trajectory of its own. */
+async function serve() {
+  const database = await createDatabase('sqlite');
+  const logger = pino({ level: 'silent' });
+  const config = loadConfig({ env: {}, flags: { database: database.url }, cwd: '/', readFile: () => undefined });
+  const store = await openStore(config.database, { logger });
+  const ids = { uuid: randomUUID, uid: randomUUID };
+  const app = createApp({ store, logger, ids, settings: { slowReaderMs: SLOW_READER_MS } });
+  const { handle, activity } = createHandler({ app, logger });
+  const onError = (error: unknown) => {
+    throw error;
+  };
+  const { messageBytes: maxMessageBytes } = LIMITS;
+  const port = new Port({ host: '127.0.0.1', port: 0, handler: handle, maxMessageBytes, maxStreams: 100, onError });
+  const url = `http://127.0.0.1:${(await port.listen()).port}`;
+  const [writing, reading] = [await http2Session(url), await http2Session(url)];
+  const named = { trajectoryId: randomUUID() };
+  await rawCall(writing, `${TRAJECTORIES}/CreateTrajectory`, envelope(CreateTrajectoryRequestSchema, named));
+
+  return {
+    named,
+    follower(): RawCall {
+      const call = new RawCall(reading, `${TRAJECTORIES}/ReadSteps`);
+      call.stream.end(envelope(ReadStepsRequestSchema, { ...named, follow: true }));
+      return call;
+    },
+    /** A reader that asks and takes nothing. */
+    async stopped(path: string, request: Uint8Array): Promise<RawCall> {
+      const call = new RawCall(reading, path);
+      call.stream.pause();
+      call.stream.end(request);
+      await until(() => activity.handlers === 1, 'the reader is served');
+      return call;
+    },
+    /** Appends steps, each with a text and a state that fill a window. */
+    async write(count: number): Promise<void> {
+      const writer = new RawCall(writing, `${TRAJECTORIES}/AppendSteps`);
+      writer.stream.write(envelope(AppendStepsRequestSchema, { open: { ...named, writerId: 'w' } }));
+      for (let i = 0; i < count; i += 1) {
+        const text = 'x'.repeat(MORE_THAN_A_WINDOW);
+        const data = Buffer.alloc(MORE_THAN_A_WINDOW, i);
+        const step = { stepNumber: BigInt(i), observations: [{ content: { text } }], states: [{ data }] };
+        writer.stream.write(envelope(AppendStepsRequestSchema, { steps: [step] }));
+      }
+      writer.stream.end();
+      expect((await writer.outcome).status).toBe(0);
+    },
+    async putState(size: number): Promise<string> {
+      const chunk = Buffer.alloc(size / 2);
+      const put = envelope(PutStateRequestSchema, { chunk });
+      const { body } = await rawCall(writing, `${STATES}/PutState`, Buffer.concat([put, put]));
+      return fromBinary(PutStateResponseSchema, openEnvelopes(body)[0]!).state!.digest;
+    },
+    async cutsOff(slow: RawCall): Promise<void> {
+      await until(() => activity.handlers === 0 && app.changes.listeners === 0, 'the reader is cut off');
+      slow.stream.resume();
+      expect((await slow.outcome).reset).toBe(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    },
+    async [Symbol.asyncDispose]() {
+      writing.destroy();
+      reading.destroy();
+      await port.drain(0);
+      await app.close();
+      await store.close();
+      await database[Symbol.asyncDispose]();
+    },
+  };
+}

@@ -35,8 +35,6 @@ export interface Follower {
   /** Resolves when the trajectory has grown beyond `next`, was sealed or deleted, after `ticks` polls, or by `wake`. */
   change(next: bigint, ticks: number): Promise<void>;
   wake(): void;
-  /** Told once a poll, to see how long nothing was taken. */
-  onTick: (() => void) | undefined;
   /** Idempotent. */
   leave(): void;
 }
@@ -152,7 +150,6 @@ class Feed {
   }
 
   private tick(): void {
-    for (const follower of this.followers) follower.onTick?.();
     for (const [follower, waiter] of this.waiters) {
       waiter.ticks -= 1;
       if (waiter.ticks <= 0) this.release(follower, waiter);
@@ -188,7 +185,6 @@ class Feed {
 }
 
 class FeedFollower implements Follower {
-  onTick: (() => void) | undefined;
   private readonly feed: Feed;
 
   constructor(feed: Feed) {

@@ -1,5 +1,4 @@
 import type { Caller } from '../../domain/caller.ts';
-import { AnabranchError } from '../../domain/errors.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
@@ -37,7 +36,6 @@ async function* follow(
   trajectory: Trajectory,
   args: ReadStepsArgs,
 ): AsyncGenerator<StepsRead, void, undefined> {
-  const watch = new SlownessWatch(app, follower, args);
   const to = args.endStepNumber;
   const progressTicks = Math.max(1, Math.floor(app.settings.progressMs / app.settings.pollMs) - 1);
   let next = args.startStepNumber;
@@ -56,56 +54,19 @@ async function* follow(
         const sealed = caughtUp && follower.sealed;
         live ||= caughtUp;
         told = caughtUp;
-        yield* watch.over({ trajectoryId, steps, nextStepNumber: next, caughtUp, sealed });
+        yield { trajectoryId, steps, nextStepNumber: next, caughtUp, sealed };
         if (sealed) return;
       }
       continue;
     }
     if (follower.sealed) {
-      yield* watch.over({ trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: true });
+      yield { trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: true };
       return;
     }
     live = true;
-    if (!told) yield* watch.over({ trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: false });
+    if (!told) yield { trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: false };
     await follower.change(next, progressTicks);
     // Nothing new after all that time: say so, as a mark of progress.
     told = next < follower.end;
   }
-}
-
-/** R3: notices that what was yielded is not taken, by the feed's own polls. */
-class SlownessWatch {
-  private readonly limit: number;
-  private readonly follower: Follower;
-  private readonly onSlowReader: ReadStepsArgs['onSlowReader'];
-  private slow: AnabranchError | undefined;
-
-  constructor(app: App, follower: Follower, args: ReadStepsArgs) {
-    this.limit = Math.max(1, Math.ceil(app.settings.slowReaderMs / app.settings.pollMs));
-    this.follower = follower;
-    this.onSlowReader = args.onSlowReader;
-  }
-
-  *over(message: StepsRead): Generator<StepsRead, void, undefined> {
-    let ticks = 0;
-    // What the reader has not taken it has to read again.
-    const resume = message.nextStepNumber - BigInt(message.steps.length);
-    this.follower.onTick = () => {
-      ticks += 1;
-      if (ticks !== this.limit) return;
-      this.slow = slowReader(resume);
-      this.onSlowReader?.(this.slow);
-    };
-    yield message;
-    this.follower.onTick = undefined;
-    if (this.slow !== undefined) throw this.slow;
-  }
-}
-
-function slowReader(next: bigint): AnabranchError {
-  return new AnabranchError(
-    'SLOW_READER',
-    `The reader took nothing for too long and was cut off; go on after the last step that arrived, or from start_step_number ${next}.`,
-    { metadata: { next_step_number: `${next}` } },
-  );
 }

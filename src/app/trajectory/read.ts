@@ -18,11 +18,6 @@ export interface ReadStepsArgs {
   readonly follow: boolean;
   /** Aborted when the caller is gone: waiting ends at once. */
   readonly signal: AbortSignal;
-  /**
-   * With follow: called when what was yielded last has not been taken for `settings.slowReaderMs` (R3). A suspended generator cannot end a
-   * stream, so whoever holds the wire must; should the generator be asked for more all the same, it throws the same error.
-   */
-  readonly onSlowReader?: (error: AnabranchError) => void;
 }
 
 /** The next steps, all of one owner, about 256 KiB at most unless one step alone is larger; or a mark without steps. */
@@ -38,7 +33,7 @@ export interface StepsRead {
 
 /**
  * RD1, RD2: steps [start, end) in order, across branch points; with `follow` goes on as steps are committed. Nothing is read ahead of what was
- * taken, but for one page. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
+ * taken, but for one page. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SERVER_DRAINING.
  */
 export async function* readSteps(
   app: App,

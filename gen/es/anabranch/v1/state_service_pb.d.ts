@@ -311,7 +311,7 @@ export declare const StateService: GenService<{
   },
   /**
    * Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
-   * Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT.
+   * Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.StateService.GetState
    */
@@ -332,7 +332,7 @@ export declare const StateService: GenService<{
   },
   /**
    * Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
-   * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT.
+   * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.StateService.ReadStates
    */

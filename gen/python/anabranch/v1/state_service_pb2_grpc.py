@@ -76,7 +76,7 @@ class StateServiceServicer:
 
     def GetState(self, request, context):
         """Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
-        Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT.
+        Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,7 +91,7 @@ class StateServiceServicer:
 
     def ReadStates(self, request, context):
         """Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
-        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT.
+        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

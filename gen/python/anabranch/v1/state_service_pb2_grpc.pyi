@@ -43,13 +43,13 @@ class StateServiceStub:
     """
     GetState: _grpc.UnaryStreamMultiCallable[_state_service_pb2.GetStateRequest, _state_service_pb2.GetStateResponse]
     """Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
-    Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT.
+    Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
     """
     BatchGetStates: _grpc.UnaryUnaryMultiCallable[_state_service_pb2.BatchGetStatesRequest, _state_service_pb2.BatchGetStatesResponse]
     """Tells which of up to 1,000 digests are here, and renews their time (so it is not free of side effects)."""
     ReadStates: _grpc.UnaryStreamMultiCallable[_state_service_pb2.ReadStatesRequest, _state_service_pb2.ReadStatesResponse]
     """Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
-    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT.
+    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
 @_typing.type_check_only
@@ -67,13 +67,13 @@ class StateServiceAsyncStub(StateServiceStub):
     """
     GetState: _aio.UnaryStreamMultiCallable[_state_service_pb2.GetStateRequest, _state_service_pb2.GetStateResponse]  # type: ignore[assignment]
     """Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
-    Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT.
+    Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
     """
     BatchGetStates: _aio.UnaryUnaryMultiCallable[_state_service_pb2.BatchGetStatesRequest, _state_service_pb2.BatchGetStatesResponse]  # type: ignore[assignment]
     """Tells which of up to 1,000 digests are here, and renews their time (so it is not free of side effects)."""
     ReadStates: _aio.UnaryStreamMultiCallable[_state_service_pb2.ReadStatesRequest, _state_service_pb2.ReadStatesResponse]  # type: ignore[assignment]
     """Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
-    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT.
+    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
 class StateServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -100,7 +100,7 @@ class StateServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_state_service_pb2.GetStateResponse], _abc.AsyncIterator[_state_service_pb2.GetStateResponse]]:
         """Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
-        Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT.
+        Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
         """
 
     @_abc_1.abstractmethod
@@ -118,7 +118,7 @@ class StateServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_state_service_pb2.ReadStatesResponse], _abc.AsyncIterator[_state_service_pb2.ReadStatesResponse]]:
         """Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
-        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT.
+        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 
 def add_StateServiceServicer_to_server(servicer: StateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
