@@ -262,8 +262,9 @@ export interface StagesTable {
   total_substeps: NullableInt;
   /** JSON text, an object of pairs of times. */
   timings: string;
-  /** When substeps were first counted, and when their count last rose. */
-  substeps_begin_time: NullableTime;
+  /** Substeps whose duration is known, the seconds they took together, and since when the next ones are timed. */
+  timed_substeps: Int;
+  substep_seconds: Real;
   substeps_time: NullableTime;
   start_time: NullableTime;
   end_time: NullableTime;
