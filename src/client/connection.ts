@@ -1,5 +1,6 @@
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { PatientSessions } from './http2_session.ts';
@@ -24,7 +25,9 @@ export interface AnabranchClient {
   readonly trajectories: Client<typeof TrajectoryService>;
   /** Every RPC of StateService, typed. */
   readonly states: Client<typeof StateService>;
-  /** Ends the connection and every call on it, for good. Close writers first: they flush. */
+  /** Every RPC of RunService, typed: experiments, runs, stages, metrics. */
+  readonly runs: Client<typeof RunService>;
+  /** Ends the connection and every call on it, for good. Close writers and metric loggers first: they flush. */
   close(): void;
 }
 
@@ -56,6 +59,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     url,
     trajectories: createClient(TrajectoryService, lanes),
     states: createClient(StateService, lanes),
+    runs: createClient(RunService, lanes),
     close: () => lanes.close(),
   };
 }

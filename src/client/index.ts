@@ -13,10 +13,12 @@
  */
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
+export { type MetricLogger, type MetricLoggerOptions, openMetricLogger } from './metric_logger.ts';
 export { type Place, parsePlace, resolveStep } from './place.ts';
 export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from './reader.ts';
 export { downloadState, type StateOptions, uploadState } from './states.ts';
 export type { ActionInit, ObservationInit, StateInit, StepInit } from './step.ts';
+export { type RunPicture, type WatchOptions, watchRun } from './watch.ts';
 export type {
   AppendResult,
   Sealed,

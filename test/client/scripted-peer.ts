@@ -7,6 +7,11 @@ import type { AddressInfo } from 'node:net';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError, type ConnectRouter, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
+import {
+  RunService,
+  type WatchRunRequest,
+  type WatchRunResponseSchema,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import {
   type AppendOpen,
@@ -20,6 +25,7 @@ import { ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_
 
 export type Answer = MessageInitShape<typeof AppendStepsResponseSchema>;
 export type ReadAnswer = MessageInitShape<typeof ReadStepsResponseSchema>;
+export type WatchAnswer = MessageInitShape<typeof WatchRunResponseSchema>;
 
 /** One append stream as the peer sees it. */
 export interface PeerStream {
@@ -32,10 +38,15 @@ export interface PeerStream {
 export type AppendScript = (stream: PeerStream) => AsyncGenerator<Answer>;
 export type ReadScript = (request: ReadStepsRequest, context: HandlerContext) => AsyncGenerator<ReadAnswer>;
 
+export type WatchScript = (request: WatchRunRequest, context: HandlerContext) => AsyncGenerator<WatchAnswer>;
+
 /** Each call takes the next script; one that comes when none is left is refused for good. */
 export interface Scripts {
   readonly append?: readonly AppendScript[];
   readonly read?: readonly ReadScript[];
+  readonly watch?: readonly WatchScript[];
+  /** Handlers of RunService but WatchRun, as far as a test needs them. */
+  readonly runs?: Partial<ServiceImpl<typeof RunService>>;
   /** Handlers of StateService, as far as a test needs them. */
   readonly states?: Partial<ServiceImpl<typeof StateService>>;
 }
@@ -46,6 +57,8 @@ export interface ScriptedPeer {
   readonly opens: AppendOpen[];
   /** Requests of every read so far. */
   readonly reads: ReadStepsRequest[];
+  /** Requests of every watch so far. */
+  readonly watches: WatchRunRequest[];
   /** HTTP/2 connections accepted so far. */
   readonly connections: number;
   /** Breaks every connection without a word. */
@@ -58,6 +71,8 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
   const reads: ReadStepsRequest[] = [];
   const appendScripts = [...(scripts.append ?? [])];
   const readScripts = [...(scripts.read ?? [])];
+  const watches: WatchRunRequest[] = [];
+  const watchScripts = [...(scripts.watch ?? [])];
   const routes = (router: ConnectRouter) => {
     router.service(TrajectoryService, {
       async *appendSteps(requests, context) {
@@ -77,6 +92,13 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
         yield* (readScripts.shift() ?? noScriptLeft)(request, context);
       },
     });
+    router.service(RunService, {
+      ...scripts.runs,
+      async *watchRun(request, context) {
+        watches.push(request);
+        yield* (watchScripts.shift() ?? noScriptLeft)(request, context);
+      },
+    });
     if (scripts.states !== undefined) router.service(StateService, scripts.states);
   };
   const server = createServer({ settings: { maxConcurrentStreams: 100 } }, connectNodeAdapter({ routes }));
@@ -92,6 +114,7 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     opens,
     reads,
+    watches,
     get connections() {
       return connections;
     },

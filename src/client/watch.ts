@@ -1,0 +1,167 @@
+import { equals } from '@bufbuild/protobuf';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { type Progress, ProgressSchema, type Run, RunSchema, type Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import type { WatchRunResponse } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { AnabranchClient } from './connection.ts';
+import { Patience, systemTiming } from './retry.ts';
+import { Silence } from './silence.ts';
+
+/** Which run to watch, and how patiently. */
+export interface WatchOptions {
+  readonly runId: string;
+  /** Begin with all stages, not only with those that are open. Stages stay in the picture when they end. */
+  readonly allStages?: boolean;
+  /** End once the run is COMPLETED, FAILED or CANCELLED, and that was shown. Otherwise watch until the caller leaves. */
+  readonly untilTerminal?: boolean;
+  /** Aborting it makes the generator throw the signal's reason. Breaking out of the loop ends the call too. */
+  readonly signal?: AbortSignal;
+  /** Told of every cut that is waited out; must not throw. */
+  readonly onCut?: (error: unknown, retryInMs: number) => void;
+  /** Give up after so long without a word of the server. Default 5 minutes; Infinity: never. */
+  readonly giveUpAfterMs?: number;
+  /** Connect again when the server said nothing for so long; it gives a mark every 15 seconds. Default 45 seconds. */
+  readonly silenceMs?: number;
+}
+
+/** The run as it is now, as far as was told: a value of its own, which does not change any more. Rows are in the BASIC view. */
+export interface RunPicture {
+  readonly run: Run;
+  /** By id. */
+  readonly stages: ReadonlyMap<string, Stage>;
+  readonly progress: Progress;
+  /** What is new since the picture before; in the first one everything. */
+  readonly changed: { readonly run: boolean; readonly stages: readonly Stage[]; readonly progress: boolean };
+}
+
+/**
+ * Watches a run: yields the whole picture, and again whenever something of it has changed. After a cut it connects by itself and goes on
+ * with the picture that it had; of each row the newest revision counts (rule M5).
+ *
+ *     for await (const { run, progress } of watchRun(client, { runId, untilTerminal: true })) console.log(run.phase, progress.percent);
+ */
+export async function* watchRun(
+  client: AnabranchClient,
+  options: WatchOptions,
+): AsyncGenerator<RunPicture, void, undefined> {
+  const timing = systemTiming();
+  const patience = new Patience(options.giveUpAfterMs ?? 5 * 60_000, timing);
+  const canvas = new Canvas();
+  for (;;) {
+    // The call's own end, beside the caller's: breaking out of the loop, or silence, must end it on the server too.
+    const call = new AbortController();
+    const signal = options.signal === undefined ? call.signal : AbortSignal.any([call.signal, options.signal]);
+    try {
+      canvas.begin();
+      for await (const message of watchOnce(client, options, { call, signal })) {
+        patience.progress();
+        canvas.take(message);
+        if (!message.caughtUp) continue;
+        for (const stageId of canvas.missing()) {
+          canvas.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
+        }
+        const picture = canvas.picture();
+        if (picture !== undefined) yield picture;
+      }
+      if (options.untilTerminal === true && canvas.terminal) return;
+      throw new ConnectError('the server ended the watch', Code.Unavailable);
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      const { delayMs } = patience.next(error);
+      options.onCut?.(error, delayMs);
+      await timing.sleep(delayMs, options.signal);
+    } finally {
+      call.abort(new ConnectError('the watcher has left', Code.Canceled));
+    }
+  }
+}
+
+/** One call. Silence counts only while the next message is waited for, not while the caller works. */
+async function* watchOnce(
+  client: AnabranchClient,
+  { runId, allStages = false, untilTerminal = false, silenceMs = 45_000 }: WatchOptions,
+  { call, signal }: { call: AbortController; signal: AbortSignal },
+): AsyncGenerator<WatchRunResponse, void, undefined> {
+  const silence = new Silence(silenceMs, (error) => call.abort(error));
+  const messages = client.runs.watchRun({ runId, allStages, untilTerminal }, { signal })[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      silence.heard();
+      const { done, value } = await messages.next();
+      silence.rest();
+      if (done === true) return;
+      yield value;
+    }
+  } finally {
+    silence.stop();
+  }
+}
+
+/** Puts messages together to a picture, over as many calls as it takes. */
+class Canvas {
+  #run: Run | undefined;
+  #progress: Progress | undefined;
+  #stages: Map<string, Stage> = new Map();
+  #newRun = false;
+  #newProgress = false;
+  #newStages = new Map<string, Stage>();
+  /** Stages that were open when this call began, and that it has not told of yet. */
+  #unseen = new Set<string>();
+
+  /** Another call begins: with a snapshot, which need not tell of stages that have ended meanwhile. */
+  begin(): void {
+    for (const { id, status } of this.#stages.values()) if (!isTerminal(status)) this.#unseen.add(id);
+  }
+
+  take({ run, stages, progress }: WatchRunResponse): void {
+    if (run !== undefined) this.#takeRun(run);
+    for (const stage of stages) this.takeStage(stage);
+    if (progress === undefined) return;
+    this.#newProgress ||= this.#progress === undefined || !equals(ProgressSchema, this.#progress, progress);
+    this.#progress = progress;
+  }
+
+  /** One revision may come with other derived values: stale, or the end of its main trajectory. */
+  #takeRun(run: Run): void {
+    if (this.#run !== undefined && (run.revision < this.#run.revision || equals(RunSchema, this.#run, run))) return;
+    this.#run = run;
+    this.#newRun = true;
+  }
+
+  takeStage(stage: Stage | undefined): void {
+    if (stage === undefined) return;
+    this.#unseen.delete(stage.id);
+    const known = this.#stages.get(stage.id);
+    if (known !== undefined && stage.revision <= known.revision) return;
+    if (this.#newStages.size === 0) this.#stages = new Map(this.#stages); // pictures that were given out stay as they are
+    this.#stages.set(stage.id, stage);
+    this.#newStages.set(stage.id, stage);
+  }
+
+  /** Stages that were open before a cut and are not among the open ones now: they ended while nobody looked. */
+  missing(): string[] {
+    return [...this.#unseen];
+  }
+
+  get terminal(): boolean {
+    return this.#run !== undefined && isTerminal(this.#run.status);
+  }
+
+  /** Undefined where nothing is new. */
+  picture(): RunPicture | undefined {
+    const changed = { run: this.#newRun, stages: [...this.#newStages.values()], progress: this.#newProgress };
+    if (!changed.run && !changed.progress && changed.stages.length === 0) return undefined;
+    if (this.#run === undefined || this.#progress === undefined) {
+      throw new ConnectError('the server says that its snapshot is complete, and it is not', Code.DataLoss);
+    }
+    this.#newRun = false;
+    this.#newProgress = false;
+    this.#newStages = new Map();
+    return { run: this.#run, stages: this.#stages, progress: this.#progress, changed };
+  }
+}
+
+function isTerminal(status: Status): boolean {
+  return status === Status.COMPLETED || status === Status.FAILED || status === Status.CANCELLED;
+}

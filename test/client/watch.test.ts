@@ -1,0 +1,229 @@
+import { Code, ConnectError } from '@connectrpc/connect';
+import { describe, expect, it } from 'vitest';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import {
+  type AnabranchClient,
+  type RunPicture,
+  reasonOf,
+  type WatchOptions,
+  watchRun,
+} from '../../src/client/index.ts';
+import { connected } from './connected.ts';
+import { refusal, type WatchAnswer, type WatchScript } from './scripted-peer.ts';
+
+const RUN = '0191c5a0-0000-7000-8000-0000000000bb';
+const { RUNNING, COMPLETED, FAILED } = Status;
+
+const run = (revision: number, status: Status = RUNNING, phase = '') => ({
+  run: { id: RUN, revision: BigInt(revision), status, phase },
+});
+const stage = (id: string, revision: number, status: Status = RUNNING) => ({ id, revision: BigInt(revision), status });
+const percent = (value: number) => ({ progress: { percent: value } });
+const caughtUp = { caughtUp: true };
+
+const saying = (answers: WatchAnswer[], error?: ConnectError): WatchScript =>
+  async function* () {
+    yield* answers;
+    if (error !== undefined) throw error;
+  };
+
+const cut = new ConnectError('x', Code.Unavailable);
+const ended = saying([{ ...run(99, COMPLETED), ...percent(100), ...caughtUp }]);
+
+async function pictures(client: AnabranchClient, more: Partial<WatchOptions> = {}): Promise<RunPicture[]> {
+  const got: RunPicture[] = [];
+  for await (const picture of watchRun(client, { runId: RUN, untilTerminal: true, ...more })) got.push(picture);
+  return got;
+}
+
+/** A picture in short: `3 RUNNING; a@2 RUNNING, b@1 COMPLETED; 50`. */
+const short = ({ run, stages, progress }: RunPicture) =>
+  [
+    `${run.revision} ${Status[run.status]}`,
+    [...stages.values()].map(({ id, revision, status }) => `${id}@${revision} ${Status[status]}`).join(', '),
+    progress.percent,
+  ].join('; ');
+
+describe('watchRun', () => {
+  it('M5: shows the whole picture once the snapshot is complete, then each change', async () => {
+    const { client, peer } = await connected({
+      watch: [
+        saying([
+          { ...run(3), stages: [stage('a', 1)] },
+          { stages: [stage('b', 1)], ...percent(10), ...caughtUp },
+          caughtUp,
+          { stages: [stage('a', 2, COMPLETED)], ...percent(50), ...caughtUp },
+          { ...run(4, COMPLETED), ...percent(100), ...caughtUp },
+        ]),
+      ],
+    });
+    const got = await pictures(client, { allStages: true });
+    expect(got.map(short)).toEqual([
+      '3 RUNNING; a@1 RUNNING, b@1 RUNNING; 10',
+      '3 RUNNING; a@2 COMPLETED, b@1 RUNNING; 50',
+      '4 COMPLETED; a@2 COMPLETED, b@1 RUNNING; 100',
+    ]);
+    expect(got.map(({ changed }) => [changed.run, changed.stages.map(({ id }) => id), changed.progress])).toEqual([
+      [true, ['a', 'b'], true],
+      [false, ['a'], true],
+      [true, [], true],
+    ]);
+    expect(peer.watches[0]).toMatchObject({ runId: RUN, allStages: true, untilTerminal: true });
+  });
+
+  it('M5: of each row the newest revision counts, whatever comes late or twice', async () => {
+    const { client } = await connected({
+      watch: [
+        saying([
+          { ...run(5), stages: [stage('a', 4)], ...percent(10), ...caughtUp },
+          { ...run(4, RUNNING, 'older'), stages: [stage('a', 3, FAILED)], ...caughtUp },
+          { ...run(5), stages: [stage('a', 4)], ...percent(10), ...caughtUp },
+          { ...run(6, COMPLETED), ...percent(100), ...caughtUp },
+        ]),
+      ],
+    });
+    expect((await pictures(client)).map(short)).toEqual([
+      '5 RUNNING; a@4 RUNNING; 10',
+      '6 COMPLETED; a@4 RUNNING; 100',
+    ]);
+  });
+
+  it('what is derived when read is shown, although no revision rises with it', async () => {
+    const stale = { run: { ...run(3).run, stale: true } };
+    const { client } = await connected({
+      watch: [
+        saying(
+          [
+            { ...run(3), ...percent(1), ...caughtUp },
+            { ...stale, ...caughtUp },
+          ],
+          cut,
+        ),
+        ended,
+      ],
+    });
+    expect((await pictures(client)).map((picture) => picture.run.stale)).toEqual([false, true, false]);
+  });
+
+  it('a picture that was given out does not change any more', async () => {
+    const { client } = await connected({
+      watch: [
+        saying([
+          { ...run(1), stages: [stage('a', 1)], ...percent(1), ...caughtUp },
+          { ...run(2, COMPLETED), stages: [stage('a', 2)], ...caughtUp },
+        ]),
+      ],
+    });
+    const [first] = await pictures(client);
+    expect(first?.stages.get('a')?.revision).toBe(1n);
+  });
+
+  it.each([
+    ['a lost connection', cut],
+    ['a draining server', refusal(Code.Unavailable, 'SERVER_DRAINING', {}, 1)],
+    ['having been too slow', refusal(Code.ResourceExhausted, 'SLOW_READER', {}, 1)],
+    ['an end that is none', undefined],
+  ])('M5: after %s it begins with a new snapshot and goes on with the picture that it had', async (_, error) => {
+    const { client, peer } = await connected({
+      watch: [
+        saying([{ ...run(3), stages: [stage('a', 1)], ...percent(10), ...caughtUp }, { ...run(4) }], error),
+        saying([{ ...run(4) }], error), // a snapshot that never became complete
+        saying(
+          [
+            { ...run(4), stages: [stage('a', 1)] },
+            { ...percent(10), ...caughtUp },
+          ],
+          error,
+        ),
+        ended,
+      ],
+      runs: { getStage: ({ stageId = '' }) => ({ stage: stage(stageId, 7, FAILED) }) },
+    });
+    const cuts: number[] = [];
+    const got = await pictures(client, { onCut: (_error, retryInMs) => cuts.push(retryInMs) });
+    expect(got.map(short)).toEqual([
+      '3 RUNNING; a@1 RUNNING; 10',
+      '4 RUNNING; a@1 RUNNING; 10',
+      '99 COMPLETED; a@7 FAILED; 100',
+    ]);
+    expect(peer.watches).toHaveLength(4);
+    expect(cuts).toHaveLength(3);
+  });
+
+  it('a stage that ended while the connection was cut is asked for: the snapshot shows open ones only', async () => {
+    const asked: string[] = [];
+    const { client } = await connected({
+      watch: [
+        saying(
+          [{ ...run(1), stages: [stage('a', 1), stage('b', 1), stage('c', 1, COMPLETED)], ...percent(1), ...caughtUp }],
+          cut,
+        ),
+        saying([{ ...run(1), stages: [stage('b', 2)], ...percent(1), ...caughtUp }], cut),
+        saying([{ ...run(1), stages: [stage('b', 2)], ...percent(1), ...caughtUp }], cut),
+        saying([{ ...run(2, COMPLETED), stages: [stage('b', 2)], ...percent(100), ...caughtUp }]),
+      ],
+      runs: {
+        getStage: ({ stageId = '' }) => {
+          asked.push(stageId);
+          if (asked.length === 1) throw new ConnectError('in the middle', Code.Unavailable);
+          return { stage: stage(stageId, 3, COMPLETED) };
+        },
+      },
+    });
+    expect((await pictures(client)).map(short)).toEqual([
+      '1 RUNNING; a@1 RUNNING, b@1 RUNNING, c@1 COMPLETED; 1',
+      '1 RUNNING; a@3 COMPLETED, b@2 RUNNING, c@1 COMPLETED; 1',
+      '2 COMPLETED; a@3 COMPLETED, b@2 RUNNING, c@1 COMPLETED; 100',
+    ]);
+    expect(asked).toEqual(['a', 'a']);
+  });
+
+  it('a run that is deleted, or never was, is an error', async () => {
+    const { client } = await connected({
+      watch: [
+        saying([{ ...run(1), ...percent(1), ...caughtUp }], refusal(Code.Aborted, 'RUN_DELETED')),
+        saying([], refusal(Code.NotFound, 'RUN_NOT_FOUND')),
+      ],
+    });
+    expect(await pictures(client).catch(reasonOf)).toBe('RUN_DELETED');
+    expect(await pictures(client).catch(reasonOf)).toBe('RUN_NOT_FOUND');
+  });
+
+  it('a snapshot without a run is an error, not an empty picture', async () => {
+    const { client } = await connected({ watch: [saying([{ stages: [stage('a', 1)], ...caughtUp }])] });
+    await expect(pictures(client)).rejects.toThrow('snapshot is complete, and it is not');
+  });
+
+  it('connects again when the server says nothing for too long', async () => {
+    const mute: WatchScript = async function* (_, context) {
+      yield { ...run(1), ...percent(1), ...caughtUp };
+      await new Promise((resolve) => context.signal.addEventListener('abort', resolve));
+    };
+    const { client, peer } = await connected({ watch: [mute, ended] });
+    expect((await pictures(client, { silenceMs: 100 })).map(({ run }) => run.revision)).toEqual([1n, 99n]);
+    expect(peer.watches).toHaveLength(2);
+  });
+
+  it('leaving the loop ends the call on the server, and aborting its signal throws the reason', async () => {
+    const left = Promise.withResolvers<void>();
+    const open: WatchScript = async function* (_, context) {
+      context.signal.addEventListener('abort', () => left.resolve());
+      yield { ...run(1), ...percent(1), ...caughtUp };
+      await left.promise;
+    };
+    const { client } = await connected({ watch: [open, open] });
+    for await (const _ of watchRun(client, { runId: RUN })) break;
+    await left.promise;
+    const abort = new AbortController();
+    const watching = async () => {
+      for await (const _ of watchRun(client, { runId: RUN, signal: abort.signal })) abort.abort(new Error('enough'));
+    };
+    await expect(watching()).rejects.toThrow('enough');
+  });
+
+  it('gives up when the server stays away, and says what was in the way', async () => {
+    const away = () => saying([], refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 50));
+    const { client } = await connected({ watch: Array.from({ length: 10 }, away) });
+    await expect(pictures(client, { giveUpAfterMs: 150 })).rejects.toThrow(/at last: .*DATABASE_UNAVAILABLE/);
+  });
+});
