@@ -74,7 +74,7 @@ describeApp('GetCheckpoint', (on) => {
     await upload.write(over.subarray(0, LIMITS.chunkBytes));
     await upload.write(over.subarray(LIMITS.chunkBytes, 2 * LIMITS.chunkBytes));
     await upload.write(over.subarray(2 * LIMITS.chunkBytes));
-    await upload.finish(sha256(over));
+    await upload.finish();
     const large = state(undefined, { name: 'd', digest: sha256(over) });
     const actions = [textAction('x'.repeat(100_000))];
     await scene.write(trajectory, [

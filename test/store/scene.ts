@@ -190,6 +190,6 @@ export async function putState(
   const upload = store.putState(namespace);
   for (let at = 0; at < bytes.length; at += chunkBytes) await upload.write(bytes.subarray(at, at + chunkBytes));
   const digest = sha256(bytes);
-  await upload.finish(digest);
+  await upload.finish();
   return digest;
 }

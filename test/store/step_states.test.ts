@@ -29,7 +29,7 @@ describeStore('states of steps', (on) => {
     expect(error).toMatchObject({ reason: 'STATE_NOT_FOUND', metadata: { digest: state.digest } });
     const upload = scene.store.putState(scene.namespace);
     await upload.write(state.data);
-    await upload.finish(state.digest);
+    await upload.finish();
     await scene.append(made, [step]);
     expect((await scene.steps(made))[0]?.step.states).toEqual([stateRef(state)]);
   });

@@ -2,7 +2,6 @@ import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { digestMismatch, parseDigest } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { createStateHasher } from '../../domain/state_digest.ts';
 import type { StateInfo, StateUpload } from '../../store/contract/state.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
@@ -19,9 +18,9 @@ export async function putState(app: App, caller: Caller, args: PutStateArgs): Pr
   const stated = args.digest === undefined || args.digest === '' ? undefined : parseDigest(args.digest, 'digest');
   const upload = app.store.putState(caller.namespace);
   try {
-    const digest = await write(upload, untilDrain(app, args.chunks));
-    if (stated !== undefined && stated !== digest) throw digestMismatch(stated, digest);
-    return await upload.finish(digest);
+    await write(upload, untilDrain(app, args.chunks));
+    if (stated !== undefined && stated !== upload.digest()) throw digestMismatch(stated, upload.digest());
+    return await upload.finish();
   } catch (error) {
     await abortQuietly(app, upload);
     throw error;
@@ -47,29 +46,13 @@ async function* untilDrain(app: App, pieces: AsyncIterable<Uint8Array>): AsyncGe
   }
 }
 
-/** Whatever the sizes that come in, chunks of 256 KiB are stored, but for the last. */
-async function write(upload: StateUpload, pieces: AsyncIterable<Uint8Array>): Promise<string> {
-  const hasher = createStateHasher();
-  let chunk = Buffer.allocUnsafe(LIMITS.chunkBytes);
-  let filled = 0;
+async function write(upload: StateUpload, pieces: AsyncIterable<Uint8Array>): Promise<void> {
   let size = 0;
   for await (const piece of pieces) {
     size += piece.length;
     if (size > LIMITS.stateBytes) throw invalidField('chunk', `a state must have at most ${LIMITS.stateBytes} bytes`);
-    hasher.update(piece);
-    for (let taken = 0; taken < piece.length; ) {
-      const part = piece.subarray(taken, taken + LIMITS.chunkBytes - filled);
-      chunk.set(part, filled);
-      filled += part.length;
-      taken += part.length;
-      if (filled < LIMITS.chunkBytes) continue;
-      await upload.write(chunk);
-      chunk = Buffer.allocUnsafe(LIMITS.chunkBytes); // the store may still hold the one before
-      filled = 0;
-    }
+    await upload.write(piece);
   }
-  if (filled > 0) await upload.write(chunk.subarray(0, filled));
-  return hasher.digest();
 }
 
 /** What is left over is collected later in any case; the caller is told why the upload failed, not why its cleaning up did. */

@@ -26,11 +26,13 @@ export interface StateInfo {
   readonly size: number;
 }
 
-/** One upload. Chunks are at most 256 KiB and are stored as they come, so that memory stays bounded. */
+/** One upload, in pieces of any size: copied, and stored in chunks of 256 KiB as they fill, so that memory stays bounded. */
 export interface StateUpload {
-  write(chunk: Uint8Array): Promise<void>;
+  write(piece: Uint8Array): Promise<void>;
+  /** The digest of what was written; nothing more can be written then. */
+  digest(): Digest;
   /** Names what was written by its digest; resolves when durable. A state that was here already is renewed and the new bytes are dropped. */
-  finish(digest: Digest): Promise<StateInfo>;
+  finish(): Promise<StateInfo>;
   /** Drops what was written. Idempotent, and harmless after `finish`. */
   abort(): Promise<void>;
 }

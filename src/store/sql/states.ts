@@ -1,8 +1,9 @@
-import { createHash, hash, randomUUID } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
+import { createStateHasher } from '../../domain/state_digest.ts';
 import type { StateInfo, StateUpload } from '../contract/state.ts';
 import type { Engine, Tx } from './engine.ts';
 import { chunkDigest, decodeBytes, encodeBytes, stateCorrupt } from './state_bytes.ts';
@@ -16,11 +17,12 @@ export class Upload implements StateUpload {
   private readonly engine: Engine;
   private readonly namespace: string;
   private readonly upload = randomUUID();
-  private readonly pending: Uint8Array[] = [];
-  private pendingBytes = 0;
+  private readonly hasher = createStateHasher();
+  private named: Digest | undefined;
+  private chunk: Buffer | undefined;
+  private filled = 0;
   private size = 0;
   private ordinal = 0n;
-  private readonly whole = createHash('sha256');
   private done = false;
 
   constructor(engine: Engine, namespace: string) {
@@ -28,26 +30,30 @@ export class Upload implements StateUpload {
     this.namespace = namespace;
   }
 
-  async write(chunk: Uint8Array): Promise<void> {
-    this.whole.update(chunk);
-    this.size += chunk.length;
-    for (let rest = chunk; rest.length > 0; ) {
-      const taken = rest.subarray(0, CHUNK_BYTES - this.pendingBytes);
-      this.pending.push(taken);
-      this.pendingBytes += taken.length;
-      rest = rest.subarray(taken.length);
+  async write(piece: Uint8Array): Promise<void> {
+    this.hasher.update(piece);
+    this.size += piece.length;
+    this.chunk ??= Buffer.allocUnsafe(CHUNK_BYTES);
+    for (let taken = 0; taken < piece.length; ) {
       // A full chunk waits for more, so that a state of exactly one chunk is kept whole.
-      if (this.pendingBytes === CHUNK_BYTES && rest.length > 0) await this.flush();
+      if (this.filled === CHUNK_BYTES) await this.flush();
+      const part = piece.subarray(taken, taken + CHUNK_BYTES - this.filled);
+      this.chunk.set(part, this.filled);
+      this.filled += part.length;
+      taken += part.length;
     }
-    if (this.pendingBytes === CHUNK_BYTES && this.ordinal > 0n) await this.flush();
   }
 
-  async finish(digest: Digest): Promise<StateInfo> {
-    const actual = this.whole.digest('hex');
-    if (actual !== digest) throw new Error('finish must be told the digest of what was written');
+  digest(): Digest {
+    this.named ??= this.hasher.digest();
+    return this.named;
+  }
+
+  async finish(): Promise<StateInfo> {
+    const digest = this.digest();
     const state = { digest, size: this.size };
-    const single = this.ordinal === 0n ? this.take() : undefined;
-    if (single === undefined && this.pendingBytes > 0) await this.flush();
+    const single = this.ordinal === 0n ? this.bytes() : undefined;
+    if (single === undefined && this.filled > 0) await this.flush();
     const encoded = single === undefined ? { encoding: 'raw', data: null } : encodeBytes(single);
     await this.engine.write(async (tx) => {
       if (single === undefined) await this.keepUpload(tx);
@@ -106,16 +112,12 @@ export class Upload implements StateUpload {
     );
   }
 
-  private take(): Uint8Array {
-    const bytes =
-      this.pending.length === 1 && this.pending[0] !== undefined ? this.pending[0] : Buffer.concat(this.pending);
-    this.pending.length = 0;
-    this.pendingBytes = 0;
-    return bytes;
+  private bytes(): Uint8Array {
+    return this.chunk === undefined ? new Uint8Array() : this.chunk.subarray(0, this.filled);
   }
 
   private async flush(): Promise<void> {
-    const bytes = this.take();
+    const bytes = this.bytes();
     const row = {
       upload: this.upload,
       ordinal: this.ordinal,
@@ -134,6 +136,7 @@ export class Upload implements StateUpload {
       await tx.insertInto('state_chunks').values(row).execute();
     });
     this.ordinal += 1n;
+    this.filled = 0;
   }
 }
 
