@@ -1,15 +1,71 @@
-import { AnabranchError } from '../../domain/errors.ts';
-import type { Trajectory } from '../../domain/trajectory.ts';
+import { AnabranchError, type Reason } from '../../domain/errors.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Db, Engine, Tx } from './engine.ts';
-import { findByKey } from './trajectory_rows.ts';
+import { UniqueViolation } from './unique_violation.ts';
 
-/** ID1: what was made before under this key, as it is now; undefined if the key is new. */
-export async function findMade(
+/** Where a row that a request made is: its tree's key and its own. */
+interface MadeRef {
+  readonly tree: bigint;
+  readonly key: bigint;
+}
+
+/** What idempotency keys know of a noun. */
+export interface Noun<T> {
+  readonly name: 'Trajectory' | 'Experiment' | 'Run';
+  /** What was made before, as it is now; undefined if it was deleted since. */
+  find(db: Db | Tx, ref: MadeRef): Promise<T | undefined>;
+}
+
+/** How a noun says that it is gone, and that what it wants is taken. */
+const WORDS = {
+  Trajectory: { gone: 'TRAJECTORY_NOT_FOUND', metadata: 'trajectory_id' },
+  Experiment: { gone: 'EXPERIMENT_NOT_FOUND', metadata: 'experiment' },
+  Run: { gone: 'RUN_NOT_FOUND', metadata: 'run' },
+} as const;
+
+/** Refusals that a racer may have caused who came with the same key. */
+const TAKEN: ReadonlySet<Reason> = new Set(['TRAJECTORY_EXISTS', 'EXPERIMENT_EXISTS', 'RUN_EXISTS', 'CONFIG_MISMATCH']);
+
+/** So often a making that met a racer looks again at what is there; each time there is more to see. */
+const TRIES = 5;
+
+/**
+ * ID1 around a making: at most one is made under a key, also when several race; the others get it too. `make` refuses what is taken in words; where a
+ * racer takes it in between, it is run again and sees who.
+ */
+export async function makeOnce<T>(
+  engine: Engine,
+  namespace: string,
+  key: IdempotencyKey | undefined,
+  noun: Noun<T>,
+  make: (tx: Tx) => Promise<{ readonly ref: MadeRef; readonly id: string; readonly made: T }>,
+): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await engine.write(async (tx) => {
+        const before = await findMade(tx, namespace, key, noun);
+        if (before !== undefined) return before;
+        const { ref, id, made } = await make(tx);
+        await keepRequest(engine, tx, namespace, key, ref, id);
+        return made;
+      });
+    } catch (error) {
+      const raced = error instanceof UniqueViolation;
+      if (!raced && !(error instanceof AnabranchError && TAKEN.has(error.reason))) throw error;
+      const made = await findMade(engine.db, namespace, key, noun);
+      if (made !== undefined) return made;
+      if (!raced || attempt === TRIES) throw error;
+    }
+  }
+}
+
+/** What was made before under this key; undefined if the key is new. */
+async function findMade<T>(
   db: Db | Tx,
   namespace: string,
   key: IdempotencyKey | undefined,
-): Promise<Trajectory | undefined> {
+  noun: Noun<T>,
+): Promise<T | undefined> {
   if (key === undefined) return undefined;
   const row = await db
     .selectFrom('requests')
@@ -20,18 +76,18 @@ export async function findMade(
     .executeTakeFirst();
   if (row === undefined) return undefined;
   if (row.request_digest !== key.requestDigest) throw requestIdReused(key.requestId);
-  const made = await findByKey(db, namespace, row.tree, row.resource);
-  if (made === undefined || made.hidden) throw madeAndDeleted(row.resource_id, key.requestId);
+  const made = await noun.find(db, { tree: row.tree, key: row.resource });
+  if (made === undefined) throw madeAndDeleted(noun.name, row.resource_id, key.requestId);
   return made;
 }
 
 /** Keeps the key in the transaction of the write. A racer that kept it first makes this fail on the primary key. */
-export async function keepRequest(
+async function keepRequest(
   engine: Engine,
   tx: Tx,
   namespace: string,
   key: IdempotencyKey | undefined,
-  made: { readonly tree: bigint; readonly key: bigint },
+  made: MadeRef,
   id: string,
 ): Promise<void> {
   if (key === undefined) return;
@@ -70,11 +126,12 @@ export async function expireRequests(engine: Engine, days: number, limit: number
   });
 }
 
-function madeAndDeleted(trajectoryId: string, requestId: string): AnabranchError {
+function madeAndDeleted(noun: keyof typeof WORDS, id: string, requestId: string): AnabranchError {
+  const { gone, metadata } = WORDS[noun];
   return new AnabranchError(
-    'TRAJECTORY_NOT_FOUND',
-    `Trajectory ${trajectoryId}, made under request_id "${requestId}", was deleted since: use a new request_id to make another.`,
-    { metadata: { trajectory_id: trajectoryId } },
+    gone,
+    `${noun} ${id}, made under request_id "${requestId}", was deleted since: use a new request_id to make another.`,
+    { metadata: { [metadata]: id } },
   );
 }
 

@@ -1,37 +1,17 @@
 import type { Caller } from '../../domain/caller.ts';
-import {
-  AnabranchError,
-  invalidField,
-  stateNotFound,
-  stepNotFound,
-  tagNotFound,
-  trajectoryNotFound,
-} from '../../domain/errors.ts';
+import { invalidField, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { ownerOf } from '../../domain/lineage.ts';
-import { contentStates } from '../../domain/step.ts';
-import { ownBegin, type Trajectory, type TrajectoryRef } from '../../domain/trajectory.ts';
+import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Page } from '../contract/page.ts';
-import type {
-  NewBranch,
-  NewTrajectory,
-  TrajectoryChanges,
-  TrajectoryFilter,
-  TrajectoryMaking,
-} from '../contract/trajectory.ts';
-import { type Belonging, lockBelonging } from './belonging.ts';
+import type { NewBranch, NewTrajectory, TrajectoryChanges, TrajectoryFilter } from '../contract/trajectory.ts';
+import { lockBelonging } from './belonging.ts';
 import type { Db, Engine, Tx } from './engine.ts';
-import { segmentsIn } from './lineage.ts';
-import { findMade, keepRequest } from './requests.ts';
-import { recordStatus } from './status_changes.ts';
-import { type EncodedState, encodeStates, StepWriter, type Sums } from './step_writer.ts';
+import { makeOnce, type Noun } from './requests.ts';
+import { encodeStates } from './step_writer.ts';
+import { branchPointOf, makeBranch, makeRoot } from './trajectory_making.ts';
 import { findById, findByKey, readNow, readTrajectory, selectTrajectories } from './trajectory_rows.ts';
-import { UniqueViolation } from './unique_violation.ts';
-import { bindLabels, bindMetrics, bindReal, bindTimeBound, readMetrics, readReal } from './values.ts';
-
-/** L1: what a trajectory begins as. */
-const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
+import { bindLabels, bindMetrics, bindTimeBound, readMetrics } from './values.ts';
 
 export async function createTrajectory(
   engine: Engine,
@@ -40,51 +20,12 @@ export async function createTrajectory(
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
   const inline = encodeStates(making.states);
-  return makeOnce(engine, caller, making, key, async (tx) => {
+  return makeOnce(engine, caller.namespace, key, trajectoryOf(caller), async (tx) => {
     const belonging = await lockBelonging(engine, tx, caller.namespace, making.runId, making.experimentId);
     const now = await readNow(tx, engine.now);
-    const row = await engine.nextKey(tx, 'trajectories');
-    const ref = { tree: row, key: row };
-    const sums = await writeRoot(engine, tx, caller, ref, now, making, inline);
-    await insertTrajectory(tx, caller, making, now, {
-      ...ref,
-      ...belonging,
-      parent: null,
-      branch_point: null,
-      task_id: making.taskId,
-      next_step_number: making.root === undefined ? 0n : 1n,
-      reward_sum: bindReal(sums.rewardSum),
-      byte_sum: sums.byteSum,
-    });
-    await recordStatus(tx, caller, { ...ref, noun: 'TRAJECTORY' }, now, CREATION);
-    return ref;
+    const ref = await makeRoot(engine, tx, caller, now, making, inline, belonging);
+    return { ref, id: making.id, made: await readMade(tx, caller.namespace, ref) };
   });
-}
-
-/** Step 0, written without an epoch. */
-async function writeRoot(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
-  ref: TrajectoryRef,
-  now: string,
-  { root }: NewTrajectory,
-  inline: readonly EncodedState[],
-): Promise<Sums> {
-  const empty = { rewardSum: 0, byteSum: 0n };
-  if (root === undefined) return empty;
-  const writer = new StepWriter(engine, tx, now);
-  const here = new Set(inline.map(({ digest }) => digest));
-  const referred = [...root.states.map(({ digest }) => digest), ...contentStates(root)];
-  await writer.resolve(
-    caller.namespace,
-    referred.filter((digest) => !here.has(digest)),
-  );
-  const missing = writer.missingState(caller.namespace, root, here);
-  if (missing !== undefined) throw stateNotFound(missing);
-  const sums = writer.add(caller.namespace, ref, 0n, empty, [root], inline);
-  await writer.write();
-  return sums;
 }
 
 export async function branchTrajectory(
@@ -93,152 +34,35 @@ export async function branchTrajectory(
   making: NewBranch,
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
-  return makeOnce(engine, caller, making, key, async (tx) => {
-    const source = await findById(tx, caller.namespace, making.sourceId);
+  const { namespace } = caller;
+  return makeOnce(engine, namespace, key, trajectoryOf(caller), async (tx) => {
+    const source = await findById(tx, namespace, making.sourceId);
     if (source === undefined || source.hidden) throw trajectoryNotFound(making.sourceId);
-    const { runId, experimentId } = source;
     const belonging = await lockBelonging(
       engine,
       tx,
-      caller.namespace,
-      runId === '' ? undefined : runId,
-      experimentId === '' ? undefined : experimentId,
+      namespace,
+      source.runId === '' ? undefined : source.runId,
+      source.experimentId === '' ? undefined : source.experimentId,
     );
-    const at = 'tag' in making.at ? await tagged(tx, source, making.at.tag) : making.at.stepNumber;
-    if (at >= source.nextStepNumber) throw branchPointBeyondEnd(source, at);
-    const owner = await ownerKey(tx, caller.namespace, source, at);
-    // Under this lock the owner cannot be deleted or trimmed; its writer goes on beside it.
-    const locked = await engine
-      .lock(
-        tx.selectFrom('trajectories').select('key').where('tree', '=', source.ref.tree).where('key', '=', owner),
-        'keep',
-      )
-      .executeTakeFirst();
-    const step = await tx
-      .selectFrom('steps')
-      .select(['reward_sum', 'byte_sum'])
-      .where('tree', '=', source.ref.tree)
-      .where('trajectory', '=', owner)
-      .where('step_number', '=', at)
-      .executeTakeFirst();
-    if (locked === undefined || step === undefined) throw trajectoryNotFound(making.sourceId);
-    const now = await readNow(tx, engine.now);
-    const ref = { tree: source.ref.tree, key: await engine.nextKey(tx, 'trajectories') };
-    await insertTrajectory(tx, caller, making, now, {
-      ...ref,
-      ...belonging,
-      parent: owner,
-      branch_point: at,
-      task_id: source.taskId,
-      next_step_number: at + 1n,
-      reward_sum: bindReal(readReal(step.reward_sum)),
-      byte_sum: step.byte_sum,
-    });
-    await recordStatus(tx, caller, { ...ref, noun: 'TRAJECTORY' }, now, CREATION);
-    return ref;
+    const point = await branchPointOf(tx, source, making.at);
+    const ref = await makeBranch(engine, tx, caller, source, point, making, belonging);
+    return { ref, id: making.id, made: await readMade(tx, namespace, ref) };
   });
 }
 
-/** ID1 around a making: at most one is made under a key, also when several race. */
-async function makeOnce(
-  engine: Engine,
-  caller: Caller,
-  making: TrajectoryMaking,
-  key: IdempotencyKey | undefined,
-  make: (tx: Tx) => Promise<{ tree: bigint; key: bigint }>,
-): Promise<Trajectory> {
-  try {
-    return await engine.write(async (tx) => {
-      const before = await findMade(tx, caller.namespace, key);
-      if (before !== undefined) return before;
-      await refuseTaken(tx, caller.namespace, making.id);
-      const ref = await make(tx);
-      await keepRequest(engine, tx, caller.namespace, key, ref, making.id);
-      const made = await findByKey(tx, caller.namespace, ref.tree, ref.key);
-      if (made === undefined) throw new Error('a trajectory made in this transaction is not there');
-      return made;
-    });
-  } catch (error) {
-    if (!(error instanceof UniqueViolation || isTaken(error))) throw error;
-    // Perhaps a racer with the same key won: what it made is the answer.
-    const made = await findMade(engine.db, caller.namespace, key);
-    if (made !== undefined) return made;
-    throw trajectoryExists(making.id);
-  }
+function trajectoryOf({ namespace }: Caller): Noun<Trajectory> {
+  const find = async (db: Db | Tx, { tree, key }: TrajectoryRef) => {
+    const found = await findByKey(db, namespace, tree, key);
+    return found?.hidden === true ? undefined : found;
+  };
+  return { name: 'Trajectory', find };
 }
 
-function isTaken(error: unknown): boolean {
-  return error instanceof AnabranchError && error.reason === 'TRAJECTORY_EXISTS';
-}
-
-async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void> {
-  const taken = await tx
-    .selectFrom('trajectories')
-    .select('key')
-    .where('namespace', '=', namespace)
-    .where('id', '=', id)
-    .executeTakeFirst();
-  if (taken !== undefined) throw trajectoryExists(id);
-}
-
-interface Placement extends Belonging {
-  readonly tree: bigint;
-  readonly key: bigint;
-  readonly parent: bigint | null;
-  readonly branch_point: bigint | null;
-  readonly task_id: string;
-  readonly next_step_number: bigint;
-  readonly reward_sum: number | string;
-  readonly byte_sum: bigint;
-}
-
-async function insertTrajectory(
-  tx: Tx,
-  caller: Caller,
-  making: TrajectoryMaking,
-  now: string,
-  placement: Placement,
-): Promise<void> {
-  await tx
-    .insertInto('trajectories')
-    .values({
-      ...placement,
-      namespace: caller.namespace,
-      id: making.id,
-      uid: making.uid,
-      name: making.name,
-      labels: bindLabels(making.labels),
-      metadata_json: making.metadataJson,
-      metrics: '{}',
-      status: 'RUNNING',
-      status_message: '',
-      writer_id: '',
-      writer_epoch: 0n,
-      hidden: 0,
-      create_time: now,
-      update_time: now,
-      seal_time: null,
-    })
-    .execute();
-}
-
-async function ownerKey(tx: Tx, namespace: string, source: Trajectory, at: bigint): Promise<bigint> {
-  if (at >= ownBegin(source)) return source.ref.key;
-  const owner = ownerOf(await segmentsIn(tx, namespace, source), at);
-  if (owner === undefined) throw stepNotFound(source.id, at, source.nextStepNumber);
-  return owner;
-}
-
-async function tagged(tx: Tx, source: Trajectory, tag: string): Promise<bigint> {
-  const row = await tx
-    .selectFrom('tags')
-    .select('step_number')
-    .where('tree', '=', source.ref.tree)
-    .where('trajectory', '=', source.ref.key)
-    .where('name', '=', tag)
-    .executeTakeFirst();
-  if (row === undefined) throw tagNotFound(source.id, tag);
-  return row.step_number;
+async function readMade(tx: Tx, namespace: string, { tree, key }: TrajectoryRef): Promise<Trajectory> {
+  const made = await findByKey(tx, namespace, tree, key);
+  if (made === undefined) throw new Error('a trajectory made in this transaction is not there');
+  return made;
 }
 
 export async function listTrajectories(
@@ -356,22 +180,4 @@ function mergeMetrics(stored: string, changes: ReadonlyMap<string, number>): Map
     throw invalidField('metrics', `would make ${merged.size} metrics; at most ${LIMITS.metrics} are kept`);
   }
   return merged;
-}
-
-function trajectoryExists(id: string): AnabranchError {
-  return new AnabranchError(
-    'TRAJECTORY_EXISTS',
-    `The id ${id} is taken (perhaps by a deleted trajectory whose steps its branches still need): use another, or none.`,
-    { metadata: { trajectory_id: id } },
-  );
-}
-
-function branchPointBeyondEnd(source: Trajectory, at: bigint): AnabranchError {
-  const holds =
-    source.nextStepNumber === 0n ? 'it has no steps yet' : `it holds steps 0 to ${source.nextStepNumber - 1n}`;
-  return new AnabranchError(
-    'BRANCH_POINT_BEYOND_END',
-    `step_number ${at} is not a step of trajectory ${source.id}: ${holds}.`,
-    { metadata: { step_number: `${at}`, next_step_number: `${source.nextStepNumber}` } },
-  );
 }

@@ -1,0 +1,214 @@
+import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError, stateNotFound, stepNotFound, tagNotFound, trajectoryNotFound } from '../../domain/errors.ts';
+import { ownerOf } from '../../domain/lineage.ts';
+import { contentStates } from '../../domain/step.ts';
+import { ownBegin, type Trajectory, type TrajectoryRef } from '../../domain/trajectory.ts';
+import type { NewBranch, NewTrajectory, TrajectoryMaking } from '../contract/trajectory.ts';
+import type { Belonging } from './belonging.ts';
+import type { Engine, Tx } from './engine.ts';
+import { segmentsIn } from './lineage.ts';
+import { recordStatus } from './status_changes.ts';
+import { type EncodedState, StepWriter, type Sums } from './step_writer.ts';
+import { readNow } from './trajectory_rows.ts';
+import { bindLabels, bindReal, readReal } from './values.ts';
+
+/** L1: what a trajectory begins as. */
+const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
+
+export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'>;
+
+/** Writes a root trajectory with its first StatusChange, and step 0 if given. Errors: TRAJECTORY_EXISTS, STATE_NOT_FOUND. */
+export async function makeRoot(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  now: string,
+  making: NewRoot,
+  inline: readonly EncodedState[],
+  belonging: Belonging,
+): Promise<TrajectoryRef> {
+  await refuseTaken(tx, caller.namespace, making.id);
+  const row = await engine.nextKey(tx, 'trajectories');
+  const ref = { tree: row, key: row };
+  const sums = await writeRoot(engine, tx, caller, ref, now, making, inline);
+  await insertTrajectory(tx, caller, making, now, {
+    ...ref,
+    ...belonging,
+    parent: null,
+    branch_point: null,
+    task_id: making.taskId,
+    next_step_number: making.root === undefined ? 0n : 1n,
+    reward_sum: bindReal(sums.rewardSum),
+    byte_sum: sums.byteSum,
+  });
+  return ref;
+}
+
+/** Step 0, written without an epoch. */
+async function writeRoot(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  ref: TrajectoryRef,
+  now: string,
+  { root }: NewRoot,
+  inline: readonly EncodedState[],
+): Promise<Sums> {
+  const empty = { rewardSum: 0, byteSum: 0n };
+  if (root === undefined) return empty;
+  const writer = new StepWriter(engine, tx, now);
+  const here = new Set(inline.map(({ digest }) => digest));
+  const referred = [...root.states.map(({ digest }) => digest), ...contentStates(root)];
+  await writer.resolve(
+    caller.namespace,
+    referred.filter((digest) => !here.has(digest)),
+  );
+  const missing = writer.missingState(caller.namespace, root, here);
+  if (missing !== undefined) throw stateNotFound(missing);
+  const sums = writer.add(caller.namespace, ref, 0n, empty, [root], inline);
+  await writer.write();
+  return sums;
+}
+
+/** The last shared step of a branch. Errors: TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END. */
+export async function branchPointOf(tx: Tx, source: Trajectory, at: NewBranch['at']): Promise<bigint> {
+  const point = 'tag' in at ? await tagged(tx, source, at.tag) : at.stepNumber;
+  if (point >= source.nextStepNumber) throw branchPointBeyondEnd(source, point);
+  return point;
+}
+
+/**
+ * Writes a branch of a trajectory with its first StatusChange (B1). Errors: TRAJECTORY_EXISTS; TRAJECTORY_NOT_FOUND if the step was deleted
+ * meanwhile.
+ */
+export async function makeBranch(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  source: Trajectory,
+  point: bigint,
+  making: TrajectoryMaking,
+  belonging: Belonging,
+): Promise<TrajectoryRef> {
+  await refuseTaken(tx, caller.namespace, making.id);
+  const owner = await ownerKey(tx, caller.namespace, source, point);
+  const step = await lockStep(engine, tx, source, owner, point);
+  const now = await readNow(tx, engine.now);
+  const ref = { tree: source.ref.tree, key: await engine.nextKey(tx, 'trajectories') };
+  await insertTrajectory(tx, caller, making, now, {
+    ...ref,
+    ...belonging,
+    parent: owner,
+    branch_point: point,
+    task_id: source.taskId,
+    next_step_number: point + 1n,
+    reward_sum: bindReal(readReal(step.reward_sum)),
+    byte_sum: step.byte_sum,
+  });
+  return ref;
+}
+
+/** The step to share, with its owner's row locked: it cannot be deleted or trimmed any more, and its writer goes on beside it. */
+async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigint, point: bigint) {
+  const { tree } = source.ref;
+  const row = tx.selectFrom('trajectories').select('key').where('tree', '=', tree).where('key', '=', owner);
+  const locked = await engine.lock(row, 'keep').executeTakeFirst();
+  const step = await tx
+    .selectFrom('steps')
+    .select(['reward_sum', 'byte_sum'])
+    .where('tree', '=', tree)
+    .where('trajectory', '=', owner)
+    .where('step_number', '=', point)
+    .executeTakeFirst();
+  if (locked === undefined || step === undefined) throw trajectoryNotFound(source.id);
+  return step;
+}
+
+async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void> {
+  const taken = await tx
+    .selectFrom('trajectories')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where('id', '=', id)
+    .executeTakeFirst();
+  if (taken !== undefined) throw trajectoryExists(id);
+}
+
+interface Placement extends Belonging {
+  readonly tree: bigint;
+  readonly key: bigint;
+  readonly parent: bigint | null;
+  readonly branch_point: bigint | null;
+  readonly task_id: string;
+  readonly next_step_number: bigint;
+  readonly reward_sum: number | string;
+  readonly byte_sum: bigint;
+}
+
+async function insertTrajectory(
+  tx: Tx,
+  caller: Caller,
+  making: TrajectoryMaking,
+  now: string,
+  placement: Placement,
+): Promise<void> {
+  await tx
+    .insertInto('trajectories')
+    .values({
+      ...placement,
+      namespace: caller.namespace,
+      id: making.id,
+      uid: making.uid,
+      name: making.name,
+      labels: bindLabels(making.labels),
+      metadata_json: making.metadataJson,
+      metrics: '{}',
+      status: 'RUNNING',
+      status_message: '',
+      writer_id: '',
+      writer_epoch: 0n,
+      hidden: 0,
+      create_time: now,
+      update_time: now,
+      seal_time: null,
+    })
+    .execute();
+  await recordStatus(tx, caller, { tree: placement.tree, noun: 'TRAJECTORY', key: placement.key }, now, CREATION);
+}
+
+async function ownerKey(tx: Tx, namespace: string, source: Trajectory, at: bigint): Promise<bigint> {
+  if (at >= ownBegin(source)) return source.ref.key;
+  const owner = ownerOf(await segmentsIn(tx, namespace, source), at);
+  if (owner === undefined) throw stepNotFound(source.id, at, source.nextStepNumber);
+  return owner;
+}
+
+async function tagged(tx: Tx, source: Trajectory, tag: string): Promise<bigint> {
+  const row = await tx
+    .selectFrom('tags')
+    .select('step_number')
+    .where('tree', '=', source.ref.tree)
+    .where('trajectory', '=', source.ref.key)
+    .where('name', '=', tag)
+    .executeTakeFirst();
+  if (row === undefined) throw tagNotFound(source.id, tag);
+  return row.step_number;
+}
+
+function trajectoryExists(id: string): AnabranchError {
+  return new AnabranchError(
+    'TRAJECTORY_EXISTS',
+    `The id ${id} is taken (perhaps by a deleted trajectory whose steps its branches still need): use another, or none.`,
+    { metadata: { trajectory_id: id } },
+  );
+}
+
+function branchPointBeyondEnd(source: Trajectory, at: bigint): AnabranchError {
+  const holds =
+    source.nextStepNumber === 0n ? 'it has no steps yet' : `it holds steps 0 to ${source.nextStepNumber - 1n}`;
+  return new AnabranchError(
+    'BRANCH_POINT_BEYOND_END',
+    `step_number ${at} is not a step of trajectory ${source.id}: ${holds}.`,
+    { metadata: { step_number: `${at}`, next_step_number: `${source.nextStepNumber}` } },
+  );
+}
