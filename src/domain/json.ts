@@ -1,10 +1,14 @@
+import { invalidField } from './errors.ts';
+import { LIMITS } from './limits.ts';
+import { jsonFault } from './text.ts';
+
 /**
- * Configs as values (M4). Numbers that a double would change (`9007199254740993`, `1e400`) stay the text they were: a config that was merged
- * still says what was written.
+ * Configs as values (M4). Numbers that JavaScript would write otherwise (`1.0`, `9007199254740993`, `1e400`) stay the text they were: a config that was
+ * merged still says what was written, and `1.0` is still a float where it is read.
  */
 export type Json = null | boolean | number | string | ExactNumber | readonly Json[] | { readonly [key: string]: Json };
 
-/** A number that no double holds: kept as it was written. Made and recognised by JavaScript itself (`JSON.rawJSON`). */
+/** A number kept as it was written. Made and recognised by JavaScript itself (`JSON.rawJSON`). */
 interface ExactNumber {
   readonly rawJSON: string;
 }
@@ -15,7 +19,32 @@ const { rawJSON, isRawJSON } = JSON as unknown as {
   isRawJSON(value: unknown): value is ExactNumber;
 };
 
-/** Reads strict JSON text. */
+/** The text of a config as a client gives it: a JSON object, nested no deeper than rules that follow it down can go. Empty means none. */
+export function requireConfig(text: string, field: string): string {
+  if (text === '') return text;
+  const fault = jsonFault(text) ?? configFault(text);
+  if (fault !== undefined) throw invalidField(field, fault);
+  return text;
+}
+
+function configFault(text: string): string | undefined {
+  if (!text.trimStart().startsWith('{')) return 'must be a JSON object, such as {"lr": 0.1}';
+  if (depthOf(text) <= LIMITS.configDepth) return undefined;
+  return `must not be nested deeper than ${LIMITS.configDepth} levels: keep what is deeper as text`;
+}
+
+/** How many objects and lists stand around the innermost value. */
+function depthOf(text: string): number {
+  let [depth, deepest] = [0, 0];
+  for (const [bracket] of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{}]/gu)) {
+    if (bracket === '{' || bracket === '[') depth += 1;
+    else if (bracket === '}' || bracket === ']') depth -= 1;
+    deepest = Math.max(deepest, depth);
+  }
+  return deepest;
+}
+
+/** Reads strict JSON text, such as `requireConfig` lets through. */
 export function parseJson(text: string): Json {
   return JSON.parse(text, exactNumbers as (key: string, value: unknown) => unknown) as Json;
 }
@@ -62,13 +91,16 @@ function own(value: { readonly [key: string]: Json }, key: string): Json | undef
   return Object.hasOwn(value, key) ? value[key] : undefined;
 }
 
-/** Equal values have equal texts: keys are sorted. */
+/** Equal values have equal texts: keys are sorted, and numbers are written in one way as far as a double holds them. */
 function canonical(value: Json | undefined): string {
   if (value === undefined) return '';
   if (Array.isArray(value)) return `[${value.map((item: Json) => canonical(item)).join(',')}]`;
-  if (!isObject(value)) return JSON.stringify(value);
-  const entries = Object.keys(value).sort();
-  return `{${entries.map((key) => `${JSON.stringify(key)}:${canonical(own(value, key))}`).join(',')}}`;
+  if (isObject(value)) {
+    const entries = Object.keys(value).sort();
+    return `{${entries.map((key) => `${JSON.stringify(key)}:${canonical(own(value, key))}`).join(',')}}`;
+  }
+  const text = JSON.stringify(value);
+  return isRawJSON(value) && isExact(text) ? JSON.stringify(Number(text)) : text;
 }
 
 function escaped(key: string): string {
@@ -77,17 +109,19 @@ function escaped(key: string): string {
 
 function exactNumbers(_key: string, value: unknown, context: { readonly source?: string }): unknown {
   const { source } = context;
-  if (typeof value !== 'number' || source === undefined) return value;
-  return isExact(value, source) ? value : rawJSON(source);
+  return typeof value !== 'number' || source === undefined || String(value) === source ? value : rawJSON(source);
 }
 
-/** Whether the double says what the text does: as many digits as a double surely keeps, or a text that it is written as. */
-function isExact(value: number, source: string): boolean {
-  if (!Number.isFinite(value)) return false;
-  if (String(value) === source) return true;
-  const digits = source
+/** Whether a double surely holds the number that the text writes: no more digits than it keeps, and neither too large nor too small for all of them. */
+function isExact(text: string): boolean {
+  const digits = text
     .replace(/[eE].*$/u, '')
     .replaceAll(/[^0-9]/gu, '')
-    .replace(/^0+/u, '');
-  return digits.length <= 15 && (value !== 0 || digits === '');
+    .replace(/^0+/u, '')
+    .replace(/0+$/u, '');
+  const size = Math.abs(Number(text));
+  return digits === '' || (digits.length <= 15 && size >= SMALLEST_NORMAL && Number.isFinite(size));
 }
+
+/** Below it doubles keep fewer digits. */
+const SMALLEST_NORMAL = 2 ** -1022;

@@ -34,6 +34,8 @@ export const LIMITS = Object.freeze({
   /** Bytes of a config as given, and of an effective config. */
   configBytes: 128 * 1024,
   effectiveConfigBytes: 256 * 1024,
+  /** Objects and lists that stand around a config's innermost value. */
+  configDepth: 100,
   /** Entries of a stage's timings. */
   timings: 64,
   /** Points of one LogMetrics. */

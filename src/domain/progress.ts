@@ -90,6 +90,12 @@ export interface StageProgress {
 /** Until a turn has ended, one is expected to take so long (row C-46). */
 const FIRST_TURN_SECONDS = 30;
 
+/** What a Duration can say. */
+const LONGEST_SECONDS = 315_576_000_000;
+
+/** What an int64 can say: plans may multiply to more. */
+const MOST = 2n ** 63n - 1n;
+
 /** What one stage, or many of one kind, have done and are expected to do. Turns expected may be fractions: they are means. */
 interface Work {
   readonly stages: number;
@@ -116,15 +122,13 @@ export function progressOf(status: Status, plan: Plan | undefined, tally: RunTal
   const [substepsDone, substepsExpected] = [sum((work) => work.substepsDone), sum((work) => work.substepsExpected)];
   const meanTurnSeconds = mean(tally.turns);
   const meanSubstepSeconds = mean(tally.substeps);
+  const planned = plan !== undefined && plan.stagePlans.length > 0;
   return {
-    percent: status === 'COMPLETED' ? 100 : plan === undefined ? undefined : runShare(works, turnsExpected) * 100,
+    percent: status === 'COMPLETED' ? 100 : planned ? runShare(works, turnsExpected) * 100 : undefined,
     remainingSeconds:
-      status !== 'RUNNING' || plan === undefined
-        ? undefined
-        : remaining(turnsExpected - turnsDone, substepsExpected - substepsDone, plan.concurrency, {
-            turn: meanTurnSeconds,
-            substep: meanSubstepSeconds,
-          }),
+      status === 'RUNNING' && planned
+        ? remaining(works, plan.concurrency, { turn: meanTurnSeconds, substep: meanSubstepSeconds })
+        : undefined,
     turnsDone: whole(turnsDone),
     turnsExpected: whole(turnsExpected),
     substepsDone: whole(substepsDone),
@@ -203,14 +207,18 @@ function runShare(works: readonly Work[], turnsExpected: number): number {
   return total === 0 ? 0 : works.reduce((sum, work) => sum + weight(work) * (work.share ?? 0), 0) / total;
 }
 
+/** Undefined where what is left cannot be counted, or no part of it has ever been timed. */
 function remaining(
-  turnsLeft: number,
-  substepsLeft: number,
+  works: readonly Work[],
   concurrency: number,
   seconds: { readonly turn: number | undefined; readonly substep: number | undefined },
 ): number | undefined {
-  if (substepsLeft > 0 && seconds.substep === undefined && turnsLeft === 0) return undefined;
-  return (turnsLeft * (seconds.turn ?? FIRST_TURN_SECONDS)) / concurrency + substepsLeft * (seconds.substep ?? 0);
+  const turnsLeft = works.reduce((sum, work) => sum + work.turnsExpected - work.turnsDone, 0);
+  const substepsLeft = works.reduce((sum, work) => sum + work.substepsExpected - work.substepsDone, 0);
+  if (turnsLeft === 0 && substepsLeft === 0) return works.every(({ share }) => share === 1) ? 0 : undefined;
+  if (turnsLeft === 0 && seconds.substep === undefined) return undefined;
+  const left = (turnsLeft * (seconds.turn ?? FIRST_TURN_SECONDS)) / concurrency + substepsLeft * (seconds.substep ?? 0);
+  return Math.min(left, LONGEST_SECONDS);
 }
 
 function kindProgress(kind: StageKind, plan: Plan | undefined, tally: RunTally): KindProgress[] {
@@ -244,11 +252,13 @@ function madeOf(counted: KindTally | undefined): bigint {
 }
 
 function mean({ count, seconds }: Durations): number | undefined {
-  return count === 0n ? undefined : seconds / Number(count);
+  // A clock may have been set back meanwhile.
+  return count === 0n ? undefined : Math.max(0, seconds / Number(count));
 }
 
 function whole(value: number): bigint {
-  return BigInt(Math.round(value));
+  const rounded = BigInt(Math.round(value));
+  return rounded < MOST ? rounded : MOST;
 }
 
 /** L5's progress of a stage when it moves: what Progress would say of it. */

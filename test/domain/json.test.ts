@@ -1,0 +1,267 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  formatJson,
+  type JsonDifference,
+  jsonDifferences,
+  mergePatch,
+  parseJson,
+  requireConfig,
+} from '../../src/domain/json.ts';
+
+const merged = (target: string, patch: string) => formatJson(mergePatch(parseJson(target), parseJson(patch)));
+const differences = (one: string | undefined, other: string | undefined) => [
+  ...jsonDifferences(
+    one === undefined ? undefined : parseJson(one),
+    other === undefined ? undefined : parseJson(other),
+  ),
+];
+const difference = (path: string, valueJson: string, otherValueJson: string): JsonDifference => ({
+  path,
+  valueJson,
+  otherValueJson,
+});
+
+/** RFC 7396, appendix A: original, patch, result. */
+const APPENDIX = [
+  ['{"a":"b"}', '{"a":"c"}', '{"a":"c"}'],
+  ['{"a":"b"}', '{"b":"c"}', '{"a":"b","b":"c"}'],
+  ['{"a":"b"}', '{"a":null}', '{}'],
+  ['{"a":"b","b":"c"}', '{"a":null}', '{"b":"c"}'],
+  ['{"a":["b"]}', '{"a":"c"}', '{"a":"c"}'],
+  ['{"a":"c"}', '{"a":["b"]}', '{"a":["b"]}'],
+  ['{"a":{"b":"c"}}', '{"a":{"b":"d","c":null}}', '{"a":{"b":"d"}}'],
+  ['{"a":[{"b":"c"}]}', '{"a":[1]}', '{"a":[1]}'],
+  ['["a","b"]', '["c","d"]', '["c","d"]'],
+  ['{"a":"b"}', '["c"]', '["c"]'],
+  ['{"a":"foo"}', 'null', 'null'],
+  ['{"a":"foo"}', '"bar"', '"bar"'],
+  ['{"e":null}', '{"a":1}', '{"e":null,"a":1}'],
+  ['[1,2]', '{"a":"b","c":null}', '{"a":"b"}'],
+  ['{}', '{"a":{"bb":{"ccc":null}}}', '{"a":{"bb":{}}}'],
+] as const;
+
+/** RFC 7396, section 3. */
+const EXAMPLE = {
+  original: {
+    title: 'Goodbye!',
+    author: { givenName: 'John', familyName: 'Doe' },
+    tags: ['example', 'sample'],
+    content: 'This will be unchanged',
+  },
+  patch: { title: 'Hello!', phoneNumber: '+01-123-456-7890', author: { familyName: null }, tags: ['example'] },
+  result: {
+    title: 'Hello!',
+    author: { givenName: 'John' },
+    tags: ['example'],
+    content: 'This will be unchanged',
+    phoneNumber: '+01-123-456-7890',
+  },
+};
+
+/** Numbers whose text says more than JavaScript would write again. */
+const NUMBERS = ['9007199254740993', '123456789012345678901234567890', '1e400', '-1E-400', '1.0', '-0', '0.10', '1E5'];
+
+describe('M4: merging configs', () => {
+  it.each(APPENDIX)('is RFC 7396: %s patched with %s is %s', (target, patch, result) => {
+    expect(merged(target, patch)).toBe(result);
+  });
+
+  it('is RFC 7396: its own example', () => {
+    const { original, patch, result } = EXAMPLE;
+    expect(JSON.parse(merged(JSON.stringify(original), JSON.stringify(patch)))).toEqual(result);
+  });
+
+  it('begins from nothing as from an empty object', () => {
+    expect(formatJson(mergePatch(undefined, parseJson('{"a":{"b":null,"c":1}}')))).toBe('{"a":{"c":1}}');
+  });
+
+  it.each(NUMBERS)('keeps the number %s as it was written, in what is merged and in what it is merged into', (text) => {
+    expect(merged(`{"a":${text}}`, '{"b":1}')).toBe(`{"a":${text},"b":1}`);
+    expect(merged('{"b":1}', `{"a":[${text}]}`)).toBe(`{"b":1,"a":[${text}]}`);
+    expect(merged(`{"a":${text}}`, '{"a":{"b":1}}')).toBe('{"a":{"b":1}}');
+  });
+
+  it('takes any key for a key: __proto__, constructor, an empty one', () => {
+    const text = '{"__proto__":{"a":1},"constructor":2,"":3}';
+    expect(merged('{}', text)).toBe(text);
+    expect(merged(text, '{"__proto__":{"b":2},"constructor":null}')).toBe('{"__proto__":{"a":1,"b":2},"":3}');
+    expect(({} as { a?: unknown }).a).toBeUndefined();
+  });
+
+  it('is what the pseudo code of RFC 7396 does, for any two values', () => {
+    fc.assert(
+      fc.property(fc.jsonValue(), fc.jsonValue(), (target, patch) => {
+        const [one, other] = [JSON.stringify(target), JSON.stringify(patch)];
+        expect(JSON.parse(merged(one, other))).toEqual(pseudoCode(JSON.parse(one), JSON.parse(other)));
+      }),
+    );
+  });
+
+  it('comes to the same again when it is done again, and does not change what it is given', () => {
+    fc.assert(
+      fc.property(fc.jsonValue(), fc.jsonValue(), (a, b) => {
+        const [target, patch] = [parseJson(JSON.stringify(a)), parseJson(JSON.stringify(b))];
+        const before = [formatJson(target), formatJson(patch)];
+        const once = mergePatch(target, patch);
+        expect(formatJson(mergePatch(once, patch))).toBe(formatJson(once));
+        expect([formatJson(target), formatJson(patch)]).toEqual(before);
+      }),
+    );
+  });
+});
+
+describe('JSON text, read and written again', () => {
+  it('is the same, whatever its numbers are', () => {
+    const number = fc.oneof(
+      fc.constantFrom(...NUMBERS),
+      fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => JSON.stringify(value)),
+      fc.bigInt().map(String),
+    );
+    fc.assert(
+      fc.property(fc.array(number), (numbers) => {
+        const text = `{"a":[${numbers.join(',')}],"b":{"c":"\\u0000\\"[{"}}`;
+        expect(formatJson(parseJson(text))).toBe(text);
+      }),
+    );
+  });
+});
+
+describe('RD5: the differences of two configs', () => {
+  it.each<[string, string, string, JsonDifference[]]>([
+    ['none, in whatever order the keys stand', '{"a":1,"b":{"c":2,"d":3}}', '{"b":{"d":3,"c":2},"a":1}', []],
+    ['none, however a number is written', '{"a":1.0,"b":1e2,"c":0.50}', '{"a":1,"b":100,"c":5e-1}', []],
+    [
+      'by path, in order of keys',
+      '{"optimizer":{"lr":0.1,"name":"adam"},"a":1}',
+      '{"optimizer":{"lr":0.01,"name":"sgd"},"a":2}',
+      [
+        difference('/a', '1', '2'),
+        difference('/optimizer/lr', '0.1', '0.01'),
+        difference('/optimizer/name', '"adam"', '"sgd"'),
+      ],
+    ],
+    ['what one has not', '{"a":null}', '{"b":[]}', [difference('/a', 'null', ''), difference('/b', '', '[]')]],
+    [
+      'lists as a whole, written in one way',
+      '{"a":[1.0,{"c":1,"b":2}]}',
+      '{"a":[1,{"b":2}]}',
+      [difference('/a', '[1,{"b":2,"c":1}]', '[1,{"b":2}]')],
+    ],
+    ['an object and a value', '{"a":{"b":1}}', '{"a":1}', [difference('/a', '{"b":1}', '1')]],
+    [
+      'RFC 6901: keys that hold ~ and /, empty ones, inherited names',
+      '{"a/b":1,"m~n":2,"":3,"~1":4,"toString":5}',
+      '{}',
+      [
+        difference('/', '3', ''),
+        difference('/a~1b', '1', ''),
+        difference('/m~0n', '2', ''),
+        difference('/toString', '5', ''),
+        difference('/~01', '4', ''),
+      ],
+    ],
+    [
+      'numbers that a double would take for the same',
+      '{"a":9007199254740993,"b":1e400,"c":5e-324}',
+      '{"a":9007199254740992,"b":1e401,"c":5.1e-324}',
+      [
+        difference('/a', '9007199254740993', '9007199254740992'),
+        difference('/b', '1e400', '1e401'),
+        difference('/c', '5e-324', '5.1e-324'),
+      ],
+    ],
+  ])('are %s', (_name, one, other, expected) => {
+    expect(differences(one, other)).toEqual(expected);
+    expect(differences(other, one)).toEqual(
+      expected.map(({ path, valueJson, otherValueJson }) => difference(path, otherValueJson, valueJson)),
+    );
+  });
+
+  it('are the whole value where one side has none at all', () => {
+    expect(differences('{"b":1,"a":2}', undefined)).toEqual([difference('', '{"a":2,"b":1}', '')]);
+    expect(differences(undefined, undefined)).toEqual([]);
+  });
+
+  it('are none of a value with itself; patching them in makes the other', () => {
+    const config = fc.dictionary(fc.string(), fc.dictionary(fc.string(), fc.jsonValue(), { noNullPrototype: true }), {
+      noNullPrototype: true,
+    });
+    fc.assert(
+      fc.property(config, config, (a, b) => {
+        const [one, other] = [JSON.stringify(a), JSON.stringify(b)];
+        expect(differences(one, one)).toEqual([]);
+        const patched = structuredClone(JSON.parse(one)) as object;
+        for (const { path, otherValueJson } of differences(one, other)) setAt(patched, path, otherValueJson);
+        expect(patched).toEqual(JSON.parse(other));
+      }),
+    );
+  });
+});
+
+describe('a config as a client gives it', () => {
+  const nested = (depth: number) => `${'{"a":'.repeat(depth)}"[[\\"{{"${'}'.repeat(depth)}`;
+
+  it.each(['', '{}', ' {"a":1} ', nested(100), `{"a":"${'[{'.repeat(5000)}"}`])(
+    'is taken byte for byte: %.20s',
+    (text) => {
+      expect(requireConfig(text, 'config_json')).toBe(text);
+    },
+  );
+
+  it.each([
+    ['null', 'must be a JSON object'],
+    ['[1]', 'must be a JSON object'],
+    ['"{}"', 'must be a JSON object'],
+    [' 1', 'must be a JSON object'],
+    ['{"a":NaN}', 'must be strict JSON text'],
+    ['{} {}', 'must be strict JSON text'],
+    ['{"a":"\0"}', 'without U+0000'],
+    [nested(101), 'must not be nested deeper than 100 levels'],
+    [`{"a":${'['.repeat(60_000)}${']'.repeat(60_000)}}`, 'must not be nested deeper than 100 levels'],
+  ])('is refused with its field named: %.20s', (text, why) => {
+    expect(() => requireConfig(text, 'config_json')).toThrow(
+      expect.objectContaining({
+        reason: 'INVALID_REQUEST',
+        message: expect.stringMatching(/^config_json: /u),
+        violations: [{ field: 'config_json', description: expect.stringContaining(why) }],
+      }),
+    );
+  });
+
+  it('is looked through as fast when it is one string of 128 KiB, or 128 KiB of escapes', () => {
+    for (const text of [`{"a":"${'x'.repeat(131_000)}"}`, `{"a":"${'\\"'.repeat(65_000)}"}`])
+      expect(requireConfig(text, 'config_json')).toBe(text);
+  });
+});
+
+/** MergePatch of RFC 7396, section 2, line by line. */
+function pseudoCode(target: unknown, patch: unknown): unknown {
+  if (typeof patch !== 'object' || patch === null || Array.isArray(patch)) return patch;
+  const isTargetObject = typeof target === 'object' && target !== null && !Array.isArray(target);
+  const result = new Map<string, unknown>(isTargetObject ? Object.entries(target) : []);
+  for (const [name, value] of Object.entries(patch)) {
+    if (value === null) result.delete(name);
+    else result.set(name, pseudoCode(result.get(name), value));
+  }
+  return Object.fromEntries(result);
+}
+
+/** What a reader of RFC 6901 would do with a path. */
+function setAt(root: object, path: string, valueJson: string): void {
+  const keys = path
+    .split('/')
+    .slice(1)
+    .map((key) => key.replaceAll('~1', '/').replaceAll('~0', '~'));
+  const last = keys.pop() as string;
+  let at = root as Record<string, object>;
+  for (const key of keys) at = Object.getOwnPropertyDescriptor(at, key)?.value as Record<string, object>;
+  if (valueJson === '') delete at[last];
+  else
+    Object.defineProperty(at, last, {
+      value: JSON.parse(valueJson),
+      enumerable: true,
+      writable: true,
+      configurable: true,
+    });
+}

@@ -1,0 +1,430 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { isTerminal, STATUSES, type Status } from '../../src/domain/lifecycle.ts';
+import {
+  type OpenStageTally,
+  type Progress,
+  progressOf,
+  type RunTally,
+  stagePercent,
+} from '../../src/domain/progress.ts';
+import { type Plan, STAGE_KINDS, type StageKind, type StagePlan } from '../../src/domain/run.ts';
+
+/** A run as a list of stages with their rollouts: what is counted of it is made here, the plain way. */
+interface StageOf {
+  readonly kind: StageKind;
+  readonly status: Status;
+  readonly substeps: number;
+  readonly totalSubsteps?: number | undefined;
+  readonly rollouts: readonly { readonly turns: number; readonly ended: boolean }[];
+}
+
+interface RunOf {
+  readonly status: Status;
+  readonly plan: Plan | undefined;
+  readonly stages: readonly StageOf[];
+  readonly turnSeconds?: number | undefined;
+  readonly substepSeconds?: number | undefined;
+}
+
+function count<T>(items: readonly T[], of: (item: T) => number): bigint {
+  return BigInt(items.reduce((sum, item) => sum + of(item), 0));
+}
+
+function tally({ stages, turnSeconds, substepSeconds }: RunOf): RunTally {
+  const ofKind = (kind: StageKind) => stages.filter((stage) => stage.kind === kind);
+  const having = (kind: StageKind, ...statuses: Status[]) =>
+    count(ofKind(kind), ({ status }) => (statuses.includes(status) ? 1 : 0));
+  const turnsOf = ({ rollouts }: StageOf) => Number(count(rollouts, ({ turns }) => turns));
+  return {
+    kinds: STAGE_KINDS.filter((kind) => ofKind(kind).length > 0).map((kind) => {
+      const ended = ofKind(kind).filter(({ status }) => isTerminal(status));
+      const terminal = ofKind(kind).flatMap(({ rollouts }) => rollouts.filter((rollout) => rollout.ended));
+      return {
+        kind,
+        pending: having(kind, 'PENDING'),
+        open: having(kind, 'INITIALIZING', 'RUNNING', 'PAUSED'),
+        completed: having(kind, 'COMPLETED'),
+        failed: having(kind, 'FAILED'),
+        cancelled: having(kind, 'CANCELLED'),
+        terminalStages: { turns: count(ended, turnsOf), substeps: count(ended, ({ substeps }) => substeps) },
+        terminalRollouts: { count: BigInt(terminal.length), turns: count(terminal, ({ turns }) => turns) },
+      };
+    }),
+    openStages: stages.filter(({ status }) => !isTerminal(status)).map(openTally),
+    turns: { count: turnSeconds === undefined ? 0n : 10n, seconds: 10 * (turnSeconds ?? 0) },
+    substeps: { count: substepSeconds === undefined ? 0n : 10n, seconds: 10 * (substepSeconds ?? 0) },
+  };
+}
+
+function openTally({ kind, status, substeps, totalSubsteps, rollouts }: StageOf, i: number): OpenStageTally {
+  const ended = rollouts.filter((rollout) => rollout.ended);
+  return {
+    id: `stage-${i}`,
+    kind,
+    number: BigInt(i),
+    status,
+    phase: 'rollout',
+    completedSubsteps: BigInt(substeps),
+    totalSubsteps: totalSubsteps === undefined ? undefined : BigInt(totalSubsteps),
+    terminalRollouts: { count: BigInt(ended.length), turns: count(ended, ({ turns }) => turns) },
+    liveTurns: rollouts.filter((rollout) => !rollout.ended).map(({ turns }) => BigInt(turns)),
+  };
+}
+
+const progress = (run: RunOf): Progress => progressOf(run.status, run.plan, tally(run));
+
+const stagePlan = (plan: Partial<StagePlan>): StagePlan => ({
+  kind: 'TRAIN_STEP',
+  stages: 1,
+  groupsPerStage: 0,
+  groupSize: 0,
+  maxTurns: 0,
+  substeps: 0,
+  ...plan,
+});
+const planOf = (concurrency: number, ...stagePlans: Partial<StagePlan>[]): Plan => ({
+  concurrency,
+  stagePlans: stagePlans.map(stagePlan),
+});
+const stage = (parts: Partial<StageOf> = {}): StageOf => ({
+  kind: 'TRAIN_STEP',
+  status: 'RUNNING',
+  substeps: 0,
+  rollouts: [],
+  ...parts,
+});
+const rollouts = (number: number, turns: number, ended: boolean) =>
+  Array(number).fill({ turns, ended }) as StageOf['rollouts'];
+const running = (plan: Plan | undefined, stages: readonly StageOf[], parts: Partial<RunOf> = {}): RunOf => ({
+  status: 'RUNNING',
+  plan,
+  stages,
+  ...parts,
+});
+
+/** M2's own: 80 rollouts of at most 20 turns, each of which ends at 8. */
+const EIGHTY = { groupsPerStage: 10, groupSize: 8, maxTurns: 20 };
+const HALFWAY = [...rollouts(40, 8, true), ...rollouts(8, 4, false)];
+
+describe('M2: golden vectors', () => {
+  it('M2: 80 rollouts, 40 finished at 8 turns, 8 live at turn 4, concurrency 8, 30 s a turn: 55 %, 1080 s', () => {
+    const run = running(planOf(8, EIGHTY), [stage({ rollouts: HALFWAY })], { turnSeconds: 30 });
+    expect(progress(run)).toEqual({
+      percent: expect.closeTo(55, 9),
+      remainingSeconds: 1080,
+      turnsDone: 352n,
+      turnsExpected: 640n,
+      substepsDone: 0n,
+      substepsExpected: 0n,
+      meanTurnSeconds: 30,
+      meanSubstepSeconds: undefined,
+      kinds: [{ kind: 'TRAIN_STEP', planned: 1n, made: 1n, open: 1n, completed: 0n, failed: 0n, cancelled: 0n }],
+      openStages: [
+        {
+          id: 'stage-0',
+          kind: 'TRAIN_STEP',
+          number: 0n,
+          status: 'RUNNING',
+          phase: 'rollout',
+          percent: expect.closeTo(55, 9),
+          turnsDone: 352n,
+          turnsExpected: 640n,
+          substepsDone: 0n,
+          substepsExpected: 0n,
+        },
+      ],
+    });
+  });
+
+  it('M2: before the first rollout has ended each is expected to take all its turns, and a turn 30 s', () => {
+    const begun = running(planOf(8, EIGHTY), [stage({ rollouts: rollouts(8, 4, false) })]);
+    expect(progress(begun)).toMatchObject({ percent: 2, turnsDone: 32n, turnsExpected: 1600n });
+    expect(progress(begun).remainingSeconds).toBe((1568 * 30) / 8);
+    const nothing = running(planOf(8, EIGHTY), []);
+    expect(progress(nothing)).toMatchObject({ percent: 0, turnsExpected: 1600n, remainingSeconds: 6000 });
+  });
+
+  it('M2: a rollout that takes longer than the mean is expected to take what it took', () => {
+    const run = running(planOf(1, { groupsPerStage: 1, groupSize: 3, maxTurns: 20 }), [
+      stage({
+        rollouts: [
+          { turns: 8, ended: true },
+          { turns: 15, ended: false },
+        ],
+      }),
+    ]);
+    expect(progress(run)).toMatchObject({ turnsDone: 23n, turnsExpected: 31n });
+  });
+
+  it('M2: the mean is that of all stages of the kind, terminal ones included', () => {
+    const plan = planOf(1, { stages: 2, groupsPerStage: 1, groupSize: 2, maxTurns: 20 }, { kind: 'EVAL', ...EIGHTY });
+    const run = running(plan, [
+      stage({ status: 'COMPLETED', rollouts: rollouts(2, 6, true) }),
+      stage({ rollouts: rollouts(1, 2, false) }),
+      stage({ kind: 'EVAL' }),
+    ]);
+    expect(progress(run).openStages.map(({ turnsExpected }) => turnsExpected)).toEqual([12n, 1600n]);
+  });
+
+  it('M2: with substeps, half of a stage is they', () => {
+    const plan = planOf(8, { ...EIGHTY, substeps: 4 });
+    const percentAt = (substeps: number, made: StageOf['rollouts']) =>
+      progress(running(plan, [stage({ substeps, rollouts: made })])).percent;
+    expect(percentAt(0, HALFWAY)).toBeCloseTo(27.5, 9);
+    expect(percentAt(0, rollouts(80, 8, true))).toBe(50);
+    expect(percentAt(1, rollouts(80, 8, true))).toBe(62.5);
+    expect(percentAt(4, rollouts(80, 8, true))).toBe(100);
+  });
+
+  it('M2: the time left is that of turns, many at once, and of substeps, one after the other', () => {
+    const plan = planOf(8, { ...EIGHTY, substeps: 4 });
+    const run = running(plan, [stage({ substeps: 1, rollouts: HALFWAY })], { turnSeconds: 30, substepSeconds: 12 });
+    expect(progress(run)).toMatchObject({ remainingSeconds: 1080 + 3 * 12, meanSubstepSeconds: 12 });
+    expect(progress({ ...run, substepSeconds: undefined }).remainingSeconds).toBe(1080);
+  });
+
+  it('M2: a stage says itself how many substeps it has; the plan speaks for the others', () => {
+    const plan = planOf(1, { stages: 3, substeps: 4 });
+    const run = running(plan, [stage({ substeps: 5, totalSubsteps: 10 }), stage({ substeps: 6, totalSubsteps: 2 })]);
+    expect(progress(run)).toMatchObject({ substepsDone: 11n, substepsExpected: 10n + 6n + 4n, percent: 50 });
+    expect(progress(run).openStages.map(({ percent }) => percent)).toEqual([50, 100]);
+  });
+
+  it('M2: a terminal stage counts only what was made, whatever was planned', () => {
+    const plan = planOf(1, { stages: 2, groupsPerStage: 1, groupSize: 4, maxTurns: 10, substeps: 5 });
+    for (const status of ['COMPLETED', 'FAILED', 'CANCELLED'] as const) {
+      const cut = stage({ status, substeps: 2, rollouts: [...rollouts(1, 6, true), { turns: 3, ended: false }] });
+      const run = running(plan, [cut, stage({ rollouts: rollouts(2, 6, true) })]);
+      expect(progress(run)).toMatchObject({
+        turnsDone: 21n,
+        turnsExpected: 33n,
+        substepsDone: 2n,
+        substepsExpected: 7n,
+      });
+      // 9 turns that are done for good, and 24 of a stage that is at half of its turns and at none of its substeps.
+      expect(progress(run).percent).toBeCloseTo(((9 * 1 + 24 * 0.25) / 33) * 100, 9);
+    }
+  });
+
+  it('M2: stages weigh by their turns: a short evaluation counts for little beside a long step of training', () => {
+    const plan = planOf(
+      1,
+      { groupsPerStage: 9, groupSize: 1, maxTurns: 10 },
+      { kind: 'EVAL', groupsPerStage: 1, groupSize: 1, maxTurns: 10 },
+    );
+    const evaluated = stage({ kind: 'EVAL', status: 'COMPLETED', rollouts: rollouts(1, 10, true) });
+    expect(progress(running(plan, [evaluated])).percent).toBe(10);
+  });
+
+  it('M2: where no turns are expected stages count alone, and what has no size has no time left', () => {
+    const plan = planOf(1, { stages: 9 }, { kind: 'EVAL', stages: 1 });
+    const three = [stage({ status: 'COMPLETED' }), stage({ status: 'FAILED' }), stage(), stage({ status: 'PENDING' })];
+    const run = running(plan, [...three, stage({ kind: 'EVAL', status: 'CANCELLED' })]);
+    expect(progress(run)).toMatchObject({ percent: 30, remainingSeconds: undefined, turnsExpected: 0n });
+    expect(progress(run).kinds).toEqual([
+      { kind: 'TRAIN_STEP', planned: 9n, made: 4n, open: 1n, completed: 1n, failed: 1n, cancelled: 0n },
+      { kind: 'EVAL', planned: 1n, made: 1n, open: 0n, completed: 0n, failed: 0n, cancelled: 1n },
+    ]);
+    expect(progress(run).openStages.map(({ percent }) => percent)).toEqual([undefined, undefined]);
+  });
+
+  it('M2: stages with substeps only count by them, and their time is known once one was timed', () => {
+    const plan = planOf(4, { stages: 4, substeps: 10 });
+    const run = running(plan, [stage({ status: 'COMPLETED', substeps: 10 }), stage({ substeps: 5 })]);
+    expect(progress(run)).toMatchObject({ percent: 37.5, remainingSeconds: undefined });
+    expect(progress({ ...run, substepSeconds: 2 })).toMatchObject({ remainingSeconds: 50 });
+  });
+
+  it('M2: when all is done that was planned, no time is left; COMPLETED is 100 % whatever was done', () => {
+    const done = running(planOf(1, { stages: 2 }), [stage({ status: 'COMPLETED' }), stage({ status: 'FAILED' })]);
+    expect(progress(done)).toMatchObject({ percent: 100, remainingSeconds: 0 });
+    const cut: RunOf = { status: 'COMPLETED', plan: planOf(8, EIGHTY), stages: [stage({ rollouts: HALFWAY })] };
+    expect(progress(cut)).toMatchObject({ percent: 100, remainingSeconds: undefined, turnsDone: 352n });
+    expect(progress({ ...cut, plan: undefined }).percent).toBe(100);
+  });
+
+  it('M2: only a RUNNING run has a time left', () => {
+    const run = running(planOf(8, EIGHTY), [stage({ rollouts: HALFWAY })]);
+    for (const status of STATUSES) {
+      expect(progress({ ...run, status }).remainingSeconds !== undefined).toBe(status === 'RUNNING');
+      expect(progress({ ...run, status }).percent).toBeCloseTo(status === 'COMPLETED' ? 100 : 55, 9);
+    }
+  });
+
+  it.each([undefined, planOf(8)])(
+    'M2: without a plan, or with one of nothing, there is no percent and no time: %s',
+    (plan) => {
+      const run = running(plan, [stage({ rollouts: HALFWAY }), stage({ kind: 'EVAL', status: 'COMPLETED' })]);
+      expect(progress(run)).toMatchObject({ percent: undefined, remainingSeconds: undefined, turnsDone: 352n });
+      // What rollouts are expected to take is known without one.
+      expect(progress(run).turnsExpected).toBe(384n);
+    },
+  );
+
+  it('M2: more stages, groups and substeps than were planned count too', () => {
+    const plan = planOf(1, { stages: 1, groupsPerStage: 1, groupSize: 1, maxTurns: 5, substeps: 1 });
+    const run = running(plan, [
+      stage({ substeps: 3, rollouts: rollouts(4, 5, true) }),
+      stage({ kind: 'BASELINE', rollouts: rollouts(1, 7, true) }),
+    ]);
+    expect(progress(run)).toMatchObject({ percent: 100, turnsDone: 27n, turnsExpected: 27n, substepsExpected: 3n });
+  });
+
+  it('M2: plans that multiply to more than a field can hold say the most that it can', () => {
+    const vast = planOf(1, { stages: 1e7, groupsPerStage: 1e6, groupSize: 1e6, maxTurns: 1e7, substeps: 1e7 });
+    expect(progress(running(vast, [stage()]))).toMatchObject({
+      percent: 0,
+      turnsExpected: 2n ** 63n - 1n,
+      remainingSeconds: 315_576_000_000,
+    });
+  });
+
+  it('M2: a clock that was set back makes no time negative', () => {
+    const run = running(planOf(1, { substeps: 4 }), [stage({ substeps: 1 })], { substepSeconds: -5 });
+    expect(progress(run)).toMatchObject({ meanSubstepSeconds: 0, remainingSeconds: 0 });
+  });
+
+  it('L5: the percent of a stage that moves is what Progress says of it, and 100 once it has ended', () => {
+    const open = stage({ substeps: 1, rollouts: HALFWAY });
+    const run = running(planOf(8, { ...EIGHTY, substeps: 4 }), [open]);
+    const percent = (status: Status) => stagePercent(status, openTally(open, 0), run.plan, tally(run));
+    for (const status of STATUSES)
+      expect(percent(status)).toBe(isTerminal(status) ? 100 : progress(run).openStages[0]?.percent);
+  });
+});
+
+const kind = fc.constantFrom(...STAGE_KINDS);
+const small = fc.nat(6);
+const anyRollouts = fc.array(fc.record({ turns: fc.nat(25), ended: fc.boolean() }), { maxLength: 6 });
+const anyStage: fc.Arbitrary<StageOf> = fc.record({
+  kind,
+  status: fc.constantFrom(...STATUSES),
+  substeps: fc.nat(8),
+  totalSubsteps: fc.option(fc.nat(8), { nil: undefined }),
+  rollouts: anyRollouts,
+});
+const anyStagePlan: fc.Arbitrary<StagePlan> = fc.record({
+  kind,
+  stages: small,
+  groupsPerStage: small,
+  groupSize: small,
+  maxTurns: fc.nat(25),
+  substeps: small,
+});
+const anyPlan: fc.Arbitrary<Plan> = fc.record({
+  concurrency: fc.integer({ min: 1, max: 8 }),
+  stagePlans: fc.uniqueArray(anyStagePlan, { selector: (plan) => plan.kind, minLength: 1 }),
+});
+const seconds = fc.option(fc.double({ min: 0, max: 1e6, noNaN: true }), { nil: undefined });
+const anyRun: fc.Arbitrary<RunOf> = fc.record({
+  status: fc.constantFrom(...STATUSES),
+  plan: fc.option(anyPlan, { nil: undefined }),
+  stages: fc.array(anyStage, { maxLength: 8 }),
+  turnSeconds: seconds,
+  substepSeconds: seconds,
+});
+/** RUNNING, planned, and with an open stage at least. */
+const openRun = fc
+  .record({ plan: anyPlan, stages: fc.array(anyStage, { maxLength: 6 }), open: anyStage })
+  .map(({ plan, stages, open }) => running(plan, [{ ...open, status: 'RUNNING' }, ...stages]));
+
+/** The first stage of the run becomes another one. */
+const changed = (run: RunOf, change: (open: StageOf) => StageOf): RunOf => ({
+  ...run,
+  stages: run.stages.map((each, i) => (i === 0 ? change(each) : each)),
+});
+const percent = (run: RunOf): number => progress(run).percent as number;
+/** Doubles are added in some order: what is equal on paper may differ in the last digits. */
+const HAIR = 1e-9;
+const withoutSubsteps = (run: RunOf): RunOf => ({
+  ...run,
+  plan: run.plan && { ...run.plan, stagePlans: run.plan.stagePlans.map((plan) => ({ ...plan, substeps: 0 })) },
+  stages: run.stages.map((each) => ({ ...each, substeps: 0, totalSubsteps: undefined })),
+});
+
+describe('M2: whatever a run is like', () => {
+  it('M2: percents lie in 0 to 100, nothing is NaN, nothing done exceeds what is expected', () => {
+    fc.assert(
+      fc.property(anyRun, (run) => {
+        const { openStages, kinds, ...all } = progress(run);
+        for (const { percent: share } of [all, ...openStages])
+          if (share !== undefined) expect(share >= 0 && share <= 100).toBe(true);
+        expect(all.remainingSeconds === undefined || all.remainingSeconds >= 0).toBe(true);
+        for (const each of [all, ...openStages]) {
+          expect(each.turnsDone <= each.turnsExpected && each.substepsDone <= each.substepsExpected).toBe(true);
+        }
+        expect(openStages).toHaveLength(run.stages.filter(({ status }) => !isTerminal(status)).length);
+        expect(kinds.reduce((sum, { made }) => sum + made, 0n)).toBe(BigInt(run.stages.length));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('M2: percent is there exactly with a plan or when COMPLETED, and 100 exactly when nothing is left or it is COMPLETED', () => {
+    fc.assert(
+      fc.property(anyRun, (run) => {
+        const { percent: share, turnsDone, turnsExpected } = progress(run);
+        expect(share !== undefined).toBe(run.plan !== undefined || run.status === 'COMPLETED');
+        if (run.status === 'COMPLETED') expect(share).toBe(100);
+        else if (share === 100) expect(turnsDone).toBe(turnsExpected);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('M2: one more substep never lowers the percent', () => {
+    fc.assert(
+      fc.property(openRun, (run) => {
+        const next = changed(run, (open) => ({ ...open, substeps: open.substeps + 1 }));
+        expect(percent(next)).toBeGreaterThanOrEqual(percent(run) - HAIR);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('M2: without substeps neither a turn, nor a rollout made, nor a stage begun or ended lowers the percent', () => {
+    const turn = (open: StageOf): StageOf => {
+      const live = open.rollouts.findIndex(({ ended }) => !ended);
+      return {
+        ...open,
+        rollouts: open.rollouts.map((each, i) => (i === live ? { ...each, turns: each.turns + 1 } : each)),
+      };
+    };
+    const ended = (status: Status) => (open: StageOf) => ({ ...open, status });
+    const steps = fc.constantFrom(turn, ended('COMPLETED'), ended('FAILED'), ended('CANCELLED'), ended('PENDING'));
+    fc.assert(
+      fc.property(openRun.map(withoutSubsteps), steps, (run, step) => {
+        expect(percent(changed(run, step))).toBeGreaterThanOrEqual(percent(run) - HAIR);
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  it('M2: a rollout that ends no later than others did never lowers the percent, where there are no substeps', () => {
+    fc.assert(
+      fc.property(openRun.map(withoutSubsteps), fc.nat(25), (run, turns) => {
+        const kindOf = run.stages[0]?.kind as StageKind;
+        const others = run.stages.filter((each) => each.kind === kindOf).flatMap((each) => each.rollouts);
+        const fewest = Math.min(...others.filter(({ ended }) => ended).map((each) => each.turns), 25);
+        const maxTurns = run.plan?.stagePlans.find((plan) => plan.kind === kindOf)?.maxTurns ?? 0;
+        const own = Math.min(turns, fewest, others.some(({ ended }) => ended) ? 25 : maxTurns);
+        const ending = (is: boolean) =>
+          changed(run, (open) => ({ ...open, rollouts: [...open.rollouts, { turns: own, ended: is }] }));
+        expect(percent(ending(true))).toBeGreaterThanOrEqual(percent(ending(false)) - HAIR);
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  it('M2: more at once never takes longer', () => {
+    fc.assert(
+      fc.property(openRun, (run) => {
+        const more = { ...run, plan: run.plan && { ...run.plan, concurrency: run.plan.concurrency * 2 } };
+        const [slow, fast] = [progress(run).remainingSeconds, progress(more).remainingSeconds];
+        expect(slow === undefined).toBe(fast === undefined);
+        if (slow !== undefined && fast !== undefined) expect(fast).toBeLessThanOrEqual(slow);
+      }),
+    );
+  });
+});
