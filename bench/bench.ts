@@ -21,6 +21,8 @@ export interface Run {
   /** Of one measurement. */
   readonly seconds: number;
   readonly growthSteps: number;
+  /** Of each series of `metrics-read`. */
+  readonly metricPoints: number;
   readonly place: Place;
   /** Tells people what is being done. */
   say(what: string): void;

@@ -6,8 +6,10 @@ import { growth } from './benches/growth.ts';
 import { fanIn, ingestBatch, ingestSingle } from './benches/ingest.ts';
 import { lineage, lineageAppend } from './benches/lineage.ts';
 import { lockstep } from './benches/lockstep.ts';
+import { metricsIngest, metricsRead } from './benches/metrics.ts';
 import { peers } from './benches/peers.ts';
 import { read } from './benches/read.ts';
+import { runList, runTree } from './benches/runs.ts';
 import { start } from './benches/start.ts';
 
 /** All benches, in the order in which they run. */
@@ -25,6 +27,10 @@ export const BENCHES: readonly Bench[] = [
   lineageAppend,
   follow,
   followRemote,
+  metricsIngest,
+  metricsRead,
+  runList,
+  runTree,
   start,
   growth,
   peers,

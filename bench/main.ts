@@ -15,6 +15,7 @@ interface Options {
   readonly engine?: Engine;
   readonly profile?: string;
   readonly growthSteps: number;
+  readonly metricPoints: number;
 }
 
 const command = new Command('bench')
@@ -30,6 +31,7 @@ const command = new Command('bench')
   .addOption(new Option('--engine <name>', 'one engine only').choices(['sqlite', 'postgres']))
   .option('--profile <folder>', 'leave CPU profiles of the servers there (which slows them down)')
   .option('--growth-steps <n>', 'steps stored before `growth` measures', positive, 10_000_000)
+  .option('--metric-points <n>', 'points of each series that `metrics-read` reads', positive, 1_000_000)
   .action(main);
 await command.parseAsync();
 
@@ -69,8 +71,8 @@ function list(): void {
 async function measure(bench: Bench, engine: Engine, options: Options, place: Place): Promise<readonly Result[]> {
   const progress = process.stderr.isTTY === true ? process.stderr : undefined;
   const say = (what: string) => progress?.write(`\r\x1b[K${bench.names[0]} on ${engine}, ${what}`);
-  const { rounds, seconds, warmup, growthSteps } = options;
-  const run: Run = { engine, rounds, seconds, warmupSeconds: warmup, growthSteps, place, say };
+  const { rounds, seconds, warmup, growthSteps, metricPoints } = options;
+  const run: Run = { engine, rounds, seconds, warmupSeconds: warmup, growthSteps, metricPoints, place, say };
   const outside = watchOutside();
   try {
     const results = await bench.run(run);

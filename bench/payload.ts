@@ -1,4 +1,5 @@
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { LogMetricsRequestSchema } from '../gen/es/anabranch/v1/run_service_pb.js';
 import type { StepSchema } from '../gen/es/anabranch/v1/trajectory_pb.js';
 import { AppendStepsRequestSchema } from '../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Random } from '../src/demo/random.ts';
@@ -33,6 +34,35 @@ export class FrameTemplate {
     for (let i = 0; i < this.numbers.length; i += 1) writeWideVarint(frame, this.numbers[i]!, firstStep + i);
     for (let i = 0; i < this.nonces.length; i += 1) writeNonce(frame, this.nonces[i]!, stream, firstStep + i);
     return frame;
+  }
+}
+
+/** What a trainer logs after a step: ten series. */
+const SERIES = 'loss kl entropy reward_mean reward_std lr grad_norm tokens seconds accuracy'.split(' ');
+
+/** Encoded LogMetrics requests of one run, made as frames are: ten series, the same steps of each. */
+export class MetricTemplate {
+  /** Of one request. */
+  readonly steps: number;
+  private readonly bytes: Buffer;
+  private readonly numbers: number[];
+
+  constructor(runId: string, pointsPerCall: number) {
+    this.steps = pointsPerCall / SERIES.length;
+    const points = Array.from({ length: pointsPerCall }, (_, i) => ({
+      key: `train/${SERIES[i % SERIES.length]}`,
+      metricStep: NUMBER_MARK,
+      value: Math.sqrt(i + 1),
+    }));
+    this.bytes = Buffer.from(toBinary(LogMetricsRequestSchema, create(LogMetricsRequestSchema, { runId, points })));
+    this.numbers = placesOf(this.bytes, NUMBER_BYTES);
+  }
+
+  batch(firstStep: number): Buffer {
+    const batch = Buffer.from(this.bytes);
+    for (let i = 0; i < this.numbers.length; i += 1)
+      writeWideVarint(batch, this.numbers[i]!, firstStep + Math.floor(i / SERIES.length));
+    return batch;
   }
 }
 

@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
+import { StageKind } from '../gen/es/anabranch/v1/run_pb.js';
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../src/client/index.ts';
 import { createPostgresDatabase } from '../test/support/database.ts';
 import { type PostgresServer, startPostgres } from '../test/support/postgres.ts';
@@ -126,6 +127,43 @@ export class BenchServer {
       made.push(trajectory!.id);
     }
     return made;
+  }
+
+  /** New runs of the experiment `default`; their ids. Each is of a plan; with `main` it has a main trajectory of one step. */
+  async runs(count: number, { main = false } = {}): Promise<string[]> {
+    const client = this.connected();
+    const plan = { concurrency: 8, stagePlans: [{ kind: StageKind.TRAIN_STEP, stages: 10, substeps: 4 }] };
+    const made: string[] = [];
+    const make = async () => {
+      const { run } = await client.runs.createRun({
+        labels: { model: 'pid', task: 'cartpole' },
+        configJson: '{"optimizer":{"lr":0.1,"betas":[0.9,0.999]},"kp":1.5}',
+        plan,
+        ...(main ? { mainTrajectory: { root: { reward: 1 } } } : {}),
+      });
+      made.push(run!.id);
+    };
+    while (made.length < count) await Promise.all(Array.from({ length: Math.min(16, count - made.length) }, make));
+    return made;
+  }
+
+  /** A tree of runs: a root and so many branches of it, each at step 0 and with a main trajectory; the root's id. */
+  async runTree(branches: number): Promise<string> {
+    const [root] = await this.runs(1, { main: true });
+    const branch = () =>
+      this.connected().runs.branchRun({
+        runId: root!,
+        stepNumber: 0n,
+        configOverridesJson: '{"optimizer":{"lr":0.01}}',
+      });
+    for (let left = branches; left > 0; left -= 8) await Promise.all(Array.from({ length: Math.min(8, left) }, branch));
+    return root!;
+  }
+
+  /** Series of a run, of one point each. Their names are `loss-0`, `loss-1`, …, in the order of making. */
+  async series(runId: string, count: number): Promise<void> {
+    for (let i = 0; i < count; i += 1)
+      await this.connected().runs.logMetrics({ runId, points: [{ key: `loss-${i}`, metricStep: 0n, value: 1 }] });
   }
 
   /** Small steps, by a writer of their own. */

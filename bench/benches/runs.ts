@@ -1,0 +1,108 @@
+import { create, type DescMessage, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { GetRunTreeRequestSchema, ListRunsRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { alternate, type Bench, compare, type Run } from '../bench.ts';
+import { runProgram } from '../processes.ts';
+import type { AskFigures, AskSettings } from '../programs/ask.ts';
+import { books } from './metrics.ts';
+
+const RUNS = 10_000;
+const STAGES_EACH = 6;
+
+export const runList: Bench = {
+  names: ['run-list'],
+  about: 'p50 of a page of 50 runs with progress, among 10,000 of 6 stages each; against its SQL by hand',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const writing = await run.place.server('real', run.engine);
+    run.say(`making ${RUNS} runs`);
+    await writing.runs(RUNS, { main: true });
+    const { database } = writing;
+    await writing.stop();
+    await books(run, database, { name: 'fill-stages', each: STAGES_EACH }, true);
+    const list = await asking(run, database, 'ListRuns', ListRunsRequestSchema, { pageSize: 50 });
+    const samples = await alternate(run, {
+      ListRuns: list.p50,
+      'by hand': async () => (await books(run, database, { name: 'list' })).p50Ms,
+    });
+    return [
+      compare(
+        run,
+        { bench: 'run-list', aim: '<= 2', unit: 'ms', note: list.note() },
+        samples.ListRuns,
+        samples['by hand'],
+      ),
+    ];
+  },
+};
+
+const BRANCHES = 1000;
+
+export const runTree: Bench = {
+  names: ['run-tree'],
+  about: 'p50 of GetRunTree of a root and 1,000 branches, all pages; against one SELECT of those rows',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const writing = await run.place.server('real', run.engine);
+    run.say(`making ${BRANCHES} branches`);
+    const runId = await writing.runTree(BRANCHES);
+    const { database } = writing;
+    await writing.stop();
+    const tree = await asking(
+      run,
+      database,
+      'GetRunTree',
+      GetRunTreeRequestSchema,
+      { runId, pageSize: 1000 },
+      {
+        next: 2,
+        token: 3,
+      },
+    );
+    const samples = await alternate(run, {
+      GetRunTree: tree.p50,
+      'one SELECT': async () => {
+        const { p50Ms, rows } = await books(run, database, { name: 'tree', root: 1 });
+        if (rows !== BRANCHES + 1) throw new Error(`the tree has ${rows} rows`);
+        return p50Ms;
+      },
+    });
+    return [
+      compare(
+        run,
+        { bench: 'run-tree', aim: '<= 2', unit: 'ms', note: tree.note() },
+        samples.GetRunTree,
+        samples['one SELECT'],
+      ),
+    ];
+  },
+};
+
+/** Asks a server of its own each time: SQLite has one process a file. */
+async function asking<Desc extends DescMessage>(
+  run: Run,
+  database: string,
+  rpc: string,
+  schema: Desc,
+  init: MessageInitShape<Desc>,
+  pages?: AskSettings['pages'],
+) {
+  const request = Buffer.from(toBinary(schema, create(schema, init))).toString('base64');
+  let bytes = 0;
+  return {
+    async p50() {
+      const server = await run.place.server('real', run.engine, database);
+      const figures = await runProgram<AskFigures>('ask', {
+        address: server.address,
+        method: `/anabranch.v1.RunService/${rpc}`,
+        request,
+        ...(pages && { pages }),
+        warmupSeconds: run.warmupSeconds,
+        seconds: run.seconds,
+      } satisfies AskSettings);
+      await server.stop();
+      bytes = figures.bytes;
+      return figures.p50Ms;
+    },
+    note: () => `${bytes.toLocaleString('en-US')} B`,
+  };
+}

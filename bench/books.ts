@@ -1,0 +1,155 @@
+import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import pg from 'pg';
+import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
+
+/**
+ * The books of runs in SQL by hand: what somebody would write who has one question and the schema, and no service to keep. The database's own
+ * driver runs it, and rows stay as the driver gives them.
+ */
+export interface BareBooks {
+  /** A page of 50 runs, newest first, with what a list shows of them and what progress is made of; how many rows that takes. */
+  list(): Promise<number>;
+  /** The rows of a tree; how many there are. */
+  tree(root: number): Promise<number>;
+  /** The smallest and the largest value of each of so many stretches of series that begin at step 0; how many stretches. */
+  aggregate(series: readonly number[], pointsEach: number, stretches: number): Promise<number>;
+  /** Points of one series in one commit. */
+  insertPoints(series: number, from: number, count: number): Promise<void>;
+  /** Series with so many points each, from step 0, in place of what they have. Their row keys are 1, 2, 3, … */
+  fillSeries(count: number, pointsEach: number): Promise<void>;
+  /** So many stages for every run, all but the last two COMPLETED. */
+  fillStages(each: number): Promise<void>;
+}
+
+/** Names the n-th value that is bound. */
+type Place = (n: number) => string;
+
+/** The BASIC view: whatever holds JSON of any size is left out. */
+const RUN = `r.key, r.id, r.number, r.name, r.description, r.labels, r.plan, r.branch_point, r.status, r.status_message, r.phase, r.metrics,
+  r.heartbeat_timeout_ms, r.fail_when_stale, r.heartbeat_time, r.stale_time, r.start_time, r.end_time, r.create_time, r.update_time, r.revision`;
+
+const NEWEST = `from runs where namespace = 'default' and not hidden order by key desc limit 50`;
+
+const LIST = [
+  `select ${RUN}, e.id as experiment_id, e.name as experiment_name, o.id as tree_id, p.id as parent_id, t.id as main_id, t.next_step_number, t.reward_sum
+    from (select * ${NEWEST}) r join experiments e on e.key = r.experiment join runs o on o.key = r.tree left join runs p on p.key = r.parent
+    left join trajectories t on t.tree = r.main_tree and t.key = r.main_trajectory and not t.hidden order by r.key desc`,
+  `select run, kind, status, count(*) as made, sum(completed_substeps) as substeps, sum(timed_substeps) as timed, sum(substep_seconds) as seconds
+    from stages where run in (select key ${NEWEST}) group by run, kind, status`,
+  `select run, id, kind, number, status, phase, completed_substeps, total_substeps from stages
+    where run in (select key ${NEWEST}) and status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`,
+];
+
+const tree = ($: Place) =>
+  `select ${RUN}, r.parent, r.main_tree, r.main_trajectory from runs r where r.tree = ${$(1)} and not r.hidden order by r.key`;
+
+const aggregate = ($: Place, series: readonly number[]) =>
+  `select series, metric_step * ${$(1)} / ${$(2)} as stretch, min(value) as smallest, max(value) as largest
+    from metric_points where series in (${series.join(', ')}) group by 1, 2`;
+
+/** Numbers that go up and down, and never far. */
+const VALUE = '((i * 7919) % 104729) / 104729.0';
+
+const fillStages = (ordinals: string, id: string, time: string) =>
+  `insert into stages (key, namespace, id, run, kind, number, status, status_message, phase, model_uri, model_checkpoint_uri, metrics, metadata_json,
+      completed_substeps, total_substeps, timings, timed_substeps, substep_seconds, create_time, update_time, status_changes, revision, mark)
+    select 1000000 + r.key * 100 + i, 'default', ${id}, r.key, 'TRAIN_STEP', i, case when i > ${ordinals} - 2 then 'RUNNING' else 'COMPLETED' end, '', 'training', '', '', '{}', '',
+      case when i > ${ordinals} - 2 then 1 else 4 end, 4, '{}', 2, 3.5, ${time}, ${time}, 1, 1, 1`;
+
+export async function openBooks(database: string): Promise<BareBooks> {
+  return database.startsWith('sqlite:') ? openSqlite(database.slice('sqlite:'.length)) : openPostgres(database);
+}
+
+function openSqlite(path: string): BareBooks {
+  const database = new DatabaseSync(path);
+  database.exec(`
+    pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536; pragma temp_store = memory;
+    pragma wal_autocheckpoint = 4000;
+  `);
+  const prepared = new Map<string, StatementSync>();
+  const statement = (text: string) => {
+    const known = prepared.get(text) ?? database.prepare(text);
+    prepared.set(text, known);
+    return known;
+  };
+  const $: Place = (n) => `?${n}`;
+  const count = (to: number) => `with recursive n(i) as (select 0 union all select i + 1 from n where i < ${to - 1})`;
+  return {
+    async list() {
+      return LIST.reduce((rows, text) => rows + statement(text).all().length, 0);
+    },
+    async tree(root) {
+      return statement(tree($)).all(BigInt(root)).length;
+    },
+    async aggregate(series, pointsEach, stretches) {
+      return statement(aggregate($, series)).all(BigInt(stretches), BigInt(pointsEach)).length;
+    },
+    async insertPoints(series, from, points) {
+      const insert = statement(
+        `insert into metric_points (series, metric_step, namespace, value) values (?, ?, 'default', ?)`,
+      );
+      database.exec('begin immediate');
+      for (let i = 0; i < points; i += 1) insert.run(BigInt(series), BigInt(from + i), (from + i) / 7);
+      database.exec('commit');
+    },
+    async fillSeries(series, pointsEach) {
+      database.exec('delete from metric_points');
+      for (let key = 1; key <= series; key += 1)
+        database.exec(`${count(pointsEach)} insert into metric_points (series, metric_step, namespace, value)
+          select ${key}, i, 'default', ${VALUE} from n`);
+      database.exec('pragma wal_checkpoint(truncate)');
+    },
+    async fillStages(each) {
+      const uuid = `lower(hex(randomblob(4)) || '-0000-7000-8000-' || hex(randomblob(6)))`;
+      database.exec(`${count(each + 1)} ${fillStages(`${each}`, uuid, 'r.create_time')} from runs r, n where i > 0`);
+      database.exec('analyze; pragma wal_checkpoint(truncate)');
+    },
+  };
+}
+
+async function openPostgres(url: string): Promise<BareBooks> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  await client.query('set search_path = anabranch');
+  const names = new Map<string, string>();
+  const rows = async (text: string, values: readonly unknown[] = []) => {
+    const name = names.get(text) ?? `books-${names.size}`;
+    names.set(text, name);
+    return (await client.query({ name, text, values: [...values] })).rows.length;
+  };
+  const $: Place = (n) => `$${n}::bigint`;
+  return {
+    async list() {
+      let all = 0;
+      for (const text of LIST) all += await rows(text);
+      return all;
+    },
+    tree: (root) => rows(tree($), [root]),
+    aggregate: (series, pointsEach, stretches) => rows(aggregate($, series), [stretches, pointsEach]),
+    async insertPoints(series, from, points) {
+      const made = Array.from({ length: points }, (_, i) => [
+        BigInt(series),
+        BigInt(from + i),
+        'default',
+        (from + i) / 7,
+      ]);
+      const bytes = encodeCopy(['int8', 'int8', 'text', 'float8'], made);
+      const text = 'copy metric_points (series, metric_step, namespace, value) from stdin (format binary)';
+      await new Promise<void>((resolve, reject) => {
+        client.query(new CopyQuery(text, bytes, (error) => (error ? reject(error) : resolve())));
+      });
+    },
+    async fillSeries(series, pointsEach) {
+      await client.query('truncate metric_points');
+      await client.query(`insert into metric_points (series, metric_step, namespace, value)
+        select key, i, 'default', ${VALUE} from generate_series(1, ${series}) key, generate_series(0::bigint, ${pointsEach - 1}) i`);
+      await client.query('vacuum analyze metric_points');
+    },
+    async fillStages(each) {
+      await client.query(
+        `${fillStages(`${each}`, 'gen_random_uuid()', 'r.create_time')} from runs r, generate_series(1, ${each}) i`,
+      );
+      await client.query('vacuum analyze stages, runs');
+    },
+  };
+}

@@ -1,0 +1,93 @@
+import { Client, credentials } from '@grpc/grpc-js';
+import { percentile, program } from './program.ts';
+
+/** One caller that asks the same again and again. Answers are not decoded: what is measured is the server. */
+export interface AskSettings {
+  readonly address: string;
+  /** `/anabranch.v1.RunService/ListRuns`. */
+  readonly method: string;
+  /** Encoded, base64. */
+  readonly request: string;
+  /** Numbers of fields: where the answer tells of a next page, and where the request takes it. Undefined: the first answer is all. */
+  readonly pages?: { readonly next: number; readonly token: number };
+  readonly warmupSeconds: number;
+  readonly seconds: number;
+}
+
+export interface AskFigures {
+  /** Until all pages, and all messages of a stream, are there. */
+  readonly p50Ms: number;
+  readonly asked: number;
+  readonly bytes: number;
+}
+
+const same = (bytes: Buffer) => bytes;
+
+await program(async (settings: AskSettings): Promise<AskFigures> => {
+  const client = new Client(settings.address, credentials.createInsecure());
+  const first = Buffer.from(settings.request, 'base64');
+  let bytes = 0;
+  const once = async () => {
+    let request = first;
+    for (bytes = 0; ; ) {
+      const messages = await ask(client, settings.method, request);
+      for (const message of messages) bytes += message.length;
+      const token = settings.pages === undefined ? '' : lastField(messages[0]!, settings.pages.next);
+      if (settings.pages === undefined || token === '') return;
+      request = Buffer.concat([first, field(settings.pages.token, token)]);
+    }
+  };
+  const again = async (forSeconds: number): Promise<number[]> => {
+    const times: number[] = [];
+    const end = performance.now() + forSeconds * 1000;
+    do {
+      const begun = performance.now();
+      await once();
+      times.push(performance.now() - begun);
+    } while (performance.now() < end);
+    return times;
+  };
+  if (settings.warmupSeconds > 0) await again(settings.warmupSeconds);
+  const times = await again(settings.seconds);
+  return { p50Ms: percentile(times, 0.5), asked: times.length, bytes };
+});
+
+/** A unary call is a stream of one message. */
+function ask(client: Client, method: string, request: Buffer): Promise<Buffer[]> {
+  return new Promise((resolve, reject) => {
+    const messages: Buffer[] = [];
+    const call = client.makeServerStreamRequest(method, same, same, request);
+    call.on('data', (message: Buffer) => messages.push(message));
+    call.on('error', reject);
+    call.on('end', () => resolve(messages));
+  });
+}
+
+/** The text of a field of a message all of whose fields are of some length; empty if it is not there. */
+function lastField(message: Buffer, wanted: number): string {
+  let found = '';
+  for (let at = 0; at < message.length; ) {
+    const [tag, afterTag] = readVarint(message, at);
+    const [length, begin] = readVarint(message, afterTag);
+    at = begin + length;
+    if (tag >> 3 === wanted) found = message.toString('latin1', begin, at);
+  }
+  return found;
+}
+
+function readVarint(bytes: Buffer, at: number): [value: number, next: number] {
+  let value = 0;
+  for (let shift = 0, i = at; ; shift += 7, i += 1) {
+    value += (bytes[i]! & 127) * 2 ** shift;
+    if (bytes[i]! < 128) return [value, i + 1];
+  }
+}
+
+/** A text of less than 16,384 bytes as a field. */
+function field(number: number, text: string): Buffer {
+  const { length } = text;
+  return Buffer.concat([
+    Buffer.from([(number << 3) | 2, (length & 127) | 128, length >> 7]),
+    Buffer.from(text, 'latin1'),
+  ]);
+}

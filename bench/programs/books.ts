@@ -1,0 +1,69 @@
+import { openBooks } from '../books.ts';
+import { percentile, program } from './program.ts';
+
+/** The books of runs by the database's own driver: one question again and again, points inserted, or what is asked for filled in. */
+export interface BooksSettings {
+  readonly task:
+    | { readonly name: 'list' }
+    | { readonly name: 'tree'; readonly root: number }
+    | {
+        readonly name: 'aggregate';
+        readonly series: readonly number[];
+        readonly pointsEach: number;
+        readonly stretches: number;
+      }
+    | { readonly name: 'insert-points'; readonly series: number; readonly pointsPerCommit: number }
+    | { readonly name: 'fill-series'; readonly series: number; readonly pointsEach: number }
+    | { readonly name: 'fill-stages'; readonly each: number };
+  readonly database: string;
+  readonly warmupSeconds: number;
+  readonly seconds: number;
+}
+
+export interface BooksFigures {
+  readonly p50Ms: number;
+  /** Times that it was done, a second. */
+  readonly perSecond: number;
+  /** Of the last answer. */
+  readonly rows: number;
+}
+
+await program(async ({ task, database, warmupSeconds, seconds }: BooksSettings): Promise<BooksFigures> => {
+  const books = await openBooks(database);
+  let next = 0;
+  const once = async (): Promise<number> => {
+    switch (task.name) {
+      case 'list':
+        return books.list();
+      case 'tree':
+        return books.tree(task.root);
+      case 'aggregate':
+        return books.aggregate(task.series, task.pointsEach, task.stretches);
+      case 'insert-points':
+        await books.insertPoints(task.series, next, task.pointsPerCommit);
+        next += task.pointsPerCommit;
+        return task.pointsPerCommit;
+      case 'fill-series':
+        await books.fillSeries(task.series, task.pointsEach);
+        return task.series * task.pointsEach;
+      case 'fill-stages':
+        await books.fillStages(task.each);
+        return 0;
+    }
+  };
+  let rows = 0;
+  const again = async (forSeconds: number): Promise<number[]> => {
+    const times: number[] = [];
+    const end = performance.now() + forSeconds * 1000;
+    do {
+      const begun = performance.now();
+      rows = await once();
+      times.push(performance.now() - begun);
+    } while (performance.now() < end);
+    return times;
+  };
+  if (warmupSeconds > 0) await again(warmupSeconds);
+  const times = await again(seconds);
+  const total = times.reduce((sum, ms) => sum + ms, 0);
+  return { p50Ms: percentile(times, 0.5), perSecond: times.length / (total / 1000), rows };
+});
