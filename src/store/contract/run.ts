@@ -79,7 +79,7 @@ export interface BookDeletion {
   readonly keys: readonly bigint[];
 }
 
-interface RunMaking {
+export interface RunMaking {
   readonly id: string;
   /** Empty: `run-NUMBER`. */
   readonly name: string;

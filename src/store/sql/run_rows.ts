@@ -72,14 +72,20 @@ export function isStale(engine: Engine, eb: ExpressionBuilder<Tables & { r: Runs
   ]);
 }
 
+/** Rows of runs that are there, for those who may see them. */
+export function selectVisibleRuns(engine: Engine, db: Db | Tx, namespace: string, view: BookView) {
+  return selectRuns(engine, db, view).where('r.namespace', '=', namespace).where(sql<boolean>`not r.hidden`);
+}
+
 /** The run of an id, or of a name in an experiment, FULL view; undefined if none is there. */
 export async function findRun(
   engine: Engine,
   db: Db | Tx,
   namespace: string,
   place: RunPlace,
+  view: BookView = 'FULL',
 ): Promise<Run | undefined> {
-  const visible = selectRuns(engine, db, 'FULL').where('r.namespace', '=', namespace).where(sql<boolean>`not r.hidden`);
+  const visible = selectVisibleRuns(engine, db, namespace, view);
   const row = await ('id' in place
     ? visible.where('r.id', '=', place.id)
     : visible
@@ -87,6 +93,17 @@ export async function findRun(
         .where('e.name', '=', place.experimentName)
         .where(sql<boolean>`not e.hidden`)
   ).executeTakeFirst();
+  return row === undefined ? undefined : readRun(row);
+}
+
+/** FULL view; undefined if it is not there any more. */
+export async function findRunByKey(
+  engine: Engine,
+  db: Db | Tx,
+  namespace: string,
+  key: bigint,
+): Promise<Run | undefined> {
+  const row = await selectVisibleRuns(engine, db, namespace, 'FULL').where('r.key', '=', key).executeTakeFirst();
   return row === undefined ? undefined : readRun(row);
 }
 

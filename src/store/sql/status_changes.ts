@@ -1,7 +1,13 @@
+import type { Selectable } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
+import { runNotFound, stageNotFound, trajectoryNotFound } from '../../domain/errors.ts';
+import { parseInstant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
-import type { StatusOwner } from '../contract/status_change.ts';
-import type { Tx } from './engine.ts';
+import type { Page } from '../contract/page.ts';
+import type { StatusChange, StatusOwner } from '../contract/status_change.ts';
+import type { Db, Engine, Tx } from './engine.ts';
+import type { StatusChangesTable } from './tables.ts';
+import { readReal } from './values.ts';
 
 /** Whose status: its noun, its row key, and the tree that its history stands under: a trajectory's own; of a run and its stages the run's key. */
 export interface StatusEntity {
@@ -48,4 +54,80 @@ export async function recordStatus(
       change_time: now,
     })
     .execute();
+}
+
+export async function listStatusChanges(
+  engine: Engine,
+  namespace: string,
+  owner: StatusOwner,
+  page: Page<bigint>,
+  ascending: boolean,
+): Promise<StatusChange[]> {
+  const query = engine.db
+    .selectFrom(ownerQuery(engine.db, namespace, owner).as('o'))
+    .innerJoin('status_changes as c', (join) =>
+      join.onRef('c.tree', '=', 'o.tree').on('c.entity_kind', '=', owner.noun).onRef('c.entity', '=', 'o.key'),
+    )
+    .select(COLUMNS)
+    .$if(page.after !== undefined, (all) => all.where('c.ordinal', ascending ? '>' : '<', page.after as bigint));
+  const rows = await query
+    .orderBy('c.ordinal', ascending ? 'asc' : 'desc')
+    .limit(page.limit)
+    .execute();
+  // Whatever is there has its creation in its history, so only a later page can be empty.
+  if (rows.length === 0 && (page.after === undefined || !(await isThere(engine.db, namespace, owner)))) {
+    throw notFound(owner);
+  }
+  return rows.map(readChange);
+}
+
+const COLUMNS = [
+  'c.ordinal',
+  'c.old_status',
+  'c.new_status',
+  'c.phase',
+  'c.message',
+  'c.metadata_json',
+  'c.actor',
+  'c.progress_percent',
+  'c.change_time',
+] as const;
+
+function readChange(
+  row: Omit<Selectable<StatusChangesTable>, 'tree' | 'entity_kind' | 'entity' | 'namespace'>,
+): StatusChange {
+  return {
+    ordinal: row.ordinal,
+    oldStatus: row.old_status === null ? undefined : (row.old_status as Status),
+    newStatus: row.new_status as Status,
+    phase: row.phase,
+    message: row.message,
+    metadataJson: row.metadata_json,
+    actor: row.actor,
+    progressPercent: row.progress_percent === null ? undefined : readReal(row.progress_percent),
+    changeTime: parseInstant(row.change_time),
+  };
+}
+
+async function isThere(db: Db, namespace: string, owner: StatusOwner): Promise<boolean> {
+  return (await ownerQuery(db, namespace, owner).executeTakeFirst()) !== undefined;
+}
+
+/** Where the history of something that is there stands: its tree and its row key. */
+function ownerQuery(db: Db, namespace: string, { noun, id }: StatusOwner) {
+  if (noun === 'TRAJECTORY') {
+    const own = db.selectFrom('trajectories as t').select(['t.tree', 't.key']);
+    return own.where('t.namespace', '=', namespace).where('t.id', '=', id).where('t.hidden', '=', 0);
+  }
+  if (noun === 'RUN') {
+    const own = db.selectFrom('runs as r').select(['r.key as tree', 'r.key']);
+    return own.where('r.namespace', '=', namespace).where('r.id', '=', id).where('r.hidden', '=', 0);
+  }
+  const own = db.selectFrom('stages as s').innerJoin('runs as r', 'r.key', 's.run').select(['s.run as tree', 's.key']);
+  return own.where('s.namespace', '=', namespace).where('s.id', '=', id).where('r.hidden', '=', 0);
+}
+
+function notFound({ noun, id }: StatusOwner) {
+  if (noun === 'TRAJECTORY') return trajectoryNotFound(id);
+  return noun === 'RUN' ? runNotFound(id) : stageNotFound(id);
 }

@@ -1,11 +1,20 @@
 import { sql } from 'kysely';
 import type { Store } from '../contract/store.ts';
 import { append, attachState, openForAppend } from './append.ts';
+import { branchRun } from './branch_run.ts';
 import { deleteTrajectory } from './deletion.ts';
 import type { Engine } from './engine.ts';
+import { findExperiment } from './experiment_rows.ts';
+import { createExperiment, listExperiments, updateExperiment } from './experiments.ts';
+import { failStaleRuns, heartbeatRun } from './heartbeat.ts';
 import { getLineage } from './lineage.ts';
 import { expireRequests } from './requests.ts';
+import { readRunChanges } from './run_changes.ts';
+import { moveRun } from './run_moves.ts';
+import { findRun } from './run_rows.ts';
+import { createRun, listRuns, listRunTree, updateRun } from './runs.ts';
 import { collectStates, findStates, readState, Upload } from './states.ts';
+import { listStatusChanges } from './status_changes.ts';
 import { listSteps } from './step_list.ts';
 import { findCheckpoint, listStepStates, readOutlines, readSteps } from './steps.ts';
 import { deleteTag, getTag, listTags, setTag } from './tags.ts';
@@ -52,6 +61,25 @@ export function sqlStore(engine: Engine): Store {
     findStates: (namespace, digests, renew) => findStates(engine, namespace, digests, renew),
     readState: (namespace, digest, offset) => readState(engine, namespace, digest, offset),
     collectStates: (ttlHours, limit) => collectStates(engine, ttlHours, limit),
+
+    createExperiment: (caller, making, key) => createExperiment(engine, caller, making, key),
+    getExperiment: (namespace, which) => findExperiment(engine.db, namespace, which),
+    listExperiments: (namespace, filter, page, view) => listExperiments(engine, namespace, filter, page, view),
+    updateExperiment: (namespace, id, changes) => updateExperiment(engine, namespace, id, changes),
+
+    createRun: (caller, making, key) => createRun(engine, caller, making, key),
+    branchRun: (caller, making, key) => branchRun(engine, caller, making, key),
+    getRun: (namespace, which) => findRun(engine, engine.db, namespace, which),
+    listRuns: (namespace, filter, page, view) => listRuns(engine, namespace, filter, page, view),
+    listRunTree: (namespace, tree, page) => listRunTree(engine, namespace, tree, page),
+    updateRun: (namespace, id, changes) => updateRun(engine, namespace, id, changes),
+    moveRun: (caller, id, verb, said) => moveRun(engine, caller, id, verb, said),
+    heartbeatRun: (namespace, id) => heartbeatRun(engine, namespace, id),
+    failStaleRuns: (limit) => failStaleRuns(engine, limit),
+    readRunChanges: (namespace, runId, since, allStages) => readRunChanges(engine, namespace, runId, since, allStages),
+
+    listStatusChanges: (namespace, owner, page, ascending) =>
+      listStatusChanges(engine, namespace, owner, page, ascending),
 
     setTag: (namespace, id, name, stepNumber, expected) => setTag(engine, namespace, id, name, stepNumber, expected),
     getTag: (namespace, id, name) => getTag(engine, namespace, id, name),

@@ -1,17 +1,17 @@
 import type { Caller } from '../../domain/caller.ts';
-import { invalidField, trajectoryNotFound } from '../../domain/errors.ts';
-import { LIMITS } from '../../domain/limits.ts';
+import { trajectoryNotFound } from '../../domain/errors.ts';
 import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Page } from '../contract/page.ts';
 import type { NewBranch, NewTrajectory, TrajectoryChanges, TrajectoryFilter } from '../contract/trajectory.ts';
 import { lockBelonging } from './belonging.ts';
 import type { Db, Engine, Tx } from './engine.ts';
+import { mergeMetrics } from './metric_maps.ts';
 import { makeOnce, type Noun } from './requests.ts';
 import { encodeStates } from './step_writer.ts';
 import { branchPointOf, makeBranch, makeRoot } from './trajectory_making.ts';
 import { findById, findByKey, readNow, readTrajectory, selectTrajectories } from './trajectory_rows.ts';
-import { bindLabels, bindMetrics, bindTimeBound, readMetrics } from './values.ts';
+import { bindLabels, bindMetrics, bindTimeBound } from './values.ts';
 
 export async function createTrajectory(
   engine: Engine,
@@ -171,13 +171,4 @@ export async function updateTrajectory(
     if (updated === undefined) throw trajectoryNotFound(id);
     return updated;
   });
-}
-
-function mergeMetrics(stored: string, changes: ReadonlyMap<string, number>): Map<string, number> {
-  const merged = readMetrics(stored);
-  for (const [key, value] of changes) merged.set(key, value);
-  if (merged.size > LIMITS.metrics) {
-    throw invalidField('metrics', `would make ${merged.size} metrics; at most ${LIMITS.metrics} are kept`);
-  }
-  return merged;
 }

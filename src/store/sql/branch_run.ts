@@ -1,0 +1,109 @@
+import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError, noMainTrajectory, runNotFound } from '../../domain/errors.ts';
+import type { Run } from '../../domain/run.ts';
+import { effectiveConfig } from '../../domain/run_config.ts';
+import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
+import type { IdempotencyKey } from '../contract/idempotency.ts';
+import type { MadeRun, NewRunBranch } from '../contract/run.ts';
+import type { Engine, Tx } from './engine.ts';
+import { lockExperiment } from './experiments.ts';
+import { makeOnce } from './requests.ts';
+import {
+  defaultName,
+  findNamed,
+  insertRun,
+  madeRuns,
+  mainTrajectoryOf,
+  readMade,
+  refuseTakenId,
+  runExists,
+} from './run_making.ts';
+import { findRun } from './run_rows.ts';
+import { branchPointOf, makeBranch } from './trajectory_making.ts';
+import { readNow } from './trajectory_rows.ts';
+
+export async function branchRun(
+  engine: Engine,
+  caller: Caller,
+  making: NewRunBranch,
+  key: IdempotencyKey | undefined,
+): Promise<MadeRun> {
+  const { namespace } = caller;
+  const made = await makeOnce(engine, namespace, key, madeRuns(engine, caller), async (tx) => {
+    const { row, tree } = await makeRunBranch(engine, tx, caller, making);
+    return { ref: { tree, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row) };
+  });
+  if (made.created) engine.announce([made.run.key]);
+  return made;
+}
+
+/** Locks go from experiment to run to trajectory, as deletions take them; the writers of the source and of its trajectory go on beside. */
+async function makeRunBranch(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  making: NewRunBranch,
+): Promise<{ row: bigint; tree: bigint }> {
+  const { namespace } = caller;
+  const seen = await findRun(engine, tx, namespace, { id: making.sourceId }, 'BASIC');
+  if (seen === undefined) throw runNotFound(making.sourceId);
+  const experiment = await lockExperiment(engine, tx, namespace, { id: seen.experiment.id });
+  const source = await keepRun(engine, tx, namespace, seen);
+  const main = await mainTrajectoryOf(tx, namespace, source);
+  if (main === undefined) throw noMainTrajectory(source.id);
+  const point = await branchPointOf(tx, main, making.at);
+  const named = making.name === '' ? undefined : await findNamed(tx, experiment.key, making.name);
+  if (named !== undefined) throw runExists(making.name, named.id);
+  await refuseTakenId(tx, namespace, making.id);
+  const configJson = effectiveConfig(source.configJson, making.configJson, 'config_overrides_json');
+  const name = making.name === '' ? await defaultName(tx, experiment) : making.name;
+  const key = await engine.nextKey(tx, 'runs');
+  const trajectory = await branchMain(engine, tx, caller, making, { source, main, point, name, key });
+  await insertRun(engine, tx, caller, await readNow(tx, engine.now), making, {
+    key,
+    experiment,
+    name,
+    description: making.description === '' ? `Branched from ${source.name} at step ${point}` : making.description,
+    configJson,
+    plan: making.plan ?? source.plan,
+    heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? source.heartbeatTimeoutMs,
+    parent: { tree: source.tree.key, key: source.key, branchPoint: point },
+    main: trajectory,
+  });
+  return { row: key, tree: source.tree.key };
+}
+
+/** The run as it is now, not to be deleted before the branch is there. */
+async function keepRun(engine: Engine, tx: Tx, namespace: string, { id, key }: Run): Promise<Run> {
+  const row = tx.selectFrom('runs').select('key').where('key', '=', key).where('hidden', '=', 0);
+  const locked = await engine.lock(row, 'keep').executeTakeFirst();
+  const run = locked === undefined ? undefined : await findRun(engine, tx, namespace, { id });
+  if (run === undefined) throw runNotFound(id);
+  return run;
+}
+
+interface Branching {
+  readonly source: Run;
+  readonly main: Trajectory;
+  readonly point: bigint;
+  readonly name: string;
+  readonly key: bigint;
+}
+
+/** The branch of the main trajectory; it takes over name and labels of the new run. */
+async function branchMain(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  { trajectoryId, trajectoryUid, labels }: NewRunBranch,
+  { source, main, point, name, key }: Branching,
+): Promise<TrajectoryRef> {
+  const making = { id: trajectoryId, uid: trajectoryUid, name, labels, metadataJson: '' };
+  try {
+    return await makeBranch(engine, tx, caller, main, point, making, { run: key, experiment: source.experiment.key });
+  } catch (error) {
+    // It was deleted since it was read.
+    if (error instanceof AnabranchError && error.reason === 'TRAJECTORY_NOT_FOUND') throw noMainTrajectory(source.id);
+    throw error;
+  }
+}

@@ -1,0 +1,53 @@
+import { sql } from 'kysely';
+import { parseInstant } from '../../domain/instant.ts';
+import type { Status } from '../../domain/lifecycle.ts';
+import type { Heartbeat } from '../contract/run.ts';
+import type { Engine, Tx } from './engine.ts';
+import { moveLocked } from './run_moves.ts';
+import { beat, type LockedRun, lockRun, selectToWrite, writeRun } from './run_writing.ts';
+import { readNow } from './trajectory_rows.ts';
+
+/** Taken in every status, so that a worker hears of a pause or an end. */
+export async function heartbeatRun(engine: Engine, namespace: string, id: string): Promise<Heartbeat> {
+  const { row, now } = await engine.write(async (tx) => {
+    const locked = await lockRun(engine, tx, namespace, id);
+    const time = await readNow(tx, engine.now);
+    await writeRun(engine, tx, locked.key, time, beat(time, locked.heartbeat_timeout_ms));
+    return { row: locked, now: time };
+  });
+  engine.announce([row.key]);
+  return { status: row.status as Status, statusMessage: row.status_message, heartbeatTime: parseInstant(now) };
+}
+
+/** Who fails stale runs, in their history. */
+const SWEEPER = 'anabranch';
+
+/** Fails runs that asked for it once their heartbeats stop. Rows that others hold are left to them, or to the next time. */
+export async function failStaleRuns(engine: Engine, limit: number): Promise<number> {
+  const failed = await engine.write(async (tx) => {
+    const now = await readNow(tx, engine.now);
+    const stale = await lockStale(engine, tx, now, limit);
+    for (const row of stale) {
+      const said = { message: silenceOf(row, now), metadataJson: '', phase: undefined, resultJson: '' };
+      await moveLocked(engine, tx, { namespace: row.namespace, actor: SWEEPER }, row, now, 'FAILED', said);
+    }
+    return stale.map(({ key }) => key);
+  });
+  engine.announce(failed);
+  return failed.length;
+}
+
+async function lockStale(engine: Engine, tx: Tx, now: string, limit: number): Promise<LockedRun[]> {
+  const query = selectToWrite(tx)
+    // Said as the index of stale runs says it.
+    .where(sql<boolean>`r.fail_when_stale and r.status in ('INITIALIZING', 'RUNNING')`)
+    .where('r.stale_time', '<', now)
+    .orderBy('r.stale_time')
+    .limit(limit);
+  return (engine.name === 'sqlite' ? query : query.forNoKeyUpdate().skipLocked()).execute();
+}
+
+function silenceOf({ heartbeat_time }: LockedRun, now: string): string {
+  const since = parseInstant(now) - parseInstant(heartbeat_time ?? now);
+  return `no heartbeat for ${since / 1_000_000_000n} s`;
+}

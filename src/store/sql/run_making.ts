@@ -1,0 +1,161 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError } from '../../domain/errors.ts';
+import { progressOf, type RunTally } from '../../domain/progress.ts';
+import type { Plan, Run } from '../../domain/run.ts';
+import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
+import type { MadeRun, RunMaking } from '../contract/run.ts';
+import type { Db, Engine, Tx } from './engine.ts';
+import type { LockedExperiment } from './experiments.ts';
+import type { Noun } from './requests.ts';
+import { bindPlan, findRunByKey } from './run_rows.ts';
+import { beat } from './run_writing.ts';
+import { recordStatus } from './status_changes.ts';
+import { findById } from './trajectory_rows.ts';
+import { bindLabels, flag } from './values.ts';
+
+/** What a run becomes beside what its maker said: where it stands, and what it takes over. */
+export interface Placement {
+  readonly key: bigint;
+  readonly experiment: LockedExperiment;
+  readonly name: string;
+  readonly description: string;
+  readonly configJson: string;
+  readonly plan: Plan | undefined;
+  readonly heartbeatTimeoutMs: number;
+  /** Undefined: it is the root of a tree. */
+  readonly parent: { readonly tree: bigint; readonly key: bigint; readonly branchPoint: bigint } | undefined;
+  readonly main: TrajectoryRef | undefined;
+}
+
+/** Writes a run with the next number of its experiment, which is locked, and its first StatusChange. */
+export async function insertRun(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  now: string,
+  making: RunMaking,
+  placed: Placement,
+): Promise<void> {
+  const { key, experiment, parent, main, plan } = placed;
+  const number = experiment.lastRunNumber + 1n;
+  await tx.updateTable('experiments').set({ last_run_number: number }).where('key', '=', experiment.key).execute();
+  await tx
+    .insertInto('runs')
+    .values({
+      key,
+      namespace: caller.namespace,
+      id: making.id,
+      experiment: experiment.key,
+      tree: parent?.tree ?? key,
+      number,
+      name: placed.name,
+      description: placed.description,
+      config_json: placed.configJson,
+      config_overrides_json: making.configJson,
+      labels: bindLabels(making.labels),
+      metadata_json: making.metadataJson,
+      plan: bindPlan(plan),
+      parent: parent?.key ?? null,
+      branch_point: parent?.branchPoint ?? null,
+      main_tree: main?.tree ?? null,
+      main_trajectory: main?.key ?? null,
+      status: making.status,
+      status_message: '',
+      phase: '',
+      metrics: '{}',
+      result_json: '',
+      heartbeat_timeout_ms: placed.heartbeatTimeoutMs,
+      fail_when_stale: flag(making.failWhenStale),
+      ...(making.failWhenStale ? beat(now, placed.heartbeatTimeoutMs) : { heartbeat_time: null, stale_time: null }),
+      start_time: making.status === 'RUNNING' ? now : null,
+      end_time: null,
+      create_time: now,
+      update_time: now,
+      status_changes: 1n,
+      revision: 1n,
+      mark: await engine.changeMark(tx),
+      hidden: 0,
+    })
+    .execute();
+  await recordStatus(tx, caller, { tree: key, noun: 'RUN', key }, now, {
+    ordinal: 0n,
+    from: null,
+    to: making.status,
+    message: '',
+    progressPercent: progressOf(making.status, plan, NOTHING_YET).percent,
+  });
+}
+
+const NOTHING_YET: RunTally = Object.freeze({
+  kinds: [],
+  openStages: [],
+  turns: { count: 0n, seconds: 0 },
+  substeps: { count: 0n, seconds: 0 },
+});
+
+/** `run-NUMBER` for a run that is given no name, with a count behind it where somebody took that name. */
+export async function defaultName(tx: Tx, experiment: LockedExperiment): Promise<string> {
+  const plain = `run-${experiment.lastRunNumber + 1n}`;
+  for (let count = 1, name = plain; ; count += 1, name = `${plain}-${count}`) {
+    if ((await findNamed(tx, experiment.key, name)) === undefined) return name;
+  }
+}
+
+/** The key and id of the run that has a name in an experiment; undefined if none has. */
+export async function findNamed(tx: Tx, experiment: bigint, name: string) {
+  return tx
+    .selectFrom('runs')
+    .select(['key', 'tree', 'id'])
+    .where('experiment', '=', experiment)
+    .where('name', '=', name)
+    .where(sql<boolean>`not hidden`)
+    .executeTakeFirst();
+}
+
+/** A hidden run keeps its id. */
+export async function refuseTakenId(tx: Tx, namespace: string, id: string): Promise<void> {
+  const taken = await tx
+    .selectFrom('runs')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where('id', '=', id)
+    .executeTakeFirst();
+  if (taken !== undefined) throw runExists(id, id);
+}
+
+export function runExists(named: string, id: string): AnabranchError {
+  return new AnabranchError(
+    'RUN_EXISTS',
+    named === id
+      ? `The id ${id} is taken (perhaps by a deleted run): use another, or none.`
+      : `The experiment has a run "${named}" already (${id}): use another name, none, or if_exists RETURN_EXISTING.`,
+    { metadata: { run: named, run_id: id } },
+  );
+}
+
+/** What makings of runs answer with when they come again. */
+export function madeRuns(engine: Engine, { namespace }: Caller): Noun<MadeRun> {
+  const find = async (db: Db | Tx, { key }: { readonly key: bigint }) => {
+    const run = await findRunByKey(engine, db, namespace, key);
+    return run === undefined ? undefined : madeRun(db, namespace, run, false);
+  };
+  return { name: 'Run', find };
+}
+
+async function madeRun(db: Db | Tx, namespace: string, run: Run, created: boolean): Promise<MadeRun> {
+  return { run, created, mainTrajectory: await mainTrajectoryOf(db, namespace, run) };
+}
+
+export async function readMade(engine: Engine, tx: Tx, namespace: string, key: bigint): Promise<MadeRun> {
+  const run = await findRunByKey(engine, tx, namespace, key);
+  if (run === undefined) throw new Error('a run made in this transaction is not there');
+  return madeRun(tx, namespace, run, true);
+}
+
+/** Undefined if it has none, or none any more. */
+export async function mainTrajectoryOf(db: Db | Tx, namespace: string, run: Run): Promise<Trajectory | undefined> {
+  if (run.mainTrajectory === undefined) return undefined;
+  const found = await findById(db, namespace, run.mainTrajectory.id);
+  return found?.hidden === true ? undefined : found;
+}

@@ -1,0 +1,207 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../domain/caller.ts';
+import { experimentNotFound } from '../../domain/errors.ts';
+import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../domain/run.ts';
+import { configMismatch, effectiveConfig, statedDifferences } from '../../domain/run_config.ts';
+import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { BookView, ExperimentPlace } from '../contract/experiment.ts';
+import type { IdempotencyKey } from '../contract/idempotency.ts';
+import type { Page } from '../contract/page.ts';
+import type { MadeRun, NewRun, RunChanges, RunFilter } from '../contract/run.ts';
+import type { Db, Engine, Tx } from './engine.ts';
+import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from './experiments.ts';
+import { mergeMetrics } from './metric_maps.ts';
+import { makeOnce } from './requests.ts';
+import { defaultName, findNamed, insertRun, madeRuns, readMade, refuseTakenId, runExists } from './run_making.ts';
+import { bindPlan, findRunByKey, isStale, readRun, selectVisibleRuns } from './run_rows.ts';
+import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
+import { type EncodedState, encodeStates } from './step_writer.ts';
+import { makeRoot } from './trajectory_making.ts';
+import { readNow } from './trajectory_rows.ts';
+import { againWhenRaced } from './unique_violation.ts';
+import { bindLabels, bindMetrics, bindTimeBound, flag } from './values.ts';
+
+export async function createRun(
+  engine: Engine,
+  caller: Caller,
+  making: NewRun,
+  key: IdempotencyKey | undefined,
+): Promise<MadeRun> {
+  const { namespace } = caller;
+  const inline = encodeStates(making.mainTrajectory?.states ?? []);
+  const made = await makeOnce(engine, namespace, key, madeRuns(engine, caller), async (tx) => {
+    const experiment =
+      making.experiment === undefined
+        ? await lockDefaultExperiment(engine, tx, namespace, making.defaultExperimentId)
+        : await lockExperiment(engine, tx, namespace, making.experiment);
+    // Under the experiment's lock: no other run takes a name or a number meanwhile.
+    const there = making.name === '' ? undefined : await findNamed(tx, experiment.key, making.name);
+    if (there !== undefined) {
+      if (!making.returnExisting) throw runExists(making.name, there.id);
+      return { ref: there, id: there.id, made: await existing(engine, tx, namespace, there.key, making) };
+    }
+    const row = await makeRun(engine, tx, caller, making, experiment, inline);
+    return { ref: { tree: row, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row) };
+  });
+  if (made.created) engine.announce([made.run.key]);
+  return made;
+}
+
+async function makeRun(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  making: NewRun,
+  experiment: LockedExperiment,
+  inline: readonly EncodedState[],
+): Promise<bigint> {
+  await refuseTakenId(tx, caller.namespace, making.id);
+  const configJson = effectiveConfig(experiment.defaultConfigJson, making.configJson, 'config_json');
+  const name = making.name === '' ? await defaultName(tx, experiment) : making.name;
+  const key = await engine.nextKey(tx, 'runs');
+  const now = await readNow(tx, engine.now);
+  await insertRun(engine, tx, caller, now, making, {
+    key,
+    experiment,
+    name,
+    description: making.description,
+    configJson,
+    plan: making.plan,
+    heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    parent: undefined,
+    main: await makeMain(engine, tx, caller, now, making, { name, inline, run: key, experiment: experiment.key }),
+  });
+  return key;
+}
+
+/** The main trajectory, if it is asked for; it takes over name and labels of the run. */
+async function makeMain(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  now: string,
+  { mainTrajectory, labels }: NewRun,
+  of: { name: string; inline: readonly EncodedState[]; run: bigint; experiment: bigint },
+): Promise<TrajectoryRef | undefined> {
+  if (mainTrajectory === undefined) return undefined;
+  const making = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
+  return makeRoot(engine, tx, caller, now, making, of.inline, { run: of.run, experiment: of.experiment });
+}
+
+/** M4: the run that has the name, unless it was made with another config or plan than is stated now. */
+async function existing(engine: Engine, tx: Tx, namespace: string, key: bigint, making: NewRun): Promise<MadeRun> {
+  const there = await readMade(engine, tx, namespace, key);
+  const { run } = there;
+  const differences = statedDifferences({ configJson: run.configOverridesJson, plan: run.plan }, making);
+  if (differences.length > 0) throw configMismatch(run, differences);
+  return { ...there, created: false };
+}
+
+export async function listRuns(
+  engine: Engine,
+  namespace: string,
+  filter: RunFilter,
+  page: Page<bigint>,
+  view: BookView,
+): Promise<Run[]> {
+  if (filter.statuses?.length === 0) return [];
+  let query = selectVisibleRuns(engine, engine.db, namespace, view);
+  if (filter.experiment !== undefined) {
+    query = query.where('r.experiment', '=', await experimentKey(engine.db, namespace, filter.experiment));
+  }
+  if (filter.parentId !== undefined) {
+    const parent = await runKey(engine.db, namespace, filter.parentId);
+    if (parent === undefined) return [];
+    query = query.where('r.parent', '=', parent);
+  }
+  if (filter.name !== undefined) query = query.where('r.name', '=', filter.name);
+  if (filter.statuses !== undefined) query = query.where('r.status', 'in', filter.statuses);
+  if (filter.rootsOnly === true) query = query.where('r.parent', 'is', null);
+  if (filter.staleOnly === true) query = query.where((eb) => isStale(engine, eb));
+  if (filter.createTimeFrom !== undefined)
+    query = query.where('r.create_time', '>=', bindTimeBound(filter.createTimeFrom));
+  if (filter.createTimeTo !== undefined) query = query.where('r.create_time', '<', bindTimeBound(filter.createTimeTo));
+  for (const [key, value] of filter.labels ?? []) {
+    query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
+  }
+  if (page.after !== undefined) query = query.where('r.key', '<', page.after);
+  const rows = await query.orderBy('r.key', 'desc').limit(page.limit).execute();
+  return rows.map(readRun);
+}
+
+async function experimentKey(db: Db, namespace: string, place: ExperimentPlace): Promise<bigint> {
+  const visible = db
+    .selectFrom('experiments')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where(sql<boolean>`not hidden`);
+  const row = await ('id' in place
+    ? visible.where('id', '=', place.id)
+    : visible.where('name', '=', place.name)
+  ).executeTakeFirst();
+  if (row === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
+  return row.key;
+}
+
+async function runKey(db: Db, namespace: string, id: string): Promise<bigint | undefined> {
+  const query = db.selectFrom('runs').select('key').where('namespace', '=', namespace).where('id', '=', id);
+  return (await query.where('hidden', '=', 0).executeTakeFirst())?.key;
+}
+
+export async function listRunTree(engine: Engine, namespace: string, tree: bigint, page: Page<bigint>): Promise<Run[]> {
+  let query = selectVisibleRuns(engine, engine.db, namespace, 'BASIC').where('r.tree', '=', tree);
+  if (page.after !== undefined) query = query.where('r.key', '>', page.after);
+  const rows = await query.orderBy('r.key').limit(page.limit).execute();
+  return rows.map(readRun);
+}
+
+export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {
+  const run = await againWhenRaced(() => engine.write((tx) => updateLocked(engine, tx, namespace, id, changes)));
+  engine.announce([run.key]);
+  return run;
+}
+
+async function updateLocked(engine: Engine, tx: Tx, namespace: string, id: string, changes: RunChanges): Promise<Run> {
+  const row = await lockRun(engine, tx, namespace, id);
+  const { name, metrics } = changes;
+  const taken = name === undefined || name === row.name ? undefined : await findNamed(tx, row.experiment, name);
+  if (name !== undefined && taken !== undefined) throw runExists(name, taken.id);
+  const now = await readNow(tx, engine.now);
+  await writeRun(engine, tx, row.key, now, {
+    ...columnsOf(changes),
+    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
+    ...heartbeatColumns(row, changes, now),
+  });
+  const updated = await findRunByKey(engine, tx, namespace, row.key);
+  if (updated === undefined) throw new Error('a run locked in this transaction is not there');
+  return updated;
+}
+
+/** The columns that hold what is given. */
+function columnsOf(changes: RunChanges) {
+  const { name, description, labels, metadataJson, statusMessage, phase } = changes;
+  return {
+    ...(name === undefined ? {} : { name }),
+    ...(description === undefined ? {} : { description }),
+    ...(labels === undefined ? {} : { labels: bindLabels(labels) }),
+    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
+    ...('plan' in changes ? { plan: bindPlan(changes.plan) } : {}),
+    ...(statusMessage === undefined ? {} : { status_message: statusMessage }),
+    ...(phase === undefined ? {} : { phase }),
+  };
+}
+
+/** A timeout counts from the last heartbeat. That a run is to be failed when it is stale counts as the first, if there was none. */
+function heartbeatColumns(row: LockedRun, changes: RunChanges, now: string) {
+  const { failWhenStale } = changes;
+  const timeout =
+    'heartbeatTimeoutMs' in changes
+      ? (changes.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS)
+      : Number(row.heartbeat_timeout_ms);
+  const from = row.heartbeat_time ?? (failWhenStale === true ? now : null);
+  return {
+    heartbeat_timeout_ms: timeout,
+    ...(failWhenStale === undefined ? {} : { fail_when_stale: flag(failWhenStale) }),
+    ...(from === null ? {} : beat(from, timeout)),
+  };
+}
