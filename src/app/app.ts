@@ -33,12 +33,16 @@ export interface AppSettings {
   readonly commitLanes: number;
   /** A follower that takes nothing for so long is cut off (R3). */
   readonly slowReaderMs: number;
-  /** A follower is told at least this often that it is caught up (RD2). */
+  /** A follower or a watcher is told at least this often that it is caught up (RD2). */
   readonly progressMs: number;
-  /** Followers look again this often, hint or no hint (RD2). */
+  /** Followers and watchers look again this often, hint or no hint (RD2). */
   readonly pollMs: number;
+  /** A watcher of a run is told of changes at most this often (M5). */
+  readonly watchMs: number;
   /** Between two rounds of maintenance; 0: none. */
   readonly maintenanceMs: number;
+  /** Between two looks for stale runs that asked to be failed; 0: none. */
+  readonly staleSweepMs: number;
   /** How long a state lives that no step refers to (S2). */
   readonly stateTtlHours: number;
   /** How long an idempotency key is kept (ID1). */
@@ -50,7 +54,9 @@ const DEFAULTS: AppSettings = {
   slowReaderMs: 60_000,
   progressMs: 15_000,
   pollMs: 1000,
+  watchMs: 250,
   maintenanceMs: 10 * 60_000,
+  staleSweepMs: 5000,
   stateTtlHours: 24,
   requestDays: 7,
 };
@@ -65,6 +71,7 @@ export interface App {
   readonly lineages: LineageCache;
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
+  readonly maintenance: Pick<Maintenance, 'purgeSoon'>;
   /** A2: once it begins, streams end with SERVER_DRAINING, open appends after what they had pushed was committed and acked. */
   readonly drain: Drain;
   /** Drains, commits what was taken, and stops all timers. Leaves the store open: whoever opened it closes it. Idempotent. */
@@ -78,11 +85,11 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
   const committer = createCommitter(store, logger, { lanes: settings.commitLanes });
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const drain = createDrain();
-  const maintenance: Maintenance = startMaintenance(store, logger, settings);
+  const maintenance = startMaintenance(store, logger, settings);
   const close = async (): Promise<void> => {
     drain.begin();
     await Promise.all([committer.idle(), maintenance.stop()]);
     changes.close();
   };
-  return { store, ids, logger, settings, committer, lineages, changes, feeds, drain, close };
+  return { store, ids, logger, settings, committer, lineages, changes, feeds, maintenance, drain, close };
 }

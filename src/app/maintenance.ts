@@ -4,55 +4,113 @@ import type { AppSettings, Logger } from './app.ts';
 /** Rows taken by one statement, so that no round holds locks for long. */
 const BATCH = 500;
 
-/** Periodic work: collects states that nothing refers to (S2) and expires idempotency keys (ID1). Safe on any number of instances at once. */
+/**
+ * Periodic work: collects states that nothing refers to (S2), expires idempotency keys (ID1), purges what was deleted with runs (B4), and fails
+ * stale runs that asked for it. Safe on any number of instances at once.
+ */
 export interface Maintenance {
-  /** Resolves when the round that runs, if any, has stopped after its current batch. Idempotent. */
+  /** Rows of something that was just deleted may go now. */
+  purgeSoon(): void;
+  /** Resolves when the work under way, if any, has stopped after its current batch. Idempotent. */
   stop(): Promise<void>;
 }
 
-type Chores = Pick<Store, 'collectStates' | 'expireRequests'>;
+type Chores = Pick<Store, 'collectStates' | 'expireRequests' | 'purgeDeleted' | 'failStaleRuns'>;
+type Settings = Pick<AppSettings, 'maintenanceMs' | 'staleSweepMs' | 'stateTtlHours' | 'requestDays'>;
+type Stopped = () => boolean;
 
-export function startMaintenance(
-  store: Chores,
-  logger: Logger,
-  settings: Pick<AppSettings, 'maintenanceMs' | 'stateTtlHours' | 'requestDays'>,
-): Maintenance {
-  let stopped = false;
-  let round: Promise<void> | undefined;
-  const run = (): void => {
-    round ??= maintain(store, settings, () => stopped)
-      .then(
-        (done) => logger.debug(done, 'maintenance done'),
-        // The next round tries again.
-        (error: unknown) => logger.warn({ err: error }, 'maintenance failed'),
-      )
-      .finally(() => {
-        round = undefined;
-      });
+export function startMaintenance(store: Chores, logger: Logger, settings: Settings): Maintenance {
+  const chore = (name: string, work: (stopped: Stopped) => Promise<object>) => new Chore(name, logger, work);
+  const round = chore('maintenance', (stopped) => maintain(store, settings, stopped));
+  const purge = chore('purge of what was deleted', (stopped) => purgeDeleted(store, stopped));
+  const sweep = chore('sweep of stale runs', (stopped) => failStaleRuns(store, stopped));
+  const timers: NodeJS.Timeout[] = [];
+  const every = (ms: number, work: Chore): void => {
+    if (ms > 0) timers.push(setInterval(() => work.run(), ms).unref());
   };
-  const timer = settings.maintenanceMs > 0 ? setInterval(run, settings.maintenanceMs) : undefined;
-  timer?.unref();
+  every(settings.maintenanceMs, round);
+  every(settings.staleSweepMs, sweep);
+  // A server that ended in the middle of a purge goes on with it when it is started again.
+  if (settings.maintenanceMs > 0) purge.run();
   return {
+    purgeSoon: () => purge.run({ again: true }),
     async stop() {
-      stopped = true;
-      clearInterval(timer);
-      await round;
+      for (const timer of timers) clearInterval(timer);
+      await Promise.all([round, purge, sweep].map((work) => work.stop()));
     },
   };
 }
 
-/** One round, in batches, until nothing is left to do or `stopped` says so. */
-export async function maintain(
-  store: Chores,
-  settings: Pick<AppSettings, 'stateTtlHours' | 'requestDays'>,
-  stopped: () => boolean,
-): Promise<{ readonly states: number; readonly requests: number }> {
-  const states = await inBatches(() => store.collectStates(settings.stateTtlHours, BATCH), stopped);
-  const requests = await inBatches(() => store.expireRequests(settings.requestDays, BATCH), stopped);
-  return { states, requests };
+/** Work that is done by one at a time, however often it is asked for. */
+class Chore {
+  private readonly name: string;
+  private readonly logger: Logger;
+  private readonly work: (stopped: Stopped) => Promise<object>;
+  private running: Promise<void> | undefined;
+  private again = false;
+  private stopped = false;
+
+  constructor(name: string, logger: Logger, work: (stopped: Stopped) => Promise<object>) {
+    this.name = name;
+    this.logger = logger;
+    this.work = work;
+  }
+
+  /** `again`: if it is under way, it may have missed what this is about, and is done once more. */
+  run({ again = false } = {}): void {
+    if (this.stopped) return;
+    this.again ||= again && this.running !== undefined;
+    this.running ??= this.work(() => this.stopped)
+      .then(
+        (done) => this.logger.debug(done, `${this.name} done`),
+        // The next round tries again.
+        (error: unknown) => this.logger.warn({ err: error }, `${this.name} failed`),
+      )
+      .finally(() => {
+        this.running = undefined;
+        if (!this.again) return;
+        this.again = false;
+        this.run();
+      });
+  }
+
+  async stop(): Promise<void> {
+    this.stopped = true;
+    await this.running;
+  }
 }
 
-async function inBatches(work: () => Promise<number>, stopped: () => boolean): Promise<number> {
+/** One round, in batches, until nothing is left to do or `stopped` says so. */
+export async function maintain(
+  store: Pick<Chores, 'collectStates' | 'expireRequests' | 'purgeDeleted'>,
+  settings: Pick<AppSettings, 'stateTtlHours' | 'requestDays'>,
+  stopped: Stopped,
+): Promise<{ readonly purges: number; readonly states: number; readonly requests: number }> {
+  // What is purged leaves states behind that nothing refers to.
+  const { purges } = await purgeDeleted(store, stopped);
+  const states = await inBatches(() => store.collectStates(settings.stateTtlHours, BATCH), stopped);
+  const requests = await inBatches(() => store.expireRequests(settings.requestDays, BATCH), stopped);
+  return { purges, states, requests };
+}
+
+/** Batches of rows that were deleted with runs and experiments, also those that a server left which ended before it was done (B4). */
+async function purgeDeleted(
+  store: Pick<Chores, 'purgeDeleted'>,
+  stopped: Stopped,
+): Promise<{ readonly purges: number }> {
+  let purges = 0;
+  while (!stopped() && (await store.purgeDeleted(BATCH))) purges += 1;
+  return { purges };
+}
+
+async function failStaleRuns(
+  store: Pick<Chores, 'failStaleRuns'>,
+  stopped: Stopped,
+): Promise<{ readonly runs: number }> {
+  return { runs: await inBatches(() => store.failStaleRuns(BATCH), stopped) };
+}
+
+async function inBatches(work: () => Promise<number>, stopped: Stopped): Promise<number> {
   let total = 0;
   while (!stopped()) {
     const done = await work();

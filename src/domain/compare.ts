@@ -151,5 +151,10 @@ function json(value: unknown): string {
   const text = JSON.stringify(value, (_key, part: unknown) =>
     typeof part === 'number' && !Number.isFinite(part) ? `${part}` : part,
   );
-  return text.length <= SHOWN ? text : JSON.stringify(`${text.slice(0, SHOWN).toWellFormed()}…`);
+  return cutJson(text, SHOWN);
+}
+
+/** The JSON text itself, if it has at most so many characters; else its beginning, as text. */
+export function cutJson(text: string, length: number): string {
+  return text.length <= length ? text : JSON.stringify(`${text.slice(0, length).toWellFormed()}…`);
 }

@@ -1,3 +1,4 @@
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
@@ -9,6 +10,7 @@ import { Health, healthService } from './health.ts';
 import { answer, type HttpHandler, pathOf } from './http.ts';
 import type { Logger } from './logger.ts';
 import { serveReflection } from './reflection.ts';
+import { runService } from './run_service.ts';
 import { stateService } from './state.ts';
 import { trajectoryService } from './trajectory.ts';
 import { createRequestValidator } from './validate.ts';
@@ -26,7 +28,7 @@ export interface ServiceHandler {
 
 /** Everything that the port answers: the RPCs, health, reflection, and `GET /healthz` for those without gRPC. */
 export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
-  const services = [TrajectoryService, StateService, HealthService];
+  const services = [TrajectoryService, StateService, RunService, HealthService];
   const activity: Activity = { handlers: 0 };
   const wire: Wire = { app, logger, activity, validator: createRequestValidator(services) };
   const health = new Health(services.map(({ typeName }) => typeName));
@@ -36,6 +38,7 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
     routes: (router) => {
       router.service(TrajectoryService, trajectoryService(wire));
       router.service(StateService, stateService(wire));
+      router.service(RunService, runService(wire));
       router.service(HealthService, healthService(wire, health));
       serveReflection(router, wire, services);
     },

@@ -38,7 +38,6 @@ import { listSteps } from '../app/trajectory/list_steps.ts';
 import { sealTrajectory } from '../app/trajectory/seal.ts';
 import { deleteTag, getTag, listTags, setTag } from '../app/trajectory/tags.ts';
 import { updateTrajectory } from '../app/trajectory/update.ts';
-import { invalidField } from '../domain/errors.ts';
 import { appendSteps } from './append.ts';
 import { unary, type Wire } from './call.ts';
 import { fromComparison } from './convert/comparison.ts';
@@ -48,6 +47,7 @@ import { fromStateRef, fromStoredStep } from './convert/step_out.ts';
 import { fromDeletedTrajectory, fromTag, fromTrajectory } from './convert/trajectory_out.ts';
 import { fromInstant, toMap } from './convert/values.ts';
 import { toSeal, toSingleStep } from './frame.ts';
+import { placeOf, required } from './place.ts';
 import { readSteps } from './read.ts';
 
 const rpc = TrajectoryService.method;
@@ -80,10 +80,10 @@ function wholeTrajectories(
   const { app } = wire;
   return {
     createTrajectory: unary(wire, rpc.createTrajectory, 'write', async (request, { caller }) => {
-      const { trajectoryId, requestId, name, taskId, metadataJson } = request;
+      const { trajectoryId, requestId, name, taskId, runId, experimentId, metadataJson } = request;
       const labels = toMap(request.labels);
       const root = request.root === undefined ? undefined : toSingleStep(request.root, 'root');
-      const args = { trajectoryId, requestId, name, taskId, labels, metadataJson, root };
+      const args = { trajectoryId, requestId, name, taskId, runId, experimentId, labels, metadataJson, root };
       const made = await createTrajectory(app, caller, args);
       return create(CreateTrajectoryResponseSchema, { trajectory: fromTrajectory(made, 'FULL') });
     }),
@@ -249,17 +249,6 @@ function fenceOf(request: {
 }) {
   const { trajectoryId, uid, writerEpoch } = request;
   return { trajectoryId, uid: uid === '' ? undefined : uid, writerEpoch };
-}
-
-function placeOf(request: { readonly stepNumber?: bigint | undefined; readonly tag?: string | undefined }) {
-  if (request.tag !== undefined) return { tag: request.tag };
-  return { stepNumber: required(request.stepNumber, 'step_number') };
-}
-
-/** The proto's rules say that it is there; types do not know them. */
-function required<T>(value: T | undefined, field: string): T {
-  if (value === undefined) throw invalidField(field, 'must be set');
-  return value;
 }
 
 /** RD3: the step with the bytes of its states, as far as they fit. */

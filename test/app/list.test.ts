@@ -238,6 +238,8 @@ describeApp('creating', (on) => {
     requestId: '',
     name: '',
     taskId: '',
+    runId: '',
+    experimentId: '',
     labels: new Map<string, string>(),
     metadataJson: '',
   };

@@ -29,23 +29,33 @@ describeApp('maintenance', (on) => {
   it('S2, ID1, RD2: unless told otherwise, states live 24 h, keys 7 days, and followers hear something every 15 s', async () => {
     const app = createApp({ store: on.store, ids: { uuid: randomUUID, uid: randomUUID }, logger, settings: {} });
     expect(app.settings).toMatchObject({ stateTtlHours: 24, requestDays: 7, progressMs: 15_000, pollMs: 1000 });
+    expect(app.settings).toMatchObject({ watchMs: 250, staleSweepMs: 5000 });
     expect(app.settings.maintenanceMs).toBeGreaterThan(0);
     await app.close();
   });
+
+  /** Chores that find nothing to do, but for those that a test gives. */
+  const idle = {
+    collectStates: async (_hours: number, _limit: number) => 0,
+    expireRequests: async () => 0,
+    purgeDeleted: async () => false,
+    failStaleRuns: async () => 0,
+  };
+  const settings = { maintenanceMs: 0, staleSweepMs: 0, stateTtlHours: 24, requestDays: 7 };
 
   it('runs by itself, goes on after a failure, and stops with the app', async () => {
     const rounds = Promise.withResolvers<void>();
     let calls = 0;
     const flaky = {
+      ...idle,
       collectStates: async () => {
         calls += 1;
         if (calls === 1) throw new Error('down');
         rounds.resolve();
         return 0;
       },
-      expireRequests: on.store.expireRequests.bind(on.store),
     };
-    const running = startMaintenance(flaky, logger, { maintenanceMs: 5, stateTtlHours: 24, requestDays: 7 });
+    const running = startMaintenance(flaky, logger, { ...settings, maintenanceMs: 5 });
     await rounds.promise;
     await running.stop();
     const after = calls;
@@ -56,13 +66,62 @@ describeApp('maintenance', (on) => {
   it('works in bounded batches, and stops between two of them when asked', async () => {
     const asked: number[] = [];
     const endless = {
+      ...idle,
       collectStates: async (_hours: number, limit: number) => {
         asked.push(limit);
         return limit;
       },
-      expireRequests: async () => 0,
     };
-    await maintain(endless, { stateTtlHours: 24, requestDays: 7 }, () => asked.length === 3);
+    await maintain(endless, settings, () => asked.length === 3);
     expect(asked).toEqual([500, 500, 500]);
+  });
+
+  it('B4: what was deleted is purged to the end at every start, so that a server that died left nothing', async () => {
+    let left = 3;
+    const purged = Promise.withResolvers<void>();
+    const purgeDeleted = async () => {
+      left -= 1;
+      if (left === 0) purged.resolve();
+      return left > 0;
+    };
+    const running = startMaintenance({ ...idle, purgeDeleted }, logger, { ...settings, maintenanceMs: 3_600_000 });
+    await purged.promise;
+    await running.stop();
+    expect(left).toBe(0);
+  });
+
+  it('B4: a purge that is asked for while one ends is not missed', async () => {
+    const looks: PromiseWithResolvers<boolean>[] = [];
+    const looked = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const purgeDeleted = () => {
+      const look = Promise.withResolvers<boolean>();
+      looked[looks.push(look) - 1]?.resolve();
+      return look.promise;
+    };
+    const running = startMaintenance({ ...idle, purgeDeleted }, logger, settings);
+    running.purgeSoon();
+    await looked[0]!.promise;
+    running.purgeSoon();
+    running.purgeSoon();
+    looks[0]!.resolve(false);
+    await looked[1]!.promise;
+    looks[1]!.resolve(false);
+    await running.stop();
+    expect(looks).toHaveLength(2);
+  });
+
+  it('L2: stale runs are looked for every few seconds, in batches until none is left', async () => {
+    const found = [500, 500, 20];
+    const swept = Promise.withResolvers<void>();
+    const failStaleRuns = async (limit: number) => {
+      expect(limit).toBe(500);
+      const some = found.shift() ?? 0;
+      if (some === 20) swept.resolve();
+      return some;
+    };
+    const running = startMaintenance({ ...idle, failStaleRuns }, logger, { ...settings, staleSweepMs: 5 });
+    await swept.promise;
+    await running.stop();
+    expect(found).toEqual([]);
   });
 });

@@ -5,7 +5,7 @@ import { type App, type AppSettings, createApp } from '../../src/app/app.ts';
 import type { AppendEvent, AppendFrame, AppendSession } from '../../src/app/trajectory/append/session.ts';
 import { openAppendSession } from '../../src/app/trajectory/append/session.ts';
 import { branchTrajectory } from '../../src/app/trajectory/branch.ts';
-import { createTrajectory } from '../../src/app/trajectory/create.ts';
+import { type CreateTrajectoryArgs, createTrajectory } from '../../src/app/trajectory/create.ts';
 import type { IncomingState, IncomingStep } from '../../src/app/trajectory/incoming.ts';
 import { type ReadStepsArgs, readSteps } from '../../src/app/trajectory/read.ts';
 import type { OpenRequest, SealRequest } from '../../src/domain/append.ts';
@@ -18,7 +18,7 @@ import { createDatabase, ENGINES, type Engine, type TestDatabase } from '../supp
 import { makeStep, textAction } from '../support/steps.ts';
 
 /** Short polls, so that tests need not wait; maintenance only where a test asks for it. */
-const TEST_SETTINGS: Partial<AppSettings> = { pollMs: 50, progressMs: 200, maintenanceMs: 0 };
+const TEST_SETTINGS: Partial<AppSettings> = { pollMs: 50, progressMs: 200, maintenanceMs: 0, staleSweepMs: 0 };
 
 export interface OnApp {
   readonly engine: Engine;
@@ -75,12 +75,14 @@ export class AppScene {
     this.caller = { namespace, actor: 'tester' };
   }
 
-  create(fields: { trajectoryId?: string; taskId?: string; root?: IncomingStep; name?: string } = {}) {
+  create(fields: Partial<CreateTrajectoryArgs> = {}) {
     return createTrajectory(this.app, this.caller, {
       trajectoryId: '',
       requestId: '',
       name: '',
       taskId: '',
+      runId: '',
+      experimentId: '',
       labels: new Map(),
       metadataJson: '',
       root: undefined,

@@ -10,9 +10,13 @@ import { findTrajectory } from './get.ts';
 import { requireRange } from './read.ts';
 import { readPage, trajectoryDeleted } from './step_page.ts';
 
-export interface CompareArgs {
+export interface CompareArgs extends ListRange {
   readonly trajectoryId: string;
   readonly otherTrajectoryId: string;
+}
+
+/** Over which numbers rewards are listed. */
+export interface ListRange {
   /** First step of the list of rewards. */
   readonly startStepNumber: bigint;
   /** First step after the list; undefined: no list. */
@@ -50,19 +54,30 @@ const PAGE = 1000;
 
 /** RD5. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED. */
 export async function compareTrajectories(app: App, caller: Caller, args: CompareArgs): Promise<Comparison> {
-  requireRange(args.startStepNumber, args.endStepNumber);
-  requireListRange(args);
-  const one = await openSide(app, caller, args.trajectoryId, 'trajectory_id');
-  const other = await openSide(app, caller, args.otherTrajectoryId, 'other_trajectory_id');
+  requireListRange(args, LIMITS.compareSteps);
+  const one = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const other = await findTrajectory(app, caller, args.otherTrajectoryId, 'other_trajectory_id');
+  return compareWhole(app, caller, one, other, args);
+}
+
+/** The same of trajectories that were found before. Errors: TRAJECTORY_DELETED. */
+export async function compareWhole(
+  app: App,
+  caller: Caller,
+  a: Trajectory,
+  b: Trajectory,
+  range: ListRange,
+): Promise<Comparison> {
+  const [one, other] = [await openSide(app, caller, a), await openSide(app, caller, b)];
   const shared = sharedSteps(one.segments, other.segments);
   return {
     sharedSteps: shared,
     firstDifference: await firstDifference(one, other, shared),
-    rewardSum: one.trajectory.rewardSum,
-    otherRewardSum: other.trajectory.rewardSum,
-    rewards: await listRewards(one, other, args),
-    nextStepNumber: one.trajectory.nextStepNumber,
-    otherNextStepNumber: other.trajectory.nextStepNumber,
+    rewardSum: a.rewardSum,
+    otherRewardSum: b.rewardSum,
+    rewards: await listRewards(one, other, range),
+    nextStepNumber: a.nextStepNumber,
+    otherNextStepNumber: b.nextStepNumber,
   };
 }
 
@@ -74,14 +89,15 @@ interface Side {
   readonly segments: readonly Segment[];
 }
 
-async function openSide(app: App, caller: Caller, id: string, field: string): Promise<Side> {
-  const trajectory = await findTrajectory(app, caller, id, field);
+async function openSide(app: App, caller: Caller, trajectory: Trajectory): Promise<Side> {
   return { app, caller, trajectory, segments: await app.lineages.segments(caller.namespace, trajectory) };
 }
 
-function requireListRange({ startStepNumber, endStepNumber }: CompareArgs): void {
-  if (endStepNumber === undefined || endStepNumber - startStepNumber <= BigInt(LIMITS.compareSteps)) return;
-  throw invalidField('end_step_number', `must be at most ${LIMITS.compareSteps} after start_step_number`);
+/** The list is of at most `most` numbers. Errors: INVALID_REQUEST. */
+export function requireListRange({ startStepNumber, endStepNumber }: ListRange, most: number): void {
+  requireRange(startStepNumber, endStepNumber);
+  if (endStepNumber === undefined || endStepNumber - startStepNumber <= BigInt(most)) return;
+  throw invalidField('end_step_number', `must be at most ${most} after start_step_number`);
 }
 
 /** Shared steps cannot differ. Of the others only those are read whole whose digests differ, since equal digests mean equal steps (W6). */
@@ -122,8 +138,8 @@ async function compareSteps(
   return { difference: undefined, steps };
 }
 
-async function listRewards(one: Side, other: Side, args: CompareArgs): Promise<RewardPair[]> {
-  const { startStepNumber: start, endStepNumber: end } = args;
+async function listRewards(one: Side, other: Side, range: ListRange): Promise<RewardPair[]> {
+  const { startStepNumber: start, endStepNumber: end } = range;
   if (end === undefined) return [];
   const [rewards, otherRewards] = await Promise.all([rewardsOf(one, start, end), rewardsOf(other, start, end)]);
   const pairs: RewardPair[] = [];

@@ -12,6 +12,9 @@ export interface CreateTrajectoryArgs extends MakingArgs {
   /** Empty: the server makes one. */
   readonly trajectoryId: string;
   readonly taskId: string;
+  /** What it is to belong to; empty: nothing. With a run the experiment, if given, must be the run's. */
+  readonly runId: string;
+  readonly experimentId: string;
   /** Step 0, in the same transaction. */
   readonly root: IncomingStep | undefined;
 }
@@ -25,7 +28,7 @@ export interface MakingArgs {
   readonly metadataJson: string;
 }
 
-/** Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND, STATE_NOT_FOUND, DIGEST_MISMATCH. */
+/** Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND, STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
 export async function createTrajectory(app: App, caller: Caller, args: CreateTrajectoryArgs): Promise<Trajectory> {
   const making = makingOf(app, args, args.trajectoryId, 'trajectory_id');
   const taskId = requireText(args.taskId, 'task_id');
@@ -33,6 +36,8 @@ export async function createTrajectory(app: App, caller: Caller, args: CreateTra
     throw invalidField('root.step_number', `must be 0, since the root is step 0, not ${args.root.stepNumber}`);
   }
   const root = args.root === undefined ? undefined : prepareStep(args.root, 'root');
+  const runId = args.runId === '' ? undefined : parseUuid(args.runId, 'run_id');
+  const experimentId = args.experimentId === '' ? undefined : parseUuid(args.experimentId, 'experiment_id');
   const key = idempotencyKey('CreateTrajectory', args.requestId, [
     args.trajectoryId.toLowerCase(),
     args.name,
@@ -40,10 +45,12 @@ export async function createTrajectory(app: App, caller: Caller, args: CreateTra
     mapText(args.labels),
     args.metadataJson,
     root?.steps[0]?.contentDigest,
+    // Left out where they say nothing: requests of the time before runs keep their digests.
+    ...(runId === undefined && experimentId === undefined ? [] : [runId, experimentId]),
   ]);
   return app.store.createTrajectory(
     caller,
-    { ...making, taskId, root: root?.steps[0], states: root?.states ?? [] },
+    { ...making, taskId, runId, experimentId, root: root?.steps[0], states: root?.states ?? [] },
     key,
   );
 }

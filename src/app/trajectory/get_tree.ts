@@ -1,9 +1,10 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
+import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
 import { findTrajectory, requireStillThere } from './get.ts';
-import { gatherPage } from './page.ts';
+import { trajectorySource } from './page.ts';
 
 export interface GetTreeArgs extends PageArgs {
   /** Any trajectory of the tree. */
@@ -17,7 +18,7 @@ export async function getTree(app: App, caller: Caller, args: GetTreeArgs): Prom
   const query = { caller, rpc: 'GetTree', filter: [ref.tree] };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage(
-    (limit, after) => app.store.listTree(caller.namespace, ref.tree, { limit, after }),
+    trajectorySource((limit, after) => app.store.listTree(caller.namespace, ref.tree, { limit, after }), 'BASIC'),
     pageLimit(args.pageSize),
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     'BASIC',

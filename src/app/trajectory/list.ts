@@ -4,8 +4,9 @@ import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { TrajectoryFilter } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
+import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { gatherPage } from './page.ts';
+import { trajectorySource } from './page.ts';
 
 export interface ListTrajectoriesArgs extends PageArgs {
   readonly filter: TrajectoryFilter;
@@ -25,7 +26,10 @@ export async function listTrajectories(
   // None of the statuses asked for is one that a trajectory is ever in (L1).
   if (filter.statuses?.length === 0) return { items: [], nextPageToken: '' };
   const page = await gatherPage(
-    (limit, after) => app.store.listTrajectories(caller.namespace, filter, { limit, after }),
+    trajectorySource(
+      (limit, after) => app.store.listTrajectories(caller.namespace, filter, { limit, after }),
+      args.view,
+    ),
     pageLimit(args.pageSize),
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     args.view,
@@ -41,6 +45,8 @@ function checkFilter(filter: TrajectoryFilter): TrajectoryFilter {
     ...filter,
     ...(filter.parentId === undefined ? {} : { parentId: parseUuid(filter.parentId, 'parent_id') }),
     ...(filter.treeId === undefined ? {} : { treeId: parseUuid(filter.treeId, 'tree_id') }),
+    ...(filter.runId === undefined ? {} : { runId: parseUuid(filter.runId, 'run_id') }),
+    ...(filter.experimentId === undefined ? {} : { experimentId: parseUuid(filter.experimentId, 'experiment_id') }),
   };
 }
 
@@ -56,5 +62,7 @@ function filterFields(filter: TrajectoryFilter): unknown[] {
     filter.name,
     filter.createTimeFrom,
     filter.createTimeTo,
+    filter.runId,
+    filter.experimentId,
   ];
 }

@@ -1,4 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
+import { parseUuid } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
@@ -17,12 +18,18 @@ import { findTrajectory, requireStillThere } from './get.ts';
 import { stepBytes } from './step_bytes.ts';
 
 export interface ListStepsArgs extends PageArgs {
-  /** Steps of a lineage, or own steps of all trajectories of a task. */
-  readonly of: { readonly trajectoryId: string } | { readonly taskId: string };
+  /** Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment. */
+  readonly of: StepsOf;
   readonly filter: Omit<StepFilter, 'of'>;
   readonly order: StepSort;
   readonly view: StepView;
 }
+
+export type StepsOf =
+  | { readonly trajectoryId: string }
+  | { readonly taskId: string }
+  | { readonly runId: string }
+  | { readonly experimentId: string };
 
 /** Of payloads as they are stored; metrics and references to states come on top. */
 const PAGE_BYTES = 512 * 1024;
@@ -69,12 +76,14 @@ async function placeOf(
   if (trajectory !== undefined) {
     return { tree: trajectory.ref.tree, segments: await app.lineages.segments(caller.namespace, trajectory) };
   }
+  if ('runId' in of) return { runId: parseUuid(of.runId, 'run_id') };
+  if ('experimentId' in of) return { experimentId: parseUuid(of.experimentId, 'experiment_id') };
   return { taskId: 'taskId' in of ? requireText(of.taskId, 'task_id') : '' };
 }
 
 function queryFields({ of, filter, order, view }: ListStepsArgs, trajectory: Trajectory | undefined): unknown[] {
   const { terminalOnly, hasState, minReward, maxReward, commitTimeFrom, commitTimeTo } = filter;
-  const place = trajectory?.ref.key ?? ('taskId' in of ? of.taskId : undefined);
+  const place = trajectory?.ref.key ?? ('taskId' in of ? of.taskId : of);
   const { by, descending } = order;
   return [place, terminalOnly, hasState, minReward, maxReward, commitTimeFrom, commitTimeTo, by, descending, view];
 }

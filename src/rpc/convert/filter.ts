@@ -11,6 +11,7 @@ import type { ListTrajectoriesArgs } from '../../app/trajectory/list.ts';
 import type { ListStepsArgs } from '../../app/trajectory/list_steps.ts';
 import type { UpdateTrajectoryArgs } from '../../app/trajectory/update.ts';
 import { invalidField } from '../../domain/errors.ts';
+import { changesOf } from './mask.ts';
 import { toInstant, toMap, toTrajectoryStatus } from './values.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
@@ -38,6 +39,8 @@ export function toTrajectoryFilter(request: ListTrajectoriesRequest): ListTrajec
   if (request.treeId !== '') filter.treeId = request.treeId;
   if (request.rootsOnly) filter.rootsOnly = true;
   if (request.name !== '') filter.name = request.name;
+  if (request.runId !== '') filter.runId = request.runId;
+  if (request.experimentId !== '') filter.experimentId = request.experimentId;
   const from = toInstant(request.createTimeFrom, 'create_time_from');
   const to = toInstant(request.createTimeTo, 'create_time_to');
   if (from !== undefined) filter.createTimeFrom = from;
@@ -57,13 +60,20 @@ export function toListStepsArgs(request: ListStepsRequest): ListStepsArgs {
   if (from !== undefined) filter.commitTimeFrom = from;
   if (to !== undefined) filter.commitTimeTo = to;
   return {
-    of: request.taskId === '' ? { trajectoryId: request.trajectoryId } : { taskId: request.taskId },
+    of: toStepsOf(request),
     filter,
     order: { by: toStepOrder(request.order), descending: request.descending },
     view: toView(request.view, 'BASIC'),
     pageSize: request.pageSize,
     pageToken: request.pageToken,
   };
+}
+
+/** Exactly one of them is set. */
+function toStepsOf({ trajectoryId, taskId, runId, experimentId }: ListStepsRequest): ListStepsArgs['of'] {
+  if (runId !== '') return { runId };
+  if (experimentId !== '') return { experimentId };
+  return taskId === '' ? { trajectoryId } : { taskId };
 }
 
 function toStepOrder(order: StepOrder): ListStepsArgs['order']['by'] {
@@ -93,29 +103,12 @@ export function toOnBranches(onBranches: OnBranches): DeleteTrajectoryArgs['onBr
   }
 }
 
-/** What the mask names. (In JSON a mask is spelt `name,metadataJson`; its reader turns that into the names here.) Errors: INVALID_REQUEST. */
+/** What the mask names. Errors: INVALID_REQUEST. */
 export function toTrajectoryChanges(request: UpdateTrajectoryRequest): UpdateTrajectoryArgs['changes'] {
-  const changes: Mutable<UpdateTrajectoryArgs['changes']> = {};
-  for (const path of request.updateMask?.paths ?? []) {
-    switch (path) {
-      case 'name':
-        changes.name = request.name;
-        break;
-      case 'labels':
-        changes.labels = toMap(request.labels);
-        break;
-      case 'metadata_json':
-        changes.metadataJson = request.metadataJson;
-        break;
-      case 'metrics':
-        changes.metrics = toMap(request.metrics);
-        break;
-      default:
-        throw invalidField(
-          'update_mask',
-          `may name name, labels, metadata_json and metrics, not "${path.slice(0, 64)}"`,
-        );
-    }
-  }
-  return changes;
+  return changesOf<UpdateTrajectoryArgs['changes']>(request.updateMask, {
+    name: () => ({ name: request.name }),
+    labels: () => ({ labels: toMap(request.labels) }),
+    metadata_json: () => ({ metadataJson: request.metadataJson }),
+    metrics: () => ({ metrics: toMap(request.metrics) }),
+  });
 }

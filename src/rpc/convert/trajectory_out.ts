@@ -21,6 +21,8 @@ export function fromTrajectory(trajectory: Trajectory, view: 'BASIC' | 'FULL'): 
   }
   wire.name = trajectory.name;
   wire.taskId = trajectory.taskId;
+  wire.runId = trajectory.runId;
+  wire.experimentId = trajectory.experimentId;
   wire.labels = fromMap(trajectory.labels);
   if (view === 'FULL') wire.metadataJson = trajectory.metadataJson;
   wire.metrics = fromMap(trajectory.metrics);

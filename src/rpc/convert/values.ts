@@ -3,7 +3,7 @@ import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { type Instant, instantFromParts, instantToParts } from '../../domain/instant.ts';
-import type { SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
+import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
 
 /** Years 1 to 9999, which is what a Timestamp may hold. */
 const FIRST_SECOND = -62_135_596_800n;
@@ -27,15 +27,29 @@ export function fromInstant(instant: Instant): Timestamp {
   return time;
 }
 
-const STATUSES: Readonly<Record<TrajectoryStatus, Status>> = {
+const STATUSES: Readonly<Record<DomainStatus, Status>> = {
+  PENDING: Status.PENDING,
+  INITIALIZING: Status.INITIALIZING,
   RUNNING: Status.RUNNING,
+  PAUSED: Status.PAUSED,
   COMPLETED: Status.COMPLETED,
   FAILED: Status.FAILED,
   CANCELLED: Status.CANCELLED,
 };
 
-export function fromStatus(status: TrajectoryStatus): Status {
+export function fromStatus(status: DomainStatus): Status {
   return STATUSES[status];
+}
+
+/** Undefined for none. */
+export function toStatus(status: Status): DomainStatus | undefined {
+  return (Object.keys(STATUSES) as DomainStatus[]).find((known) => STATUSES[known] === status);
+}
+
+/** What something begins as; PENDING unless it says otherwise. */
+export function toInitialStatus(status: Status): InitialStatus {
+  if (status === Status.INITIALIZING) return 'INITIALIZING';
+  return status === Status.RUNNING ? 'RUNNING' : 'PENDING';
 }
 
 /** Undefined for a status that no trajectory is ever in. */

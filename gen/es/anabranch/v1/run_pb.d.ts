@@ -632,7 +632,7 @@ export declare const TimeSpanSchema: GenMessage<TimeSpan>;
  */
 export declare type Progress = Message<"anabranch.v1.Progress"> & {
   /**
-   * 0 to 100; 100 exactly when the run is COMPLETED; absent without a plan until then. Stages weigh by the turns they are expected to take;
+   * 0 to 100; 100 when the run is COMPLETED; absent without a plan until then. Stages weigh by the turns they are expected to take;
    * where no turns are expected at all, equally.
    *
    * @generated from field: optional double percent = 1;

@@ -614,7 +614,7 @@ export declare const CreateRunRequestSchema: GenMessage<CreateRunRequest>;
  */
 export declare type CreateRunResponse = Message<"anabranch.v1.CreateRunResponse"> & {
   /**
-   * The run.
+   * The run; where the answer would be larger than 1 MiB, its BASIC view.
    *
    * @generated from field: anabranch.v1.Run run = 1;
    */
@@ -628,14 +628,14 @@ export declare type CreateRunResponse = Message<"anabranch.v1.CreateRunResponse"
   created: boolean;
 
   /**
-   * Its main trajectory, whose next_step_number is where to go on; absent without one.
+   * Its main trajectory (BASIC view), whose next_step_number is where to go on; absent without one.
    *
    * @generated from field: anabranch.v1.Trajectory main_trajectory = 3;
    */
   mainTrajectory?: Trajectory | undefined;
 
   /**
-   * The stage to resume from (GetLatestCheckpointedStage, TRAIN_STEP); absent if there is none.
+   * The stage to resume from (GetLatestCheckpointedStage, TRAIN_STEP; BASIC view); absent if there is none.
    *
    * @generated from field: anabranch.v1.Stage resume_stage = 4;
    */
@@ -737,7 +737,7 @@ export declare type ListRunsRequest = Message<"anabranch.v1.ListRunsRequest"> & 
   experimentId: string;
 
   /**
-   * Only of this experiment, by name.
+   * Only of this experiment, by name. At most one of experiment_id and experiment_name.
    *
    * @generated from field: string experiment_name = 4;
    */
@@ -1165,14 +1165,14 @@ export declare const BranchRunRequestSchema: GenMessage<BranchRunRequest>;
  */
 export declare type BranchRunResponse = Message<"anabranch.v1.BranchRunResponse"> & {
   /**
-   * The new run, with its effective config.
+   * The new run, with its effective config; where the answer would be larger than 1 MiB, its BASIC view.
    *
    * @generated from field: anabranch.v1.Run run = 1;
    */
   run?: Run | undefined;
 
   /**
-   * Its main trajectory: its next_step_number is the branch point + 1.
+   * Its main trajectory (BASIC view): its next_step_number is the branch point + 1.
    *
    * @generated from field: anabranch.v1.Trajectory main_trajectory = 2;
    */
@@ -1294,14 +1294,15 @@ export declare type ConfigDifference = Message<"anabranch.v1.ConfigDifference"> 
   path: string;
 
   /**
-   * The first run's value there as JSON text; empty where it has none.
+   * The first run's value there as JSON text; empty where it has none. What is very long is cut and becomes text, so that the answer stays below
+   * 1 MiB; so are the values of first_difference.
    *
    * @generated from field: string value_json = 2;
    */
   valueJson: string;
 
   /**
-   * The other's value there as JSON text; empty where it has none.
+   * The other's value there, likewise.
    *
    * @generated from field: string other_value_json = 3;
    */
@@ -1328,7 +1329,7 @@ export declare type RunComparison = Message<"anabranch.v1.RunComparison"> & {
   runId: string;
 
   /**
-   * Where the effective configs differ, by path; at most 1,000.
+   * Where the effective configs differ, by path; at most 1,000, and as many as fit.
    *
    * @generated from field: repeated anabranch.v1.ConfigDifference config_differences = 2;
    */
@@ -3441,7 +3442,8 @@ export declare const RunService: GenService<{
     output: typeof LogMetricsResponseSchema;
   },
   /**
-   * Streams metric series of one or many runs, whole or down to so many points each. Errors: RUN_NOT_FOUND, SERVER_DRAINING.
+   * Streams metric series of one or many runs, whole or down to so many points each.
+   * Errors: RUN_NOT_FOUND (also where one is deleted meanwhile), SLOW_READER, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.RunService.ReadMetrics
    */
@@ -3473,7 +3475,8 @@ export declare const RunService: GenService<{
   },
   /**
    * Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-   * 250 ms. There is no order between rows; a row's `revision` rises. After a cut, call again: it begins with a new snapshot.
+   * 250 ms. There is no order between rows; a row's `revision` rises, and what is derived (`stale`, `next_step_number`, `reward_sum`) is told anew
+   * within about a second, under the same revision. After a cut, call again: it begins with a new snapshot.
    * Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.RunService.WatchRun

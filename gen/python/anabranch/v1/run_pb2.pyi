@@ -633,7 +633,7 @@ class Progress(_message.Message):
     KINDS_FIELD_NUMBER: _builtins.int
     OPEN_STAGES_FIELD_NUMBER: _builtins.int
     percent: _builtins.float
-    """0 to 100; 100 exactly when the run is COMPLETED; absent without a plan until then. Stages weigh by the turns they are expected to take;
+    """0 to 100; 100 when the run is COMPLETED; absent without a plan until then. Stages weigh by the turns they are expected to take;
     where no turns are expected at all, equally.
     """
     turns_done: _builtins.int

@@ -599,15 +599,15 @@ class CreateRunResponse(_message.Message):
     """It was made by this call."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run."""
+        """The run; where the answer would be larger than 1 MiB, its BASIC view."""
 
     @_builtins.property
     def main_trajectory(self) -> _trajectory_pb2.Trajectory:
-        """Its main trajectory, whose next_step_number is where to go on; absent without one."""
+        """Its main trajectory (BASIC view), whose next_step_number is where to go on; absent without one."""
 
     @_builtins.property
     def resume_stage(self) -> _run_pb2.Stage:
-        """The stage to resume from (GetLatestCheckpointedStage, TRAIN_STEP); absent if there is none."""
+        """The stage to resume from (GetLatestCheckpointedStage, TRAIN_STEP; BASIC view); absent if there is none."""
 
     def __init__(
         self,
@@ -736,7 +736,7 @@ class ListRunsRequest(_message.Message):
     experiment_id: _builtins.str
     """Only of this experiment, by id."""
     experiment_name: _builtins.str
-    """Only of this experiment, by name."""
+    """Only of this experiment, by name. At most one of experiment_id and experiment_name."""
     name: _builtins.str
     """Only with exactly this name."""
     parent_id: _builtins.str
@@ -1163,11 +1163,11 @@ class BranchRunResponse(_message.Message):
     MAIN_TRAJECTORY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The new run, with its effective config."""
+        """The new run, with its effective config; where the answer would be larger than 1 MiB, its BASIC view."""
 
     @_builtins.property
     def main_trajectory(self) -> _trajectory_pb2.Trajectory:
-        """Its main trajectory: its next_step_number is the branch point + 1."""
+        """Its main trajectory (BASIC view): its next_step_number is the branch point + 1."""
 
     def __init__(
         self,
@@ -1287,9 +1287,11 @@ class ConfigDifference(_message.Message):
     path: _builtins.str
     """Where, as a JSON Pointer (RFC 6901): `/optimizer/lr`."""
     value_json: _builtins.str
-    """The first run's value there as JSON text; empty where it has none."""
+    """The first run's value there as JSON text; empty where it has none. What is very long is cut and becomes text, so that the answer stays below
+    1 MiB; so are the values of first_difference.
+    """
     other_value_json: _builtins.str
-    """The other's value there as JSON text; empty where it has none."""
+    """The other's value there, likewise."""
     def __init__(
         self,
         *,
@@ -1321,7 +1323,7 @@ class RunComparison(_message.Message):
     """There are more differences than are listed."""
     @_builtins.property
     def config_differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigDifference]:
-        """Where the effective configs differ, by path; at most 1,000."""
+        """Where the effective configs differ, by path; at most 1,000, and as many as fit."""
 
     @_builtins.property
     def trajectories(self) -> _trajectory_service_pb2.CompareTrajectoriesResponse:

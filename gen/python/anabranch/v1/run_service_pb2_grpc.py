@@ -497,7 +497,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadMetrics(self, request, context):
-        """Streams metric series of one or many runs, whole or down to so many points each. Errors: RUN_NOT_FOUND, SERVER_DRAINING.
+        """Streams metric series of one or many runs, whole or down to so many points each.
+        Errors: RUN_NOT_FOUND (also where one is deleted meanwhile), SLOW_READER, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -520,7 +521,8 @@ class RunServiceServicer:
 
     def WatchRun(self, request, context):
         """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-        250 ms. There is no order between rows; a row's `revision` rises. After a cut, call again: it begins with a new snapshot.
+        250 ms. There is no order between rows; a row's `revision` rises, and what is derived (`stale`, `next_step_number`, `reward_sum`) is told anew
+        within about a second, under the same revision. After a cut, call again: it begins with a new snapshot.
         Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -150,7 +150,9 @@ class RunServiceStub:
     Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
     """
     ReadMetrics: _grpc.UnaryStreamMultiCallable[_run_service_pb2.ReadMetricsRequest, _run_service_pb2.ReadMetricsResponse]
-    """Streams metric series of one or many runs, whole or down to so many points each. Errors: RUN_NOT_FOUND, SERVER_DRAINING."""
+    """Streams metric series of one or many runs, whole or down to so many points each.
+    Errors: RUN_NOT_FOUND (also where one is deleted meanwhile), SLOW_READER, SERVER_DRAINING.
+    """
     GetProgress: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetProgressRequest, _run_service_pb2.GetProgressResponse]
     """Tells how far a run is. Errors: RUN_NOT_FOUND."""
     ListStatusChanges: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]
@@ -159,7 +161,8 @@ class RunServiceStub:
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]
     """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-    250 ms. There is no order between rows; a row's `revision` rises. After a cut, call again: it begins with a new snapshot.
+    250 ms. There is no order between rows; a row's `revision` rises, and what is derived (`stale`, `next_step_number`, `reward_sum`) is told anew
+    within about a second, under the same revision. After a cut, call again: it begins with a new snapshot.
     Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
     """
 
@@ -285,7 +288,9 @@ class RunServiceAsyncStub(RunServiceStub):
     Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
     """
     ReadMetrics: _aio.UnaryStreamMultiCallable[_run_service_pb2.ReadMetricsRequest, _run_service_pb2.ReadMetricsResponse]  # type: ignore[assignment]
-    """Streams metric series of one or many runs, whole or down to so many points each. Errors: RUN_NOT_FOUND, SERVER_DRAINING."""
+    """Streams metric series of one or many runs, whole or down to so many points each.
+    Errors: RUN_NOT_FOUND (also where one is deleted meanwhile), SLOW_READER, SERVER_DRAINING.
+    """
     GetProgress: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetProgressRequest, _run_service_pb2.GetProgressResponse]  # type: ignore[assignment]
     """Tells how far a run is. Errors: RUN_NOT_FOUND."""
     ListStatusChanges: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]  # type: ignore[assignment]
@@ -294,7 +299,8 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]  # type: ignore[assignment]
     """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-    250 ms. There is no order between rows; a row's `revision` rises. After a cut, call again: it begins with a new snapshot.
+    250 ms. There is no order between rows; a row's `revision` rises, and what is derived (`stale`, `next_step_number`, `reward_sum`) is told anew
+    within about a second, under the same revision. After a cut, call again: it begins with a new snapshot.
     Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
     """
 
@@ -627,7 +633,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ReadMetricsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_service_pb2.ReadMetricsResponse], _abc.AsyncIterator[_run_service_pb2.ReadMetricsResponse]]:
-        """Streams metric series of one or many runs, whole or down to so many points each. Errors: RUN_NOT_FOUND, SERVER_DRAINING."""
+        """Streams metric series of one or many runs, whole or down to so many points each.
+        Errors: RUN_NOT_FOUND (also where one is deleted meanwhile), SLOW_READER, SERVER_DRAINING.
+        """
 
     @_abc_1.abstractmethod
     def GetProgress(
@@ -654,7 +662,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_service_pb2.WatchRunResponse], _abc.AsyncIterator[_run_service_pb2.WatchRunResponse]]:
         """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-        250 ms. There is no order between rows; a row's `revision` rises. After a cut, call again: it begins with a new snapshot.
+        250 ms. There is no order between rows; a row's `revision` rises, and what is derived (`stale`, `next_step_number`, `reward_sum`) is told anew
+        within about a second, under the same revision. After a cut, call again: it begins with a new snapshot.
         Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
         """
 

@@ -1,0 +1,47 @@
+import type { Caller } from '../../domain/caller.ts';
+import { parseTagName, parseUuid } from '../../domain/ids.ts';
+import type { MadeRun } from '../../store/contract/run.ts';
+import type { App } from '../app.ts';
+import { idempotencyKey } from '../idempotency.ts';
+import type { StepPlace } from '../trajectory/branch.ts';
+import { makingFields, type RunMakingArgs, runMakingOf } from './create.ts';
+import { newId } from './fields.ts';
+
+export interface BranchRunArgs extends RunMakingArgs {
+  /** The run to branch from. */
+  readonly runId: string;
+  /** The last step of its main trajectory to share. */
+  readonly at: StepPlace;
+  /** Ids of the new run and its main trajectory; empty: the server makes them. */
+  readonly branchId: string;
+  readonly branchTrajectoryId: string;
+}
+
+/**
+ * Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+ */
+export async function branchRun(app: App, caller: Caller, args: BranchRunArgs): Promise<MadeRun> {
+  const sourceId = parseUuid(args.runId, 'run_id');
+  const making = runMakingOf(args, 'config_overrides_json');
+  const at = 'tag' in args.at ? { tag: parseTagName(args.at.tag, 'tag') } : args.at;
+  const key = idempotencyKey('BranchRun', args.requestId, [
+    sourceId,
+    'tag' in at ? undefined : `${at.stepNumber}`,
+    'tag' in at ? at.tag : undefined,
+    args.branchId.toLowerCase(),
+    args.branchTrajectoryId.toLowerCase(),
+    ...makingFields(args),
+  ]);
+  return app.store.branchRun(
+    caller,
+    {
+      ...making,
+      id: newId(args.branchId, 'branch_id', app.ids.uuid),
+      sourceId,
+      at,
+      trajectoryId: newId(args.branchTrajectoryId, 'branch_trajectory_id', app.ids.uuid),
+      trajectoryUid: app.ids.uid(),
+    },
+    key,
+  );
+}

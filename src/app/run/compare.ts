@@ -1,0 +1,122 @@
+import type { Caller } from '../../domain/caller.ts';
+import { cutJson } from '../../domain/compare.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import { type Json, type JsonDifference, jsonDifferences, parseJson } from '../../domain/json.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import type { Run } from '../../domain/run.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { App } from '../app.ts';
+import { type Comparison, compareWhole, type ListRange, requireListRange } from '../trajectory/compare.ts';
+import { trajectoryDeleted } from '../trajectory/step_page.ts';
+import { findRun } from './get.ts';
+
+export interface CompareRunsArgs extends ListRange {
+  /** The first is what the others are compared with; 2 to 20, each once. */
+  readonly runIds: readonly string[];
+}
+
+/** How a run compares with the first. */
+export interface RunComparison {
+  readonly runId: string;
+  readonly configDifferences: readonly JsonDifference[];
+  /** There are more. */
+  readonly truncated: boolean;
+  /** Undefined where one of the two has no main trajectory. */
+  readonly trajectories: Comparison | undefined;
+}
+
+/** What all comparisons together may take, and what one takes that has nothing to tell. */
+const ANSWER_BYTES = LIMITS.messageBytes - 64 * 1024;
+const COMPARISON_BYTES = 512;
+const REWARD_BYTES = 48;
+const DIFFERENCE_BYTES = 32;
+/** A character of JSON text takes at most so many bytes, also where the text is cut and stands in a string. */
+const CHARACTER_BYTES = 3;
+
+/**
+ * RD5 of the main trajectories, and where the effective configs differ. Values that are long are cut, and differences that do not fit are left
+ * out and told of, so that the answer stays below 1 MiB (RD3). Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
+ */
+export async function compareRuns(app: App, caller: Caller, args: CompareRunsArgs): Promise<RunComparison[]> {
+  requireListRange(args, LIMITS.compareRunSteps);
+  const ids = args.runIds.map((id, i) => parseUuid(id, `run_ids[${i}]`));
+  if (new Set(ids).size < ids.length) throw invalidField('run_ids', 'must name each run once');
+  const sides: Side[] = [];
+  for (const [i, id] of ids.entries()) sides.push(await openSide(app, caller, id, `run_ids[${i}]`));
+  const [one, ...others] = sides;
+  if (one === undefined || others.length === 0) throw invalidField('run_ids', 'must name at least two runs');
+  const room = Math.floor(ANSWER_BYTES / others.length) - COMPARISON_BYTES;
+  const comparisons: RunComparison[] = [];
+  for (const other of others) comparisons.push(await compareSides(app, caller, one, other, args, room));
+  return comparisons;
+}
+
+interface Side {
+  readonly run: Run;
+  readonly config: Json;
+  readonly trajectory: Trajectory | undefined;
+}
+
+async function openSide(app: App, caller: Caller, id: string, field: string): Promise<Side> {
+  const run = await findRun(app, caller, id, field);
+  const { mainTrajectory: main } = run;
+  const config = parseJson(run.configJson);
+  if (main === undefined) return { run, config, trajectory: undefined };
+  const trajectory = await app.store.getTrajectory(caller.namespace, main.id);
+  if (trajectory === undefined) throw trajectoryDeleted(main.id);
+  return { run, config, trajectory };
+}
+
+async function compareSides(
+  app: App,
+  caller: Caller,
+  one: Side,
+  other: Side,
+  range: ListRange,
+  room: number,
+): Promise<RunComparison> {
+  const whole =
+    one.trajectory === undefined || other.trajectory === undefined
+      ? undefined
+      : await compareWhole(app, caller, one.trajectory, other.trajectory, range);
+  let left = room - (whole?.rewards.length ?? 0) * REWARD_BYTES;
+  const trajectories = whole === undefined ? undefined : withCutDifference(whole, left / 4);
+  left -= bytesOf(trajectories?.firstDifference);
+  const configs = differencesThatFit(one.config, other.config, left);
+  return { runId: other.run.id, configDifferences: configs.listed, truncated: configs.truncated, trajectories };
+}
+
+function withCutDifference(comparison: Comparison, bytes: number): Comparison {
+  const { firstDifference: first } = comparison;
+  return first === undefined
+    ? comparison
+    : { ...comparison, firstDifference: { ...first, ...cutValues(first, bytes) } };
+}
+
+function differencesThatFit(one: Json, other: Json, room: number): { listed: JsonDifference[]; truncated: boolean } {
+  const listed: JsonDifference[] = [];
+  let left = room;
+  for (const found of jsonDifferences(one, other)) {
+    const difference = { path: found.path, ...cutValues(found, room / 4) };
+    left -= DIFFERENCE_BYTES + Buffer.byteLength(found.path) + bytesOf(difference);
+    if (left < 0 || listed.length === LIMITS.configDifferences) return { listed, truncated: true };
+    listed.push(difference);
+  }
+  return { listed, truncated: false };
+}
+
+interface Values {
+  readonly valueJson: string;
+  readonly otherValueJson: string;
+}
+
+/** Each of the two in at most so many bytes. */
+function cutValues({ valueJson, otherValueJson }: Values, bytes: number): Values {
+  const length = Math.floor(bytes / CHARACTER_BYTES) - 8;
+  return { valueJson: cutJson(valueJson, length), otherValueJson: cutJson(otherValueJson, length) };
+}
+
+function bytesOf(values: Values | undefined): number {
+  return values === undefined ? 0 : Buffer.byteLength(values.valueJson) + Buffer.byteLength(values.otherValueJson);
+}

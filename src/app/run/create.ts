@@ -1,0 +1,147 @@
+import type { Caller } from '../../domain/caller.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { requireConfig } from '../../domain/json.ts';
+import type { InitialStatus } from '../../domain/lifecycle.ts';
+import { DEFAULT_EXPERIMENT, type Plan, type Stage } from '../../domain/run.ts';
+import { requireJson, requireText } from '../../domain/text.ts';
+import type { MadeRun, NewMainTrajectory, NewRun } from '../../store/contract/run.ts';
+import type { App } from '../app.ts';
+import { idempotencyKey, mapText } from '../idempotency.ts';
+import { type IncomingStep, prepareStep } from '../trajectory/incoming.ts';
+import { newId, placeOfExperiment, requireLabels, requirePlan } from './fields.ts';
+
+/** What a root and a branch are given alike. */
+export interface RunMakingArgs {
+  /** Empty: none (ID1). */
+  readonly requestId: string;
+  /** Empty: `run-NUMBER`. */
+  readonly name: string;
+  readonly description: string;
+  /** A JSON object, or empty: its own config, or its overrides. */
+  readonly configJson: string;
+  readonly labels: ReadonlyMap<string, string>;
+  readonly metadataJson: string;
+  readonly plan: Plan | undefined;
+  readonly status: InitialStatus;
+  readonly heartbeatTimeoutMs: number | undefined;
+  readonly failWhenStale: boolean;
+}
+
+export interface CreateRunArgs extends RunMakingArgs {
+  /** Empty: the server makes one. */
+  readonly runId: string;
+  /** At most one of the two; none: `default`. */
+  readonly experimentId: string;
+  readonly experimentName: string;
+  /** The run that has the name is the answer, if there is one. */
+  readonly ifExists: 'FAIL' | 'RETURN_EXISTING';
+  /** Undefined: it has none. */
+  readonly mainTrajectory: MainTrajectoryArgs | undefined;
+}
+
+export interface MainTrajectoryArgs {
+  /** Empty: the server makes one. */
+  readonly trajectoryId: string;
+  readonly taskId: string;
+  /** Step 0, in the same transaction. */
+  readonly root: IncomingStep | undefined;
+}
+
+export interface CreatedRun extends MadeRun {
+  /** C-33: where to go on; undefined: from the start. */
+  readonly resumeStage: Stage | undefined;
+}
+
+/**
+ * Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND, TRAJECTORY_EXISTS, STATE_NOT_FOUND,
+ * DIGEST_MISMATCH.
+ */
+export async function createRun(app: App, caller: Caller, args: CreateRunArgs): Promise<CreatedRun> {
+  const making = runMakingOf(args, 'config_json');
+  const returnExisting = args.ifExists === 'RETURN_EXISTING';
+  if (returnExisting && args.name === '') {
+    throw invalidField('name', 'must be set when if_exists is RETURN_EXISTING: a run is found by its name');
+  }
+  const place = placeOfExperiment(args.experimentId, args.experimentName);
+  const main = mainTrajectoryOf(app, args.mainTrajectory);
+  const key = idempotencyKey('CreateRun', args.requestId, [
+    args.runId.toLowerCase(),
+    args.experimentId.toLowerCase(),
+    args.experimentName,
+    args.ifExists,
+    ...makingFields(args),
+    args.mainTrajectory?.trajectoryId.toLowerCase(),
+    args.mainTrajectory?.taskId,
+    main?.root?.contentDigest,
+  ]);
+  const made = await app.store.createRun(
+    caller,
+    {
+      ...making,
+      id: newId(args.runId, 'run_id', app.ids.uuid),
+      // The experiment of runs that name none is made where it is missing, also for those that do name it.
+      experiment: args.experimentName === DEFAULT_EXPERIMENT ? undefined : place,
+      defaultExperimentId: app.ids.uuid(),
+      returnExisting,
+      mainTrajectory: main,
+    },
+    key,
+  );
+  // One that was made just now has no stages yet.
+  const resumeStage = made.created
+    ? undefined
+    : await app.store.getLatestCheckpointedStage(caller.namespace, made.run.id, 'TRAIN_STEP');
+  return { ...made, resumeStage };
+}
+
+function mainTrajectoryOf(app: App, args: MainTrajectoryArgs | undefined): NewMainTrajectory | undefined {
+  if (args === undefined) return undefined;
+  const { root } = args;
+  if (root !== undefined && root.stepNumber !== 0n) {
+    throw invalidField(
+      'main_trajectory.root.step_number',
+      `must be 0, since the root is step 0, not ${root.stepNumber}`,
+    );
+  }
+  const prepared = root === undefined ? undefined : prepareStep(root, 'main_trajectory.root');
+  return {
+    id: newId(args.trajectoryId, 'main_trajectory.trajectory_id', app.ids.uuid),
+    uid: app.ids.uid(),
+    taskId: requireText(args.taskId, 'main_trajectory.task_id'),
+    root: prepared?.steps[0],
+    states: prepared?.states ?? [],
+  };
+}
+
+type RunMaking = Omit<NewRun, 'id' | 'experiment' | 'defaultExperimentId' | 'returnExisting' | 'mainTrajectory'>;
+
+/** The common part of a new run, checked. */
+export function runMakingOf(args: RunMakingArgs, configField: string): RunMaking {
+  const { heartbeatTimeoutMs, failWhenStale, status } = args;
+  return {
+    name: requireText(args.name, 'name'),
+    description: requireText(args.description, 'description'),
+    configJson: requireConfig(args.configJson, configField),
+    labels: requireLabels(args.labels),
+    metadataJson: requireJson(args.metadataJson, 'metadata_json'),
+    plan: requirePlan(args.plan),
+    status,
+    heartbeatTimeoutMs,
+    failWhenStale,
+  };
+}
+
+/** What of a request's digest a root and a branch have in common. */
+export function makingFields(args: RunMakingArgs): (string | undefined)[] {
+  return [
+    args.name,
+    args.description,
+    args.configJson,
+    mapText(args.labels),
+    args.metadataJson,
+    args.plan === undefined ? undefined : JSON.stringify(args.plan),
+    args.status,
+    args.heartbeatTimeoutMs?.toString(),
+    `${args.failWhenStale}`,
+  ];
+}

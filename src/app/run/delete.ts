@@ -1,0 +1,33 @@
+import type { Caller } from '../../domain/caller.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import type { BookDeletion, BranchPolicy } from '../../store/contract/run.ts';
+import type { App } from '../app.ts';
+
+/** B4. Whoever follows or watches what is gone is told at once. Errors: RUN_NOT_FOUND, HAS_BRANCHES. */
+export async function deleteRun(
+  app: App,
+  caller: Caller,
+  args: { readonly runId: string; readonly onBranches: BranchPolicy },
+): Promise<BookDeletion> {
+  const id = parseUuid(args.runId, 'run_id');
+  return afterDeletion(app, await app.store.deleteRun(caller.namespace, id, args.onBranches));
+}
+
+/** B4. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES. */
+export async function deleteExperiment(
+  app: App,
+  caller: Caller,
+  args: { readonly experimentId: string; readonly onBranches: BranchPolicy },
+): Promise<BookDeletion> {
+  const id = parseUuid(args.experimentId, 'experiment_id');
+  return afterDeletion(app, await app.store.deleteExperiment(caller.namespace, id, args.onBranches));
+}
+
+function afterDeletion(app: App, deletion: BookDeletion): BookDeletion {
+  for (const key of deletion.keys) {
+    app.lineages.forget(key);
+    app.changes.announce(key);
+  }
+  app.maintenance.purgeSoon();
+  return deletion;
+}

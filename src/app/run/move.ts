@@ -1,0 +1,32 @@
+import type { Caller } from '../../domain/caller.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import type { Verb } from '../../domain/lifecycle.ts';
+import type { Run, Stage } from '../../domain/run.ts';
+import type { Heartbeat, Said } from '../../store/contract/run.ts';
+import type { App } from '../app.ts';
+import { requireSaid } from './fields.ts';
+
+/** L2, L5: a verb of a run. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+export async function moveRun(
+  app: App,
+  caller: Caller,
+  args: { readonly runId: string; readonly verb: Verb; readonly said: Said },
+): Promise<Run> {
+  const id = parseUuid(args.runId, 'run_id');
+  return app.store.moveRun(caller, id, args.verb, requireSaid(args.said));
+}
+
+/** L2, L5: a verb of a stage. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+export async function moveStage(
+  app: App,
+  caller: Caller,
+  args: { readonly stageId: string; readonly verb: Verb; readonly said: Said },
+): Promise<Stage> {
+  const id = parseUuid(args.stageId, 'stage_id');
+  return app.store.moveStage(caller, id, args.verb, requireSaid(args.said));
+}
+
+/** Errors: RUN_NOT_FOUND. */
+export async function heartbeatRun(app: App, caller: Caller, args: { readonly runId: string }): Promise<Heartbeat> {
+  return app.store.heartbeatRun(caller.namespace, parseUuid(args.runId, 'run_id'));
+}

@@ -1,0 +1,59 @@
+import type { Progress } from '../../domain/progress.ts';
+import type { Experiment, Run, Stage } from '../../domain/run.ts';
+import type { BookView } from '../../store/contract/experiment.ts';
+import type { StatusChange } from '../../store/contract/status_change.ts';
+
+/** No fewer bytes than rows take when encoded: for answers that must stay below a limit (RD3). */
+
+export function experimentBytes(experiment: Experiment, view: BookView): number {
+  const { name, description, environmentName, agentType, tags } = experiment;
+  let bytes = 192 + sum([name, description, environmentName, agentType]);
+  for (const tag of tags) bytes += 8 + utf8(tag);
+  if (view === 'BASIC') return bytes;
+  const { environmentConfigJson, agentConfigJson, defaultConfigJson, metadataJson } = experiment;
+  return bytes + 16 + sum([environmentConfigJson, agentConfigJson, defaultConfigJson, metadataJson]);
+}
+
+export function runBytes(run: Run, view: BookView): number {
+  const { name, description, experiment, statusMessage, phase, plan } = run;
+  let bytes = 640 + sum([name, description, experiment.name, statusMessage, phase]);
+  bytes += 64 * (plan?.stagePlans.length ?? 0) + pairsBytes(run.labels) + namesBytes(run.metrics);
+  if (view === 'BASIC') return bytes;
+  const { configJson, configOverridesJson, metadataJson, resultJson } = run;
+  return bytes + 16 + sum([configJson, configOverridesJson, metadataJson, resultJson]);
+}
+
+export function stageBytes(stage: Stage, view: BookView): number {
+  const { statusMessage, phase, modelUri, modelCheckpointUri } = stage;
+  let bytes = 320 + sum([statusMessage, phase, modelUri, modelCheckpointUri]) + namesBytes(stage.metrics);
+  for (const name of stage.timings.keys()) bytes += 64 + utf8(name);
+  return view === 'BASIC' ? bytes : bytes + 8 + utf8(stage.metadataJson);
+}
+
+export function progressBytes({ openStages }: Pick<Progress, 'openStages'>): number {
+  return openStages.reduce((bytes, { phase }) => bytes + 128 + utf8(phase), 512);
+}
+
+export function statusChangeBytes({ phase, message, metadataJson, actor }: StatusChange): number {
+  return 96 + sum([phase, message, metadataJson, actor]);
+}
+
+function pairsBytes(map: ReadonlyMap<string, string>): number {
+  let bytes = 0;
+  for (const [key, value] of map) bytes += 16 + utf8(key) + utf8(value);
+  return bytes;
+}
+
+function namesBytes(map: ReadonlyMap<string, number>): number {
+  let bytes = 0;
+  for (const key of map.keys()) bytes += 24 + utf8(key);
+  return bytes;
+}
+
+function sum(texts: readonly string[]): number {
+  return texts.reduce((bytes, text) => bytes + utf8(text), 0);
+}
+
+function utf8(text: string): number {
+  return Buffer.byteLength(text);
+}

@@ -1,0 +1,39 @@
+import type { Caller } from '../../domain/caller.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import type { StatusChange, StatusOwner } from '../../store/contract/status_change.ts';
+import type { App } from '../app.ts';
+import { gatherPage } from '../page.ts';
+import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
+import { statusChangeBytes } from './row_bytes.ts';
+
+export interface ListStatusChangesArgs extends PageArgs {
+  readonly of: StatusOwner;
+  /** Oldest first. */
+  readonly ascending: boolean;
+}
+
+const FIELDS = { RUN: 'run_id', STAGE: 'stage_id', TRAJECTORY: 'trajectory_id' } as const;
+
+/** L5: the history of one status. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND. */
+export async function listStatusChanges(
+  app: App,
+  caller: Caller,
+  args: ListStatusChangesArgs,
+): Promise<PageOf<StatusChange>> {
+  const { ascending } = args;
+  const { noun } = args.of;
+  const owner = { noun, id: parseUuid(args.of.id, FIELDS[noun]) };
+  const query = { caller, rpc: 'ListStatusChanges', filter: [noun, owner.id, ascending] };
+  const cursor = readPageToken(query, args.pageToken);
+  const page = await gatherPage(
+    {
+      fetch: (limit, after) => app.store.listStatusChanges(caller.namespace, owner, { limit, after }, ascending),
+      keyOf: ({ ordinal }) => ordinal,
+      bytesOf: statusChangeBytes,
+    },
+    pageLimit(args.pageSize),
+    cursor === undefined ? undefined : cursorInt(cursor, 0),
+    'FULL',
+  );
+  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+}

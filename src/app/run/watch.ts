@@ -1,0 +1,164 @@
+import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError } from '../../domain/errors.ts';
+import { isTerminal } from '../../domain/lifecycle.ts';
+import type { Progress } from '../../domain/progress.ts';
+import type { Run, Stage } from '../../domain/run.ts';
+import type { RunChangesRead } from '../../store/contract/run.ts';
+import type { App } from '../app.ts';
+import { serverDraining } from '../drain.ts';
+import { findRun } from './get.ts';
+import { progressFrom } from './progress.ts';
+import { stageBytes } from './row_bytes.ts';
+import { WatchPace } from './watch_pace.ts';
+
+export interface WatchRunArgs {
+  readonly runId: string;
+  /** The snapshot has terminal stages too. */
+  readonly allStages: boolean;
+  /** End once the run is terminal, and that has been shown. */
+  readonly untilTerminal: boolean;
+  /** Aborted when the caller is gone: waiting ends at once. */
+  readonly signal: AbortSignal;
+}
+
+/** What is told at once; fits into 1 MiB. */
+export interface RunShown {
+  /** Undefined: it is as it was. */
+  readonly run: Run | undefined;
+  readonly stages: readonly Stage[];
+  readonly progress: Progress | undefined;
+  /** The snapshot is complete with this, or was before. */
+  readonly caughtUp: boolean;
+}
+
+/**
+ * M5: a snapshot, then the latest value of each row that changed, at least once and at most every `watchMs`. Level-triggered: hints, polls and
+ * reconnects of the listener all mean "look from the last horizon", so none of them has to be trusted.
+ * Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING.
+ */
+export async function* watchRun(
+  app: App,
+  caller: Caller,
+  args: WatchRunArgs,
+): AsyncGenerator<RunShown, void, undefined> {
+  const { id, key } = await findRun(app, caller, args.runId, 'run_id');
+  const pace = new WatchPace(app.settings);
+  const end = () => pace.end();
+  // Subscribes before the snapshot is read: what changes meanwhile is looked at again.
+  const unsubscribe = app.changes.subscribe(key, () => pace.hint());
+  const stopWaitingForDrain = app.drain.onBegin(end);
+  args.signal.addEventListener('abort', end, { once: true });
+  try {
+    yield* watch(app, caller, { id, key }, args, pace);
+  } finally {
+    args.signal.removeEventListener('abort', end);
+    stopWaitingForDrain();
+    unsubscribe();
+    pace.stop();
+  }
+}
+
+async function* watch(
+  app: App,
+  caller: Caller,
+  { id, key }: Pick<Run, 'id' | 'key'>,
+  { allStages, untilTerminal, signal }: WatchRunArgs,
+  pace: WatchPace,
+): AsyncGenerator<RunShown, void, undefined> {
+  const picture = new Picture();
+  let since: bigint | undefined;
+  while (!signal.aborted) {
+    if (app.drain.begun) throw serverDraining();
+    pace.look();
+    const read = await app.store.readRunChanges(caller.namespace, id, since, allStages);
+    if (read?.run.key !== key) throw runDeleted(id);
+    for (const shown of messagesOf(picture.news(read), since === undefined, pace.markDue)) {
+      pace.told();
+      yield shown;
+    }
+    since = read.horizon;
+    if (untilTerminal && isTerminal(read.run.status)) return;
+    await pace.next();
+  }
+}
+
+interface News {
+  readonly run: Run | undefined;
+  readonly stages: readonly Stage[];
+  readonly progress: Progress | undefined;
+}
+
+/** What the watcher has been told. */
+class Picture {
+  private run = '';
+  private progress = '';
+  /**
+   * Revisions of the stages of the last look. It is enough to know these: what a look finds again, from a horizon that only rises, the look before
+   * has found too.
+   */
+  private stages: ReadonlyMap<bigint, bigint> = new Map();
+
+  news({ run, stages, tally }: RunChangesRead): News {
+    const progress = progressFrom(run, tally);
+    const [runText, progressText] = [textOf(runSigns(run)), textOf(progress)];
+    const news = {
+      run: runText === this.run ? undefined : run,
+      stages: stages.filter(({ key, revision }) => this.stages.get(key) !== revision),
+      progress: progressText === this.progress ? undefined : progress,
+    };
+    this.run = runText;
+    this.progress = progressText;
+    this.stages = new Map(stages.map(({ key, revision }) => [key, revision]));
+    return news;
+  }
+}
+
+/** What tells one value of a run from another: its revision, and what is derived when it is read and changes without it. */
+function runSigns({ revision, stale, mainTrajectory, experiment }: Run): unknown[] {
+  const { id, nextStepNumber, rewardSum } = mainTrajectory ?? {};
+  return [revision, stale, id, nextStepNumber, `${rewardSum}`, experiment.name];
+}
+
+function textOf(value: unknown): string {
+  return JSON.stringify(value, (_key, part: unknown) => (typeof part === 'bigint' ? `${part}` : part));
+}
+
+/** Leaves room for the run and the progress, which are smaller than this together. */
+const STAGES_BYTES = 512 * 1024;
+
+/** The news in as many messages as they need: none if there are none, but for a mark that is due. The progress comes with the last. */
+function* messagesOf({ run, stages, progress }: News, snapshot: boolean, markDue: boolean): Generator<RunShown> {
+  const parts = partsOf(stages);
+  const last = parts.length - 1;
+  if (run === undefined && progress === undefined && stages.length === 0 && !markDue && !snapshot) return;
+  for (const [i, part] of parts.entries()) {
+    yield {
+      run: i === 0 ? run : undefined,
+      stages: part,
+      progress: i === last ? progress : undefined,
+      caughtUp: !snapshot || i === last,
+    };
+  }
+}
+
+/** At least one part, perhaps an empty one. */
+function partsOf(stages: readonly Stage[]): Stage[][] {
+  const parts: Stage[][] = [[]];
+  let bytes = 0;
+  for (const stage of stages) {
+    const size = stageBytes(stage, 'BASIC');
+    if (bytes + size > STAGES_BYTES) {
+      parts.push([]);
+      bytes = 0;
+    }
+    parts.at(-1)?.push(stage);
+    bytes += size;
+  }
+  return parts;
+}
+
+function runDeleted(runId: string): AnabranchError {
+  return new AnabranchError('RUN_DELETED', `Run ${runId} was deleted while it was watched: there is no more to see.`, {
+    metadata: { run_id: runId },
+  });
+}

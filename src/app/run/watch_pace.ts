@@ -1,0 +1,78 @@
+import type { AppSettings } from '../app.ts';
+
+/**
+ * When a watcher looks again: at a hint and at every poll, but not sooner than `watchMs` after what it was told last (M5); and when it is time to say that
+ * it is still there.
+ */
+export class WatchPace {
+  private readonly watchMs: number;
+  private readonly markPolls: number;
+  private readonly poll: NodeJS.Timeout;
+  private rest: NodeJS.Timeout | undefined;
+  private hinted = false;
+  private rested = false;
+  private ended = false;
+  private quietPolls = 0;
+  private wake: (() => void) | undefined;
+
+  constructor({ watchMs, pollMs, progressMs }: Pick<AppSettings, 'watchMs' | 'pollMs' | 'progressMs'>) {
+    this.watchMs = watchMs;
+    this.markPolls = Math.max(1, Math.floor(progressMs / pollMs) - 1);
+    this.poll = setInterval(() => {
+      this.quietPolls += 1;
+      this.hint();
+    }, pollMs).unref();
+  }
+
+  /** Something may have changed. */
+  hint(): void {
+    this.hinted = true;
+    this.wakeIfDue();
+  }
+
+  /** A look begins: what is hinted from here on needs another one. */
+  look(): void {
+    this.hinted = false;
+  }
+
+  /** Nothing was told for so long that a mark is due. */
+  get markDue(): boolean {
+    return this.quietPolls >= this.markPolls;
+  }
+
+  told(): void {
+    this.quietPolls = 0;
+  }
+
+  /** Resolves when it is time for another look. One waits at a time. */
+  next(): Promise<void> {
+    this.rested = false;
+    this.rest = setTimeout(() => {
+      this.rested = true;
+      this.wakeIfDue();
+    }, this.watchMs).unref();
+    return new Promise((resolve) => {
+      this.wake = resolve;
+      this.wakeIfDue();
+    });
+  }
+
+  /** No more waiting. */
+  end(): void {
+    this.ended = true;
+    this.wakeIfDue();
+  }
+
+  stop(): void {
+    this.end();
+    clearInterval(this.poll);
+    clearTimeout(this.rest);
+  }
+
+  private wakeIfDue(): void {
+    if (!this.ended && !(this.hinted && this.rested)) return;
+    const { wake } = this;
+    this.wake = undefined;
+    wake?.();
+  }
+}

@@ -1,0 +1,165 @@
+import type { Duration } from '@bufbuild/protobuf/wkt';
+import { StageKind, type Plan as WirePlan, type TimeSpan as WireSpan } from '../../../gen/es/anabranch/v1/run_pb.js';
+import type {
+  BranchRunRequest,
+  CreateRunRequest,
+  ListRunsRequest,
+  UpdateExperimentRequest,
+  UpdateRunRequest,
+  UpdateStageRequest,
+} from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { RunMakingArgs } from '../../app/run/create.ts';
+import type { deleteRun } from '../../app/run/delete.ts';
+import type { UpdateExperimentArgs } from '../../app/run/experiment.ts';
+import type { ListRunsArgs } from '../../app/run/list.ts';
+import type { UpdateStageArgs } from '../../app/run/stage.ts';
+import type { UpdateRunArgs } from '../../app/run/update.ts';
+import { invalidField } from '../../domain/errors.ts';
+import type { StageKind as DomainKind, Plan, TimeSpan } from '../../domain/run.ts';
+import { changesOf } from './mask.ts';
+import { toInitialStatus, toInstant, toMap, toStatus } from './values.ts';
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+const KINDS: Readonly<Record<number, DomainKind>> = {
+  [StageKind.TRAIN_STEP]: 'TRAIN_STEP',
+  [StageKind.EVAL]: 'EVAL',
+  [StageKind.BASELINE]: 'BASELINE',
+};
+
+/** Undefined for none. */
+export function toStageKind(kind: StageKind): DomainKind | undefined {
+  return KINDS[kind];
+}
+
+/** Errors: INVALID_REQUEST for none. */
+export function requireStageKind(kind: StageKind, field: string): DomainKind {
+  const known = toStageKind(kind);
+  if (known === undefined) throw invalidField(field, 'must be set');
+  return known;
+}
+
+/** What a root and a branch are given alike. */
+export function toRunMaking(request: CreateRunRequest | BranchRunRequest, configJson: string): RunMakingArgs {
+  const { requestId, name, description, metadataJson, failWhenStale } = request;
+  return {
+    requestId,
+    name,
+    description,
+    configJson,
+    labels: toMap(request.labels),
+    metadataJson,
+    plan: toPlan(request.plan),
+    status: toInitialStatus(request.initialStatus),
+    heartbeatTimeoutMs: toTimeout(request.heartbeatTimeout),
+    failWhenStale,
+  };
+}
+
+export function toPlan(plan: WirePlan | undefined): Plan | undefined {
+  if (plan === undefined) return undefined;
+  return {
+    stagePlans: plan.stagePlans.map(({ kind, stages, groupsPerStage, groupSize, maxTurns, substeps }, i) => ({
+      kind: requireStageKind(kind, `plan.stage_plans[${i}].kind`),
+      stages,
+      groupsPerStage,
+      groupSize,
+      maxTurns,
+      substeps,
+    })),
+    concurrency: Math.max(1, plan.concurrency),
+  };
+}
+
+/** In milliseconds, never shorter than it was asked for. */
+function toTimeout(timeout: Duration | undefined): number | undefined {
+  if (timeout === undefined) return undefined;
+  const { seconds, nanos } = timeout;
+  if (nanos < 0 || nanos > 999_999_999) {
+    throw invalidField('heartbeat_timeout', 'must be a duration with nanos from 0 to 999999999');
+  }
+  return Number(seconds) * 1000 + Math.ceil(nanos / 1_000_000);
+}
+
+export function toRunFilter(request: ListRunsRequest): ListRunsArgs['filter'] {
+  const filter: Mutable<ListRunsArgs['filter']> = {};
+  if (request.name !== '') filter.name = request.name;
+  if (request.statuses.length > 0) {
+    filter.statuses = request.statuses.map(toStatus).filter((status) => status !== undefined);
+  }
+  const labels = toMap(request.labels);
+  if (labels.size > 0) filter.labels = labels;
+  if (request.parentId !== '') filter.parentId = request.parentId;
+  if (request.rootsOnly) filter.rootsOnly = true;
+  if (request.staleOnly) filter.staleOnly = true;
+  const from = toInstant(request.createTimeFrom, 'create_time_from');
+  const to = toInstant(request.createTimeTo, 'create_time_to');
+  if (from !== undefined) filter.createTimeFrom = from;
+  if (to !== undefined) filter.createTimeTo = to;
+  return filter;
+}
+
+export function toExperimentChanges(request: UpdateExperimentRequest): UpdateExperimentArgs['changes'] {
+  return changesOf<UpdateExperimentArgs['changes']>(request.updateMask, {
+    name: () => ({ name: request.name }),
+    description: () => ({ description: request.description }),
+    environment_name: () => ({ environmentName: request.environmentName }),
+    environment_config_json: () => ({ environmentConfigJson: request.environmentConfigJson }),
+    agent_type: () => ({ agentType: request.agentType }),
+    agent_config_json: () => ({ agentConfigJson: request.agentConfigJson }),
+    default_config_json: () => ({ defaultConfigJson: request.defaultConfigJson }),
+    max_steps: () => ({ maxSteps: request.maxSteps }),
+    seed: () => ({ seed: request.seed }),
+    tags: () => ({ tags: request.tags }),
+    metadata_json: () => ({ metadataJson: request.metadataJson }),
+  });
+}
+
+export function toRunChanges(request: UpdateRunRequest): UpdateRunArgs['changes'] {
+  return changesOf<UpdateRunArgs['changes']>(request.updateMask, {
+    name: () => ({ name: request.name }),
+    description: () => ({ description: request.description }),
+    labels: () => ({ labels: toMap(request.labels) }),
+    metadata_json: () => ({ metadataJson: request.metadataJson }),
+    plan: () => ({ plan: toPlan(request.plan) }),
+    status_message: () => ({ statusMessage: request.statusMessage }),
+    phase: () => ({ phase: request.phase }),
+    metrics: () => ({ metrics: toMap(request.metrics) }),
+    heartbeat_timeout: () => ({ heartbeatTimeoutMs: toTimeout(request.heartbeatTimeout) }),
+    fail_when_stale: () => ({ failWhenStale: request.failWhenStale }),
+  });
+}
+
+export function toStageChanges(request: UpdateStageRequest): UpdateStageArgs['changes'] {
+  return changesOf<UpdateStageArgs['changes']>(request.updateMask, {
+    batch: () => ({ batch: request.batch }),
+    status_message: () => ({ statusMessage: request.statusMessage }),
+    phase: () => ({ phase: request.phase }),
+    model_uri: () => ({ modelUri: request.modelUri }),
+    model_checkpoint_uri: () => ({ modelCheckpointUri: request.modelCheckpointUri }),
+    metrics: () => ({ metrics: toMap(request.metrics) }),
+    metadata_json: () => ({ metadataJson: request.metadataJson }),
+    completed_substeps: () => ({ completedSubsteps: request.completedSubsteps }),
+    total_substeps: () => ({ totalSubsteps: request.totalSubsteps }),
+    timings: () => ({ timings: toTimings(request.timings) }),
+  });
+}
+
+function toTimings(timings: { readonly [name: string]: WireSpan }): ReadonlyMap<string, TimeSpan> {
+  return new Map(
+    Object.entries(timings).map(([name, { startTime, endTime }]) => {
+      const field = `timings[${JSON.stringify(name)}]`;
+      const span = {
+        startTime: toInstant(startTime, `${field}.start_time`),
+        endTime: toInstant(endTime, `${field}.end_time`),
+      };
+      return [name, span];
+    }),
+  );
+}
+
+/** B4: what becomes of branches from outside. */
+export function toBranchPolicy(onBranches: OnBranches): Parameters<typeof deleteRun>[2]['onBranches'] {
+  return onBranches === OnBranches.CASCADE ? 'CASCADE' : 'REFUSE';
+}

@@ -1,0 +1,67 @@
+import { create } from '@bufbuild/protobuf';
+import type { ServiceImpl } from '@connectrpc/connect';
+import {
+  CreateExperimentResponseSchema,
+  DeleteExperimentResponseSchema,
+  GetExperimentResponseSchema,
+  ListExperimentsResponseSchema,
+  RunService,
+  UpdateExperimentResponseSchema,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { deleteExperiment } from '../app/run/delete.ts';
+import { createExperiment, getExperiment, listExperiments, updateExperiment } from '../app/run/experiment.ts';
+import { unary, type Wire } from './call.ts';
+import { toView } from './convert/filter.ts';
+import { toBranchPolicy, toExperimentChanges } from './convert/run_in.ts';
+import { fromExperiment } from './convert/run_out.ts';
+
+const rpc = RunService.method;
+
+export function experimentMethods(
+  wire: Wire,
+): Pick<
+  ServiceImpl<typeof RunService>,
+  'createExperiment' | 'getExperiment' | 'listExperiments' | 'updateExperiment' | 'deleteExperiment'
+> {
+  const { app } = wire;
+  return {
+    createExperiment: unary(wire, rpc.createExperiment, 'write', async (request, { caller }) => {
+      const { maxSteps, seed, $typeName: _, $unknown: __, ...fields } = request;
+      const made = await createExperiment(app, caller, { ...fields, maxSteps, seed });
+      return create(CreateExperimentResponseSchema, { experiment: fromExperiment(made, 'FULL') });
+    }),
+
+    getExperiment: unary(wire, rpc.getExperiment, 'read', async ({ experimentId, name, view }, { caller }) => {
+      const which = experimentId === undefined ? { name: name ?? '' } : { id: experimentId };
+      const found = await getExperiment(app, caller, which);
+      return create(GetExperimentResponseSchema, { experiment: fromExperiment(found, toView(view, 'FULL')) });
+    }),
+
+    listExperiments: unary(wire, rpc.listExperiments, 'read', async (request, { caller }) => {
+      const { pageSize, pageToken, environmentName, agentType, tags } = request;
+      const view = toView(request.view, 'BASIC');
+      const filter = {
+        ...(environmentName === '' ? {} : { environmentName }),
+        ...(agentType === '' ? {} : { agentType }),
+        ...(tags.length === 0 ? {} : { tags }),
+      };
+      const page = await listExperiments(app, caller, { filter, view, pageSize, pageToken });
+      return create(ListExperimentsResponseSchema, {
+        experiments: page.items.map((item) => fromExperiment(item, view)),
+        nextPageToken: page.nextPageToken,
+      });
+    }),
+
+    updateExperiment: unary(wire, rpc.updateExperiment, 'write', async (request, { caller }) => {
+      const args = { experimentId: request.experimentId, changes: toExperimentChanges(request) };
+      const now = await updateExperiment(app, caller, args);
+      return create(UpdateExperimentResponseSchema, { experiment: fromExperiment(now, 'FULL') });
+    }),
+
+    deleteExperiment: unary(wire, rpc.deleteExperiment, 'write', async ({ experimentId, onBranches }, { caller }) => {
+      const args = { experimentId, onBranches: toBranchPolicy(onBranches) };
+      const { runs, trajectories } = await deleteExperiment(app, caller, args);
+      return create(DeleteExperimentResponseSchema, { deletedRuns: runs, deletedTrajectories: trajectories });
+    }),
+  };
+}

@@ -1,0 +1,250 @@
+import { create } from '@bufbuild/protobuf';
+import type { ServiceImpl } from '@connectrpc/connect';
+import {
+  BranchRunResponseSchema,
+  CancelRunResponseSchema,
+  CompareRunsResponseSchema,
+  CompleteRunResponseSchema,
+  CreateRunResponseSchema,
+  DeleteRunResponseSchema,
+  FailRunResponseSchema,
+  GetProgressResponseSchema,
+  GetRunResponseSchema,
+  GetRunTreeResponseSchema,
+  HeartbeatRunResponseSchema,
+  IfExists,
+  ListRunsResponseSchema,
+  ListStatusChangesResponseSchema,
+  type NewMainTrajectory,
+  PauseRunResponseSchema,
+  ReopenRunResponseSchema,
+  ResumeRunResponseSchema,
+  RunService,
+  StartRunResponseSchema,
+  UpdateRunResponseSchema,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { PAGE_BYTES } from '../app/page.ts';
+import { branchRun } from '../app/run/branch.ts';
+import { compareRuns, type RunComparison } from '../app/run/compare.ts';
+import { type CreatedRun, createRun, type MainTrajectoryArgs } from '../app/run/create.ts';
+import { deleteRun } from '../app/run/delete.ts';
+import { getRun } from '../app/run/get.ts';
+import { getRunTree } from '../app/run/get_tree.ts';
+import { listRuns } from '../app/run/list.ts';
+import { heartbeatRun, moveRun } from '../app/run/move.ts';
+import { getProgress } from '../app/run/progress.ts';
+import { runBytes, stageBytes } from '../app/run/row_bytes.ts';
+import { listStatusChanges } from '../app/run/status_changes.ts';
+import { updateRun } from '../app/run/update.ts';
+import { trajectoryBytes } from '../app/trajectory/page.ts';
+import type { Caller } from '../domain/caller.ts';
+import { invalidField } from '../domain/errors.ts';
+import type { Verb } from '../domain/lifecycle.ts';
+import { unary, type Wire } from './call.ts';
+import { fromComparison } from './convert/comparison.ts';
+import { toView } from './convert/filter.ts';
+import { toBranchPolicy, toRunChanges, toRunFilter, toRunMaking } from './convert/run_in.ts';
+import { fromProgress, fromRun, fromStage, fromStatusChange } from './convert/run_out.ts';
+import { fromTrajectory } from './convert/trajectory_out.ts';
+import { fromInstant, fromStatus } from './convert/values.ts';
+import { toSingleStep } from './frame.ts';
+import { placeOf } from './place.ts';
+
+const rpc = RunService.method;
+type Service = ServiceImpl<typeof RunService>;
+
+/** Make, get, list, change, delete. */
+export function wholeRuns(
+  wire: Wire,
+): Pick<Service, 'createRun' | 'branchRun' | 'getRun' | 'listRuns' | 'updateRun' | 'deleteRun'> {
+  const { app } = wire;
+  return {
+    createRun: unary(wire, rpc.createRun, 'write', async (request, { caller }) => {
+      const { runId, experimentId, experimentName, mainTrajectory } = request;
+      const made = await createRun(app, caller, {
+        ...toRunMaking(request, request.configJson),
+        runId,
+        experimentId,
+        experimentName,
+        ifExists: request.ifExists === IfExists.RETURN_EXISTING ? 'RETURN_EXISTING' : 'FAIL',
+        mainTrajectory: mainTrajectory && toMainTrajectory(mainTrajectory),
+      });
+      return create(CreateRunResponseSchema, { ...fromMade(made), created: made.created });
+    }),
+
+    branchRun: unary(wire, rpc.branchRun, 'write', async (request, { caller }) => {
+      const { runId, branchId, branchTrajectoryId } = request;
+      const making = toRunMaking(request, request.configOverridesJson);
+      const args = { ...making, runId, at: placeOf(request), branchId, branchTrajectoryId };
+      const { run, mainTrajectory } = fromMade({ ...(await branchRun(app, caller, args)), resumeStage: undefined });
+      return create(BranchRunResponseSchema, { run, mainTrajectory });
+    }),
+
+    getRun: unary(wire, rpc.getRun, 'read', async ({ runId, runName = '', experimentName, view }, { caller }) => {
+      if (runId !== undefined && experimentName !== '') {
+        throw invalidField('experiment_name', 'must be empty when run_id is set: it goes with run_name');
+      }
+      const found = await getRun(app, caller, runId === undefined ? { runName, experimentName } : { runId });
+      return create(GetRunResponseSchema, { run: fromRun(found, toView(view, 'FULL')) });
+    }),
+
+    listRuns: unary(wire, rpc.listRuns, 'read', async (request, { caller }) => {
+      const { experimentId, experimentName, pageSize, pageToken } = request;
+      const view = toView(request.view, 'BASIC');
+      const filter = toRunFilter(request);
+      const page = await listRuns(app, caller, { experimentId, experimentName, filter, view, pageSize, pageToken });
+      const runs = page.items.map(({ run, progress }) => ({
+        run: fromRun(run, view),
+        progress: fromProgress(progress),
+      }));
+      return create(ListRunsResponseSchema, { runs, nextPageToken: page.nextPageToken });
+    }),
+
+    updateRun: unary(wire, rpc.updateRun, 'write', async (request, { caller }) => {
+      const now = await updateRun(app, caller, { runId: request.runId, changes: toRunChanges(request) });
+      return create(UpdateRunResponseSchema, { run: fromRun(now, 'FULL') });
+    }),
+
+    deleteRun: unary(wire, rpc.deleteRun, 'write', async ({ runId, onBranches }, { caller }) => {
+      const args = { runId, onBranches: toBranchPolicy(onBranches) };
+      const { runs, trajectories } = await deleteRun(app, caller, args);
+      return create(DeleteRunResponseSchema, { deletedRuns: runs, deletedTrajectories: trajectories });
+    }),
+  };
+}
+
+/** Where a run is: its verbs, its heartbeat, its progress, its history. */
+export function lives(
+  wire: Wire,
+): Pick<
+  Service,
+  | 'startRun'
+  | 'pauseRun'
+  | 'resumeRun'
+  | 'completeRun'
+  | 'failRun'
+  | 'cancelRun'
+  | 'reopenRun'
+  | 'heartbeatRun'
+  | 'getProgress'
+  | 'listStatusChanges'
+> {
+  const { app } = wire;
+  const move = async (caller: Caller, verb: Verb, request: RunVerbRequest) => {
+    const { runId, message, metadataJson, phase, resultJson = '' } = request;
+    const run = await moveRun(app, caller, { runId, verb, said: { message, metadataJson, phase, resultJson } });
+    return { run: fromRun(run, 'FULL') };
+  };
+  return {
+    startRun: unary(wire, rpc.startRun, 'write', async (request, { caller }) =>
+      create(StartRunResponseSchema, await move(caller, 'start', request)),
+    ),
+    pauseRun: unary(wire, rpc.pauseRun, 'write', async (request, { caller }) =>
+      create(PauseRunResponseSchema, await move(caller, 'pause', request)),
+    ),
+    resumeRun: unary(wire, rpc.resumeRun, 'write', async (request, { caller }) =>
+      create(ResumeRunResponseSchema, await move(caller, 'resume', request)),
+    ),
+    completeRun: unary(wire, rpc.completeRun, 'write', async (request, { caller }) =>
+      create(CompleteRunResponseSchema, await move(caller, 'complete', request)),
+    ),
+    failRun: unary(wire, rpc.failRun, 'write', async (request, { caller }) =>
+      create(FailRunResponseSchema, await move(caller, 'fail', request)),
+    ),
+    cancelRun: unary(wire, rpc.cancelRun, 'write', async (request, { caller }) =>
+      create(CancelRunResponseSchema, await move(caller, 'cancel', request)),
+    ),
+    reopenRun: unary(wire, rpc.reopenRun, 'write', async (request, { caller }) =>
+      create(ReopenRunResponseSchema, await move(caller, 'reopen', request)),
+    ),
+
+    heartbeatRun: unary(wire, rpc.heartbeatRun, 'write', async ({ runId }, { caller }) => {
+      const { status, statusMessage, heartbeatTime } = await heartbeatRun(app, caller, { runId });
+      return create(HeartbeatRunResponseSchema, {
+        status: fromStatus(status),
+        statusMessage,
+        heartbeatTime: fromInstant(heartbeatTime),
+      });
+    }),
+
+    getProgress: unary(wire, rpc.getProgress, 'read', async ({ runId }, { caller }) => {
+      return create(GetProgressResponseSchema, { progress: fromProgress(await getProgress(app, caller, { runId })) });
+    }),
+
+    listStatusChanges: unary(wire, rpc.listStatusChanges, 'read', async (request, { caller }) => {
+      const { ascending, pageSize, pageToken } = request;
+      const page = await listStatusChanges(app, caller, { of: ownerOf(request), ascending, pageSize, pageToken });
+      return create(ListStatusChangesResponseSchema, {
+        changes: page.items.map(fromStatusChange),
+        nextPageToken: page.nextPageToken,
+      });
+    }),
+  };
+}
+
+/** How runs hang together. */
+export function families(wire: Wire): Pick<Service, 'getRunTree' | 'compareRuns'> {
+  const { app } = wire;
+  return {
+    getRunTree: unary(wire, rpc.getRunTree, 'read', async ({ runId, pageSize, pageToken }, { caller }) => {
+      const page = await getRunTree(app, caller, { runId, pageSize, pageToken });
+      const runs = page.items.map((run) => fromRun(run, 'BASIC'));
+      return create(GetRunTreeResponseSchema, { runs, nextPageToken: page.nextPageToken });
+    }),
+
+    compareRuns: unary(wire, rpc.compareRuns, 'read', async (request, { caller }) => {
+      const { runIds, startStepNumber, endStepNumber } = request;
+      const comparisons = await compareRuns(app, caller, { runIds, startStepNumber, endStepNumber });
+      return create(CompareRunsResponseSchema, { comparisons: comparisons.map(fromRunComparison) });
+    }),
+  };
+}
+
+interface RunVerbRequest {
+  readonly runId: string;
+  readonly message: string;
+  readonly metadataJson: string;
+  readonly phase?: string | undefined;
+  readonly resultJson?: string;
+}
+
+function toMainTrajectory({ trajectoryId, taskId, root }: NewMainTrajectory): MainTrajectoryArgs {
+  return { trajectoryId, taskId, root: root && toSingleStep(root, 'main_trajectory.root') };
+}
+
+/** The run whole, unless the answer would be too large with what comes beside it (RD3). */
+function fromMade({ run, mainTrajectory, resumeStage }: Omit<CreatedRun, 'created'>) {
+  const beside =
+    (mainTrajectory === undefined ? 0 : trajectoryBytes(mainTrajectory, 'BASIC')) +
+    (resumeStage === undefined ? 0 : stageBytes(resumeStage, 'BASIC'));
+  const view = runBytes(run, 'FULL') + beside > PAGE_BYTES ? 'BASIC' : 'FULL';
+  return {
+    run: fromRun(run, view),
+    ...(mainTrajectory === undefined ? {} : { mainTrajectory: fromTrajectory(mainTrajectory, 'BASIC') }),
+    ...(resumeStage === undefined ? {} : { resumeStage: fromStage(resumeStage, 'BASIC') }),
+  };
+}
+
+/** Exactly one of them is set. */
+function ownerOf({
+  runId,
+  stageId,
+  trajectoryId,
+}: {
+  readonly runId?: string | undefined;
+  readonly stageId?: string | undefined;
+  readonly trajectoryId?: string | undefined;
+}) {
+  if (runId !== undefined) return { noun: 'RUN', id: runId } as const;
+  if (stageId !== undefined) return { noun: 'STAGE', id: stageId } as const;
+  return { noun: 'TRAJECTORY', id: trajectoryId ?? '' } as const;
+}
+
+function fromRunComparison({ runId, configDifferences, truncated, trajectories }: RunComparison) {
+  return {
+    runId,
+    configDifferences: [...configDifferences],
+    configDifferencesTruncated: truncated,
+    ...(trajectories === undefined ? {} : { trajectories: fromComparison(trajectories) }),
+  };
+}

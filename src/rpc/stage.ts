@@ -1,0 +1,145 @@
+import { create } from '@bufbuild/protobuf';
+import type { ServiceImpl } from '@connectrpc/connect';
+import {
+  CancelStageResponseSchema,
+  CompleteStageResponseSchema,
+  FailStageResponseSchema,
+  GetLatestCheckpointedStageResponseSchema,
+  GetOrCreateStageResponseSchema,
+  type GetStageRequest,
+  GetStageResponseSchema,
+  ListStagesResponseSchema,
+  PauseStageResponseSchema,
+  ReopenStageResponseSchema,
+  ResumeStageResponseSchema,
+  RunService,
+  StartStageResponseSchema,
+  UpdateStageResponseSchema,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { moveStage } from '../app/run/move.ts';
+import { getLatestCheckpointedStage, getOrCreateStage, getStage, listStages, updateStage } from '../app/run/stage.ts';
+import type { Caller } from '../domain/caller.ts';
+import { invalidField } from '../domain/errors.ts';
+import type { Verb } from '../domain/lifecycle.ts';
+import { unary, type Wire } from './call.ts';
+import { toView } from './convert/filter.ts';
+import { requireStageKind, toStageChanges, toStageKind } from './convert/run_in.ts';
+import { fromStage } from './convert/run_out.ts';
+import { toInitialStatus, toStatus } from './convert/values.ts';
+import { required } from './place.ts';
+
+const rpc = RunService.method;
+type Service = ServiceImpl<typeof RunService>;
+
+export function wholeStages(
+  wire: Wire,
+): Pick<Service, 'getOrCreateStage' | 'getStage' | 'listStages' | 'updateStage' | 'getLatestCheckpointedStage'> {
+  const { app } = wire;
+  return {
+    getOrCreateStage: unary(wire, rpc.getOrCreateStage, 'write', async (request, { caller }) => {
+      const { runId, batch, phase, modelUri, totalSubsteps, metadataJson } = request;
+      const { stage, created } = await getOrCreateStage(app, caller, {
+        runId,
+        kind: requireStageKind(request.kind, 'kind'),
+        number: required(request.number, 'number'),
+        status: toInitialStatus(request.initialStatus),
+        batch,
+        phase,
+        modelUri,
+        totalSubsteps,
+        metadataJson,
+      });
+      return create(GetOrCreateStageResponseSchema, { stage: fromStage(stage, 'FULL'), created });
+    }),
+
+    getStage: unary(wire, rpc.getStage, 'read', async (request, { caller }) => {
+      const found = await getStage(app, caller, toStagePlace(request));
+      return create(GetStageResponseSchema, { stage: fromStage(found, toView(request.view, 'FULL')) });
+    }),
+
+    listStages: unary(wire, rpc.listStages, 'read', async (request, { caller }) => {
+      const { runId, descending, pageSize, pageToken } = request;
+      const view = toView(request.view, 'BASIC');
+      const kinds = request.kinds.map(toStageKind).filter((kind) => kind !== undefined);
+      const statuses = request.statuses.map(toStatus).filter((status) => status !== undefined);
+      const filter = {
+        ...(kinds.length === 0 ? {} : { kinds }),
+        ...(statuses.length === 0 ? {} : { statuses }),
+        descending,
+      };
+      const page = await listStages(app, caller, { runId, filter, view, pageSize, pageToken });
+      const stages = page.items.map((stage) => fromStage(stage, view));
+      return create(ListStagesResponseSchema, { stages, nextPageToken: page.nextPageToken });
+    }),
+
+    updateStage: unary(wire, rpc.updateStage, 'write', async (request, { caller }) => {
+      const now = await updateStage(app, caller, { stageId: request.stageId, changes: toStageChanges(request) });
+      return create(UpdateStageResponseSchema, { stage: fromStage(now, 'FULL') });
+    }),
+
+    getLatestCheckpointedStage: unary(
+      wire,
+      rpc.getLatestCheckpointedStage,
+      'read',
+      async ({ runId, kind }, { caller }) => {
+        const args = { runId, kind: toStageKind(kind) ?? 'TRAIN_STEP' };
+        const found = await getLatestCheckpointedStage(app, caller, args);
+        return create(GetLatestCheckpointedStageResponseSchema, { stage: fromStage(found, 'FULL') });
+      },
+    ),
+  };
+}
+
+export function stageVerbs(
+  wire: Wire,
+): Pick<
+  Service,
+  'startStage' | 'pauseStage' | 'resumeStage' | 'completeStage' | 'failStage' | 'cancelStage' | 'reopenStage'
+> {
+  const { app } = wire;
+  const move = async (caller: Caller, verb: Verb, request: StageVerbRequest) => {
+    const { stageId, message, metadataJson, phase } = request;
+    const said = { message, metadataJson, phase, resultJson: '' };
+    return { stage: fromStage(await moveStage(app, caller, { stageId, verb, said }), 'FULL') };
+  };
+  return {
+    startStage: unary(wire, rpc.startStage, 'write', async (request, { caller }) =>
+      create(StartStageResponseSchema, await move(caller, 'start', request)),
+    ),
+    pauseStage: unary(wire, rpc.pauseStage, 'write', async (request, { caller }) =>
+      create(PauseStageResponseSchema, await move(caller, 'pause', request)),
+    ),
+    resumeStage: unary(wire, rpc.resumeStage, 'write', async (request, { caller }) =>
+      create(ResumeStageResponseSchema, await move(caller, 'resume', request)),
+    ),
+    completeStage: unary(wire, rpc.completeStage, 'write', async (request, { caller }) =>
+      create(CompleteStageResponseSchema, await move(caller, 'complete', request)),
+    ),
+    failStage: unary(wire, rpc.failStage, 'write', async (request, { caller }) =>
+      create(FailStageResponseSchema, await move(caller, 'fail', request)),
+    ),
+    cancelStage: unary(wire, rpc.cancelStage, 'write', async (request, { caller }) =>
+      create(CancelStageResponseSchema, await move(caller, 'cancel', request)),
+    ),
+    reopenStage: unary(wire, rpc.reopenStage, 'write', async (request, { caller }) =>
+      create(ReopenStageResponseSchema, await move(caller, 'reopen', request)),
+    ),
+  };
+}
+
+interface StageVerbRequest {
+  readonly stageId: string;
+  readonly message: string;
+  readonly metadataJson: string;
+  readonly phase?: string | undefined;
+}
+
+/** By its id, or by its run, kind and number, of which none must be left over. */
+function toStagePlace({ stageId, runId, kind, number }: GetStageRequest) {
+  if (stageId === undefined) {
+    return { runId: runId ?? '', kind: requireStageKind(kind, 'kind'), number: required(number, 'number') };
+  }
+  if (toStageKind(kind) !== undefined) throw invalidField('kind', 'must not be set with stage_id: it goes with run_id');
+  if (number !== undefined) throw invalidField('number', 'must not be set with stage_id: it goes with run_id');
+  return { id: stageId };
+}
