@@ -1,0 +1,140 @@
+import { randomUUID } from 'node:crypto';
+import type { Verb } from '../../src/domain/lifecycle.ts';
+import type { Experiment, Run } from '../../src/domain/run.ts';
+import type { NewExperiment } from '../../src/store/contract/experiment.ts';
+import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
+import type {
+  MadeRun,
+  NewMainTrajectory,
+  NewRun,
+  NewRunBranch,
+  RunFilter,
+  Said,
+} from '../../src/store/contract/run.ts';
+import type { StatusChange, StatusOwner } from '../../src/store/contract/status_change.ts';
+import { Scene } from './scene.ts';
+
+const ALL = { limit: 1000, after: undefined };
+
+/** A namespace in which runs are kept, and short ways to say what their tests say often. */
+export class RunScene extends Scene {
+  experiment(fields: Partial<NewExperiment> = {}, key?: IdempotencyKey): Promise<Experiment> {
+    return this.store.createExperiment(this.caller, newExperiment(fields), key);
+  }
+
+  make(fields: Partial<NewRun> = {}, key?: IdempotencyKey): Promise<MadeRun> {
+    return this.store.createRun(this.caller, newRun(fields), key);
+  }
+
+  async makeRun(fields: Partial<NewRun> = {}, key?: IdempotencyKey): Promise<Run> {
+    return (await this.make(fields, key)).run;
+  }
+
+  /** A run whose main trajectory holds a step for each word. */
+  async makeRunWith(words: readonly string[], fields: Partial<NewRun> = {}): Promise<Run> {
+    const { run, mainTrajectory } = await this.make({ mainTrajectory: newMain(), ...fields });
+    if (mainTrajectory === undefined) throw new Error('the run has no main trajectory');
+    if (words.length > 0) await this.appendWords(mainTrajectory, words);
+    return this.run(run.id);
+  }
+
+  branchOff(
+    source: { readonly id: string },
+    at: bigint | string,
+    fields: Partial<NewRunBranch> = {},
+    key?: IdempotencyKey,
+  ) {
+    return this.store.branchRun(this.caller, newRunBranch(source.id, at, fields), key);
+  }
+
+  async run(id: string): Promise<Run> {
+    const found = await this.store.getRun(this.namespace, { id });
+    if (found === undefined) throw new Error(`run ${id} is not there`);
+    return found;
+  }
+
+  runs(filter: RunFilter = {}): Promise<Run[]> {
+    return this.store.listRuns(this.namespace, filter, ALL, 'BASIC');
+  }
+
+  async runNames(filter: RunFilter = {}): Promise<string[]> {
+    return (await this.runs(filter)).map(({ name }) => name);
+  }
+
+  move(run: { readonly id: string }, verb: Verb, said: Partial<Said> = {}): Promise<Run> {
+    return this.store.moveRun(this.caller, run.id, verb, { ...SILENT, ...said });
+  }
+
+  /** Oldest first. */
+  history(noun: StatusOwner['noun'], { id }: { readonly id: string }): Promise<StatusChange[]> {
+    return this.store.listStatusChanges(this.namespace, { noun, id }, ALL, true);
+  }
+}
+
+export const SILENT: Said = { message: '', metadataJson: '', phase: undefined, resultJson: '' };
+
+export function newExperiment(fields: Partial<NewExperiment> = {}): NewExperiment {
+  return {
+    id: randomUUID(),
+    name: `experiment ${randomUUID()}`,
+    description: '',
+    environmentName: '',
+    environmentConfigJson: '',
+    agentType: '',
+    agentConfigJson: '',
+    defaultConfigJson: '',
+    maxSteps: undefined,
+    seed: undefined,
+    tags: [],
+    metadataJson: '',
+    ...fields,
+  };
+}
+
+/** What runs and branches of runs are told alike. */
+function newMaking() {
+  return {
+    id: randomUUID(),
+    name: '',
+    description: '',
+    configJson: '',
+    labels: new Map<string, string>(),
+    metadataJson: '',
+    plan: undefined,
+    status: 'PENDING',
+    heartbeatTimeoutMs: undefined,
+    failWhenStale: false,
+  } as const;
+}
+
+export function newRun(fields: Partial<NewRun> = {}): NewRun {
+  return {
+    ...newMaking(),
+    experiment: undefined,
+    defaultExperimentId: randomUUID(),
+    returnExisting: false,
+    mainTrajectory: undefined,
+    ...fields,
+  };
+}
+
+export function newMain(fields: Partial<NewMainTrajectory> = {}): NewMainTrajectory {
+  return { id: randomUUID(), uid: randomUUID(), taskId: '', root: undefined, states: [], ...fields };
+}
+
+export function newRunBranch(sourceId: string, at: bigint | string, fields: Partial<NewRunBranch> = {}): NewRunBranch {
+  return {
+    ...newMaking(),
+    sourceId,
+    at: typeof at === 'string' ? { tag: at } : { stepNumber: at },
+    trajectoryId: randomUUID(),
+    trajectoryUid: randomUUID(),
+    ...fields,
+  };
+}
+
+/** A plan of a number of train steps with so many substeps each, so that its percent is known from them alone. */
+export function substepPlan(stages: number, substeps: number) {
+  const stagePlan = { kind: 'TRAIN_STEP', stages, groupsPerStage: 0, groupSize: 0, maxTurns: 0, substeps } as const;
+  return { stagePlans: [stagePlan], concurrency: 1 };
+}
