@@ -98,7 +98,8 @@ export interface Engine {
 }
 
 /** Tables whose rows have keys of their own. */
-export type KeyedTable = 'trajectories' | 'experiments' | 'runs' | 'stages' | 'metric_series';
+export type KeyedTable = 'trajectories' | 'experiments' | 'runs' | 'stages' | 'metric_series' | RolloutTable;
+type RolloutTable = 'tasks' | 'validators' | 'groups' | 'rollouts' | 'environments';
 
 export interface WriteOptions {
   /** No bound on how long a statement may take: for deletes, which grow with what they delete. */
