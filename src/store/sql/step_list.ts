@@ -198,7 +198,7 @@ async function statesOf(engine: Engine, steps: readonly ListedStep[]): Promise<M
   return states;
 }
 
-type Payload = readonly string[];
+type Payload = readonly (string | null)[];
 
 async function payloadsOf(engine: Engine, steps: readonly ListedStep[]): Promise<Map<string, Payload>> {
   const rows = await engine.rows<[key: number, stepNumber: number, ...Payload]>(sql`
