@@ -10,14 +10,18 @@ import type {
   LockedHead,
   NewStateRow,
   RowLock,
+  StretchExtrema,
   Tx,
   WriteOptions,
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
+import type { PointBatch } from '../sql/point_batch.ts';
+import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest } from '../sql/values.ts';
 import { type ColumnType, encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
+import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
 import { kyselyOver, PipelinedTransaction } from './transaction.ts';
@@ -247,6 +251,42 @@ class PostgresEngine implements Engine {
     ]);
   }
 
+  async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
+    const values = upsertPointsValues(batch);
+    const stored =
+      tx === undefined ? this.upsertAlone(values) : tx.executeQuery(CompiledQuery.raw(UPSERT_POINTS, values));
+    return Number((await stored).numAffectedRows ?? 0) === batch.values.length;
+  }
+
+  /** One statement is a transaction of its own. */
+  private async upsertAlone(values: unknown[]): Promise<{ numAffectedRows: number }> {
+    for (let attempt = 1; ; attempt += 1) {
+      const lease = await this.pool.lease();
+      try {
+        return { numAffectedRows: (await lease.query(UPSERT_POINTS, values)).rowCount ?? 0 };
+      } catch (error) {
+        if (attempt >= MAX_TRIES || !isRetryable((error as Error).cause ?? error)) throw error;
+      } finally {
+        lease.release();
+      }
+      await backOff(attempt);
+    }
+  }
+
+  async readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
+    const lease = await this.pool.lease();
+    try {
+      const begun = lease.query('begin isolation level repeatable read read only');
+      const reader = new ExtremaReader(SCHEMA, (text, values) => lease.rows(text, values));
+      const [found] = await Promise.all([reader.read(series, stretches), begun]);
+      return found;
+    } finally {
+      // Also where a statement failed; a connection that cannot even do this is not used again.
+      await lease.query('rollback').catch(() => {});
+      lease.release();
+    }
+  }
+
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
     return sql<boolean>`(${column}::json ->> ${key}) = ${value}`;
   }
@@ -336,6 +376,8 @@ const STATE_COLUMNS = [
 /** A state that is here already is locked against the collector, also where it is referenced and nothing changes. */
 const REFERENCE_IF_HERE = ` on conflict (namespace, digest) do update
   set referenced = true, version = states.version + 1 where not states.referenced`;
+
+const UPSERT_POINTS = upsertPointsText(SCHEMA);
 
 const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch_point, t.status, t.status_message, t.seal_time, t.writer_id,
   t.writer_epoch, t.next_step_number, t.reward_sum, t.byte_sum, clock_timestamp() as now

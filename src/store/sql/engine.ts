@@ -1,7 +1,9 @@
 import type { Expression, Kysely, RawBuilder, SqlBool } from 'kysely';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { PointBatch } from './point_batch.ts';
 import type { EncodedState } from './step_writer.ts';
+import type { Stretch } from './stretches.ts';
 import type { Tables } from './tables.ts';
 
 export type Db = Kysely<Tables>;
@@ -80,6 +82,15 @@ export interface Engine {
   /** Moves the heads of trajectories, in few statements or fast ones. */
   updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void>;
 
+  /**
+   * M1: stores points where the run and all series are there, in order of identity; false: nothing is stored. In the transaction given, or in one of its own,
+   * durable when it resolves.
+   */
+  upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean>;
+
+  /** What lies in stretches of a series, in their order. */
+  readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]>;
+
   /** Whether a column of JSON text, an object of strings, has this pair. */
   hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
 
@@ -103,6 +114,19 @@ export type KeyedTable = 'trajectories' | 'experiments' | 'runs' | 'stages' | 'm
 export interface WriteOptions {
   /** No bound on how long a statement may take: for deletes, which grow with what they delete. */
   readonly unbounded?: boolean;
+}
+
+/** Points of a stretch, and at the first steps that have them the smallest and the largest number; without numbers neither. */
+export interface StretchExtrema {
+  readonly points: number;
+  readonly nans: number;
+  readonly lowest?: SeriesPoint;
+  readonly highest?: SeriesPoint;
+}
+
+interface SeriesPoint {
+  readonly metricStep: bigint;
+  readonly value: number;
 }
 
 /** The part of Kysely's select that locking needs. */
