@@ -3,6 +3,12 @@ import pg from 'pg';
 import { vi } from 'vitest';
 import type { Engine } from '../support/database.ts';
 
+/** As `statementsOf`, of work that can be done twice: the first time may open connections, which has statements of its own. */
+export async function statementsOfWarm(engine: Engine, work: () => Promise<unknown>): Promise<number> {
+  await work();
+  return statementsOf(engine, work);
+}
+
 /** How many statements the work sends to the database, but for hints, which go their own way some time after. */
 export async function statementsOf(engine: Engine, work: () => Promise<unknown>): Promise<number> {
   const spies =
