@@ -48,7 +48,8 @@ export function timeText(time: Timestamp): string {
 /** `80 of 160 turns`, or without a noun `80 of 160`; empty where there is nothing to count. */
 export function countText(done: bigint, expected: bigint, noun = ''): string {
   if (done === 0n && expected === 0n) return '';
-  return `${done}${expected === 0n ? '' : ` of ${expected}`} ${noun}`.trimEnd();
+  if (expected === 0n) return `${done} ${done === 1n ? noun.replace(/s$/, '') : noun}`.trimEnd();
+  return `${done} of ${expected} ${noun}`.trimEnd();
 }
 
 /** `1 of 10 train steps, 1 failed`; empty without stages. */
