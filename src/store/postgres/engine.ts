@@ -10,15 +10,17 @@ import type {
   LockedHead,
   NewStateRow,
   RowLock,
+  SeenHead,
   StretchExtrema,
   Tx,
   WriteOptions,
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
+import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
-import { bindDigest } from '../sql/values.ts';
+import { bindDigest, bindReal } from '../sql/values.ts';
 import { type ColumnType, encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
@@ -251,6 +253,20 @@ class PostgresEngine implements Engine {
     ]);
   }
 
+  async appendOne(seen: SeenHead, { values, sums }: StepRow): Promise<string | undefined> {
+    const lease = await this.pool.lease();
+    try {
+      const head = [seen.tree, seen.key, seen.nextStepNumber, seen.writerEpoch, bindReal(sums.rewardSum), sums.byteSum];
+      const { rows } = await lease.query(APPEND_ONE, [...head, ...values.filter((_, i) => !GIVEN_BY_HEAD.has(i))]);
+      return (rows as { update_time: string }[])[0]?.update_time;
+    } catch (error) {
+      if (isRetryable((error as Error).cause ?? error)) return undefined;
+      throw error;
+    } finally {
+      lease.release();
+    }
+  }
+
   async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
     const values = upsertPointsValues(batch);
     const stored =
@@ -339,26 +355,28 @@ const WORTH_COPYING = 16;
 
 const STEP_KEY = { tree: 'int8', trajectory: 'int8', step_number: 'int8', namespace: 'text' } as const;
 
+const STEP_TYPES: Readonly<Record<(typeof STEP_COLUMNS)[number], ColumnType>> = {
+  ...STEP_KEY,
+  reward: 'float8',
+  terminated: 'bool',
+  truncated: 'bool',
+  writer_epoch: 'int8',
+  reward_sum: 'float8',
+  byte_sum: 'int8',
+  commit_time: 'timestamptz',
+  start_time: 'text',
+  end_time: 'text',
+  content_digest: 'bytea',
+  metrics: 'text',
+  actions: 'text',
+  observations: 'text',
+  info_json: 'text',
+  metadata_json: 'text',
+};
+
 /** Tables that take rows by the thousand, and the types of their columns. */
 const COPIED: Partial<Record<keyof Tables, Readonly<Record<string, ColumnType>>>> = {
-  steps: {
-    ...STEP_KEY,
-    reward: 'float8',
-    terminated: 'bool',
-    truncated: 'bool',
-    writer_epoch: 'int8',
-    reward_sum: 'float8',
-    byte_sum: 'int8',
-    commit_time: 'timestamptz',
-    start_time: 'text',
-    end_time: 'text',
-    content_digest: 'bytea',
-    metrics: 'text',
-    actions: 'text',
-    observations: 'text',
-    info_json: 'text',
-    metadata_json: 'text',
-  },
+  steps: STEP_TYPES,
   step_states: { ...STEP_KEY, name: 'text', digest: 'bytea', media_type: 'text', size: 'int8' },
 };
 
@@ -390,6 +408,45 @@ const UPDATE_HEADS = `update ${SCHEMA}.trajectories as t set next_step_number = 
   from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::double precision[], $5::bigint[], $6::text[], $7::text[], $8::timestamptz[],
     $9::timestamptz[]) as h (tree, key, next_step_number, reward_sum, byte_sum, status, status_message, update_time, seal_time)
   where t.tree = h.tree and t.key = h.key`;
+
+/** Places among the columns of a step of what the statement knows from the head. */
+const HEAD_COLUMNS: Readonly<Record<string, string>> = {
+  tree: '$1',
+  trajectory: '$2',
+  step_number: '$3',
+  writer_epoch: '$4',
+  reward_sum: '$5',
+  byte_sum: '$6',
+  commit_time: 'm.update_time',
+};
+const GIVEN_BY_HEAD = new Set(STEP_COLUMNS.flatMap((column, i) => (column in HEAD_COLUMNS ? [i] : [])));
+
+/**
+ * The update is the guard: it locks the row, and Postgres compares its conditions with the row as it is then, also where another transaction has just
+ * changed it. Only a row that it moved brings a step. A row that others hold is left alone, as `lockHeads` leaves it.
+ */
+const APPEND_ONE = `with free as materialized (
+    select tree, key from ${SCHEMA}.trajectories where tree = $1::bigint and key = $2::bigint for no key update skip locked),
+  m as (
+    update ${SCHEMA}.trajectories as t set next_step_number = t.next_step_number + 1, reward_sum = $5::double precision, byte_sum = $6::bigint,
+      update_time = clock_timestamp()
+    from free where t.tree = free.tree and t.key = free.key and t.tree = $1::bigint and t.key = $2::bigint
+      and t.next_step_number = $3::bigint and t.writer_epoch = $4::bigint and t.status = 'RUNNING' and not t.hidden
+    returning t.update_time),
+  s as (
+    insert into ${SCHEMA}.steps (${STEP_COLUMNS.join(', ')})
+    select ${stepValues()} from m)
+  select update_time from m`;
+
+function stepValues(): string {
+  let parameter = 6;
+  return STEP_COLUMNS.map((column) => {
+    const known = HEAD_COLUMNS[column];
+    if (known !== undefined) return known;
+    parameter += 1;
+    return `$${parameter}::${STEP_TYPES[column]}`;
+  }).join(', ');
+}
 
 const insertTexts = new Map<string, string>();
 

@@ -2,7 +2,7 @@ import type { Expression, Kysely, RawBuilder, SqlBool } from 'kysely';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { PointBatch } from './point_batch.ts';
-import type { EncodedState } from './step_writer.ts';
+import type { EncodedState, StepRow } from './step_writer.ts';
 import type { Stretch } from './stretches.ts';
 import type { Tables } from './tables.ts';
 
@@ -83,6 +83,13 @@ export interface Engine {
   updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void>;
 
   /**
+   * Where a transaction costs round trips: one step for one trajectory, in one. The statement that writes takes the row's lock, compares the row with
+   * `seen` under it, and writes only if they are equal. The time of the commit; undefined: the row has changed or somebody holds it, and
+   * nothing was written.
+   */
+  readonly appendOne?: (seen: SeenHead, row: StepRow) => Promise<string | undefined>;
+
+  /**
    * M1: stores points where the run and all series are there, in order of identity; false: nothing is stored. In the transaction given, or in one of its own,
    * durable when it resolves.
    */
@@ -150,6 +157,14 @@ export interface LockedHead extends TrajectoryRef {
   readonly nextStepNumber: bigint;
   readonly rewardSum: number;
   readonly byteSum: bigint;
+}
+
+/** What a decision to append rests on and can change; all else of a trajectory's row stays as it is for good. */
+export interface SeenHead {
+  readonly tree: bigint;
+  readonly key: bigint;
+  readonly nextStepNumber: bigint;
+  readonly writerEpoch: bigint;
 }
 
 export interface NewStateRow extends EncodedState {

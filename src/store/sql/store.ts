@@ -1,12 +1,15 @@
 import { sql } from 'kysely';
 import type { Store } from '../contract/store.ts';
 import { append, attachState, openForAppend } from './append.ts';
+import { deleteExperiment, deleteRun } from './book_deletion.ts';
+import { purgeDeleted } from './book_purge.ts';
 import { branchRun } from './branch_run.ts';
 import { deleteTrajectory } from './deletion.ts';
 import type { Engine } from './engine.ts';
 import { findExperiment } from './experiment_rows.ts';
 import { createExperiment, listExperiments, updateExperiment } from './experiments.ts';
 import { failStaleRuns, heartbeatRun } from './heartbeat.ts';
+import { KnownHeads } from './known_heads.ts';
 import { getLineage } from './lineage.ts';
 import { listSeries, logMetrics, measureSeries, readExtrema, readPoints } from './metrics.ts';
 import { expireRequests } from './requests.ts';
@@ -28,6 +31,7 @@ import { findById } from './trajectory_rows.ts';
 
 /** The store over either engine. */
 export function sqlStore(engine: Engine): Store {
+  const known = new KnownHeads();
   return {
     description: engine.description,
     ping: async () => {
@@ -49,7 +53,7 @@ export function sqlStore(engine: Engine): Store {
     expireRequests: (days, limit) => expireRequests(engine, days, limit),
 
     openForAppend: (caller, open) => openForAppend(engine, caller, open),
-    append: (batches, wait) => append(engine, batches, wait),
+    append: (batches, wait) => append(engine, known, batches, wait),
     attachState: (caller, attaching) => attachState(engine, caller, attaching),
     onChange: (listener) => engine.onChange(listener),
 
@@ -82,6 +86,10 @@ export function sqlStore(engine: Engine): Store {
     heartbeatRun: (namespace, id) => heartbeatRun(engine, namespace, id),
     failStaleRuns: (limit) => failStaleRuns(engine, limit),
     readRunChanges: (namespace, runId, since, allStages) => readRunChanges(engine, namespace, runId, since, allStages),
+
+    deleteExperiment: (namespace, id, onBranches) => deleteExperiment(engine, namespace, id, onBranches),
+    deleteRun: (namespace, id, onBranches) => deleteRun(engine, namespace, id, onBranches),
+    purgeDeleted: (limit) => purgeDeleted(engine, limit),
 
     tallyRuns: (namespace, runs) => tallyRuns(engine.db, namespace, runs),
 
