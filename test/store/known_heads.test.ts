@@ -59,7 +59,7 @@ describeStore('trajectories whose end a store remembers', (on) => {
       const [sealed, deleted, hidden] = [await remembered(here), await remembered(here), await remembered(here)];
       await there.seal(sealed);
       await there.delete(deleted);
-      await there.branch(hidden, 1n);
+      await there.branch(hidden, 2n);
       await there.delete(hidden, 'KEEP_SHARED');
       const append = (made: typeof sealed) => here.append(made, [wordStep(3n, 'late')]);
       await expect(append(sealed)).rejects.toMatchObject({ reason: 'TRAJECTORY_SEALED' });
