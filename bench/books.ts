@@ -9,8 +9,8 @@ import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
 export interface BareBooks {
   /** A page of 50 runs, newest first, with what a list shows of them and what progress is made of; how many rows that takes. */
   list(): Promise<number>;
-  /** The rows of a tree; how many there are. */
-  tree(root: number): Promise<number>;
+  /** The rows of a run's tree; how many there are. */
+  tree(runId: string): Promise<number>;
   /** The smallest and the largest value of each of so many stretches of series that begin at step 0; how many stretches. */
   aggregate(series: readonly number[], pointsEach: number, stretches: number): Promise<number>;
   /** Points of one series in one commit. */
@@ -41,7 +41,7 @@ const LIST = [
 ];
 
 const tree = ($: Place) =>
-  `select ${RUN}, r.parent, r.main_tree, r.main_trajectory from runs r where r.tree = ${$(1)} and not r.hidden order by r.key`;
+  `select ${RUN}, r.parent, r.main_tree, r.main_trajectory from runs r where r.tree = (select tree from runs where namespace = 'default' and id = ${$(1)}) and not r.hidden order by r.key`;
 
 const aggregate = ($: Place, series: readonly number[]) =>
   `select series, metric_step * ${$(1)} / ${$(2)} as stretch, min(value) as smallest, max(value) as largest
@@ -78,8 +78,8 @@ function openSqlite(path: string): BareBooks {
     async list() {
       return LIST.reduce((rows, text) => rows + statement(text).all().length, 0);
     },
-    async tree(root) {
-      return statement(tree($)).all(BigInt(root)).length;
+    async tree(runId) {
+      return statement(tree($)).all(runId).length;
     },
     async aggregate(series, pointsEach, stretches) {
       return statement(aggregate($, series)).all(BigInt(stretches), BigInt(pointsEach)).length;
@@ -124,7 +124,11 @@ async function openPostgres(url: string): Promise<BareBooks> {
       for (const text of LIST) all += await rows(text);
       return all;
     },
-    tree: (root) => rows(tree($), [root]),
+    tree: (runId) =>
+      rows(
+        tree((n) => `$${n}`),
+        [runId],
+      ),
     aggregate: (series, pointsEach, stretches) => rows(aggregate($, series), [stretches, pointsEach]),
     async insertPoints(series, from, points) {
       const made = Array.from({ length: points }, (_, i) => [

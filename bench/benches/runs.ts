@@ -61,7 +61,7 @@ export const runTree: Bench = {
     const samples = await alternate(run, {
       GetRunTree: tree.p50,
       'one SELECT': async () => {
-        const { p50Ms, rows } = await books(run, database, { name: 'tree', root: 1 });
+        const { p50Ms, rows } = await books(run, database, { name: 'tree', runId });
         if (rows !== BRANCHES + 1) throw new Error(`the tree has ${rows} rows`);
         return p50Ms;
       },

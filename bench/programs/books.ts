@@ -5,7 +5,7 @@ import { percentile, program } from './program.ts';
 export interface BooksSettings {
   readonly task:
     | { readonly name: 'list' }
-    | { readonly name: 'tree'; readonly root: number }
+    | { readonly name: 'tree'; readonly runId: string }
     | {
         readonly name: 'aggregate';
         readonly series: readonly number[];
@@ -36,7 +36,7 @@ await program(async ({ task, database, warmupSeconds, seconds }: BooksSettings):
       case 'list':
         return books.list();
       case 'tree':
-        return books.tree(task.root);
+        return books.tree(task.runId);
       case 'aggregate':
         return books.aggregate(task.series, task.pointsEach, task.stretches);
       case 'insert-points':

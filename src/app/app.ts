@@ -31,7 +31,7 @@ export interface AppDeps {
 export interface AppSettings {
   /** Groups of batches that may be in flight at once: 1 for an engine with one writer, more where transactions run side by side. */
   readonly commitLanes: number;
-  /** A follower that takes nothing for so long is cut off (R3). */
+  /** A reader of a stream that takes nothing for so long is cut off (R3). */
   readonly slowReaderMs: number;
   /** A follower or a watcher is told at least this often that it is caught up (RD2). */
   readonly progressMs: number;

@@ -77,3 +77,9 @@ export function shortNumber(value: number): string {
   const text = String(Number(value.toPrecision(6)));
   return text.length <= 10 ? text : value.toExponential(2);
 }
+
+/** `kl=0.02, loss=0.41`: named numbers, by name. */
+export function numbersText(numbers: Readonly<Record<string, number>>): string {
+  const names = Object.keys(numbers).sort();
+  return names.map((name) => `${name}=${shortNumber(numbers[name] ?? Number.NaN)}`).join(', ');
+}

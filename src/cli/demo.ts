@@ -13,6 +13,7 @@ import { parseWhole } from './place.ts';
 import { type Access, addServerOptions, commandPrefix, type ServerFlags, withServer, write } from './server_access.ts';
 import { readTree } from './tree.ts';
 import { drawTree } from './tree_drawing.ts';
+import { trajectoryItems } from './tree_items.ts';
 
 interface DemoFlags extends ServerFlags {
   readonly seed: string;
@@ -131,7 +132,7 @@ async function conclude(
   const fallen = result.variants.at(-1)?.trajectoryId ?? result.main.trajectoryId;
   const lines = [
     '',
-    ...drawTree(nodes, { columns, beside: 'bars', paint }),
+    ...drawTree(trajectoryItems(nodes), { noun: 'trajectory', columns, beside: 'bars', paint }),
     '',
     ...comparisonTable(compared, columns).map((line, i) => (i === 0 ? paint.dim(line) : line)),
   ];

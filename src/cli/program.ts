@@ -5,9 +5,12 @@ import { StartError } from '../server.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand } from './demo.ts';
 import { migrateCommand } from './migrate.ts';
+import { runCommand } from './run.ts';
+import { runsCommand } from './runs.ts';
 import { serveCommand } from './serve.ts';
 import { tailCommand } from './tail.ts';
 import { treeCommand } from './tree.ts';
+import { watchCommand } from './watch.ts';
 
 /** Every command, one line each. */
 function program(cli: CliContext): Command {
@@ -18,6 +21,9 @@ function program(cli: CliContext): Command {
     .addCommand(migrateCommand(cli))
     .addCommand(demoCommand(cli))
     .addCommand(demoVariantCommand(cli), { hidden: true })
+    .addCommand(runsCommand(cli))
+    .addCommand(runCommand(cli))
+    .addCommand(watchCommand(cli))
     .addCommand(treeCommand(cli))
     .addCommand(tailCommand(cli));
 }

@@ -10,6 +10,12 @@ import { type CliContext, CliError, type Output } from './context.ts';
 
 export const DEFAULT_ADDRESS = '127.0.0.1:50051';
 
+/** For calls that somebody waits for at the terminal. */
+export const FIRST_ANSWER = { timeoutMs: 10_000 };
+
+/** JSON as over HTTP: zeros are written. */
+export const JSON_FORM = { alwaysEmitImplicit: true };
+
 export interface ServerFlags {
   readonly address?: string;
   readonly database?: string;
@@ -104,13 +110,21 @@ export function commandPrefix(cli: Pick<CliContext, 'self'>): string {
   return cli.self.at(-1)?.endsWith('.ts') ? 'npm run -s anabranch --' : 'npx anabranch';
 }
 
+/** What is not here, and the command that lists what is. */
+const LISTED_BY: Readonly<Record<string, string>> = {
+  TRAJECTORY_NOT_FOUND: 'tree',
+  RUN_NOT_FOUND: 'runs',
+  EXPERIMENT_NOT_FOUND: 'runs',
+};
+
 /** One line for a person, with what to do next; what cannot be explained is thrown on as it is. */
 export function explain(error: unknown, address: string, command: string): unknown {
   if (!(error instanceof ConnectError)) return error;
   const reason = reasonOf(error);
   const said = error.rawMessage.replace(/\.$/, '');
   const failed = (text: string) => new CliError(text, { cause: error });
-  if (reason === 'TRAJECTORY_NOT_FOUND') return failed(`${said}. \`${command} tree\` lists what is there.`);
+  const list = reason === undefined ? undefined : LISTED_BY[reason];
+  if (list !== undefined) return failed(`${said}. \`${command} ${list}\` lists what is there.`);
   if (reason !== undefined) return failed(`${said} (${reason}).`);
   if (error.code === Code.Unavailable) {
     return failed(

@@ -7,9 +7,16 @@ import { type AnabranchClient, type OwnedStep, type Place, readSteps, resolveSte
 import { columnsOf, cut, paintFor, printable } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { parsePlace, parseWhole } from './place.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
+import {
+  addServerOptions,
+  DEFAULT_ADDRESS,
+  FIRST_ANSWER,
+  type ServerFlags,
+  withServerOnExisting,
+  write,
+} from './server_access.ts';
+import { statusName } from './status.ts';
 import { stepLine } from './step_line.ts';
-import { statusName } from './tree_drawing.ts';
 
 interface TailFlags extends ServerFlags {
   readonly lines?: string;
@@ -26,7 +33,6 @@ Examples:
   anabranch tail ID --from 0 --json    every step, one JSON text a line`;
 
 const DEFAULT_LINES = '10';
-const FIRST_ANSWER_MS = 10_000;
 
 export function tailCommand(cli: CliContext): Command {
   const command = new Command('tail')
@@ -88,7 +94,7 @@ async function startOf(
 }
 
 async function getTrajectory(client: AnabranchClient, trajectoryId: string): Promise<Trajectory> {
-  const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId }, { timeoutMs: FIRST_ANSWER_MS });
+  const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId }, FIRST_ANSWER);
   if (trajectory === undefined) throw new Error('the server answered without the trajectory that it was asked for');
   return trajectory;
 }

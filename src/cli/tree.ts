@@ -1,26 +1,33 @@
 import { create, toJsonString } from '@bufbuild/protobuf';
 import { Command } from 'commander';
+import { GetRunTreeResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import {
   GetTreeResponseSchema,
   ListTrajectoriesResponseSchema,
   type TreeNode,
   TreeNodeSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { AnabranchClient } from '../client/index.ts';
+import { type AnabranchClient, reasonOf } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { parsePlace, parseWhole } from './place.ts';
+import { readRunTree } from './run_parts.ts';
+import { addExperimentOption, findRun, isId } from './run_place.ts';
 import {
   addServerOptions,
   commandPrefix,
   DEFAULT_ADDRESS,
+  FIRST_ANSWER,
+  JSON_FORM,
   type ServerFlags,
   withServerOnExisting,
   write,
 } from './server_access.ts';
-import { drawTree } from './tree_drawing.ts';
+import { drawTree, type TreeItem } from './tree_drawing.ts';
+import { runItems, trajectoryItems } from './tree_items.ts';
 
 interface TreeFlags extends ServerFlags {
+  readonly experiment?: string;
   readonly bars?: true;
   readonly limit: string;
   readonly json?: true;
@@ -30,48 +37,93 @@ const EXAMPLES = `
 Examples:
   anabranch tree                                           the newest roots, with their ids
   anabranch tree 0199f3a2-7c11-7d2e-8a4b-0123456789ab      the tree that this trajectory belongs to
+  anabranch tree main                                      the run of that name, and its branches
   anabranch tree --database sqlite:.anabranch/data.db      without a server: read a database
   anabranch tree ID --json | jq '.nodes[].trajectory.id'`;
 
 export function treeCommand(cli: CliContext): Command {
   const command = new Command('tree')
     .description(
-      'Draw a tree of trajectories: branches with steps, rewards and status. Without an argument, list the roots.',
+      'Draw a tree of trajectories, or of runs: branches with steps, rewards and status. Without an argument, list the roots of trajectories.',
     )
-    .argument('[TRAJECTORY]', 'id of any trajectory of the tree (@STEP or @TAG may follow, and changes nothing)')
+    .argument(
+      '[TRAJECTORY|RUN]',
+      'id of any trajectory of the tree (@STEP or @TAG may follow), or id or name of any run',
+    );
+  addExperimentOption(command)
     .option('--bars', 'instead of ids draw bars: which steps are whose')
     .option('-n, --limit <N>', 'list at most so many roots', '50')
     .option('--json', 'print the answer as JSON');
   return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
-    .action((trajectory: string | undefined, flags: TreeFlags) => runTree(cli, trajectory, flags));
+    .action((argument: string | undefined, flags: TreeFlags) => runTree(cli, argument, flags));
 }
 
 async function runTree(cli: CliContext, argument: string | undefined, flags: TreeFlags): Promise<void> {
-  const place = argument === undefined ? undefined : parsePlace(argument);
   const limit = Number(parseWhole('--limit', flags.limit, 1n, 1000n));
+  const trajectoryId = argument === undefined ? undefined : trajectoryOf(argument);
   await withServerOnExisting(cli, flags, async ({ client, flags: access }) => {
-    if (place === undefined) return listRoots(cli, client, { ...flags, limit }, access);
-    const nodes = await readTree(client, place.trajectoryId);
-    const text = flags.json
-      ? toJsonString(GetTreeResponseSchema, create(GetTreeResponseSchema, { nodes }), JSON_FORM)
-      : draw(cli, nodes, flags);
+    if (argument === undefined) return listRoots(cli, client, { ...flags, limit }, access);
+    const nodes = trajectoryId === undefined ? undefined : await treeIfThere(client, trajectoryId, argument);
+    const text =
+      nodes === undefined ? await runTreeText(cli, client, argument, flags) : trajectoryTreeText(cli, nodes, flags);
     await write(cli.stdout, `${text}\n`);
   });
 }
 
-/** As over HTTP: zeros are written. */
-const JSON_FORM = { alwaysEmitImplicit: true };
-const FIRST_ANSWER_MS = 10_000;
+/** The id of a trajectory, where the argument begins with one; what does not is the name of a run. */
+function trajectoryOf(argument: string): string | undefined {
+  const at = argument.indexOf('@');
+  return isId(at < 0 ? argument : argument.slice(0, at)) ? parsePlace(argument).trajectoryId : undefined;
+}
+
+/** Undefined where no trajectory has that id, and a run may. */
+async function treeIfThere(
+  client: AnabranchClient,
+  trajectoryId: string,
+  argument: string,
+): Promise<TreeNode[] | undefined> {
+  try {
+    return await readTree(client, trajectoryId);
+  } catch (error) {
+    if (reasonOf(error) !== 'TRAJECTORY_NOT_FOUND' || argument !== trajectoryId) throw error;
+    if (await isRun(client, argument)) return undefined;
+    throw error;
+  }
+}
+
+async function isRun(client: AnabranchClient, runId: string): Promise<boolean> {
+  try {
+    await client.runs.getRun({ runId }, FIRST_ANSWER);
+    return true;
+  } catch (error) {
+    if (reasonOf(error) === 'RUN_NOT_FOUND') return false;
+    throw error;
+  }
+}
+
+function trajectoryTreeText(cli: CliContext, nodes: TreeNode[], flags: TreeFlags): string {
+  if (flags.json) return toJsonString(GetTreeResponseSchema, create(GetTreeResponseSchema, { nodes }), JSON_FORM);
+  return draw(cli, trajectoryItems(nodes), { noun: 'trajectory', bars: flags.bars });
+}
+
+async function runTreeText(
+  cli: CliContext,
+  client: AnabranchClient,
+  argument: string,
+  flags: TreeFlags,
+): Promise<string> {
+  const { id } = await findRun(cli, client, { argument, experiment: flags.experiment });
+  const runs = await readRunTree(client, id);
+  if (flags.json) return toJsonString(GetRunTreeResponseSchema, create(GetRunTreeResponseSchema, { runs }), JSON_FORM);
+  return draw(cli, runItems(runs), { noun: 'run', here: id, bars: flags.bars });
+}
 
 export async function readTree(client: AnabranchClient, trajectoryId: string): Promise<TreeNode[]> {
   const nodes: TreeNode[] = [];
   let pageToken = '';
   do {
-    const page = await client.trajectories.getTree(
-      { trajectoryId, pageSize: 1000, pageToken },
-      { timeoutMs: FIRST_ANSWER_MS },
-    );
+    const page = await client.trajectories.getTree({ trajectoryId, pageSize: 1000, pageToken }, FIRST_ANSWER);
     nodes.push(...page.nodes);
     pageToken = page.nextPageToken;
   } while (pageToken !== '');
@@ -84,10 +136,7 @@ async function listRoots(
   flags: Omit<TreeFlags, 'limit'> & { readonly limit: number },
   access: string,
 ): Promise<void> {
-  const answer = await client.trajectories.listTrajectories(
-    { rootsOnly: true, pageSize: flags.limit },
-    { timeoutMs: FIRST_ANSWER_MS },
-  );
+  const answer = await client.trajectories.listTrajectories({ rootsOnly: true, pageSize: flags.limit }, FIRST_ANSWER);
   if (flags.json) {
     await write(cli.stdout, `${toJsonString(ListTrajectoriesResponseSchema, answer, JSON_FORM)}\n`);
     return;
@@ -99,10 +148,17 @@ async function listRoots(
   }
   const nodes = answer.trajectories.map((trajectory) => create(TreeNodeSchema, { trajectory }));
   const more = answer.nextPageToken === '' ? '' : `The newest ${flags.limit}; --limit N (up to 1000) lists more.\n`;
-  await write(cli.stdout, `${draw(cli, nodes, flags)}\n${more}`);
+  await write(cli.stdout, `${draw(cli, trajectoryItems(nodes), { noun: 'trajectory', bars: flags.bars })}\n${more}`);
 }
 
-function draw(cli: CliContext, nodes: readonly TreeNode[], { bars }: Pick<TreeFlags, 'bars'>): string {
-  const paint = paintFor(cli.stdout, cli.env);
-  return drawTree(nodes, { columns: columnsOf(cli.stdout), beside: bars ? 'bars' : 'ids', paint }).join('\n');
+interface Drawn {
+  readonly noun: string;
+  readonly here?: string;
+  readonly bars: true | undefined;
+}
+
+function draw(cli: CliContext, items: readonly TreeItem[], { bars, ...what }: Drawn): string {
+  const { stdout, env } = cli;
+  const options = { columns: columnsOf(stdout), beside: bars ? 'bars' : 'ids', paint: paintFor(stdout, env) } as const;
+  return drawTree(items, { ...options, ...what }).join('\n');
 }

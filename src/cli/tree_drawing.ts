@@ -1,28 +1,43 @@
-/** Draws a tree of trajectories: a line each, a parent above its branches, never wider than asked for. */
-import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import type { Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+/** Draws a tree of trajectories or of runs: a line each, a parent above its branches, never wider than asked for. */
 import { cut, fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { colourOf } from './status.ts';
+
+/** One line of the tree. */
+export interface TreeItem {
+  readonly id: string;
+  /** The item it was branched from; one that is not among the items makes this a root. */
+  readonly parentId: string;
+  /** The last step shared with the parent; undefined for a root. */
+  readonly branchPoint: bigint | undefined;
+  readonly name: string;
+  /** How many steps it has, shared ones included; undefined where it has none to count. */
+  readonly steps: bigint | undefined;
+  readonly reward: number | undefined;
+  readonly status: string;
+}
 
 export interface DrawingOptions {
+  /** What the items are: `trajectory`, `run`. */
+  readonly noun: string;
   /** No line is wider. */
   readonly columns: number;
   /** What stands beside the names: ids, to go on with, or bars that show which steps are whose. */
   readonly beside: 'ids' | 'bars';
   readonly paint: Paint;
+  /** The id of the item that is spoken of: it gets a star. */
+  readonly here?: string;
 }
 
 const ID_COLUMNS = 36;
-const STATUS_COLUMNS = 9;
 const NAME_COLUMNS_BESIDE_BARS = 24;
 
 /** The lines, without line ends; a heading first. */
-export function drawTree(nodes: readonly TreeNode[], options: DrawingOptions): string[] {
-  const rows = [...walk(nodes)];
-  const { paint, beside } = options;
+export function drawTree(items: readonly TreeItem[], options: DrawingOptions): string[] {
+  const rows = [...walk(items)];
+  const { paint, beside, noun } = options;
   const layout = layOut(rows, options);
   const heading = line(layout, {
-    name: beside === 'ids' ? 'trajectory' : '',
+    name: beside === 'ids' ? noun : '',
     middle: beside === 'ids' ? 'id' : '',
     steps: 'steps',
     reward: 'reward',
@@ -32,8 +47,7 @@ export function drawTree(nodes: readonly TreeNode[], options: DrawingOptions): s
 }
 
 interface Row {
-  readonly node: TreeNode;
-  readonly trajectory: Trajectory;
+  readonly item: TreeItem;
   /** 0 for the root. */
   readonly depth: number;
   /** Do more branches of the same parent follow further down? Then a line passes by everything between. */
@@ -42,29 +56,25 @@ interface Row {
 }
 
 /** Depth first, a parent before its branches, those in order of branch point, then of creation. Trees may be deeper than the stack. */
-function* walk(nodes: readonly TreeNode[]): Generator<Row> {
-  const known = new Set(nodes.map((node) => node.trajectory?.id));
-  const branches = Map.groupBy(nodes, ({ trajectory }) =>
-    trajectory !== undefined && known.has(trajectory.parentId) ? trajectory.parentId : '',
-  );
+function* walk(items: readonly TreeItem[]): Generator<Row> {
+  const known = new Set(items.map(({ id }) => id));
+  const branches = Map.groupBy(items, ({ parentId }) => (known.has(parentId) ? parentId : ''));
   const waiting: Row[] = [];
   const push = (parentId: string, above: Row | undefined) => {
     const siblings = [...(branches.get(parentId) ?? [])].sort(byBranchPoint).reverse();
-    siblings.forEach((node, i) => {
-      const { trajectory } = node;
-      if (trajectory === undefined) return;
-      waiting.push({ node, trajectory, depth: above === undefined ? 0 : above.depth + 1, more: i > 0, above });
+    siblings.forEach((item, i) => {
+      waiting.push({ item, depth: above === undefined ? 0 : above.depth + 1, more: i > 0, above });
     });
   };
   push('', undefined);
   for (let row = waiting.pop(); row !== undefined; row = waiting.pop()) {
     yield row;
-    push(row.trajectory.id, row);
+    push(row.item.id, row);
   }
 }
 
-function byBranchPoint({ trajectory: a }: TreeNode, { trajectory: b }: TreeNode): number {
-  const difference = (a?.branchPoint ?? 0n) - (b?.branchPoint ?? 0n);
+function byBranchPoint(a: TreeItem, b: TreeItem): number {
+  const difference = (a.branchPoint ?? 0n) - (b.branchPoint ?? 0n);
   return difference < 0n ? -1 : difference > 0n ? 1 : 0;
 }
 
@@ -78,15 +88,14 @@ interface Layout {
 }
 
 function layOut(rows: readonly Row[], { columns, beside }: DrawingOptions): Layout {
-  const widest = (least: number, text: (row: Row) => string) =>
-    rows.reduce((width, row) => Math.max(width, text(row).length), least);
-  const steps = widest('steps'.length, (row) => stepsText(row));
-  const reward = widest('reward'.length, (row) => rewardText(row));
-  const room = columns - steps - reward - STATUS_COLUMNS - 4;
+  const widest = (least: string, text: (item: TreeItem) => string) =>
+    rows.reduce((width, { item }) => Math.max(width, text(item).length), least.length);
+  const steps = widest('steps', stepsText);
+  const reward = widest('reward', rewardText);
+  const status = widest('completed', (item) => item.status);
+  const room = columns - steps - reward - status - 4;
   const name = beside === 'ids' ? room - ID_COLUMNS : Math.min(NAME_COLUMNS_BESIDE_BARS, Math.floor(room / 2));
-  const longest = rows.reduce((most, { trajectory }) => {
-    return trajectory.nextStepNumber > most ? trajectory.nextStepNumber : most;
-  }, 1n);
+  const longest = rows.reduce((most, { item }) => ((item.steps ?? 0n) > most ? (item.steps ?? 0n) : most), 1n);
   return { name: Math.max(1, name), middle: beside === 'ids' ? ID_COLUMNS : room - name, steps, reward, longest };
 }
 
@@ -108,25 +117,25 @@ function line(layout: Layout, cells: Cells): [string, string, string, string, st
   ];
 }
 
-function drawRow(row: Row, layout: Layout, { beside, paint }: DrawingOptions): string {
-  const { trajectory, node } = row;
+function drawRow(row: Row, layout: Layout, { beside, paint, here }: DrawingOptions): string {
+  const { item } = row;
   const stem = stemOf(row, layout.name);
-  const point = trajectory.branchPoint === undefined ? '' : `@${trajectory.branchPoint} `;
-  const status = node.deleted ? 'deleted' : statusName(trajectory.status);
+  const point = item.branchPoint === undefined ? '' : `@${item.branchPoint} `;
+  const star = item.id === here ? '* ' : '';
   const [name, middle, steps, reward] = line(
     { ...layout, name: Math.max(1, layout.name - widthOf(stem)) },
     {
-      name: point + nameOf(trajectory, beside),
-      middle: beside === 'ids' ? trajectory.id : bar(trajectory, layout),
-      steps: stepsText(row),
-      reward: rewardText(row),
-      status,
+      name: star + point + nameOf(item, beside),
+      middle: beside === 'ids' ? item.id : bar(item, layout),
+      steps: stepsText(item),
+      reward: rewardText(item),
+      status: item.status,
     },
   );
-  const colour = colourOf(status, paint);
+  const colour = colourOf(item.status, paint);
   const shownMiddle = beside === 'ids' ? paint.dim(middle) : colour(middle);
-  const shownName = node.deleted ? paint.dim(name) : paint.bold(name);
-  return [paint.dim(stem) + shownName, shownMiddle, steps, reward, colour(status)].join(' ');
+  const shownName = item.status === 'deleted' ? paint.dim(name) : paint.bold(name);
+  return [paint.dim(stem) + shownName, shownMiddle, steps, reward, colour(item.status)].join(' ');
 }
 
 /** `│ ├─`: which lines pass and where this one leaves them. Deep down, where it would fill half of the column, the depth in figures. */
@@ -141,37 +150,25 @@ function stemOf(row: Row, columns: number): string {
   return stem;
 }
 
-/** `   ┗━━━━`: where the trajectory's own steps lie between 0 and the end of the longest. */
-function bar({ branchPoint, nextStepNumber }: Trajectory, { middle, longest }: Layout): string {
+/** `   ┗━━━━`: where the item's own steps lie between 0 and the end of the longest. */
+function bar({ branchPoint, steps }: TreeItem, { middle, longest }: Layout): string {
+  if (steps === undefined) return '';
   const column = (step: bigint) => Number((step * BigInt(middle)) / longest);
   const from = Math.min(middle - 1, column(branchPoint === undefined ? 0n : branchPoint + 1n));
-  const to = Math.max(from + 1, column(nextStepNumber));
+  const to = Math.max(from + 1, column(steps));
   const own = '━'.repeat(to - from);
   return ' '.repeat(from) + (branchPoint === undefined ? own : `┗${own.slice(1)}`);
 }
 
-function nameOf({ name, id }: Trajectory, beside: DrawingOptions['beside']): string {
+function nameOf({ name, id }: TreeItem, beside: DrawingOptions['beside']): string {
   if (name !== '') return printable(name);
   return beside === 'ids' ? '–' : `…${id.slice(-12)}`;
 }
 
-function stepsText({ trajectory }: Row): string {
-  return String(trajectory.nextStepNumber);
+function stepsText({ steps }: TreeItem): string {
+  return steps === undefined ? '–' : String(steps);
 }
 
-function rewardText({ trajectory, node }: Row): string {
-  return node.deleted ? '–' : shortNumber(trajectory.rewardSum);
-}
-
-/** `completed`: the status in lower case. */
-export function statusName(status: Status): string {
-  return (Status[status] ?? 'unknown').toLowerCase();
-}
-
-function colourOf(status: string, paint: Paint): (text: string) => string {
-  if (status === 'completed') return paint.green;
-  if (status === 'failed') return paint.red;
-  if (status === 'cancelled') return paint.yellow;
-  if (status === 'deleted') return paint.dim;
-  return paint.cyan;
+function rewardText({ reward }: TreeItem): string {
+  return reward === undefined ? '–' : shortNumber(reward);
 }

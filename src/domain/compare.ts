@@ -154,7 +154,12 @@ function json(value: unknown): string {
   return cutJson(text, SHOWN);
 }
 
-/** The JSON text itself, if it has at most so many characters; else its beginning, as text. */
+/** The JSON text itself, if it has at most so many characters; else its beginning as text, about as long. */
 export function cutJson(text: string, length: number): string {
-  return text.length <= length ? text : JSON.stringify(`${text.slice(0, length).toWellFormed()}…`);
+  if (text.length <= length) return text;
+  const begin = text.slice(0, length).toWellFormed();
+  return text.startsWith('"') ? `${begin.replace(HALF_AN_ESCAPE, '$1')}…"` : JSON.stringify(`${begin}…`);
 }
+
+/** What a cut through a JSON string may leave: a backslash that escapes nothing, or not enough digits. */
+const HALF_AN_ESCAPE = /(?<!\\)((?:\\\\)*)\\(?:u[0-9a-f]{0,3})?$/iu;

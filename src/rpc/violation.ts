@@ -17,12 +17,17 @@ export function toViolation<Desc extends DescMessage>(
   message: MessageShape<Desc>,
   broken: Broken,
 ): Violation {
-  const at = pathToString(broken.field);
+  const at = pathToString(broken.field.map(shortKey));
   // Of fields that exclude each other the rule stands at their message, which the request itself has no path for.
   const field = at === '' ? (/one of (\w+)/.exec(broken.message)?.[1] ?? '') : at;
   const description = wanted(broken);
   const came = broken.ruleId === 'required' ? '' : whatCame(schema, message, broken);
   return { field, description: came === '' ? description : `${description} (${came})` };
+}
+
+/** Keys are the client's, of any size, and a refusal has to fit into a response's headers. */
+function shortKey(part: Path[number]): Path[number] {
+  return part.kind === 'map_sub' && typeof part.key === 'string' ? { ...part, key: shorten(part.key) } : part;
 }
 
 function whatCame<Desc extends DescMessage>(

@@ -8,6 +8,7 @@ import type { TrajectorySchema } from '../../gen/es/anabranch/v1/trajectory_pb.j
 import { type TreeNode, TreeNodeSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
 import { type DrawingOptions, drawTree } from '../../src/cli/tree_drawing.ts';
+import { trajectoryItems } from '../../src/cli/tree_items.ts';
 
 const id = (n: number) => `01990000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`;
 
@@ -42,9 +43,9 @@ const TREE = [
   node(6, { name: 'early', parentId: id(1), branchPoint: 0n, nextStepNumber: 91n }, true),
 ];
 
-const PLAIN: DrawingOptions = { columns: 80, beside: 'ids', paint: pc.createColors(false) };
+const PLAIN: DrawingOptions = { noun: 'trajectory', columns: 80, beside: 'ids', paint: pc.createColors(false) };
 const draw = (nodes: readonly TreeNode[], options: Partial<DrawingOptions> = {}) =>
-  `\n${drawTree(nodes, { ...PLAIN, ...options }).join('\n')}\n`;
+  `\n${drawTree(trajectoryItems(nodes), { ...PLAIN, ...options }).join('\n')}\n`;
 
 describe('the drawing of a tree', () => {
   it('shows branches below their parents, in order of branch point, with ids to go on with', () => {
@@ -91,7 +92,7 @@ describe('the drawing of a tree', () => {
       const parent = i === 0 ? {} : { parentId: id(i), branchPoint: BigInt(i) };
       return node(i + 1, { name: `b${i}`, nextStepNumber: BigInt(i + 2), ...parent });
     });
-    const lines = drawTree(chain, PLAIN);
+    const lines = drawTree(trajectoryItems(chain), PLAIN);
     expect(lines).toHaveLength(20_001);
     expect(lines.at(-1)).toMatch(/^⋯19999└─@19999 b199… 0199/);
   });
@@ -117,7 +118,7 @@ describe('the drawing of a tree', () => {
     const shape = fc.tuple(tree, fc.constantFrom('ids', 'bars'), fc.integer({ min: 76, max: 80 }));
     fc.assert(
       fc.property(shape, ([nodes, beside, columns]) => {
-        const lines = drawTree(nodes, { ...PLAIN, beside, columns });
+        const lines = drawTree(trajectoryItems(nodes), { ...PLAIN, beside, columns });
         expect(lines).toHaveLength(nodes.length + 1);
         for (const line of lines) expect(widthOf(line)).toBeLessThanOrEqual(columns);
       }),

@@ -17,23 +17,35 @@ async function closedPort(): Promise<number> {
 }
 
 describe('the command line', () => {
-  it.each(['demo', 'tree', 'tail'])('%s --help shows its flags and examples', async (command) => {
-    const { code, stdout, stderr } = await runCli([command, '--help']);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    expect(stdout).toContain(`Usage: anabranch ${command}`);
-    for (const part of ['--address <HOST:PORT>', '--database <URL>', '--json', '\nExamples:\n']) {
-      expect(stdout).toContain(part);
-    }
-  });
+  it.each(['demo', 'runs', 'run', 'watch', 'tree', 'tail'])(
+    '%s --help shows its flags and examples',
+    async (command) => {
+      const { code, stdout, stderr } = await runCli([command, '--help']);
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      expect(stdout).toContain(`Usage: anabranch ${command}`);
+      for (const part of ['--address <HOST:PORT>', '--database <URL>', '--json', '\nExamples:\n']) {
+        expect(stdout).toContain(part);
+      }
+    },
+  );
 
   it('lists its commands, but not the process of a variant, which is not for people', async () => {
     const { stdout } = await runCli(['--help']);
-    for (const command of ['serve', 'demo', 'tree', 'tail', 'migrate']) expect(stdout).toContain(`\n  ${command} `);
+    for (const command of ['serve', 'demo', 'runs', 'run', 'watch', 'tree', 'tail', 'migrate'])
+      expect(stdout).toContain(`\n  ${command} `);
     expect(stdout).not.toContain('demo-variant');
   });
 
   it.each([
-    [['tree', 'x'], 'TRAJECTORY is "x": wanted the id of a trajectory'],
+    [['tree', `${MAIN_LINE}@`], 'wanted a step number or a tag after @'],
+    [['tail', 'x'], 'TRAJECTORY is "x": wanted the id of a trajectory'],
+    [['run'], "missing required argument 'RUN'"],
+    [['watch'], "missing required argument 'RUN'"],
+    [['run', ''], 'RUN is "": wanted the id or the name of a run.'],
+    [['run', 'x', '--stages', '1001'], '--stages is "1001": wanted a whole number, 0 to 1000.'],
+    [['runs', '--limit', '0'], '--limit is "0": wanted a whole number, 1 to 100000.'],
+    [['runs', '--status', 'runing'], '--status is "runing": wanted some of pending, initializing, running, paused,'],
+    [['runs', '--label', 'model'], '--label is "model": wanted KEY=VALUE, such as model=pid.'],
     [['tail'], "missing required argument 'TRAJECTORY'"],
     [['tail', `${MAIN_LINE}@`], 'wanted a step number or a tag after @'],
     [['tail', MAIN_LINE, '-n', 'x'], '-n is "x": wanted a whole number, 0 or more.'],
@@ -56,15 +68,18 @@ describe('the command line', () => {
     expect(stderr.trim().split('\n')).toHaveLength(1);
   });
 
-  it.each([['tree'], ['tail', MAIN_LINE], ['demo']])('%s without a server says how to start one', async (...args) => {
-    const address = `127.0.0.1:${await closedPort()}`;
-    const { code, stderr } = await runCli([...args, '--address', address]);
-    expect(code).toBe(1);
-    expect(stderr).toBe(
-      `No server answers at ${address} (--address). Start one with \`npm run -s anabranch -- serve\`, ` +
-        'or look into a database without one: --database sqlite:.anabranch/data.db\n',
-    );
-  });
+  it.each([['tree'], ['tail', MAIN_LINE], ['demo'], ['runs'], ['run', 'x'], ['watch', MAIN_LINE]])(
+    '%s without a server says how to start one',
+    async (...args) => {
+      const address = `127.0.0.1:${await closedPort()}`;
+      const { code, stderr } = await runCli([...args, '--address', address]);
+      expect(code).toBe(1);
+      expect(stderr).toBe(
+        `No server answers at ${address} (--address). Start one with \`npm run -s anabranch -- serve\`, ` +
+          'or look into a database without one: --database sqlite:.anabranch/data.db\n',
+      );
+    },
+  );
 
   it('says so when something else listens at the address', async () => {
     const other = http.createServer((_, response) => void response.writeHead(404).end()).listen(0, '127.0.0.1');
@@ -90,6 +105,11 @@ describe('the command line with a server', () => {
 
   it.each([
     [['tree', treeId(404)], `No trajectory ${treeId(404)} is here`, 'tree` lists what is there.'],
+    [['tree', 'main line'], 'No run is called "main line"', 'runs` lists what is there.'],
+    [['run', treeId(404)], treeId(404), 'runs` lists what is there.'],
+    [['watch', 'x', '-e', 'nowhere'], 'nowhere', 'runs` lists what is there.'],
+    [['runs', '-e', 'nowhere'], 'nowhere', 'runs` lists what is there.'],
+    [['runs', '--page', 'x'], 'page_token', '(INVALID_PAGE_TOKEN)'],
     [['tail', `${MAIN_LINE}@nope`], 'nope', '(TAG_NOT_FOUND)'],
     [['tail', `${MAIN_LINE}@9999`], '9999', '(RANGE_BEYOND_END)'],
   ])('explains what %j did not find, with exit code 1', async (args, what, next) => {

@@ -47,6 +47,8 @@ export interface Scripts {
   readonly watch?: readonly WatchScript[];
   /** Handlers of RunService but WatchRun, as far as a test needs them. */
   readonly runs?: Partial<ServiceImpl<typeof RunService>>;
+  /** Handlers of TrajectoryService but AppendSteps and ReadSteps, as far as a test needs them. */
+  readonly trajectories?: Partial<ServiceImpl<typeof TrajectoryService>>;
   /** Handlers of StateService, as far as a test needs them. */
   readonly states?: Partial<ServiceImpl<typeof StateService>>;
 }
@@ -75,6 +77,7 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
   const watchScripts = [...(scripts.watch ?? [])];
   const routes = (router: ConnectRouter) => {
     router.service(TrajectoryService, {
+      ...scripts.trajectories,
       async *appendSteps(requests, context) {
         const frames = requests[Symbol.asyncIterator]();
         const first = await frames.next();

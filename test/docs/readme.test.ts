@@ -37,6 +37,29 @@ describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
     ]);
     client.close();
   });
+
+  it('keeps the books of a run as it says', async () => {
+    await using server = await startTestServer({ engine });
+    const program = pointedAt(programOf(readSnippets(), 'runs'), `${server.host}:${server.port}`);
+
+    expect(await runTypeScript(program)).toEqual({
+      output: ['{ optimizer: { lr: 0.5, momentum: 0.9 } }', 'first 100'],
+      complaints: '',
+      code: 0,
+    });
+
+    const client = connectClient({ address: server.url });
+    const { runs } = await client.runs.listRuns({});
+    expect(runs.map(({ run }) => [run?.name, run?.number, run?.branchPoint])).toEqual([
+      ['run-2', 2n, 0n],
+      ['first', 1n, undefined],
+    ]);
+    const points = [];
+    for await (const { series } of client.runs.readMetrics({ runIds: [runs[1]?.run?.id ?? ''] }))
+      points.push(...series);
+    expect(points).toMatchObject([{ key: 'loss', metricSteps: [1n, 2n], values: [1, 0.5] }]);
+    client.close();
+  });
 });
 
 it('the picture of README.md is what the demo draws', async () => {

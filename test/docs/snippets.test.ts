@@ -56,6 +56,10 @@ describe('README.md', () => {
     }
   });
 
+  it('shows the books of a run', () => {
+    expect(readSnippets().map((each) => each.name)).toContain('runs-ts');
+  });
+
   it('FM8: shows how a raw client goes on after a restart, and the shift between actions and observations', () => {
     const names = readSnippets().map((each) => each.name);
     expect(names).toEqual(expect.arrayContaining(['python-restart', 'python-shift']));

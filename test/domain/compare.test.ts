@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type ComparedStep, stepDifference } from '../../src/domain/compare.ts';
+import { type ComparedStep, cutJson, stepDifference } from '../../src/domain/compare.ts';
 import { makeStep, textAction, textObservation } from '../support/steps.ts';
 
 const compare = (one: Partial<ComparedStep>, other: Partial<ComparedStep>) =>
@@ -95,5 +95,18 @@ describe('RD5: the difference of two steps', () => {
     const found = compare({ actions: [textAction(`${text}a`)] }, { actions: [textAction(`${text}b`)] });
     expect(found?.valueJson.length).toBeLessThan(256 * 1024);
     expect(() => JSON.parse(found?.valueJson ?? '')).not.toThrow();
+  });
+
+  it('RD3: cuts JSON text anywhere, and it is JSON text of about the length asked for', () => {
+    const values = ['\u0001\u00e9"\\\\u12"\n🌊'.repeat(5), { 'a"\\': ['\u0002', 1.5] }];
+    for (const text of values.map((value) => JSON.stringify(value))) {
+      for (let length = 1; length < text.length; length += 1) {
+        const cut = cutJson(text, length);
+        expect(JSON.parse(cut)).toMatch(/…$/u);
+        expect(cut.length).toBeLessThanOrEqual(2 * length + 4);
+      }
+      expect(cutJson(text, text.length)).toBe(text);
+    }
+    expect(cutJson('"aaaa"', 3)).toBe('"aa…"');
   });
 });

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, connectClient, downloadState, readSteps } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
@@ -60,6 +61,64 @@ describe.each(ENGINES)('the examples, on %s', (engine) => {
     const trajectoryId = /trajectory (\S+)\n$/.exec(stdout)?.[1] ?? '';
     const { nodes } = await client.trajectories.getTree({ trajectoryId });
     expect(nodes.map(({ trajectory }) => trajectory?.status)).toEqual(Array(4).fill(Status.COMPLETED));
+  });
+
+  it('simulation tells of an experiment, a run to step 200, and three branches with configs of their own', async () => {
+    const { code, stdout, stderr } = await runExample('simulation.ts', server.url);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const story = stdout.split('\n\n');
+    expect(story[0]).toMatch(/^experiment CartPole .*\nmain: balanced for 200 steps\n/);
+    expect(new Set(story[0]?.split('\n').slice(2))).toEqual(
+      new Set([
+        'other gains: fell at step 238',
+        'learns no more: fell at step 342',
+        'faster learner: balanced for 500 steps',
+      ]),
+    );
+    expect(story[1]).toBe(
+      [
+        'compared with main',
+        'faster learner: /learning_rate 0.01 → 0.1; shares 201 steps, differs from step 201, reward +300',
+        'learns no more: /learning_rate 0.01 → 0; shares 201 steps, differs from step 201, reward +142',
+        'other gains: /learning_rate 0.01 → 0, /weights [0,0,1,0] → [1,1,1,1]; shares 201 steps, differs from step 201, reward +38',
+      ].join('\n'),
+    );
+    const [title, root, ...children] = story[2]?.split('\n') ?? [];
+    expect([title, root]).toEqual(['tree', 'main: from the start, to step 200, reward 200']);
+    // They were made at the same time: in any order.
+    expect(children.toSorted()).toEqual([
+      'faster learner: from main at step 200, to step 500, reward 500',
+      'learns no more: from main at step 200, to step 342, reward 342',
+      'other gains: from main at step 200, to step 238, reward 238',
+    ]);
+    expect(story[3]?.split('\n').slice(1)).toEqual([
+      'faster learner: 0–200 of main, 201–500 of faster learner',
+      'learns no more: 0–200 of main, 201–342 of learns no more',
+      'other gains: 0–200 of main, 201–238 of other gains',
+    ]);
+
+    // Not only the example says so: what stands in the store, in all its tables.
+    const runId = /run (\S+)\n$/.exec(stdout)?.[1] ?? '';
+    const { run: main } = await client.runs.getRun({ runId });
+    expect(main).toMatchObject({
+      number: 1n,
+      status: Status.COMPLETED,
+      resultJson: '{"steps":200,"fell":false}',
+      rewardSum: 200,
+    });
+    const { runs } = await client.runs.listRuns({ parentId: runId, view: View.FULL });
+    expect(runs.map(({ run }) => run?.status)).toEqual(Array(3).fill(Status.COMPLETED));
+    const other = runs.find(({ run }) => run?.name === 'other gains')?.run;
+    expect(JSON.parse(other?.configJson ?? '')).toEqual({ learning_rate: 0, weights: [1, 1, 1, 1] });
+    const series = [];
+    const wanted = { runIds: [other?.id ?? ''], keys: ['angle'] };
+    for await (const message of client.runs.readMetrics(wanted)) series.push(...message.series);
+    expect(series).toMatchObject([{ pointCount: 38n }]);
+    const { step } = await client.trajectories.getCheckpoint({
+      trajectoryId: other?.mainTrajectoryId ?? '',
+      stepNumber: 200n,
+    });
+    expect(step?.states.map(({ name }) => name)).toEqual(['agent', 'env']);
   });
 
   it('fle-replay streams a database in and reads every column and state back, byte for byte', async () => {

@@ -1,6 +1,7 @@
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, it } from 'vitest';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
@@ -29,6 +30,7 @@ beforeAll(async () => {
   typescript = {
     trajectories: createClient(TrajectoryService, transport),
     states: createClient(StateService, transport),
+    runs: createClient(RunService, transport),
   };
   await putState(typescript, PUT_STATE);
   written.set('TypeScript', await branchTwice(typescript, await writeOverStream(typescript)));

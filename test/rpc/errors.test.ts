@@ -10,7 +10,7 @@ const PROTO = readFileSync(new URL('../../proto/anabranch/v1/error.proto', impor
 /** The codes as error.proto documents them: `// NOT_FOUND. …` above `ERROR_REASON_X`. */
 function documentedCodes(): Map<string, string> {
   const codes = new Map<string, string>();
-  for (const [, comment, name] of PROTO.matchAll(/ {2}\/\/ (.*)\n {2}ERROR_REASON_(\w+) = [1-9]/g)) {
+  for (const [, comment, name] of PROTO.matchAll(/ {2}\/\/ (.*)\n(?: {2}\/\/ .*\n)* {2}ERROR_REASON_(\w+) = [1-9]/g)) {
     codes.set(name!, comment!);
   }
   return codes;

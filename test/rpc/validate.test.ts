@@ -55,6 +55,12 @@ describe('FM6: a request that breaks a rule of its proto is told the field, what
       'must be at least 1 bytes (the key is empty)',
     ],
     [
+      'a key that is long',
+      () => broken(CreateTrajectoryRequestSchema, { labels: { [`${'k'.repeat(9000)}\n`]: 'x' } }),
+      `labels["${'k'.repeat(77)}..."]`,
+      'must be at most 64 bytes (the key has 9001 bytes)',
+    ],
+    [
       'a value of a map',
       () => broken(CreateTrajectoryRequestSchema, { labels: { a: 'x'.repeat(257) } }),
       'labels["a"]',

@@ -37,6 +37,20 @@ describe('trajectories that another transaction holds, on postgres', () => {
 
   const rowOf = (key: bigint, lock = 'update') => `select 1 from trajectories where key = ${key} for ${lock}`;
 
+  it('W7: with never, also a trajectory whose end is remembered is busy at once while it is held', async () => {
+    const scene = new Scene(store);
+    const made = await scene.create();
+    await scene.append(made, [wordStep(0n, '0')]);
+    await scene.append(made, [wordStep(1n, '1')]);
+    await holding(rowOf(made.ref.key), async () => {
+      const begun = performance.now();
+      expect(await store.append([scene.batch(made, [wordStep(2n, '2')])], 'never')).toEqual([{ kind: 'busy' }]);
+      expect(performance.now() - begun).toBeLessThan(2_000);
+    });
+    await scene.append(made, [wordStep(2n, '2')]);
+    expect(await scene.words(made)).toEqual(['0', '1', '2']);
+  });
+
   it('W7: with never, a held trajectory is busy and nothing of it is written; the others commit without waiting', async () => {
     const scene = new Scene(store);
     const made = await Promise.all(Array.from({ length: 8 }, () => scene.create()));

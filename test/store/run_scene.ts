@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Verb } from '../../src/domain/lifecycle.ts';
-import type { Experiment, Run } from '../../src/domain/run.ts';
+import type { Experiment, Run, Stage } from '../../src/domain/run.ts';
 import type { NewExperiment } from '../../src/store/contract/experiment.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type {
@@ -11,6 +11,7 @@ import type {
   RunFilter,
   Said,
 } from '../../src/store/contract/run.ts';
+import type { NewStage } from '../../src/store/contract/stage.ts';
 import type { StatusChange, StatusOwner } from '../../src/store/contract/status_change.ts';
 import { Scene } from './scene.ts';
 
@@ -65,6 +66,10 @@ export class RunScene extends Scene {
     return this.store.moveRun(this.caller, run.id, verb, { ...SILENT, ...said });
   }
 
+  async stage(run: { readonly id: string }, fields: Partial<NewStage> = {}): Promise<Stage> {
+    return (await this.store.getOrCreateStage(this.caller, newStage(run.id, fields))).stage;
+  }
+
   /** Oldest first. */
   history(noun: StatusOwner['noun'], { id }: { readonly id: string }): Promise<StatusChange[]> {
     return this.store.listStatusChanges(this.namespace, { noun, id }, ALL, true);
@@ -86,6 +91,22 @@ export function newExperiment(fields: Partial<NewExperiment> = {}): NewExperimen
     maxSteps: undefined,
     seed: undefined,
     tags: [],
+    metadataJson: '',
+    ...fields,
+  };
+}
+
+export function newStage(runId: string, fields: Partial<NewStage> = {}): NewStage {
+  return {
+    id: randomUUID(),
+    runId,
+    kind: 'TRAIN_STEP',
+    number: 0n,
+    status: 'PENDING',
+    batch: undefined,
+    phase: '',
+    modelUri: '',
+    totalSubsteps: undefined,
     metadataJson: '',
     ...fields,
   };

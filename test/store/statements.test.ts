@@ -1,27 +1,11 @@
-import { StatementSync } from 'node:sqlite';
-import pg from 'pg';
-import { afterEach, expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
+import { statementsOf as countStatements } from './statement_count.ts';
 
 /** How many statements a call costs: what makes a deep lineage as fast as a flat one, and a large group as cheap as a small one. */
 describeStore('statements', (on) => {
-  afterEach(() => {
-    vi.restoreAllMocks();
-  });
-
-  async function statementsOf(work: () => Promise<unknown>): Promise<number> {
-    const spies =
-      on.engine === 'postgres'
-        ? [vi.spyOn(pg.Client.prototype, 'query')]
-        : [vi.spyOn(StatementSync.prototype, 'all'), vi.spyOn(StatementSync.prototype, 'run')];
-    await work();
-    const calls = spies.flatMap((spy) => spy.mock.calls as unknown[][]);
-    // Hints go their own way, some time after.
-    const count = calls.filter(([text]) => !(typeof text === 'string' && text.includes('pg_notify'))).length;
-    vi.restoreAllMocks();
-    return count;
-  }
+  const statementsOf = (work: () => Promise<unknown>) => countStatements(on.engine, work);
 
   it('RD1: a page of a lineage of eighty segments costs what a page of one segment costs', async () => {
     const scene = on.scene();
@@ -75,5 +59,13 @@ describeStore('statements', (on) => {
     );
     const cost = (source: typeof short, at: bigint) => statementsOf(() => scene.branch(source, at));
     expect(await cost(long, 1999n)).toBe(await cost(short, 1n));
+  });
+
+  it('W7: a step that comes alone, as from a client that waits for each ack, costs one statement on Postgres', async () => {
+    if (on.engine === 'sqlite') return;
+    const scene = on.scene();
+    const made = await scene.create();
+    await scene.append(made, [wordStep(0n, '0')]);
+    expect(await statementsOf(() => scene.append(made, [wordStep(1n, '1')]))).toBe(1);
   });
 });

@@ -7,12 +7,12 @@ import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AppendStepsRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
-import type { Reason } from '../../src/domain/errors.ts';
+import { ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { AppendCall } from './append-call.ts';
+import { type BadCall, Bystander, expectRefused, INVALID } from './bad_call.ts';
 import { collect } from './story.ts';
 
 /**
@@ -28,15 +28,6 @@ interface Scene {
   readonly states: Client<typeof StateService>;
   /** A trajectory with step 0 only. */
   readonly id: string;
-}
-
-interface Case {
-  readonly what: string;
-  readonly call: (scene: Scene) => Promise<unknown>;
-  readonly code: Code;
-  readonly reason: Reason;
-  readonly field?: string;
-  readonly metadata?: Record<string, string>;
 }
 
 const NOBODY = '00000000-0000-4000-8000-000000000000';
@@ -62,9 +53,7 @@ async function sealed(scene: Scene): Promise<Scene> {
   return scene;
 }
 
-const INVALID = { code: Code.InvalidArgument, reason: 'INVALID_REQUEST' } as const;
-
-const CASES: readonly Case[] = [
+const CASES: readonly BadCall<Scene>[] = [
   {
     what: 'unknown id',
     call: ({ trajectories }) => trajectories.getTrajectory({ trajectoryId: NOBODY }),
@@ -353,17 +342,13 @@ async function* toStream<T>(items: readonly T[]): AsyncGenerator<T> {
 describe.each(ENGINES)('bad input, on %s', (engine) => {
   let server: TestServer;
   let scene: Omit<Scene, 'id'>;
-  let bystander: AppendCall;
-  let next = 0n;
+  let bystander: Bystander;
 
   beforeAll(async () => {
     server = await startTestServer({ engine });
     const transport = createGrpcTransport({ baseUrl: server.url });
     scene = { trajectories: createClient(TrajectoryService, transport), states: createClient(StateService, transport) };
-    const { trajectory } = await scene.trajectories.createTrajectory({});
-    const opened = await AppendCall.open(scene.trajectories, { trajectoryId: trajectory!.id, writerId: 'bystander' });
-    bystander = opened.call;
-    next = 0n;
+    bystander = await Bystander.open(scene);
   });
   afterAll(async () => {
     await bystander.close();
@@ -375,28 +360,10 @@ describe.each(ENGINES)('bad input, on %s', (engine) => {
     id = (await scene.trajectories.createTrajectory({ root: {} })).trajectory!.id;
   });
 
-  async function bystanderGoesOn(): Promise<void> {
-    bystander.send({ steps: [{ stepNumber: next, reward: Number(next) }] });
-    next += 1n;
-    expect((await bystander.acked(next)).nextStepNumber).toBe(next);
-  }
-
-  it.each(CASES)('FM6: $what: $reason', async ({ call, code, reason, field, metadata }) => {
-    await bystanderGoesOn();
-    const error = await call({ ...scene, id }).then(
-      () => Promise.reject(new Error('the call was expected to be refused, and succeeded')),
-      (thrown: unknown) => ConnectError.from(thrown),
-    );
-    const infos = error.findDetails(ErrorInfoSchema);
-    expect(infos, error.message).toHaveLength(1);
-    expect({ code: Code[error.code], reason: infos[0]!.reason }, error.message).toEqual({ code: Code[code], reason });
-    expect(infos[0]!.metadata).toMatchObject(metadata ?? {});
-    if (field !== undefined) {
-      const fields = error.findDetails(BadRequestSchema)[0]?.fieldViolations.map((violation) => violation.field);
-      expect(fields, error.message).toContain(field);
-      expect(error.rawMessage).toContain(field);
-    }
-    await bystanderGoesOn();
+  it.each(CASES)('FM6: $what: $reason', async ({ call, ...wanted }) => {
+    await bystander.goesOn();
+    await expectRefused(call({ ...scene, id }), wanted);
+    await bystander.goesOn();
     const { trajectory } = await scene.trajectories.getTrajectory({ trajectoryId: id });
     expect(trajectory?.nextStepNumber, 'nothing was stored, nothing was lost').toBe(1n);
     expect(server.counts().sessions, 'all on one connection').toBe(1);

@@ -4,6 +4,7 @@ import { runInNewContext } from 'node:vm';
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type StatePiece, StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ENGINES } from '../support/database.ts';
@@ -80,6 +81,7 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
     client = {
       trajectories: createClient(TrajectoryService, transport),
       states: createClient(StateService, transport),
+      runs: createClient(RunService, transport),
     };
   });
   afterAll(() => server.stop());

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { Client } from '@connectrpc/connect';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { expect } from 'vitest';
+import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -22,6 +23,7 @@ import {
 export interface WireClient {
   readonly trajectories: Client<typeof TrajectoryService>;
   readonly states: Client<typeof StateService>;
+  readonly runs: Client<typeof RunService>;
 }
 
 /** A trajectory of sample steps, a branch of it at step 3, and a branch of that at step 4. */

@@ -1,6 +1,7 @@
 import { createClient, type Transport } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
 import { createGrpcWebTransport } from '@connectrpc/connect-web';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { createGrpcJsTransport } from './grpc-js-transport.ts';
@@ -72,5 +73,9 @@ export const WIRES: readonly Wire[] = [
 
 export function connect(wire: Wire, url: string): WireClient {
   const transport = wire.transport(url);
-  return { trajectories: createClient(TrajectoryService, transport), states: createClient(StateService, transport) };
+  return {
+    trajectories: createClient(TrajectoryService, transport),
+    states: createClient(StateService, transport),
+    runs: createClient(RunService, transport),
+  };
 }

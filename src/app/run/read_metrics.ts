@@ -2,7 +2,14 @@ import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { parseUuid } from '../../domain/ids.ts';
 import { requireText } from '../../domain/text.ts';
-import type { MetricPoints, MetricRange, Series, SeriesExtent, SeriesFilter } from '../../store/contract/metric.ts';
+import type {
+  MetricExtrema,
+  MetricPoints,
+  MetricRange,
+  Series,
+  SeriesExtent,
+  SeriesFilter,
+} from '../../store/contract/metric.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 
@@ -100,6 +107,7 @@ async function* readPieces(
       caller.namespace,
       page.map(({ key }) => key),
       args.range,
+      args.maxPoints === 0 ? undefined : args.maxPoints,
     );
     const measured = page.flatMap((series) => {
       const extent = extents.get(series.key);
@@ -129,15 +137,15 @@ async function* readSome(
   const thinned = maxPoints === 0 ? [] : some.filter(({ extent }) => extent.points > BigInt(maxPoints));
   const extrema =
     thinned.length === 0
-      ? new Map<bigint, MetricPoints>()
+      ? new Map<bigint, MetricExtrema>()
       : await app.store.readExtrema(
           caller.namespace,
           thinned.map(({ series, extent }) => ({ key: series.key, extent })),
           Math.floor(maxPoints / 2),
         );
   for (const { series, extent } of some) {
-    const points = extrema.get(series.key);
-    if (points !== undefined) yield { series, extent, points };
+    const thin = extrema.get(series.key);
+    if (thin !== undefined) yield { series, extent: { ...extent, points: thin.points, nans: thin.nans }, points: thin };
     else if (thinned.some((other) => other.series.key === series.key)) yield { series, extent, points: NONE };
     else yield* readWhole(app, caller, { series, extent }, range);
   }

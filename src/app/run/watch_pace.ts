@@ -47,6 +47,7 @@ export class WatchPace {
   /** Resolves when it is time for another look. One waits at a time. */
   next(): Promise<void> {
     this.rested = false;
+    clearTimeout(this.rest);
     this.rest = setTimeout(() => {
       this.rested = true;
       this.wakeIfDue();

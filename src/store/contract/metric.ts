@@ -9,11 +9,15 @@ export interface MetricStore {
    */
   listSeries(namespace: string, filter: SeriesFilter, limit: number, after: Series | undefined): Promise<Series[]>;
 
-  /** How many points of each series lie in a range, and between which steps. Series without points there are left out. */
+  /**
+   * How many points of each series lie in a range, and between which steps. Series without points there are left out. With `upTo`, counting ends at
+   * one more than that: what is left of a long series is not looked at.
+   */
   measureSeries(
     namespace: string,
     series: readonly bigint[],
     range: MetricRange,
+    upTo?: number,
   ): Promise<ReadonlyMap<bigint, SeriesExtent>>;
 
   /** Points of one series by step, at most `limit`. */
@@ -21,13 +25,13 @@ export interface MetricStore {
 
   /**
    * Points of series, each cut into `stretches` of equal length between its first and last step of the range: of each stretch the smallest
-   * and the largest value, at the first step that has it, by step. NaN is left out.
+   * and the largest value, at the first step that has it, by step. NaN is left out, and counted.
    */
   readExtrema(
     namespace: string,
     series: readonly { readonly key: bigint; readonly extent: SeriesExtent }[],
     stretches: number,
-  ): Promise<ReadonlyMap<bigint, MetricPoints>>;
+  ): Promise<ReadonlyMap<bigint, MetricExtrema>>;
 }
 
 export interface NewMetricPoint {
@@ -67,6 +71,12 @@ export interface SeriesExtent {
   readonly nans: bigint;
   readonly firstStep: bigint;
   readonly lastStep: bigint;
+}
+
+export interface MetricExtrema extends MetricPoints {
+  /** How many points lie between the first and the last step, and how many of them are NaN. */
+  readonly points: bigint;
+  readonly nans: bigint;
 }
 
 /** Lists of equal lengths, by step. */

@@ -10,14 +10,20 @@ import type {
   LockedHead,
   NewStateRow,
   RowLock,
+  SeenHead,
+  StretchExtrema,
   Tx,
   WriteOptions,
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
+import type { PointBatch } from '../sql/point_batch.ts';
+import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
+import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
-import { bindDigest } from '../sql/values.ts';
+import { bindDigest, bindReal } from '../sql/values.ts';
 import { type ColumnType, encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
+import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
 import { kyselyOver, PipelinedTransaction } from './transaction.ts';
@@ -247,6 +253,56 @@ class PostgresEngine implements Engine {
     ]);
   }
 
+  async appendOne(seen: SeenHead, { values, sums }: StepRow): Promise<string | undefined> {
+    const lease = await this.pool.lease();
+    try {
+      const head = [seen.tree, seen.key, seen.nextStepNumber, seen.writerEpoch, bindReal(sums.rewardSum), sums.byteSum];
+      const { rows } = await lease.query(APPEND_ONE, [...head, ...values.filter((_, i) => !GIVEN_BY_HEAD.has(i))]);
+      return (rows as { update_time: string }[])[0]?.update_time;
+    } catch (error) {
+      if (isRetryable((error as Error).cause ?? error)) return undefined;
+      throw error;
+    } finally {
+      lease.release();
+    }
+  }
+
+  async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
+    const values = upsertPointsValues(batch);
+    const stored =
+      tx === undefined ? this.upsertAlone(values) : tx.executeQuery(CompiledQuery.raw(UPSERT_POINTS, values));
+    return Number((await stored).numAffectedRows ?? 0) === batch.values.length;
+  }
+
+  /** One statement is a transaction of its own. */
+  private async upsertAlone(values: unknown[]): Promise<{ numAffectedRows: number }> {
+    for (let attempt = 1; ; attempt += 1) {
+      const lease = await this.pool.lease();
+      try {
+        return { numAffectedRows: (await lease.query(UPSERT_POINTS, values)).rowCount ?? 0 };
+      } catch (error) {
+        if (attempt >= MAX_TRIES || !isRetryable((error as Error).cause ?? error)) throw error;
+      } finally {
+        lease.release();
+      }
+      await backOff(attempt);
+    }
+  }
+
+  async readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
+    const lease = await this.pool.lease();
+    try {
+      const begun = lease.query('begin isolation level repeatable read read only');
+      const reader = new ExtremaReader(SCHEMA, (text, values) => lease.rows(text, values));
+      const [found] = await Promise.all([reader.read(series, stretches), begun]);
+      return found;
+    } finally {
+      // Also where a statement failed; a connection that cannot even do this is not used again.
+      await lease.query('rollback').catch(() => {});
+      lease.release();
+    }
+  }
+
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
     return sql<boolean>`(${column}::json ->> ${key}) = ${value}`;
   }
@@ -299,26 +355,28 @@ const WORTH_COPYING = 16;
 
 const STEP_KEY = { tree: 'int8', trajectory: 'int8', step_number: 'int8', namespace: 'text' } as const;
 
+const STEP_TYPES: Readonly<Record<(typeof STEP_COLUMNS)[number], ColumnType>> = {
+  ...STEP_KEY,
+  reward: 'float8',
+  terminated: 'bool',
+  truncated: 'bool',
+  writer_epoch: 'int8',
+  reward_sum: 'float8',
+  byte_sum: 'int8',
+  commit_time: 'timestamptz',
+  start_time: 'text',
+  end_time: 'text',
+  content_digest: 'bytea',
+  metrics: 'text',
+  actions: 'text',
+  observations: 'text',
+  info_json: 'text',
+  metadata_json: 'text',
+};
+
 /** Tables that take rows by the thousand, and the types of their columns. */
 const COPIED: Partial<Record<keyof Tables, Readonly<Record<string, ColumnType>>>> = {
-  steps: {
-    ...STEP_KEY,
-    reward: 'float8',
-    terminated: 'bool',
-    truncated: 'bool',
-    writer_epoch: 'int8',
-    reward_sum: 'float8',
-    byte_sum: 'int8',
-    commit_time: 'timestamptz',
-    start_time: 'text',
-    end_time: 'text',
-    content_digest: 'bytea',
-    metrics: 'text',
-    actions: 'text',
-    observations: 'text',
-    info_json: 'text',
-    metadata_json: 'text',
-  },
+  steps: STEP_TYPES,
   step_states: { ...STEP_KEY, name: 'text', digest: 'bytea', media_type: 'text', size: 'int8' },
 };
 
@@ -337,6 +395,8 @@ const STATE_COLUMNS = [
 const REFERENCE_IF_HERE = ` on conflict (namespace, digest) do update
   set referenced = true, version = states.version + 1 where not states.referenced`;
 
+const UPSERT_POINTS = upsertPointsText(SCHEMA);
+
 const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch_point, t.status, t.status_message, t.seal_time, t.writer_id,
   t.writer_epoch, t.next_step_number, t.reward_sum, t.byte_sum, clock_timestamp() as now
   from unnest($1::bigint[], $2::bigint[]) as k (tree, key)
@@ -348,6 +408,45 @@ const UPDATE_HEADS = `update ${SCHEMA}.trajectories as t set next_step_number = 
   from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::double precision[], $5::bigint[], $6::text[], $7::text[], $8::timestamptz[],
     $9::timestamptz[]) as h (tree, key, next_step_number, reward_sum, byte_sum, status, status_message, update_time, seal_time)
   where t.tree = h.tree and t.key = h.key`;
+
+/** Places among the columns of a step of what the statement knows from the head. */
+const HEAD_COLUMNS: Readonly<Record<string, string>> = {
+  tree: '$1',
+  trajectory: '$2',
+  step_number: '$3',
+  writer_epoch: '$4',
+  reward_sum: '$5',
+  byte_sum: '$6',
+  commit_time: 'm.update_time',
+};
+const GIVEN_BY_HEAD = new Set(STEP_COLUMNS.flatMap((column, i) => (column in HEAD_COLUMNS ? [i] : [])));
+
+/**
+ * The update is the guard: it locks the row, and Postgres compares its conditions with the row as it is then, also where another transaction has just
+ * changed it. Only a row that it moved brings a step. A row that others hold is left alone, as `lockHeads` leaves it.
+ */
+const APPEND_ONE = `with free as materialized (
+    select tree, key from ${SCHEMA}.trajectories where tree = $1::bigint and key = $2::bigint for no key update skip locked),
+  m as (
+    update ${SCHEMA}.trajectories as t set next_step_number = t.next_step_number + 1, reward_sum = $5::double precision, byte_sum = $6::bigint,
+      update_time = clock_timestamp()
+    from free where t.tree = free.tree and t.key = free.key and t.tree = $1::bigint and t.key = $2::bigint
+      and t.next_step_number = $3::bigint and t.writer_epoch = $4::bigint and t.status = 'RUNNING' and not t.hidden
+    returning t.update_time),
+  s as (
+    insert into ${SCHEMA}.steps (${STEP_COLUMNS.join(', ')})
+    select ${stepValues()} from m)
+  select update_time from m`;
+
+function stepValues(): string {
+  let parameter = 6;
+  return STEP_COLUMNS.map((column) => {
+    const known = HEAD_COLUMNS[column];
+    if (known !== undefined) return known;
+    parameter += 1;
+    return `$${parameter}::${STEP_TYPES[column]}`;
+  }).join(', ');
+}
 
 const insertTexts = new Map<string, string>();
 

@@ -36,12 +36,20 @@ const TYPES = {
   },
 } as pg.CustomTypesConfig;
 
-/** Values where rows are read by the thousand: whole numbers as numbers. */
-const ROW_TYPES = {
-  getTypeParser(oid: number, format?: 'text' | 'binary') {
-    return oid === pg.types.builtins.INT8 ? readWhole : TYPES.getTypeParser(oid, format);
-  },
-} as pg.CustomTypesConfig;
+/** Values where rows are read by the thousand: whole numbers as numbers, and a time that many rows bear is read once. */
+function rowTypes(): pg.CustomTypesConfig {
+  let last = { text: '', time: '' };
+  const readTime = (text: string): string => {
+    if (text !== last.text) last = { text, time: readTimestamp(text) };
+    return last.time;
+  };
+  return {
+    getTypeParser(oid: number, format?: 'text' | 'binary') {
+      if (oid === pg.types.builtins.INT8) return readWhole;
+      return oid === pg.types.builtins.TIMESTAMPTZ ? readTime : TYPES.getTypeParser(oid, format as 'text');
+    },
+  } as pg.CustomTypesConfig;
+}
 
 function readWhole(text: string): number {
   const number = Number(text);
@@ -148,7 +156,7 @@ export class Lease {
 
   /** Rows as arrays, whole numbers as numbers. */
   async rows(text: string, values: unknown[]): Promise<unknown[][]> {
-    const query = { ...this.prepare(text, values), ...this.timeout, rowMode: 'array' as const, types: ROW_TYPES };
+    const query = { ...this.prepare(text, values), ...this.timeout, rowMode: 'array' as const, types: rowTypes() };
     return (await this.watch(this.client.query(query))).rows as unknown[][];
   }
 

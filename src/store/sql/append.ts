@@ -17,6 +17,7 @@ import { contentStates, type StateRef } from '../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome, AttachedState, Grant } from '../contract/append.ts';
 import type { Engine, HeadRow, LockedHead, Tx } from './engine.ts';
+import { appendToKnown, type KnownHeads } from './known_heads.ts';
 import { getLineage } from './lineage.ts';
 import { rangesOver } from './number_ranges.ts';
 import { recordStatus } from './status_changes.ts';
@@ -69,25 +70,36 @@ interface Line {
 
 export async function append(
   engine: Engine,
+  known: KnownHeads,
+  batches: readonly AppendBatch[],
+  wait: 'never' | 'bounded',
+): Promise<AppendOutcome[]> {
+  const outcome = await appendToKnown(engine, known, batches);
+  return outcome === undefined ? appendLocked(engine, known, batches, wait) : [outcome];
+}
+
+async function appendLocked(
+  engine: Engine,
+  known: KnownHeads,
   batches: readonly AppendBatch[],
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
   const inline = batches.map((batch) => encodeStates(batch.states));
-  const changed: bigint[] = [];
+  let lines = new Map<bigint, Line>();
   const outcomes = await engine.write(async (tx) => {
-    changed.length = 0;
     const refs = uniqueRefs(batches);
     const { heads, now } = await engine.lockHeads(tx, refs, wait);
     const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
-    const lines = new Map(heads.map((locked) => [locked.key, newLine(locked)]));
+    lines = new Map(heads.map((locked) => [locked.key, newLine(locked)]));
     const group = new Group(engine, tx, now, lines, busy);
     await group.prepare(batches);
     const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
     await group.write(batches);
-    changed.push(...[...lines.values()].filter((line) => line.changed).map((line) => line.locked.key));
     return decided;
   });
-  engine.announce(changed);
+  const changed = [...lines.values()].filter((line) => line.changed);
+  engine.announce(changed.map(({ locked }) => locked.key));
+  if (engine.appendOne !== undefined) for (const line of changed) known.learn(line);
   return outcomes;
 }
 

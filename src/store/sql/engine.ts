@@ -1,7 +1,9 @@
 import type { Expression, Kysely, RawBuilder, SqlBool } from 'kysely';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
-import type { EncodedState } from './step_writer.ts';
+import type { PointBatch } from './point_batch.ts';
+import type { EncodedState, StepRow } from './step_writer.ts';
+import type { Stretch } from './stretches.ts';
 import type { Tables } from './tables.ts';
 
 export type Db = Kysely<Tables>;
@@ -80,6 +82,22 @@ export interface Engine {
   /** Moves the heads of trajectories, in few statements or fast ones. */
   updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void>;
 
+  /**
+   * Where a transaction costs round trips: one step for one trajectory, in one. The statement that writes takes the row's lock, compares the row with
+   * `seen` under it, and writes only if they are equal. The time of the commit; undefined: the row has changed or somebody holds it, and
+   * nothing was written.
+   */
+  readonly appendOne?: (seen: SeenHead, row: StepRow) => Promise<string | undefined>;
+
+  /**
+   * M1: stores points where the run and all series are there, in order of identity; false: nothing is stored. In the transaction given, or in one of its own,
+   * durable when it resolves.
+   */
+  upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean>;
+
+  /** What lies in stretches of a series, in their order. */
+  readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]>;
+
   /** Whether a column of JSON text, an object of strings, has this pair. */
   hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
 
@@ -106,6 +124,19 @@ export interface WriteOptions {
   readonly unbounded?: boolean;
 }
 
+/** Points of a stretch, and at the first steps that have them the smallest and the largest number; without numbers neither. */
+export interface StretchExtrema {
+  readonly points: number;
+  readonly nans: number;
+  readonly lowest?: SeriesPoint;
+  readonly highest?: SeriesPoint;
+}
+
+interface SeriesPoint {
+  readonly metricStep: bigint;
+  readonly value: number;
+}
+
 /** The part of Kysely's select that locking needs. */
 export interface LockableQuery<Q> {
   forUpdate(): Q;
@@ -127,6 +158,14 @@ export interface LockedHead extends TrajectoryRef {
   readonly nextStepNumber: bigint;
   readonly rewardSum: number;
   readonly byteSum: bigint;
+}
+
+/** What a decision to append rests on and can change; all else of a trajectory's row stays as it is for good. */
+export interface SeenHead {
+  readonly tree: bigint;
+  readonly key: bigint;
+  readonly nextStepNumber: bigint;
+  readonly writerEpoch: bigint;
 }
 
 export interface NewStateRow extends EncodedState {

@@ -8,7 +8,7 @@ import type { MadeRun, RunMaking } from '../contract/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import type { LockedExperiment } from './experiments.ts';
 import type { Noun } from './requests.ts';
-import { bindPlan, findRunByKey } from './run_rows.ts';
+import { bindPlan, findRun } from './run_rows.ts';
 import { beat } from './run_writing.ts';
 import { recordStatus } from './status_changes.ts';
 import { findById } from './trajectory_rows.ts';
@@ -137,7 +137,7 @@ export function runExists(named: string, id: string): AnabranchError {
 /** What makings of runs answer with when they come again. */
 export function madeRuns(engine: Engine, { namespace }: Caller): Noun<MadeRun> {
   const find = async (db: Db | Tx, { key }: { readonly key: bigint }) => {
-    const run = await findRunByKey(engine, db, namespace, key);
+    const run = await findRun(engine, db, namespace, { key });
     return run === undefined ? undefined : madeRun(db, namespace, run, false);
   };
   return { name: 'Run', find };
@@ -148,7 +148,7 @@ async function madeRun(db: Db | Tx, namespace: string, run: Run, created: boolea
 }
 
 export async function readMade(engine: Engine, tx: Tx, namespace: string, key: bigint): Promise<MadeRun> {
-  const run = await findRunByKey(engine, tx, namespace, key);
+  const run = await findRun(engine, tx, namespace, { key });
   if (run === undefined) throw new Error('a run made in this transaction is not there');
   return madeRun(tx, namespace, run, true);
 }

@@ -4,7 +4,7 @@ import { progressOf } from '../../domain/progress.ts';
 import type { Run } from '../../domain/run.ts';
 import type { Said } from '../contract/run.ts';
 import type { Engine, Tx } from './engine.ts';
-import { findRunByKey, readPlan } from './run_rows.ts';
+import { findRun, readPlan } from './run_rows.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
 import { recordStatus } from './status_changes.ts';
 import { tallyRuns } from './tallies.ts';
@@ -18,7 +18,7 @@ export async function moveRun(engine: Engine, caller: Caller, id: string, verb: 
     const stored = { message: row.status_message, resultJson: row.result_json };
     const to = decideMove('run', row.status as Status, stored, verb, said);
     if (to !== undefined) await moveLocked(engine, tx, caller, row, await readNow(tx, engine.now), to, said);
-    const after = await findRunByKey(engine, tx, caller.namespace, row.key);
+    const after = await findRun(engine, tx, caller.namespace, row);
     if (after === undefined) throw new Error('a run locked in this transaction is not there');
     return { run: after, moved: to !== undefined };
   });

@@ -1,14 +1,12 @@
-import { type ExpressionBuilder, sql } from 'kysely';
-import { parseInstant } from '../../domain/instant.ts';
+import { type ExpressionBuilder, type RawBuilder, sql } from 'kysely';
+import { type Instant, parseInstant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { Plan, Run } from '../../domain/run.ts';
 import type { BookView } from '../contract/experiment.ts';
 import type { RunPlace } from '../contract/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import type { RunsTable, Tables } from './tables.ts';
-import { isSet, readLabels, readMetrics, readOptionalTime, readReal } from './values.ts';
-
-export type RunRow = Awaited<ReturnType<ReturnType<typeof selectRuns>['execute']>>[number];
+import { isSet, readLabels, readMetrics, readReal } from './values.ts';
 
 /** Rows of runs (`r`), with what they show of their experiment, root, parent and main trajectory. Hidden ones are in it. */
 export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
@@ -77,73 +75,199 @@ export function selectVisibleRuns(engine: Engine, db: Db | Tx, namespace: string
   return selectRuns(engine, db, view).where('r.namespace', '=', namespace).where(sql<boolean>`not r.hidden`);
 }
 
-/** The run of an id, or of a name in an experiment, FULL view; undefined if none is there. */
+export type RunQuery = ReturnType<typeof selectRuns>;
+
+/** The runs of a query, in its order, by whole pages: as arrays, which cost less than objects. */
+export async function readRuns(engine: Engine, query: RunQuery): Promise<Run[]> {
+  const reader = new RunReader();
+  // A query of Kysely says what it is as raw SQL does.
+  const rows = await engine.rows<RunValues>(query as unknown as RawBuilder<unknown>);
+  return rows.map((row) => reader.read(row));
+}
+
+/** The run of an id, or of a name in an experiment, FULL view unless told otherwise; undefined if none is there. */
 export async function findRun(
   engine: Engine,
   db: Db | Tx,
   namespace: string,
-  place: RunPlace,
+  place: RunPlace | { readonly key: bigint },
   view: BookView = 'FULL',
 ): Promise<Run | undefined> {
-  const visible = selectVisibleRuns(engine, db, namespace, view);
-  const row = await ('id' in place
-    ? visible.where('r.id', '=', place.id)
-    : visible
-        .where('r.name', '=', place.name)
-        .where('e.name', '=', place.experimentName)
-        .where(sql<boolean>`not e.hidden`)
-  ).executeTakeFirst();
+  const row = await at(selectVisibleRuns(engine, db, namespace, view), place).executeTakeFirst();
   return row === undefined ? undefined : readRun(row);
 }
 
-/** FULL view; undefined if it is not there any more. */
-export async function findRunByKey(
-  engine: Engine,
-  db: Db | Tx,
-  namespace: string,
-  key: bigint,
-): Promise<Run | undefined> {
-  const row = await selectVisibleRuns(engine, db, namespace, 'FULL').where('r.key', '=', key).executeTakeFirst();
-  return row === undefined ? undefined : readRun(row);
+function at(query: RunQuery, place: RunPlace | { readonly key: bigint }): RunQuery {
+  if ('key' in place) return query.where('r.key', '=', place.key);
+  if ('id' in place) return query.where('r.id', '=', place.id);
+  return query
+    .where('r.name', '=', place.name)
+    .where('e.name', '=', place.experimentName)
+    .where(sql<boolean>`not e.hidden`);
 }
 
-export function readRun(row: RunRow): Run {
-  return {
-    key: row.key,
-    tree: { key: row.tree, id: row.tree_id },
-    id: row.id,
-    number: row.number,
-    experiment: { key: row.experiment, id: row.experiment_id, name: row.experiment_name },
-    name: row.name,
-    description: row.description,
-    configJson: row.config_json,
-    configOverridesJson: row.config_overrides_json,
-    labels: readLabels(row.labels),
-    metadataJson: row.metadata_json,
-    plan: readPlan(row.plan),
-    parent:
-      row.parent === null || row.branch_point === null
-        ? undefined
-        : { key: row.parent, id: row.parent_id ?? '', branchPoint: row.branch_point },
-    mainTrajectory:
-      row.main_id === null || row.main_next_step_number === null || row.main_reward_sum === null
-        ? undefined
-        : { id: row.main_id, nextStepNumber: row.main_next_step_number, rewardSum: readReal(row.main_reward_sum) },
-    status: row.status as Status,
-    statusMessage: row.status_message,
-    phase: row.phase,
-    metrics: readMetrics(row.metrics),
-    resultJson: row.result_json,
-    heartbeatTimeoutMs: Number(row.heartbeat_timeout_ms),
-    failWhenStale: isSet(row.fail_when_stale),
-    heartbeatTime: readOptionalTime(row.heartbeat_time),
-    stale: isSet(row.stale),
-    startTime: readOptionalTime(row.start_time),
-    endTime: readOptionalTime(row.end_time),
-    createTime: parseInstant(row.create_time),
-    updateTime: parseInstant(row.update_time),
-    revision: row.revision,
-  };
+/** Drivers give the values of an object in the order of the columns. */
+export function readRun(row: object): Run {
+  return new RunReader().read(Object.values(row) as unknown as RunValues);
+}
+
+type Int = number | bigint;
+
+/** What `selectRuns` selects, in its order. */
+type RunValues = readonly [
+  key: Int,
+  id: string,
+  experiment: Int,
+  tree: Int,
+  number: Int,
+  name: string,
+  description: string,
+  labels: string,
+  plan: string,
+  parent: Int | null,
+  branchPoint: Int | null,
+  status: Status,
+  statusMessage: string,
+  phase: string,
+  metrics: string,
+  heartbeatTimeoutMs: Int,
+  failWhenStale: boolean | Int,
+  heartbeatTime: string | null,
+  startTime: string | null,
+  endTime: string | null,
+  createTime: string,
+  updateTime: string,
+  revision: Int,
+  experimentId: string,
+  experimentName: string,
+  treeId: string,
+  parentId: string | null,
+  mainId: string | null,
+  mainNextStepNumber: Int | null,
+  mainRewardSum: number | string | bigint | null,
+  configJson: string,
+  configOverridesJson: string,
+  metadataJson: string,
+  resultJson: string,
+  stale: boolean | Int,
+];
+
+const NO_LABELS: ReadonlyMap<string, string> = new Map();
+
+/** Reads runs one after another; what many of them share is read once. */
+class RunReader {
+  private experiment: Run['experiment'] = { key: -1n, id: '', name: '' };
+  private tree: Run['tree'] = { key: -1n, id: '' };
+  private planText = '';
+  private plan: Plan | undefined;
+  private timeText = '';
+  private time: Instant = 0n;
+
+  read(values: RunValues): Run {
+    const [
+      key,
+      id,
+      experiment,
+      tree,
+      number,
+      name,
+      description,
+      labels,
+      plan,
+      parent,
+      branchPoint,
+      status,
+      statusMessage,
+      phase,
+      metrics,
+      timeoutMs,
+      failWhenStale,
+      beat,
+      start,
+      end,
+      create,
+      update,
+      revision,
+      experimentId,
+      experimentName,
+      treeId,
+      parentId,
+      mainId,
+      mainEnd,
+      mainReward,
+      configJson,
+      configOverridesJson,
+      metadataJson,
+      resultJson,
+      stale,
+    ] = values;
+    return {
+      key: BigInt(key),
+      tree: this.treeOf(BigInt(tree), treeId),
+      id,
+      number: BigInt(number),
+      experiment: this.experimentOf(BigInt(experiment), experimentId, experimentName),
+      name,
+      description,
+      configJson,
+      configOverridesJson,
+      labels: labels === '{}' ? NO_LABELS : readLabels(labels),
+      metadataJson,
+      plan: this.planOf(plan),
+      parent:
+        parent === null || branchPoint === null
+          ? undefined
+          : { key: BigInt(parent), id: parentId ?? '', branchPoint: BigInt(branchPoint) },
+      mainTrajectory:
+        mainId === null || mainEnd === null || mainReward === null
+          ? undefined
+          : { id: mainId, nextStepNumber: BigInt(mainEnd), rewardSum: readReal(mainReward) },
+      status,
+      statusMessage,
+      phase,
+      metrics: readMetrics(metrics),
+      resultJson,
+      heartbeatTimeoutMs: Number(timeoutMs),
+      failWhenStale: isSet(failWhenStale),
+      heartbeatTime: this.optionalTimeOf(beat),
+      stale: isSet(stale),
+      startTime: this.optionalTimeOf(start),
+      endTime: this.optionalTimeOf(end),
+      createTime: this.timeOf(create),
+      updateTime: this.timeOf(update),
+      revision: BigInt(revision),
+    };
+  }
+
+  private experimentOf(key: bigint, id: string, name: string): Run['experiment'] {
+    if (key !== this.experiment.key) this.experiment = { key, id, name };
+    return this.experiment;
+  }
+
+  private treeOf(key: bigint, id: string): Run['tree'] {
+    if (key !== this.tree.key) this.tree = { key, id };
+    return this.tree;
+  }
+
+  private planOf(text: string): Plan | undefined {
+    if (text !== this.planText) {
+      this.plan = readPlan(text);
+      this.planText = text;
+    }
+    return this.plan;
+  }
+
+  private timeOf(text: string): Instant {
+    if (text !== this.timeText) {
+      this.time = parseInstant(text);
+      this.timeText = text;
+    }
+    return this.time;
+  }
+
+  private optionalTimeOf(text: string | null): Instant | undefined {
+    return text === null ? undefined : this.timeOf(text);
+  }
 }
 
 /** A plan as JSON text; empty: none. */

@@ -13,7 +13,7 @@ import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from './
 import { mergeMetrics } from './metric_maps.ts';
 import { makeOnce } from './requests.ts';
 import { defaultName, findNamed, insertRun, madeRuns, readMade, refuseTakenId, runExists } from './run_making.ts';
-import { bindPlan, findRunByKey, isStale, readRun, selectVisibleRuns } from './run_rows.ts';
+import { bindPlan, findRun, isStale, readRuns, selectVisibleRuns } from './run_rows.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
 import { type EncodedState, encodeStates } from './step_writer.ts';
 import { makeRoot } from './trajectory_making.ts';
@@ -125,8 +125,7 @@ export async function listRuns(
     query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
   }
   if (page.after !== undefined) query = query.where('r.key', '<', page.after);
-  const rows = await query.orderBy('r.key', 'desc').limit(page.limit).execute();
-  return rows.map(readRun);
+  return readRuns(engine, query.orderBy('r.key', 'desc').limit(page.limit));
 }
 
 async function experimentKey(db: Db, namespace: string, place: ExperimentPlace): Promise<bigint> {
@@ -151,8 +150,7 @@ async function runKey(db: Db, namespace: string, id: string): Promise<bigint | u
 export async function listRunTree(engine: Engine, namespace: string, tree: bigint, page: Page<bigint>): Promise<Run[]> {
   let query = selectVisibleRuns(engine, engine.db, namespace, 'BASIC').where('r.tree', '=', tree);
   if (page.after !== undefined) query = query.where('r.key', '>', page.after);
-  const rows = await query.orderBy('r.key').limit(page.limit).execute();
-  return rows.map(readRun);
+  return readRuns(engine, query.orderBy('r.key').limit(page.limit));
 }
 
 export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {
@@ -172,7 +170,7 @@ async function updateLocked(engine: Engine, tx: Tx, namespace: string, id: strin
     ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
     ...heartbeatColumns(row, changes, now),
   });
-  const updated = await findRunByKey(engine, tx, namespace, row.key);
+  const updated = await findRun(engine, tx, namespace, row);
   if (updated === undefined) throw new Error('a run locked in this transaction is not there');
   return updated;
 }

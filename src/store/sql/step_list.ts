@@ -116,7 +116,7 @@ function filterConditions(engine: Engine, namespace: string, where: StepFilter):
           sql`s.tree = ${where.of.tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi`,
         ]
       : [
-          sql`o.namespace = ${namespace} and o.task_id = ${where.of.taskId} and o.hidden = ${0}`,
+          sql`o.namespace = ${namespace} and ${belongs(engine, namespace, where.of)} and o.hidden = ${0}`,
           sql`s.tree = o.tree and s.trajectory = o.key`,
         ];
   if (where.terminalOnly === true) conditions.push(sql`(s.terminated = ${1} or s.truncated = ${1})`);
@@ -127,6 +127,19 @@ function filterConditions(engine: Engine, namespace: string, where: StepFilter):
   if (where.commitTimeFrom !== undefined) conditions.push(sql`s.commit_time >= ${bindTimeBound(where.commitTimeFrom)}`);
   if (where.commitTimeTo !== undefined) conditions.push(sql`s.commit_time < ${bindTimeBound(where.commitTimeTo)}`);
   return conditions;
+}
+
+/** Whose trajectories, as a condition on `o`. */
+function belongs(
+  engine: Engine,
+  namespace: string,
+  of: Exclude<StepFilter['of'], { readonly tree: bigint }>,
+): RawBuilder<unknown> {
+  if ('taskId' in of) return sql`o.task_id = ${of.taskId}`;
+  const [column, table, id] =
+    'runId' in of ? ['run', 'runs', of.runId] : ['experiment', 'experiments', of.experimentId];
+  return sql`${sql.ref(`o.${column}`)} = (select b.key from ${engine.table(table as 'runs' | 'experiments')} as b
+    where b.namespace = ${namespace} and b.id = ${id} and not b.hidden)`;
 }
 
 function hasState(engine: Engine, name: string | true): RawBuilder<unknown> {
@@ -198,7 +211,7 @@ async function statesOf(engine: Engine, steps: readonly ListedStep[]): Promise<M
   return states;
 }
 
-type Payload = readonly string[];
+type Payload = readonly (string | null)[];
 
 async function payloadsOf(engine: Engine, steps: readonly ListedStep[]): Promise<Map<string, Payload>> {
   const rows = await engine.rows<[key: number, stepNumber: number, ...Payload]>(sql`

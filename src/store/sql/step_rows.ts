@@ -1,32 +1,14 @@
-import { type RawBuilder, sql } from 'kysely';
+import { sql } from 'kysely';
 import { type Instant, parseInstant } from '../../domain/instant.ts';
 import type { StateRef, StoredStep } from '../../domain/step.ts';
 import { readActions, readObservations } from './content_json.ts';
 import { isSet, readMetrics, readOptionalTime, readReal } from './values.ts';
 
-/** The columns of a step that every view shows, beside its number. */
-const BASIC_COLUMNS = [
-  'reward',
-  'terminated',
-  'truncated',
-  'writer_epoch',
-  'reward_sum',
-  'commit_time',
-  'start_time',
-  'end_time',
-  'metrics',
-] as const;
-
-/** What the FULL view adds: the columns that can be large. */
-const PAYLOAD_COLUMNS = ['actions', 'observations', 'info_json', 'metadata_json'] as const;
-
-export const BASIC = columnList(BASIC_COLUMNS);
-export const PAYLOAD = columnList(PAYLOAD_COLUMNS);
-export const FULL = columnList([...BASIC_COLUMNS, ...PAYLOAD_COLUMNS]);
-
-function columnList(columns: readonly string[]): RawBuilder<unknown> {
-  return sql.join(columns.map((column) => sql.ref(`s.${column}`)));
-}
+/** What every view shows of a step, beside its number. */
+export const BASIC = sql`s.reward, s.terminated, s.truncated, s.writer_epoch, s.reward_sum, s.commit_time, s.start_time, s.end_time, s.metrics`;
+/** What the FULL view adds: the columns that can be large. No text is read as null, which costs nothing. */
+export const PAYLOAD = sql`s.actions, s.observations, nullif(s.info_json, ''), nullif(s.metadata_json, '')`;
+export const FULL = sql`${BASIC}, ${PAYLOAD}`;
 
 /** A step: its number, counted from where the page begins, its owner's id where another one begins, and the values of BASIC or FULL in their order. */
 export type StepRow = readonly [
@@ -43,8 +25,8 @@ export type StepRow = readonly [
   metrics: string,
   actions?: string,
   observations?: string,
-  infoJson?: string,
-  metadataJson?: string,
+  infoJson?: string | null,
+  metadataJson?: string | null,
 ];
 
 const NO_STATES: readonly StateRef[] = [];
@@ -69,8 +51,8 @@ export class StepReader {
       metrics,
       actions,
       observations,
-      infoJson = '',
-      metadataJson = '',
+      infoJson,
+      metadataJson,
     ] = row;
     return {
       stepNumber,
@@ -79,8 +61,8 @@ export class StepReader {
       reward: reward === null ? undefined : readReal(reward),
       terminated: isSet(terminated),
       truncated: isSet(truncated),
-      infoJson,
-      metadataJson,
+      infoJson: infoJson ?? '',
+      metadataJson: metadataJson ?? '',
       metrics: readMetrics(metrics),
       startTime: readOptionalTime(startTime),
       endTime: readOptionalTime(endTime),

@@ -1,7 +1,7 @@
 import type { Digest } from '../../domain/ids.ts';
 import { addReward, contentStates, type NewState, type NewStep } from '../../domain/step.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
-import { bindActions, bindObservations } from './content_json.ts';
+import { bindActions, bindObservations, type StateSizes } from './content_json.ts';
 import type { Engine, Tx } from './engine.ts';
 import { type EncodedBytes, encodeBytes } from './state_bytes.ts';
 import { bindClientTime, bindDigest, bindMetrics, bindReal, flag, isSet, readDigest } from './values.ts';
@@ -22,7 +22,7 @@ export interface Sums {
   readonly byteSum: bigint;
 }
 
-const STEP_COLUMNS = [
+export const STEP_COLUMNS = [
   'tree',
   'trajectory',
   'step_number',
@@ -57,6 +57,60 @@ const CONTENT_STATE_COLUMNS = ['tree', 'trajectory', 'step_number', 'digest', 'n
 
 /** A row's fixed columns, roughly; what counts is that a step is never free. */
 const ROW_BYTES = 128;
+
+/** A row of `steps`, and the sums after it. */
+export interface StepRow {
+  /** In the order of `STEP_COLUMNS`. */
+  readonly values: unknown[];
+  readonly sums: Sums;
+}
+
+export function stepRow(
+  namespace: string,
+  ref: TrajectoryRef,
+  writerEpoch: bigint,
+  before: Sums,
+  step: NewStep,
+  sizes: StateSizes,
+  commitTime: string | null,
+): StepRow {
+  const actions = bindActions(step.actions, sizes);
+  const observations = bindObservations(step.observations, sizes);
+  const metrics = bindMetrics(step.metrics);
+  const rewardSum = addReward(before.rewardSum, step.reward);
+  const byteSum =
+    before.byteSum +
+    BigInt(
+      ROW_BYTES +
+        Buffer.byteLength(actions) +
+        Buffer.byteLength(observations) +
+        Buffer.byteLength(metrics) +
+        Buffer.byteLength(step.infoJson) +
+        Buffer.byteLength(step.metadataJson),
+    );
+  const values = [
+    ref.tree,
+    ref.key,
+    step.stepNumber,
+    namespace,
+    step.reward === undefined ? null : bindReal(step.reward),
+    flag(step.terminated),
+    flag(step.truncated),
+    writerEpoch,
+    bindReal(rewardSum),
+    byteSum,
+    commitTime,
+    bindClientTime(step.startTime),
+    bindClientTime(step.endTime),
+    bindDigest(step.contentDigest),
+    metrics,
+    actions,
+    observations,
+    step.infoJson,
+    step.metadataJson,
+  ];
+  return { values, sums: { rewardSum, byteSum } };
+}
 
 /**
  * Gathers the rows of new steps and their states in one transaction and writes them in few statements. Referring to a state locks its row
@@ -110,39 +164,9 @@ export class StepWriter {
     const states = this.take(namespace, inline);
     let { rewardSum, byteSum } = before;
     for (const step of steps) {
-      const actions = bindActions(step.actions, states.sizes);
-      const observations = bindObservations(step.observations, states.sizes);
-      const metrics = bindMetrics(step.metrics);
-      rewardSum = addReward(rewardSum, step.reward);
-      byteSum += BigInt(
-        ROW_BYTES +
-          Buffer.byteLength(actions) +
-          Buffer.byteLength(observations) +
-          Buffer.byteLength(metrics) +
-          Buffer.byteLength(step.infoJson) +
-          Buffer.byteLength(step.metadataJson),
-      );
-      this.steps.push([
-        ref.tree,
-        ref.key,
-        step.stepNumber,
-        namespace,
-        step.reward === undefined ? null : bindReal(step.reward),
-        flag(step.terminated),
-        flag(step.truncated),
-        writerEpoch,
-        bindReal(rewardSum),
-        byteSum,
-        this.now,
-        bindClientTime(step.startTime),
-        bindClientTime(step.endTime),
-        bindDigest(step.contentDigest),
-        metrics,
-        actions,
-        observations,
-        step.infoJson,
-        step.metadataJson,
-      ]);
+      const row = stepRow(namespace, ref, writerEpoch, { rewardSum, byteSum }, step, states.sizes, this.now);
+      ({ rewardSum, byteSum } = row.sums);
+      this.steps.push(row.values);
       this.addStates(namespace, states, ref, step);
     }
     return { rewardSum, byteSum };

@@ -7,22 +7,29 @@ import type { Engine } from './engine.ts';
 import { findExperiment } from './experiment_rows.ts';
 import { createExperiment, listExperiments, updateExperiment } from './experiments.ts';
 import { failStaleRuns, heartbeatRun } from './heartbeat.ts';
+import { KnownHeads } from './known_heads.ts';
 import { getLineage } from './lineage.ts';
+import { listSeries, logMetrics, measureSeries, readExtrema, readPoints } from './metrics.ts';
 import { expireRequests } from './requests.ts';
 import { readRunChanges } from './run_changes.ts';
 import { moveRun } from './run_moves.ts';
 import { findRun } from './run_rows.ts';
 import { createRun, listRuns, listRunTree, updateRun } from './runs.ts';
+import { moveStage } from './stage_moves.ts';
+import { findStage } from './stage_rows.ts';
+import { getLatestCheckpointedStage, getOrCreateStage, listStages, updateStage } from './stages.ts';
 import { collectStates, findStates, readState, Upload } from './states.ts';
 import { listStatusChanges } from './status_changes.ts';
 import { listSteps } from './step_list.ts';
 import { findCheckpoint, listStepStates, readOutlines, readSteps } from './steps.ts';
 import { deleteTag, getTag, listTags, setTag } from './tags.ts';
+import { tallyRuns } from './tallies.ts';
 import { branchTrajectory, createTrajectory, listTrajectories, listTree, updateTrajectory } from './trajectories.ts';
 import { findById } from './trajectory_rows.ts';
 
 /** The store over either engine. */
 export function sqlStore(engine: Engine): Store {
+  const known = new KnownHeads();
   return {
     description: engine.description,
     ping: async () => {
@@ -44,7 +51,7 @@ export function sqlStore(engine: Engine): Store {
     expireRequests: (days, limit) => expireRequests(engine, days, limit),
 
     openForAppend: (caller, open) => openForAppend(engine, caller, open),
-    append: (batches, wait) => append(engine, batches, wait),
+    append: (batches, wait) => append(engine, known, batches, wait),
     attachState: (caller, attaching) => attachState(engine, caller, attaching),
     onChange: (listener) => engine.onChange(listener),
 
@@ -77,6 +84,21 @@ export function sqlStore(engine: Engine): Store {
     heartbeatRun: (namespace, id) => heartbeatRun(engine, namespace, id),
     failStaleRuns: (limit) => failStaleRuns(engine, limit),
     readRunChanges: (namespace, runId, since, allStages) => readRunChanges(engine, namespace, runId, since, allStages),
+
+    tallyRuns: (namespace, runs) => tallyRuns(engine.db, namespace, runs),
+
+    getOrCreateStage: (caller, making) => getOrCreateStage(engine, caller, making),
+    getStage: (namespace, which) => findStage(engine.db, namespace, which),
+    listStages: (namespace, runId, filter, page, view) => listStages(engine, namespace, runId, filter, page, view),
+    getLatestCheckpointedStage: (namespace, runId, kind) => getLatestCheckpointedStage(engine, namespace, runId, kind),
+    updateStage: (namespace, id, changes) => updateStage(engine, namespace, id, changes),
+    moveStage: (caller, id, verb, said) => moveStage(engine, caller, id, verb, said),
+
+    logMetrics: (namespace, runId, points) => logMetrics(engine, namespace, runId, points),
+    listSeries: (namespace, filter, limit, after) => listSeries(engine, namespace, filter, limit, after),
+    measureSeries: (namespace, series, range, upTo) => measureSeries(engine, namespace, series, range, upTo),
+    readPoints: (namespace, series, range, limit) => readPoints(engine, namespace, series, range, limit),
+    readExtrema: (namespace, series, stretches) => readExtrema(engine, namespace, series, stretches),
 
     listStatusChanges: (namespace, owner, page, ascending) =>
       listStatusChanges(engine, namespace, owner, page, ascending),

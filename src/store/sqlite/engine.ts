@@ -4,13 +4,16 @@ import { Kysely, type RawBuilder, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
-import type { Engine, HeadRow, KeyedTable, LockedHead, NewStateRow, Tx } from '../sql/engine.ts';
+import type { Engine, HeadRow, KeyedTable, LockedHead, NewStateRow, StretchExtrema, Tx } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
+import type { PointBatch } from '../sql/point_batch.ts';
+import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest } from '../sql/values.ts';
 import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
 import { isFileError } from './errors.ts';
 import { lockFile } from './lock.ts';
+import { readStretch, upsertPoints } from './metric_points.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
@@ -209,6 +212,21 @@ class SqliteEngine implements Engine {
         head.key,
       ]);
     }
+  }
+
+  upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
+    const upsert = async () => upsertPoints(this.writer, batch);
+    return tx === undefined ? this.write(upsert) : upsert();
+  }
+
+  async readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
+    const found: StretchExtrema[] = [];
+    for (const stretch of stretches) {
+      found.push(readStretch(this.parts.reader, series, stretch));
+      // A stretch of a long series takes its time; others get their turn in between.
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    return found;
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {

@@ -1935,7 +1935,7 @@ export declare type GetOrCreateStageRequest = Message<"anabranch.v1.GetOrCreateS
   modelUri: string;
 
   /**
-   * Optimiser steps there will be; absent: the plan's.
+   * Optimiser steps there will be, at most 10^12; absent: the plan's.
    *
    * @generated from field: optional int64 total_substeps = 8;
    */
@@ -2210,14 +2210,14 @@ export declare type UpdateStageRequest = Message<"anabranch.v1.UpdateStageReques
   metadataJson: string;
 
   /**
-   * Optimiser steps done.
+   * Optimiser steps done, at most 10^12.
    *
    * @generated from field: int64 completed_substeps = 10;
    */
   completedSubsteps: bigint;
 
   /**
-   * Optimiser steps there will be.
+   * Optimiser steps there will be, at most 10^12.
    *
    * @generated from field: optional int64 total_substeps = 11;
    */

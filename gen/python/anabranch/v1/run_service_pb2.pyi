@@ -1922,7 +1922,7 @@ class GetOrCreateStageRequest(_message.Message):
     model_uri: _builtins.str
     """Where the weights are that it samples with, at most 2 KiB."""
     total_substeps: _builtins.int
-    """Optimiser steps there will be; absent: the plan's."""
+    """Optimiser steps there will be, at most 10^12; absent: the plan's."""
     metadata_json: _builtins.str
     """Strict JSON text, at most 256 KiB; empty: none."""
     def __init__(
@@ -2210,9 +2210,9 @@ class UpdateStageRequest(_message.Message):
     metadata_json: _builtins.str
     """Strict JSON text, at most 256 KiB; empty: none."""
     completed_substeps: _builtins.int
-    """Optimiser steps done."""
+    """Optimiser steps done, at most 10^12."""
     total_substeps: _builtins.int
-    """Optimiser steps there will be."""
+    """Optimiser steps there will be, at most 10^12."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """Which fields to change: `batch`, `status_message`, `phase`, `model_uri`, `model_checkpoint_uri`, `metrics`, `metadata_json`, `completed_substeps`,

@@ -1,0 +1,91 @@
+/** A line for each series of a run: name, sparkline, last, least and greatest value. */
+import type { MetricSeries, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import { fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { type SparkPoint, sparkline } from './sparkline.ts';
+import { stageTitle } from './stage_lines.ts';
+import { kindName } from './status.ts';
+
+interface Metrics {
+  readonly series: readonly MetricSeries[];
+  readonly stages: readonly Stage[];
+  /** Only these; empty: all. */
+  readonly keys: readonly string[];
+}
+
+const MOST_SERIES = 20;
+const SPARK_COLUMNS = 24;
+/** shortNumber's most, and a mark before the last value. */
+const LAST_COLUMNS = 11;
+const VALUE_COLUMNS = 10;
+
+/** First what was logged, then the numbers of the stages, by kind, over their numbers. */
+export function seriesLines(
+  { series, stages, keys }: Metrics,
+  { columns, paint }: { readonly columns: number; readonly paint: Paint },
+): string[] {
+  const rows = [...series.map((each) => loggedRow(each, stages)), ...stageRows(stages, keys)];
+  if (rows.length === 0) return [];
+  const shown = rows.slice(0, MOST_SERIES);
+  const room = columns - SPARK_COLUMNS - LAST_COLUMNS - 2 * VALUE_COLUMNS - 4;
+  const title = Math.min(
+    room,
+    shown.reduce((width, row) => Math.max(width, widthOf(row.title)), 0),
+  );
+  const line = (cells: readonly [string, string, string, string, string], spark = (text: string) => text) =>
+    [
+      fill(cells[0], title),
+      spark(fill(cells[1], SPARK_COLUMNS)),
+      cells[2].padStart(LAST_COLUMNS),
+      cells[3].padStart(VALUE_COLUMNS),
+      cells[4].padStart(VALUE_COLUMNS),
+    ].join(' ');
+  const more = rows.length - shown.length;
+  return [
+    paint.dim(line(['', '', 'last', 'least', 'greatest'])),
+    ...shown.map(({ title: name, points, whole }) => {
+      const values = points.map(({ value }) => value).filter((value) => !Number.isNaN(value));
+      const [least, most] = [
+        values.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY),
+        values.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY),
+      ];
+      const last = `${whole ? '' : '~'}${shortNumber(points.at(-1)?.value ?? Number.NaN)}`;
+      const range = values.length === 0 ? (['', ''] as const) : ([shortNumber(least), shortNumber(most)] as const);
+      return line([name, sparkline(points, SPARK_COLUMNS), last, ...range], paint.cyan);
+    }),
+    ...(more > 0 ? [`… ${more} more; --metric KEY shows one`] : []),
+  ];
+}
+
+interface SeriesRow {
+  readonly title: string;
+  readonly points: readonly SparkPoint[];
+  /** Every point is here: the last one is the last. */
+  readonly whole: boolean;
+}
+
+function loggedRow(
+  { key, stageId, metricSteps, values, pointCount }: MetricSeries,
+  stages: readonly Stage[],
+): SeriesRow {
+  const stage = stages.find(({ id }) => id === stageId);
+  const points = values.map((value, i) => ({ at: Number(metricSteps[i] ?? 0n), value }));
+  const title = printable(stage === undefined ? key : `${stageTitle(stage)}: ${key}`);
+  return { title, points, whole: BigInt(values.length) >= pointCount };
+}
+
+/** `train steps: loss`: the named numbers of the stages of one kind, as a series over the stages. */
+function stageRows(stages: readonly Stage[], keys: readonly string[]): SeriesRow[] {
+  const rows = new Map<string, SparkPoint[]>();
+  const byNumber = stages.toSorted((a, b) => a.kind - b.kind || Number(a.number - b.number));
+  for (const { kind, number, metrics } of byNumber) {
+    for (const key of Object.keys(metrics).sort()) {
+      if (keys.length > 0 && !keys.includes(key)) continue;
+      const title = printable(`${kindName(kind)}s: ${key}`);
+      const points = rows.get(title) ?? [];
+      points.push({ at: Number(number), value: metrics[key] ?? Number.NaN });
+      rows.set(title, points);
+    }
+  }
+  // One alone stands at its stage already.
+  return [...rows].flatMap(([title, points]) => (points.length < 2 ? [] : [{ title, points, whole: true }]));
+}

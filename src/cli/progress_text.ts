@@ -1,0 +1,73 @@
+/** Progress in a few columns: bars, percents, durations. */
+import type { Duration, Timestamp } from '@bufbuild/protobuf/wkt';
+import type { Progress } from '../../gen/es/anabranch/v1/run_pb.js';
+import { kindName } from './status.ts';
+
+/** `━━━━━─────`; the whole bar only at 100 %. */
+export function progressBar(percent: number, columns: number): string {
+  const done = Math.max(0, Math.min(columns, Math.floor((percent / 100) * columns)));
+  return '━'.repeat(done) + '─'.repeat(columns - done);
+}
+
+/** ` 58 %`, always five columns; 100 only when it is. */
+export function percentText(percent: number): string {
+  return `${Math.max(0, Math.min(100, Math.floor(percent)))} %`.padStart(5);
+}
+
+/** `45 s`, `12 min`, `3.2 h`, `11 d`: at most seven columns for what a person may see the end of. */
+export function durationText(seconds: number): string {
+  if (seconds < 59.5) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 59.5 * 60) return `${Math.round(seconds / 60)} min`;
+  const hours = seconds / 3600;
+  if (hours < 47.5) return `${hours < 9.95 ? hours.toFixed(1) : Math.round(hours)} h`;
+  const days = hours / 24;
+  return `${days < 9.95 ? days.toFixed(1) : Math.round(days)} d`;
+}
+
+export function secondsOf({ seconds, nanos }: Duration | Timestamp): number {
+  return Number(seconds) + nanos / 1e9;
+}
+
+/** Time between two times of the server; undefined unless both are known. */
+export function tookText(start: Timestamp | undefined, end: Timestamp | undefined): string | undefined {
+  if (start === undefined || end === undefined) return undefined;
+  return durationText(secondsOf(end) - secondsOf(start));
+}
+
+/** `12 min`; undefined where it cannot be told. */
+export function leftText({ estimatedRemaining }: Pick<Progress, 'estimatedRemaining'>): string | undefined {
+  return estimatedRemaining === undefined ? undefined : durationText(secondsOf(estimatedRemaining));
+}
+
+/** `2026-11-21 15:40:12 UTC` */
+export function timeText(time: Timestamp): string {
+  const date = new Date(Number(time.seconds) * 1000);
+  return `${date.toISOString().slice(0, 19).replace('T', ' ')} UTC`;
+}
+
+/** `80 of 160 turns`, or without a noun `80 of 160`; empty where there is nothing to count. */
+export function countText(done: bigint, expected: bigint, noun = ''): string {
+  if (done === 0n && expected === 0n) return '';
+  if (expected === 0n) return `${done} ${done === 1n ? noun.replace(/s$/, '') : noun}`.trimEnd();
+  return `${done} of ${expected} ${noun}`.trimEnd();
+}
+
+/** `1 of 10 train steps, 1 failed`; empty without stages. */
+export function kindsText({ kinds }: Pick<Progress, 'kinds'>): string {
+  const parts = kinds.flatMap(({ kind, planned, made, completed, failed, cancelled }) => [
+    countText(completed, planned > made ? planned : made, `${kindName(kind)}s`),
+    failed === 0n ? '' : `${failed} failed`,
+    cancelled === 0n ? '' : `${cancelled} cancelled`,
+  ]);
+  return parts.filter((part) => part !== '').join(', ');
+}
+
+/** `80 of 640 turns, 9 of 40 substeps, 1 of 10 train steps, 1 failed`; empty where there is nothing to count. */
+export function countsText(progress: Progress): string {
+  const parts = [
+    countText(progress.turnsDone, progress.turnsExpected, 'turns'),
+    countText(progress.substepsDone, progress.substepsExpected, 'substeps'),
+    kindsText(progress),
+  ];
+  return parts.filter((part) => part !== '').join(', ');
+}

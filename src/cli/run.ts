@@ -1,0 +1,92 @@
+import { type DescMessage, type MessageShape, toJson } from '@bufbuild/protobuf';
+import { Command } from 'commander';
+import { MetricSeriesSchema, ProgressSchema, RunSchema, StageSchema } from '../../gen/es/anabranch/v1/run_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { AnabranchClient } from '../client/index.ts';
+import { columnsOf, paintFor } from './columns.ts';
+import type { CliContext } from './context.ts';
+import { parseWhole } from './place.ts';
+import { type RunParts, runPage } from './run_page.ts';
+import { readRunTree, readSeries } from './run_parts.ts';
+import { addExperimentOption, findRun } from './run_place.ts';
+import {
+  addServerOptions,
+  DEFAULT_ADDRESS,
+  FIRST_ANSWER,
+  JSON_FORM,
+  type ServerFlags,
+  withServerOnExisting,
+  write,
+} from './server_access.ts';
+import { isTerminal } from './status.ts';
+
+interface RunFlags extends ServerFlags {
+  readonly experiment?: string;
+  readonly metric?: readonly string[];
+  readonly stages: string;
+  readonly json?: true;
+}
+
+const EXAMPLES = `
+Examples:
+  anabranch run main                        the run of that name
+  anabranch run main -e cartpole            of that name in the experiment cartpole
+  anabranch run ID --metric train/loss      only this metric
+  anabranch run main --json | jq .run.configJson`;
+
+export function runCommand(cli: CliContext): Command {
+  const command = new Command('run')
+    .description('Show one run: how far it is, its config, stages, metrics, and the tree of its branches.')
+    .argument('<RUN>', 'name or id of the run');
+  addExperimentOption(command)
+    .option(
+      '--metric <KEY>',
+      'only this metric; may be given more than once',
+      (key, all: string[]) => [...all, key],
+      [],
+    )
+    .option('--stages <N>', 'show at most so many stages, the newest', '10')
+    .option('--json', 'print all of it as JSON');
+  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+    .addHelpText('after', EXAMPLES)
+    .action((run: string, flags: RunFlags) => showRun(cli, run, flags));
+}
+
+async function showRun(cli: CliContext, argument: string, flags: RunFlags): Promise<void> {
+  const stages = Number(parseWhole('--stages', flags.stages, 0n, MOST_STAGES));
+  await withServerOnExisting(cli, flags, async ({ client }) => {
+    const { experiment } = flags;
+    const parts = await readParts(client, await findRun(cli, client, { argument, experiment }), flags.metric ?? []);
+    const options = { columns: columnsOf(cli.stdout), paint: paintFor(cli.stdout, cli.env), stages };
+    const text = flags.json ? JSON.stringify(partsJson(parts)) : runPage(parts, options).join('\n');
+    await write(cli.stdout, `${text}\n`);
+  });
+}
+
+/** So many of the newest stages are looked at: for the list, and for metrics by stage. */
+const MOST_STAGES = 1000n;
+
+async function readParts(client: AnabranchClient, run: RunParts['run'], keys: readonly string[]): Promise<RunParts> {
+  const runId = run.id;
+  const listing = { runId, descending: true, pageSize: Number(MOST_STAGES), view: View.BASIC };
+  const [{ progress }, { stages, nextPageToken }, tree] = await Promise.all([
+    client.runs.getProgress({ runId }, FIRST_ANSWER),
+    client.runs.listStages(listing, FIRST_ANSWER),
+    readRunTree(client, runId),
+  ]);
+  const watched = stages.find(({ status }) => !isTerminal(status)) ?? stages[0];
+  const series = await readSeries(client, { runId, keys, stageId: watched?.id });
+  return { run, progress, stages: stages.reverse(), earlierStages: nextPageToken !== '', series, tree, keys };
+}
+
+function partsJson({ run, progress, stages, series, tree }: RunParts): object {
+  const all = <D extends DescMessage>(schema: D, messages: readonly MessageShape<D>[]) =>
+    messages.map((message) => toJson(schema, message, JSON_FORM));
+  return {
+    run: toJson(RunSchema, run, JSON_FORM),
+    progress: progress === undefined ? null : toJson(ProgressSchema, progress, JSON_FORM),
+    stages: all(StageSchema, stages),
+    metrics: all(MetricSeriesSchema, series),
+    tree: all(RunSchema, tree),
+  };
+}

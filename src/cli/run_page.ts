@@ -1,0 +1,150 @@
+/** One run on a page: head, config, stages, metrics, branches. */
+import type { MetricSeries, Progress, Run, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { configLines } from './config_lines.ts';
+import { seriesLines } from './metric_lines.ts';
+import {
+  countText,
+  durationText,
+  kindsText,
+  leftText,
+  percentText,
+  progressBar,
+  secondsOf,
+  timeText,
+  tookText,
+} from './progress_text.ts';
+import { stageLines } from './stage_lines.ts';
+import { colourOf, runStatus } from './status.ts';
+import { drawTree } from './tree_drawing.ts';
+import { runItems } from './tree_items.ts';
+
+/** All that is known of a run. */
+export interface RunParts {
+  /** In the FULL view. */
+  readonly run: Run;
+  readonly progress: Progress | undefined;
+  /** The newest, in the order of making. */
+  readonly stages: readonly Stage[];
+  /** There are more, made before. */
+  readonly earlierStages: boolean;
+  readonly series: readonly MetricSeries[];
+  /** Its tree of runs, itself included. */
+  readonly tree: readonly Run[];
+  /** Only these metrics are wanted; empty: all. */
+  readonly keys: readonly string[];
+}
+
+export interface PageOptions {
+  /** No line is wider. */
+  readonly columns: number;
+  readonly paint: Paint;
+  /** At most so many stages are listed. */
+  readonly stages: number;
+}
+
+const LABEL_COLUMNS = 12;
+const BAR_COLUMNS = 30;
+
+/** The lines, without line ends. Sections with nothing to say are left out. */
+export function runPage(parts: RunParts, options: PageOptions): string[] {
+  const { run, tree } = parts;
+  const { paint, columns } = options;
+  const sections: readonly (readonly [string, readonly string[]])[] = [
+    ['config', configLines(run, columns - 2)],
+    ['stages', stageLines(parts, { ...options, columns: columns - 2 })],
+    ['metrics', seriesLines(parts, { ...options, columns: columns - 2 })],
+  ];
+  const branches =
+    tree.length > 1 ? drawTree(runItems(tree), { noun: 'run', columns, paint, beside: 'bars', here: run.id }) : [];
+  return [
+    titleLine(run, options),
+    ...headLines(parts, options),
+    ...sections.flatMap(([title, lines]) =>
+      lines.length === 0 ? [] : ['', paint.dim(title), ...lines.map((line) => `  ${line}`)],
+    ),
+    ...(branches.length === 0 ? [] : ['', ...branches]),
+  ];
+}
+
+/** The name on the left, the status on the right. */
+function titleLine(run: Run, { columns, paint }: PageOptions): string {
+  const status = runStatus(run);
+  const name = fill(printable(run.name), columns - widthOf(status) - 1);
+  return `${paint.bold(name)} ${colourOf(status, paint)(status)}`;
+}
+
+function headLines({ run, progress, tree }: RunParts, { columns, paint }: PageOptions): string[] {
+  const facts: readonly (readonly [string, string])[] = [
+    ['progress', progress === undefined ? '' : progressFact(progress)],
+    ...(progress === undefined ? [] : countFacts(progress)),
+    ['phase', run.phase],
+    ['message', run.statusMessage],
+    ['description', run.description],
+    ['id', run.id],
+    ['experiment', run.experimentName],
+    ['number', String(run.number)],
+    ['branched', branchFact(run, tree)],
+    ['trajectory', trajectoryFact(run)],
+    [
+      'labels',
+      Object.entries(run.labels)
+        .map(([key, value]) => `${key}=${value}`)
+        .join(', '),
+    ],
+    ['numbers', numbersText(run.metrics)],
+    ['created', run.createTime === undefined ? '' : timeText(run.createTime)],
+    ['began', run.startTime === undefined ? '' : timeText(run.startTime)],
+    ['ended', endFact(run)],
+    ['heartbeat', heartbeatFact(run)],
+    ['result', run.resultJson],
+  ];
+  return facts.flatMap(([label, fact]) =>
+    fact === ''
+      ? []
+      : [`  ${paint.dim(label.padEnd(LABEL_COLUMNS))}${cut(printable(fact), columns - LABEL_COLUMNS - 2)}`],
+  );
+}
+
+function progressFact(progress: Progress): string {
+  const { percent } = progress;
+  if (percent === undefined) return '';
+  const left = leftText(progress);
+  const bar = `${progressBar(percent, BAR_COLUMNS)} ${percentText(percent).trimStart()}`;
+  return left === undefined ? bar : `${bar}, ${left} left`;
+}
+
+function countFacts(progress: Progress): [string, string][] {
+  const { turnsDone, turnsExpected, substepsDone, substepsExpected } = progress;
+  return [
+    ['turns', countText(turnsDone, turnsExpected)],
+    ['substeps', countText(substepsDone, substepsExpected)],
+    ['stages', kindsText(progress)],
+  ];
+}
+
+function branchFact({ parentId, branchPoint }: Run, tree: readonly Run[]): string {
+  if (parentId === '') return '';
+  const parent = tree.find(({ id }) => id === parentId);
+  return `from ${parent?.name ?? 'a deleted run'} at step ${branchPoint} (${parentId})`;
+}
+
+function trajectoryFact({ mainTrajectoryId, nextStepNumber = 0n, rewardSum = 0 }: Run): string {
+  if (mainTrajectoryId === '') return '';
+  return `${mainTrajectoryId}, ${nextStepNumber} steps, reward ${shortNumber(rewardSum)}`;
+}
+
+function endFact({ startTime, endTime }: Run): string {
+  if (endTime === undefined) return '';
+  const took = tookText(startTime, endTime);
+  return timeText(endTime) + (took === undefined ? '' : `, after ${took}`);
+}
+
+/** Of interest where there is one, or where one is missed. */
+function heartbeatFact({ heartbeatTime, heartbeatTimeout, stale, failWhenStale }: Run): string {
+  if (heartbeatTime === undefined && !stale) return '';
+  const last = heartbeatTime === undefined ? 'none' : timeText(heartbeatTime);
+  const timeout = heartbeatTimeout === undefined ? '' : durationText(secondsOf(heartbeatTimeout));
+  const then = failWhenStale ? ', then it is failed' : '';
+  return stale ? `${last}: none for more than ${timeout}` : `${last}; stale after ${timeout}${then}`;
+}

@@ -1,0 +1,49 @@
+/** What belongs to a run, read whole: its tree, and its series in few points. */
+import type { MetricSeries, Run } from '../../gen/es/anabranch/v1/run_pb.js';
+import type { AnabranchClient } from '../client/index.ts';
+import { FIRST_ANSWER } from './server_access.ts';
+
+export async function readRunTree(client: AnabranchClient, runId: string): Promise<Run[]> {
+  const runs: Run[] = [];
+  let pageToken = '';
+  do {
+    const page = await client.runs.getRunTree({ runId, pageSize: 1000, pageToken }, FIRST_ANSWER);
+    runs.push(...page.runs);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== '');
+  return runs;
+}
+
+/** Enough that the last one sent is near the end of the series. */
+const MOST_POINTS = 1000;
+
+export interface SeriesWanted {
+  readonly runId: string;
+  /** Only these; empty: all. */
+  readonly keys: readonly string[];
+  /** A stage whose series are wanted, too. */
+  readonly stageId: string | undefined;
+}
+
+/** The run's own series, then those of the stage. */
+export async function readSeries(
+  client: AnabranchClient,
+  { runId, keys, stageId }: SeriesWanted,
+): Promise<MetricSeries[]> {
+  const whole = { runIds: [runId], keys: [...keys], maxPoints: MOST_POINTS };
+  const scopes = [{ runLevelOnly: true }, ...(stageId === undefined ? [] : [{ stageId }])];
+  const found = new Map<string, MetricSeries>();
+  for (const scope of scopes) {
+    for await (const { series } of client.runs.readMetrics({ ...whole, ...scope }, FIRST_ANSWER)) {
+      for (const part of series) {
+        const name = `${part.stageId} ${part.key}`;
+        const before = found.get(name);
+        // A series that is too long for one message goes on in the next.
+        before?.metricSteps.push(...part.metricSteps);
+        before?.values.push(...part.values);
+        if (before === undefined) found.set(name, part);
+      }
+    }
+  }
+  return [...found.values()];
+}

@@ -1,0 +1,155 @@
+import type { MessageInitShape } from '@bufbuild/protobuf';
+import { create, toJsonString } from '@bufbuild/protobuf';
+import { Command } from 'commander';
+import {
+  type ListRunsRequestSchema,
+  type ListRunsResponse,
+  ListRunsResponseSchema,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import type { AnabranchClient } from '../client/index.ts';
+import { columnsOf, paintFor } from './columns.ts';
+import { type CliContext, CliError } from './context.ts';
+import { parseWhole } from './place.ts';
+import { experimentFilter } from './run_place.ts';
+import { runsTable } from './runs_table.ts';
+import {
+  addServerOptions,
+  commandPrefix,
+  DEFAULT_ADDRESS,
+  FIRST_ANSWER,
+  JSON_FORM,
+  type ServerFlags,
+  withServerOnExisting,
+  write,
+} from './server_access.ts';
+import { statusName } from './status.ts';
+
+interface RunsFlags extends ServerFlags {
+  readonly experiment?: string;
+  readonly status?: readonly Status[];
+  readonly label?: Readonly<Record<string, string>>;
+  readonly stale?: true;
+  readonly roots?: true;
+  readonly limit: string;
+  readonly page?: string;
+  readonly json?: true;
+}
+
+const EXAMPLES = `
+Examples:
+  anabranch runs                                        the newest runs, and how far they are
+  anabranch runs --status running,paused                those that go on
+  anabranch runs -e cartpole --label model=pid          of one experiment, with a label
+  anabranch runs --stale                                those whose heartbeat has stopped
+  anabranch runs --json | jq -r '.runs[].run.id'`;
+
+const PAGE_SIZE = 1000n;
+const MOST = 100_000n;
+
+export function runsCommand(cli: CliContext): Command {
+  const command = new Command('runs')
+    .description('List runs, newest first: how far they are, how long they still take, their status.')
+    .option('-e, --experiment <NAME>', 'only of this experiment, by name or id')
+    .option('--status <STATUS,…>', 'only of these statuses, such as running,paused', parseStatuses)
+    .option('--label <KEY=VALUE>', 'only with this label; may be given more than once', parseLabel)
+    .option('--stale', 'only those whose heartbeat has stopped')
+    .option('--roots', 'only those that were not branched from another')
+    .option('-n, --limit <N>', 'list at most so many', '50')
+    .option('--page <TOKEN>', 'go on where a list ended: the nextPageToken that --json tells, with the same filters')
+    .option('--json', 'print the answer as JSON');
+  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+    .addHelpText('after', EXAMPLES)
+    .action((flags: RunsFlags) => listRuns(cli, flags));
+}
+
+async function listRuns(cli: CliContext, flags: RunsFlags): Promise<void> {
+  const limit = parseWhole('--limit', flags.limit, 1n, MOST);
+  await withServerOnExisting(cli, flags, async ({ client }) => {
+    const answer = await readRuns(client, filterOf(flags), { limit, pageToken: flags.page ?? '' });
+    if (flags.json) return write(cli.stdout, `${toJsonString(ListRunsResponseSchema, answer, JSON_FORM)}\n`);
+    const lines = answer.runs.length === 0 ? [nothing(cli, flags)] : linesOf(cli, flags, answer);
+    await write(cli.stdout, `${lines.join('\n')}\n`);
+  });
+}
+
+type Filter = Omit<MessageInitShape<typeof ListRunsRequestSchema>, '$typeName' | 'pageSize' | 'pageToken'>;
+
+function filterOf({ experiment, status = [], label = {}, stale, roots }: RunsFlags): Filter {
+  return {
+    ...experimentFilter(experiment),
+    statuses: [...status],
+    labels: { ...label },
+    staleOnly: stale === true,
+    rootsOnly: roots === true,
+  };
+}
+
+/** Page by page, as many as were asked for; the token goes on behind the last. */
+async function readRuns(
+  client: AnabranchClient,
+  filter: Filter,
+  { limit, pageToken }: { readonly limit: bigint; readonly pageToken: string },
+): Promise<ListRunsResponse> {
+  const all = create(ListRunsResponseSchema, { nextPageToken: pageToken });
+  do {
+    const left = limit - BigInt(all.runs.length);
+    const pageSize = Number(left < PAGE_SIZE ? left : PAGE_SIZE);
+    const page = await client.runs.listRuns({ ...filter, pageSize, pageToken: all.nextPageToken }, FIRST_ANSWER);
+    all.runs.push(...page.runs);
+    all.nextPageToken = page.nextPageToken;
+  } while (all.nextPageToken !== '' && BigInt(all.runs.length) < limit);
+  return all;
+}
+
+function linesOf(cli: CliContext, { experiment, limit, page }: RunsFlags, { runs, nextPageToken }: ListRunsResponse) {
+  const { stdout, env } = cli;
+  const table = runsTable(runs, {
+    columns: columnsOf(stdout),
+    paint: paintFor(stdout, env),
+    withExperiment: experiment === undefined,
+  });
+  if (nextPageToken === '') return table;
+  const shown = page === undefined ? `Only the newest ${limit}.` : `Only ${limit} of those that follow.`;
+  return [...table, `${shown} --limit N lists more; --page goes on (see --help).`];
+}
+
+/** What to do where nothing is found. */
+function nothing(cli: CliContext, { experiment, status, label, stale, roots, page }: RunsFlags): string {
+  if (page !== undefined) return 'No more runs.';
+  const filters = [experiment, status, label, stale, roots].filter((filter) => filter !== undefined);
+  if (filters.length > 0) return `No run is like that. \`${commandPrefix(cli)} runs\` lists all of them.`;
+  return 'No runs yet: a client makes one by CreateRun (`client.runs.createRun` in TypeScript).';
+}
+
+const STATUSES = new Map(
+  [
+    Status.PENDING,
+    Status.INITIALIZING,
+    Status.RUNNING,
+    Status.PAUSED,
+    Status.COMPLETED,
+    Status.FAILED,
+    Status.CANCELLED,
+  ].map((status) => [statusName(status), status]),
+);
+
+function parseStatuses(text: string, before: readonly Status[] = []): Status[] {
+  const found = text.split(',').map((name) => {
+    const status = STATUSES.get(name.trim().toLowerCase());
+    if (status !== undefined) return status;
+    throw new CliError(
+      `--status is "${text}": wanted some of ${[...STATUSES.keys()].join(', ')}, with commas between.`,
+      {
+        exitCode: 2,
+      },
+    );
+  });
+  return [...new Set([...before, ...found])];
+}
+
+function parseLabel(text: string, before: Readonly<Record<string, string>> = {}): Record<string, string> {
+  const at = text.indexOf('=');
+  if (at > 0) return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
+  throw new CliError(`--label is "${text}": wanted KEY=VALUE, such as model=pid.`, { exitCode: 2 });
+}

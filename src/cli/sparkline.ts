@@ -1,0 +1,42 @@
+const BLOCKS = '▁▂▃▄▅▆▇█';
+
+/** Points of a series, by place; places ascend. */
+export interface SparkPoint {
+  readonly at: number;
+  readonly value: number;
+}
+
+/**
+ * A series in at most so many columns: one a point if they fit, else the mean of each stretch of places, and a space where a stretch has
+ * no point. NaN counts as none; infinities stand at the edge.
+ */
+export function sparkline(points: readonly SparkPoint[], columns: number): string {
+  const known = points.filter(({ value }) => !Number.isNaN(value));
+  const means = known.length <= columns ? known.map(({ value }) => value) : stretches(known, columns);
+  const finite = means.filter((value) => Number.isFinite(value));
+  const least = finite.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
+  const most = finite.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
+  return means.map((value) => block(value, least, most)).join('');
+}
+
+function stretches(points: readonly SparkPoint[], columns: number): number[] {
+  const first = points[0]?.at ?? 0;
+  const length = (points.at(-1)?.at ?? 0) - first || 1;
+  const byColumn = Map.groupBy(points, ({ at }) =>
+    Math.min(columns - 1, Math.floor(((at - first) / length) * columns)),
+  );
+  return Array.from({ length: columns }, (_, column) => {
+    const values = byColumn.get(column) ?? [];
+    return values.reduce((sum, { value }) => sum + value / values.length, values.length === 0 ? Number.NaN : 0);
+  });
+}
+
+function block(value: number, least: number, most: number): string {
+  if (Number.isNaN(value)) return ' ';
+  if (value === Number.POSITIVE_INFINITY) return BLOCKS.at(-1) ?? '';
+  if (value === Number.NEGATIVE_INFINITY) return BLOCKS.at(0) ?? '';
+  // Halved, so that the span of the largest doubles is not infinite.
+  const span = most / 2 - least / 2;
+  const share = span === 0 ? 0.5 : (value / 2 - least / 2) / span;
+  return BLOCKS.at(Math.min(BLOCKS.length - 1, Math.floor(share * BLOCKS.length))) ?? '';
+}

@@ -1,0 +1,83 @@
+/** A line for each stage of a run: what it is, how far, how long it took, its status, and what it says. */
+import type { Progress, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { cut, fill, numbersText, type Paint, printable, widthOf } from './columns.ts';
+import { countText, percentText, tookText } from './progress_text.ts';
+import { colourOf, kindName, statusName } from './status.ts';
+
+interface Stages {
+  /** In the order of making. */
+  readonly stages: readonly Stage[];
+  /** There are more, made before. */
+  readonly earlierStages: boolean;
+  readonly progress: Progress | undefined;
+}
+
+interface Options {
+  /** No line is wider. */
+  readonly columns: number;
+  readonly paint: Paint;
+  /** At most so many, the newest. */
+  readonly stages: number;
+}
+
+const TOOK_COLUMNS = 6;
+
+export function stageLines({ stages, earlierStages, progress }: Stages, options: Options): string[] {
+  const shown = options.stages === 0 ? [] : stages.slice(-options.stages);
+  if (shown.length === 0) return [];
+  const hidden = stages.length - shown.length;
+  const lines = drawStages(shown, progress, options);
+  if (hidden === 0 && !earlierStages) return lines;
+  const before = hidden === 0 ? 'More' : `${hidden}${earlierStages ? ' or more' : ''}`;
+  return [`… ${before} before; --stages N (up to 1000) shows more`, ...lines];
+}
+
+/** Without a heading: each says what it is. */
+export function drawStages(
+  stages: readonly Stage[],
+  progress: Progress | undefined,
+  { columns, paint }: Pick<Options, 'columns' | 'paint'>,
+): string[] {
+  const widest = (text: (stage: Stage) => string) =>
+    stages.reduce((width, stage) => Math.max(width, widthOf(text(stage))), 0);
+  const [title, status] = [widest(stageTitle), widest((stage) => statusName(stage.status))];
+  const room = columns - title - status - TOOK_COLUMNS - 5 - 4;
+  return stages.map((stage) => {
+    const name = statusName(stage.status);
+    const took = tookText(stage.startTime, stage.endTime) ?? '';
+    return [
+      paint.bold(fill(stageTitle(stage), title)),
+      percentOf(stage, progress),
+      took.padStart(TOOK_COLUMNS),
+      colourOf(name, paint)(fill(name, status)),
+      cut(noteOf(stage), room),
+    ]
+      .join(' ')
+      .trimEnd();
+  });
+}
+
+/** `train step 12` */
+export function stageTitle({ kind, number }: Pick<Stage, 'kind' | 'number'>): string {
+  return `${kindName(kind)} ${number}`;
+}
+
+function percentOf({ id, status }: Stage, progress: Progress | undefined): string {
+  const open = progress?.openStages.find(({ stageId }) => stageId === id);
+  const percent = status === Status.COMPLETED ? 100 : open?.percent;
+  return percent === undefined ? '     ' : percentText(percent);
+}
+
+/** `training, 3 of 10 substeps, loss=0.41`: what it says of itself, the most telling first. */
+export function noteOf(stage: Stage): string {
+  const { phase, statusMessage, completedSubsteps, totalSubsteps = 0n, metrics, modelCheckpointUri } = stage;
+  const parts = [
+    phase,
+    statusMessage,
+    countText(completedSubsteps, totalSubsteps, 'substeps'),
+    numbersText(metrics),
+    modelCheckpointUri,
+  ];
+  return printable(parts.filter((part) => part !== '').join(', '));
+}

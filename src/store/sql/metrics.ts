@@ -1,0 +1,302 @@
+import { type RawBuilder, sql } from 'kysely';
+import { runNotFound, stageNotFound } from '../../domain/errors.ts';
+import type {
+  MetricExtrema,
+  MetricPoints,
+  MetricRange,
+  NewMetricPoint,
+  Series,
+  SeriesExtent,
+  SeriesFilter,
+} from '../contract/metric.ts';
+import type { Engine, Tx } from './engine.ts';
+import { type PointBatch, pointBatch, type SeriesName } from './point_batch.ts';
+import { keepRun } from './run_keys.ts';
+import { stretchesOf } from './stretches.ts';
+import { readReal } from './values.ts';
+
+export async function logMetrics(
+  engine: Engine,
+  namespace: string,
+  runId: string,
+  points: readonly NewMetricPoint[],
+): Promise<void> {
+  const batch = pointBatch(namespace, runId, points);
+  if (await engine.upsertPoints(batch)) return;
+  // The run is gone, or a series is new.
+  await engine.write(async (tx) => {
+    await makeSeries(engine, tx, batch);
+    if (!(await engine.upsertPoints(batch, tx))) throw new Error('series made in this transaction are not there');
+  });
+}
+
+/** In order of identity, so that no two transactions wait for each other in a ring; a racer's series is taken as it is. */
+async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: PointBatch): Promise<void> {
+  const run = await keepRun(engine, tx, namespace, runId);
+  const stages = await stageKeys(tx, namespace, run.key, series);
+  for (const { stageId, name } of series) {
+    const stage = stageId === undefined ? 0n : stages.get(stageId);
+    if (stage === undefined) throw stageNotFound(stageId ?? '');
+    const place = { run: run.key, stage, name };
+    const there = await tx
+      .selectFrom('metric_series')
+      .select('key')
+      .where('run', '=', run.key)
+      .where('stage', '=', stage)
+      .where('name', '=', name)
+      .executeTakeFirst();
+    if (there !== undefined) continue;
+    await tx
+      .insertInto('metric_series')
+      .values({ key: await engine.nextKey(tx, 'metric_series'), namespace, ...place })
+      .onConflict((conflict) => conflict.columns(['run', 'stage', 'name']).doNothing())
+      .execute();
+  }
+}
+
+async function stageKeys(
+  tx: Tx,
+  namespace: string,
+  run: bigint,
+  series: readonly SeriesName[],
+): Promise<Map<string, bigint>> {
+  const ids = [...new Set(series.flatMap(({ stageId }) => (stageId === undefined ? [] : [stageId])))];
+  const keys = new Map<string, bigint>();
+  for (let at = 0; at < ids.length; at += CHUNK) {
+    const rows = await tx
+      .selectFrom('stages')
+      .select(['id', 'key'])
+      .where('namespace', '=', namespace)
+      .where('run', '=', run)
+      .where('id', 'in', ids.slice(at, at + CHUNK))
+      .execute();
+    for (const { id, key } of rows) keys.set(id, key);
+  }
+  return keys;
+}
+
+/** Values of one statement: engines bound how many parameters one has. */
+const CHUNK = 1000;
+
+export async function listSeries(
+  engine: Engine,
+  namespace: string,
+  { runs, names, stage }: SeriesFilter,
+  limit: number,
+  after: Series | undefined,
+): Promise<Series[]> {
+  const keys = await runKeys(engine, namespace, runs);
+  if (keys.length === 0 || names?.length === 0) return [];
+  const first = after === undefined ? 0 : runs.indexOf(after.runId);
+  const wanted = keys.slice(first).map((key, i) => sql`(cast(${first + i} as bigint), cast(${key} as bigint))`);
+  const conditions = [sql`m.run = g.run and m.namespace = ${namespace}`];
+  if (names !== undefined) conditions.push(sql`m.name in (${sql.join(names)})`);
+  if (stage === 'none') conditions.push(sql`m.stage = 0`);
+  else if (stage !== undefined) conditions.push(sql`s.id = ${stage}`);
+  if (after !== undefined) conditions.push(behind(engine, first, after));
+  const { rows } = await sql<{ key: bigint; place: bigint; stage_id: string | null; name: string }>`
+    with g(place, run) as (values ${sql.join(wanted)})
+    select m.key, g.place, s.id as stage_id, m.name
+    from g cross join ${engine.table('metric_series')} as m left join ${engine.table('stages')} as s on s.key = m.stage
+    where ${sql.join(conditions, sql` and `)}
+    order by g.place, m.stage, m.name limit ${limit}`.execute(engine.db);
+  return rows.map(({ key, place, stage_id, name }) => ({
+    key,
+    runId: runs[Number(place)] ?? '',
+    stageId: stage_id ?? '',
+    name,
+  }));
+}
+
+/** Rows behind the cursor, in the order of the list. */
+function behind(engine: Engine, place: number, after: Series): RawBuilder<unknown> {
+  const stage = sql`(select a.stage from ${engine.table('metric_series')} as a where a.key = ${after.key})`;
+  return sql`(g.place, m.stage, m.name) > (cast(${place} as bigint), ${stage}, ${after.name})`;
+}
+
+/** Row keys of runs, in the order asked for. Errors: RUN_NOT_FOUND. */
+async function runKeys(engine: Engine, namespace: string, runs: readonly string[]): Promise<bigint[]> {
+  if (runs.length === 0) return [];
+  const rows = await engine.db
+    .selectFrom('runs')
+    .select(['id', 'key'])
+    .where('namespace', '=', namespace)
+    .where('id', 'in', runs)
+    .where('hidden', '=', 0)
+    .execute();
+  const keys = new Map(rows.map(({ id, key }) => [id, key]));
+  return runs.map((id) => {
+    const key = keys.get(id);
+    if (key === undefined) throw runNotFound(id);
+    return key;
+  });
+}
+
+/** Points that are counted in one statement. */
+const WINDOW = 100_000;
+
+export async function measureSeries(
+  engine: Engine,
+  namespace: string,
+  series: readonly bigint[],
+  range: MetricRange,
+  upTo: number | undefined,
+): Promise<Map<bigint, SeriesExtent>> {
+  const extents = new Map<bigint, SeriesExtent>();
+  const window = upTo === undefined ? WINDOW : upTo + 1;
+  for (let at = 0; at < series.length; at += CHUNK) {
+    for (const row of await measure(engine, namespace, series.slice(at, at + CHUNK), range, window)) {
+      const counted = upTo === undefined ? await countRest(engine, namespace, row, range) : row;
+      extents.set(row.key, {
+        points: counted.points,
+        nans: counted.nans,
+        firstStep: row.firstStep,
+        lastStep: row.lastStep,
+      });
+    }
+  }
+  return extents;
+}
+
+interface Window extends SeriesExtent {
+  readonly key: bigint;
+  /** The last step that was counted. */
+  readonly countedTo: bigint;
+}
+
+/** Counts the first points of each series, at most `window`. One statement for all: what is counted comes as one text, since SQLite has no lateral joins. */
+async function measure(
+  engine: Engine,
+  namespace: string,
+  series: readonly bigint[],
+  range: MetricRange,
+  window: number,
+): Promise<Window[]> {
+  const points = engine.table('metric_points');
+  const { rows } = await sql<{ key: bigint; counted: string | null; last_step: bigint | null }>`
+    select m.key,
+      (select count(*) || ' ' || count(case when w.value = 'NaN' then 1 end) || ' ' || min(w.metric_step) || ' ' || max(w.metric_step)
+        from (select p.metric_step, p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step limit ${window}) as w) as counted,
+      (select max(p.metric_step) from ${points} as p where p.series = m.key and ${inRange(range)}) as last_step
+    from ${engine.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(series)})`.execute(
+    engine.db,
+  );
+  return rows.flatMap(({ key, counted, last_step }) => {
+    if (counted === null || last_step === null) return [];
+    const [count = 0n, nans = 0n, firstStep = 0n, countedTo = 0n] = counted.split(' ').map(BigInt);
+    return [{ key, points: count, nans, firstStep, lastStep: last_step, countedTo }];
+  });
+}
+
+async function countRest(
+  engine: Engine,
+  namespace: string,
+  first: Window,
+  range: MetricRange,
+): Promise<{ readonly points: bigint; readonly nans: bigint }> {
+  let { points, nans, countedTo } = first;
+  while (countedTo < first.lastStep) {
+    const [next] = await measure(engine, namespace, [first.key], { from: countedTo + 1n, to: range.to }, WINDOW);
+    if (next === undefined) break;
+    points += next.points;
+    nans += next.nans;
+    countedTo = next.countedTo;
+  }
+  return { points, nans };
+}
+
+function inRange({ from, to }: MetricRange): RawBuilder<unknown> {
+  const conditions = [
+    ...(from === undefined ? [] : [sql`p.metric_step >= ${from}`]),
+    ...(to === undefined ? [] : [sql`p.metric_step < ${to}`]),
+  ];
+  return conditions.length === 0 ? sql`true` : sql.join(conditions, sql` and `);
+}
+
+export async function readPoints(
+  engine: Engine,
+  namespace: string,
+  series: bigint,
+  { from, to }: MetricRange,
+  limit: number,
+): Promise<MetricPoints> {
+  let query = engine.db
+    .selectFrom('metric_points')
+    .select(['metric_step', 'value'])
+    .where('series', '=', series)
+    .where('namespace', '=', namespace);
+  if (from !== undefined) query = query.where('metric_step', '>=', from);
+  if (to !== undefined) query = query.where('metric_step', '<', to);
+  const rows = await query.orderBy('metric_step').limit(limit).execute();
+  return { metricSteps: rows.map((row) => row.metric_step), values: rows.map((row) => readReal(row.value)) };
+}
+
+/** Series that are read at the same time: as many as keep two processors of the database busy, and leave connections to others. */
+const AT_ONCE = 2;
+
+export async function readExtrema(
+  engine: Engine,
+  namespace: string,
+  series: readonly { readonly key: bigint; readonly extent: SeriesExtent }[],
+  stretches: number,
+): Promise<Map<bigint, MetricExtrema>> {
+  const ours = await seriesOf(engine, namespace, series);
+  const found = new Map<bigint, MetricExtrema>();
+  const waiting = series.filter(({ key }) => ours.has(key));
+  const readOne = async () => {
+    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+      const { key, extent } = next;
+      found.set(key, await extremaOf(engine, key, extent, stretches));
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, readOne));
+  return found;
+}
+
+/** Those of the series that are of the namespace. */
+async function seriesOf(
+  engine: Engine,
+  namespace: string,
+  series: readonly { readonly key: bigint }[],
+): Promise<Set<bigint>> {
+  const ours = new Set<bigint>();
+  for (let at = 0; at < series.length; at += CHUNK) {
+    const keys = series.slice(at, at + CHUNK).map(({ key }) => key);
+    const rows = await engine.db
+      .selectFrom('metric_series')
+      .select('key')
+      .where('key', 'in', keys)
+      .where('namespace', '=', namespace)
+      .execute();
+    for (const { key } of rows) ours.add(key);
+  }
+  return ours;
+}
+
+/** Stretches of one statement, so that none takes long however many points there are. */
+const STRETCHES = 32;
+
+async function extremaOf(
+  engine: Engine,
+  series: bigint,
+  extent: SeriesExtent,
+  stretches: number,
+): Promise<MetricExtrema> {
+  const [metricSteps, values]: [bigint[], number[]] = [[], []];
+  let [points, nans] = [0n, 0n];
+  const all = stretchesOf(extent.firstStep, extent.lastStep, stretches);
+  for (let at = 0; at < all.length; at += STRETCHES) {
+    for (const { lowest, highest, ...counted } of await engine.readExtrema(series, all.slice(at, at + STRETCHES))) {
+      points += BigInt(counted.points);
+      nans += BigInt(counted.nans);
+      if (lowest === undefined || highest === undefined) continue;
+      const [one, other] = lowest.metricStep <= highest.metricStep ? [lowest, highest] : [highest, lowest];
+      metricSteps.push(one.metricStep);
+      values.push(one.value);
+      if (one.metricStep === other.metricStep) continue;
+      metricSteps.push(other.metricStep);
+      values.push(other.value);
+    }
+  }
+  return { metricSteps, values, points, nans };
+}

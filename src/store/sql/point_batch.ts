@@ -1,0 +1,76 @@
+import type { NewMetricPoint } from '../contract/metric.ts';
+
+/** Points of one call, each identity once, in order of identity: lists of equal length, `places` telling each point's series. */
+export interface PointBatch {
+  readonly namespace: string;
+  readonly runId: string;
+  /** In order of identity. */
+  readonly series: readonly SeriesName[];
+  readonly places: readonly number[];
+  readonly metricSteps: readonly bigint[];
+  readonly values: readonly number[];
+}
+
+export interface SeriesName {
+  /** Undefined: the run's own. */
+  readonly stageId: string | undefined;
+  readonly name: string;
+}
+
+interface Gathered extends SeriesName {
+  readonly metricSteps: bigint[];
+  readonly values: number[];
+  /** Whether steps came in order, each once: then there is nothing to sort. */
+  ordered: boolean;
+}
+
+/** M1: of two points with one identity the last wins. */
+export function pointBatch(namespace: string, runId: string, points: readonly NewMetricPoint[]): PointBatch {
+  const gathered = [...gather(points).values()].sort(byIdentity);
+  const batch = {
+    namespace,
+    runId,
+    series: gathered.map(({ stageId, name }) => ({ stageId, name })),
+    places: [] as number[],
+    metricSteps: [] as bigint[],
+    values: [] as number[],
+  };
+  for (const [place, series] of gathered.entries()) {
+    const { metricSteps, values } = series.ordered ? series : sorted(series);
+    for (const [i, step] of metricSteps.entries()) {
+      batch.places.push(place);
+      batch.metricSteps.push(step);
+      batch.values.push(values[i]!);
+    }
+  }
+  return batch;
+}
+
+function gather(points: readonly NewMetricPoint[]): Map<string, Gathered> {
+  const series = new Map<string, Gathered>();
+  for (const { stageId, name, metricStep, value } of points) {
+    const identity = stageId === undefined ? name : `${stageId}\0${name}`;
+    let one = series.get(identity);
+    if (one === undefined) {
+      one = { stageId, name, metricSteps: [], values: [], ordered: true };
+      series.set(identity, one);
+    }
+    const last = one.metricSteps.at(-1);
+    one.ordered &&= last === undefined || last < metricStep;
+    one.metricSteps.push(metricStep);
+    one.values.push(value);
+  }
+  return series;
+}
+
+function sorted({ metricSteps, values }: Gathered): Pick<Gathered, 'metricSteps' | 'values'> {
+  const last = new Map(metricSteps.map((step, i) => [step, values[i]!]));
+  const entries = [...last].sort(([a], [b]) => (a < b ? -1 : 1));
+  return { metricSteps: entries.map(([step]) => step), values: entries.map(([, value]) => value) };
+}
+
+function byIdentity(a: SeriesName, b: SeriesName): number {
+  const [one = '', other = ''] = [a.stageId, b.stageId];
+  if (one !== other) return one < other ? -1 : 1;
+  return a.name < b.name ? -1 : 1;
+}

@@ -1,0 +1,56 @@
+import type { Caller } from '../../domain/caller.ts';
+import { decideMove, isTerminal, type Status, type Verb } from '../../domain/lifecycle.ts';
+import type { Stage } from '../../domain/run.ts';
+import type { Said } from '../contract/run.ts';
+import type { Engine, Tx } from './engine.ts';
+import { findStage } from './stage_rows.ts';
+import { type LockedStage, lockStage, percentOfStage, writeStage } from './stage_writing.ts';
+import { recordStatus } from './status_changes.ts';
+import { readNow } from './trajectory_rows.ts';
+
+/** L2, L5: a verb moves the stage's status, or finds it in effect already and writes nothing. */
+export async function moveStage(engine: Engine, caller: Caller, id: string, verb: Verb, said: Said): Promise<Stage> {
+  const { stage, moved } = await engine.write(async (tx) => {
+    const row = await lockStage(engine, tx, caller.namespace, id);
+    const stored = { message: row.status_message, resultJson: '' };
+    const to = decideMove('stage', row.status as Status, stored, verb, said);
+    if (to !== undefined) await moveLocked(engine, tx, caller, row, to, said);
+    const after = await findStage(tx, caller.namespace, { id });
+    if (after === undefined) throw new Error('a stage locked in this transaction is not there');
+    return { stage: after, moved: to !== undefined };
+  });
+  if (moved) engine.announce([stage.run.key]);
+  return stage;
+}
+
+async function moveLocked(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  row: LockedStage,
+  to: Status,
+  said: Said,
+): Promise<void> {
+  const now = await readNow(tx, engine.now);
+  const begins = to === 'RUNNING';
+  const phase = said.phase ?? row.phase;
+  await writeStage(engine, tx, row.key, now, {
+    status: to,
+    status_message: said.message,
+    phase,
+    start_time: row.start_time ?? (begins ? now : null),
+    end_time: isTerminal(to) ? now : null,
+    status_changes: row.status_changes + 1n,
+    // The time that it stood still is nobody's.
+    ...(begins && row.substeps_time !== null ? { substeps_time: now } : {}),
+  });
+  await recordStatus(tx, caller, { tree: row.run, noun: 'STAGE', key: row.key }, now, {
+    ordinal: row.status_changes,
+    from: row.status as Status,
+    to,
+    message: said.message,
+    phase,
+    metadataJson: said.metadataJson,
+    progressPercent: await percentOfStage(tx, caller.namespace, row.run, row.id, to),
+  });
+}

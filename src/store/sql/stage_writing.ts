@@ -1,0 +1,81 @@
+import type { Selectable, Updateable } from 'kysely';
+import { stageNotFound } from '../../domain/errors.ts';
+import { parseInstant } from '../../domain/instant.ts';
+import { isTerminal, type Status } from '../../domain/lifecycle.ts';
+import { stagePercent } from '../../domain/progress.ts';
+import type { StageChanges } from '../contract/stage.ts';
+import type { Engine, Tx } from './engine.ts';
+import { keepRun } from './run_keys.ts';
+import { readPlan } from './run_rows.ts';
+import { findStage } from './stage_rows.ts';
+import type { StagesTable } from './tables.ts';
+import { tallyRuns } from './tallies.ts';
+import { readReal } from './values.ts';
+
+export type LockedStage = Selectable<StagesTable>;
+
+/** A stage's row, locked for writing, its run kept. Errors: STAGE_NOT_FOUND. */
+export async function lockStage(engine: Engine, tx: Tx, namespace: string, id: string): Promise<LockedStage> {
+  const seen = await findStage(tx, namespace, { id });
+  if (seen === undefined) throw stageNotFound(id);
+  await keepRun(engine, tx, namespace, seen.run.id);
+  const row = await engine
+    .lock(tx.selectFrom('stages').selectAll().where('key', '=', seen.key), 'write')
+    .executeTakeFirst();
+  if (row === undefined) throw stageNotFound(id);
+  return row;
+}
+
+/** Every write of a stage's row: it counts as a change for those who watch its run (M5), who are to be told once it is committed. */
+export async function writeStage(
+  engine: Engine,
+  tx: Tx,
+  key: bigint,
+  now: string,
+  changes: Updateable<StagesTable>,
+): Promise<void> {
+  const mark = await engine.changeMark(tx);
+  await tx
+    .updateTable('stages')
+    .set((eb) => ({ ...changes, update_time: now, mark, revision: eb('revision', '+', 1n) }))
+    .where('key', '=', key)
+    .execute();
+}
+
+/**
+ * M2: substeps are timed by the database's clock from the first report of them on: those that come with a later report took the time between. What was
+ * done before the first is not timed, and a count that falls begins anew.
+ */
+export function timeSubsteps(row: LockedStage, changes: StageChanges, now: string): Updateable<StagesTable> {
+  const { completedSubsteps } = changes;
+  if (completedSubsteps === undefined && !('totalSubsteps' in changes)) return {};
+  if (row.substeps_time === null) return { substeps_time: now };
+  const rise = (completedSubsteps ?? row.completed_substeps) - row.completed_substeps;
+  if (rise === 0n) return {};
+  if (rise < 0n) return { substeps_time: now };
+  const took = Number(parseInstant(now) - parseInstant(row.substeps_time)) / 1e9;
+  return {
+    substeps_time: now,
+    timed_substeps: row.timed_substeps + rise,
+    // A clock may have been set back meanwhile.
+    substep_seconds: readReal(row.substep_seconds) + Math.max(0, took),
+  };
+}
+
+/** L5: how far a stage is at the time that its row says, what Progress would say of it. */
+export async function percentOfStage(
+  tx: Tx,
+  namespace: string,
+  run: bigint,
+  stageId: string,
+  status: Status,
+): Promise<number | undefined> {
+  if (isTerminal(status)) return 100;
+  const row = await tx.selectFrom('runs').select('plan').where('key', '=', run).executeTakeFirst();
+  const tally = (await tallyRuns(tx, namespace, [run])).get(run);
+  const stage = tally?.openStages.find(({ id }) => id === stageId);
+  if (row === undefined || tally === undefined || stage === undefined) {
+    throw new Error('a stage written in this transaction is not there');
+  }
+  return stagePercent(status, stage, readPlan(row.plan), tally);
+}

@@ -1,0 +1,17 @@
+/** A stretch of a series, both ends included. */
+export interface Stretch {
+  readonly from: bigint;
+  readonly to: bigint;
+}
+
+/** Cuts the steps from `first` to `last` into at most so many stretches of equal length (the last one may be shorter). */
+export function stretchesOf(first: bigint, last: bigint, count: number): Stretch[] {
+  const span = last - first + 1n;
+  const length = (span + BigInt(count) - 1n) / BigInt(count);
+  const stretches: Stretch[] = [];
+  for (let from = first; from <= last; from += length) {
+    const to = from + length - 1n;
+    stretches.push({ from, to: to < last ? to : last });
+  }
+  return stretches;
+}

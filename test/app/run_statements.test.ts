@@ -1,0 +1,97 @@
+import { expect, it } from 'vitest';
+import { branchRun } from '../../src/app/run/branch.ts';
+import { createRun, type RunMakingArgs } from '../../src/app/run/create.ts';
+import { getRunTree } from '../../src/app/run/get_tree.ts';
+import { listRuns } from '../../src/app/run/list.ts';
+import { getProgress } from '../../src/app/run/progress.ts';
+import { getOrCreateStage } from '../../src/app/run/stage.ts';
+import type { Run } from '../../src/domain/run.ts';
+import { statementsOfWarm } from '../store/statement_count.ts';
+import { type AppScene, describeApp, step } from './on_app.ts';
+
+const MAKING: RunMakingArgs = {
+  requestId: '',
+  name: '',
+  description: '',
+  configJson: '{"lr":0.1}',
+  labels: new Map([['model', 'pid']]),
+  metadataJson: '',
+  plan: {
+    concurrency: 1,
+    stagePlans: [{ kind: 'TRAIN_STEP', stages: 9, groupsPerStage: 1, groupSize: 1, maxTurns: 1, substeps: 1 }],
+  },
+  status: 'RUNNING',
+  heartbeatTimeoutMs: undefined,
+  failWhenStale: false,
+};
+
+/** What it costs to look at runs: the same for one and for many (K-C6: the seeds asked once a run, and once more a stage). */
+describeApp('statements of the books of runs', (on) => {
+  async function run({ app, caller }: AppScene): Promise<Run> {
+    const place = { runId: '', experimentId: '', experimentName: '', ifExists: 'FAIL' as const };
+    const mainTrajectory = { trajectoryId: '', taskId: '', root: undefined };
+    return (await createRun(app, caller, { ...MAKING, ...place, mainTrajectory })).run;
+  }
+
+  async function stages({ app, caller }: AppScene, runId: string, count: number): Promise<void> {
+    const rest = { phase: '', modelUri: '', batch: undefined, totalSubsteps: undefined, metadataJson: '' };
+    for (let i = 0; i < count; i += 1) {
+      const [kind, status] = i % 2 === 0 ? (['TRAIN_STEP', 'RUNNING'] as const) : (['EVAL', 'PENDING'] as const);
+      await getOrCreateStage(app, caller, { runId, kind, number: BigInt(i), status, ...rest });
+    }
+  }
+
+  function list({ app, caller }: AppScene, expected: number): Promise<number> {
+    return statementsOfWarm(on.engine, async () => {
+      const page = {
+        pageSize: 0,
+        pageToken: '',
+        experimentId: '',
+        experimentName: '',
+        filter: {},
+        view: 'BASIC' as const,
+      };
+      expect((await listRuns(app, caller, page)).items).toHaveLength(expected);
+    });
+  }
+
+  it('K-C6: a page of runs with their progress costs the same for one run without stages and for thirty with three each', async () => {
+    const [few, many] = [on.scene(), on.scene()];
+    await run(few);
+    for (let i = 0; i < 30; i += 1) await stages(many, (await run(many)).id, 3);
+    expect(await list(few, 1)).toBe(await list(many, 30));
+    // The page, its stages counted, and those that are open.
+    expect(await list(many, 30)).toBeLessThanOrEqual(3);
+  });
+
+  it('K-C6: the progress of a run costs the same without stages and with eighty', async () => {
+    const scene = on.scene();
+    const [none, many] = [await run(scene), await run(scene)];
+    await stages(scene, many.id, 80);
+    const cost = ({ id: runId }: Run, made: bigint) =>
+      statementsOfWarm(on.engine, async () => {
+        const { kinds } = await getProgress(scene.app, scene.caller, { runId });
+        expect(kinds.reduce((sum, kind) => sum + kind.made, 0n)).toBe(made);
+      });
+    expect(await cost(none, 0n)).toBe(await cost(many, 80n));
+    expect(await cost(many, 80n)).toBeLessThanOrEqual(3);
+  });
+
+  it('K-C6: a tree of runs costs the same for a root alone and for branches of branches, twenty-five deep', async () => {
+    const scene = on.scene();
+    const [alone, root] = [await run(scene), await run(scene)];
+    await scene.write({ id: root.mainTrajectory!.id }, [step(0n, 'root')]);
+    let deepest = root;
+    for (let depth = 1; depth <= 25; depth += 1) {
+      const place = { branchId: '', branchTrajectoryId: '', at: { stepNumber: 0n } };
+      deepest = (await branchRun(scene.app, scene.caller, { ...MAKING, ...place, runId: deepest.id })).run;
+    }
+    const cost = ({ id: runId }: Run, runs: number) =>
+      statementsOfWarm(on.engine, async () => {
+        const page = await getRunTree(scene.app, scene.caller, { runId, pageSize: 200, pageToken: '' });
+        expect(page.items).toHaveLength(runs);
+      });
+    expect(await cost(alone, 1)).toBe(await cost(deepest, 26));
+    expect(await cost(deepest, 26)).toBeLessThanOrEqual(2);
+  });
+});

@@ -1,0 +1,153 @@
+import { stripVTControlCharacters } from 'node:util';
+import { fromJsonString } from '@bufbuild/protobuf';
+import { Code } from '@connectrpc/connect';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ListRunsResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { widthOf } from '../../src/cli/columns.ts';
+import { refusal, type ScriptedPeer, startPeer } from '../client/scripted-peer.ts';
+import { books, runId } from './books.ts';
+import { type CliOptions, runCli } from './run_cli.ts';
+
+let peer: ScriptedPeer;
+beforeAll(async () => {
+  peer = await startPeer({
+    runs: books(),
+    trajectories: {
+      getTree() {
+        throw refusal(Code.NotFound, 'TRAJECTORY_NOT_FOUND');
+      },
+    },
+  });
+});
+afterAll(() => peer?.[Symbol.asyncDispose]());
+
+async function told(args: readonly string[], options: CliOptions = {}): Promise<string> {
+  const { code, stdout, stderr } = await runCli([...args, '--address', peer.url], options);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  for (const line of stripVTControlCharacters(stdout).split('\n')) {
+    if (!args.includes('--json')) expect(widthOf(line)).toBeLessThanOrEqual(80);
+  }
+  return stdout;
+}
+
+/** The ids that --json tells. */
+async function ids(...args: string[]): Promise<string[]> {
+  const { runs } = fromJsonString(ListRunsResponseSchema, await told(['runs', '--json', ...args]));
+  return runs.map(({ run }) => run?.id ?? '');
+}
+
+describe('anabranch runs', () => {
+  it('lists all pages in 80 columns, without colours where there is no terminal', async () => {
+    await expect(await told(['runs'])).toMatchFileSnapshot('golden/runs.txt');
+  });
+
+  it('with colours says the same on a terminal', async () => {
+    const coloured = await told(['runs'], { terminal: true });
+    await expect(coloured).toMatchFileSnapshot('golden/runs.terminal.txt');
+    expect(stripVTControlCharacters(coloured)).toBe(await told(['runs']));
+    expect(await told(['runs'], { terminal: true, env: { NO_COLOR: '1' } })).toBe(await told(['runs']));
+  });
+
+  it('of one experiment does not repeat its name', async () => {
+    await expect(await told(['runs', '-e', 'cartpole'])).toMatchFileSnapshot('golden/runs.experiment.txt');
+  });
+
+  it('filters by experiment, status, label, staleness and root', async () => {
+    expect(await ids('-e', 'default')).toEqual([runId(5), runId(6)]);
+    expect(await ids('--status', 'running,PENDING')).toEqual([runId(2), runId(4)]);
+    expect(await ids('--status', 'running', '--status', 'pending')).toEqual([runId(2), runId(4)]);
+    expect(await ids('--label', 'model=reflex', '--label', 'sweep_id=a')).toEqual([runId(2)]);
+    expect(await ids('--label', 'model=')).toEqual([]);
+    expect(await ids('--stale')).toEqual([runId(5)]);
+    expect(await ids('--roots')).toEqual([runId(1), runId(5), runId(6)]);
+  });
+
+  it('reads as many pages as the limit needs, and says when there is more', async () => {
+    expect(await ids('--limit', '5')).toHaveLength(5);
+    const some = await told(['runs', '-n', '2']);
+    expect(some).toContain('\nlr 0.1 ');
+    expect(some).not.toContain('later');
+    expect(some).toContain('\nOnly the newest 2. --limit N lists more; --page goes on (see --help).\n');
+  });
+
+  it('--page goes on where a list ended', async () => {
+    const first = fromJsonString(ListRunsResponseSchema, await told(['runs', '--json', '-n', '3']));
+    expect(await ids('-n', '3', '--page', first.nextPageToken)).toEqual([runId(4), runId(5), runId(6)]);
+  });
+
+  it('says what to do where nothing is found', async () => {
+    expect(await told(['runs', '-e', 'nothing'])).toBe(
+      'No run is like that. `npm run -s anabranch -- runs` lists all of them.\n',
+    );
+    await using empty = await startPeer({ runs: { listRuns: () => ({}) } });
+    const { stdout } = await runCli(['runs', '--address', empty.url]);
+    expect(stdout).toBe('No runs yet: a client makes one by CreateRun (`client.runs.createRun` in TypeScript).\n');
+  });
+});
+
+describe('anabranch run', () => {
+  it('shows one run in 80 columns: head, config, stages, metrics, branches', async () => {
+    await expect(await told(['run', runId(2)])).toMatchFileSnapshot('golden/run.txt');
+  });
+
+  it('with colours says the same on a terminal', async () => {
+    const coloured = await told(['run', 'lr 0.1'], { terminal: true });
+    await expect(coloured).toMatchFileSnapshot('golden/run.terminal.txt');
+    expect(stripVTControlCharacters(coloured)).toBe(await told(['run', runId(2)]));
+  });
+
+  it('leaves out what there is nothing to say of', async () => {
+    await expect(await told(['run', runId(5)])).toMatchFileSnapshot('golden/run.bare.txt');
+  });
+
+  it('shows the newest stages, as many as asked for, and only the metrics asked for', async () => {
+    const shown = await told(['run', 'lr 0.1', '--stages', '2', '--metric', 'loss']);
+    expect(shown).toContain('… 2 before; --stages N (up to 1000) shows more\n  train step 2');
+    expect(shown).toContain('train steps: loss');
+    expect(shown).not.toContain('angle  ');
+    expect(shown).not.toContain('train steps: kl');
+    expect(await told(['run', 'lr 0.1', '--stages', '0'])).not.toContain('train step 3 ');
+  });
+
+  it('--json prints all of it', async () => {
+    const json = JSON.parse(await told(['run', 'lr 0.1', '--json'])) as { stages: { number: string }[] };
+    expect(json).toMatchObject({
+      run: { id: runId(2), number: '2', configOverridesJson: '{"learning_rate":0.1}' },
+      progress: { percent: 26.5, turnsDone: '80' },
+      metrics: [{ key: 'angle', pointCount: '600' }, { key: 'gain', values: [1, 'NaN', 4] }, { key: 'reward' }],
+      tree: [{ name: 'main' }, { name: 'lr 0.1' }, {}, {}],
+    });
+    expect(json.stages.map(({ number }) => number)).toEqual(['0', '1', '2', '3']);
+  });
+
+  it('finds a name in its experiment, and asks which where several have it', async () => {
+    expect(await told(['run', 'main', '-e', 'cartpole'])).toContain(runId(1));
+    expect(await told(['run', 'main', '-e', 'default'])).toContain(runId(6));
+    const { code, stderr } = await runCli(['run', 'main', '--address', peer.url]);
+    expect(code).toBe(1);
+    expect(stderr).toBe(
+      'Several runs are called "main", in the experiments "cartpole", "default": add --experiment NAME, or give the run\'s id.\n',
+    );
+    const nobody = await runCli(['run', 'nobody', '-e', 'cartpole', '--address', peer.url]);
+    expect(nobody).toEqual({
+      code: 1,
+      stdout: '',
+      stderr:
+        'No run is called "nobody" in the experiment "cartpole". `npm run -s anabranch -- runs` lists what is there.\n',
+    });
+  });
+});
+
+describe('anabranch tree of runs', () => {
+  it('draws the tree that a run belongs to, by name or by id', async () => {
+    const drawn = await told(['tree', runId(4)]);
+    await expect(drawn).toMatchFileSnapshot('golden/tree.runs.txt');
+    expect(await told(['tree', 'lr 0.1, later'])).toBe(drawn);
+    await expect(await told(['tree', runId(4), '--bars'])).toMatchFileSnapshot('golden/tree.runs.bars.txt');
+  });
+
+  it('--json prints what GetRunTree answers', async () => {
+    const { runs } = JSON.parse(await told(['tree', 'lr 0.1', '--json'])) as { runs: { name: string }[] };
+    expect(runs).toHaveLength(4);
+  });
+});

@@ -1,0 +1,191 @@
+import { stripVTControlCharacters } from 'node:util';
+import { clone, fromJsonString } from '@bufbuild/protobuf';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { describe, expect, it } from 'vitest';
+import { type Run, RunSchema } from '../../gen/es/anabranch/v1/run_pb.js';
+import { WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { widthOf } from '../../src/cli/columns.ts';
+import { refusal, startPeer, type WatchAnswer, type WatchScript } from '../client/scripted-peer.ts';
+import { books, PROGRESS, RUNS, runId, STAGES } from './books.ts';
+import { type CliOptions, type CliResult, runCli } from './run_cli.ts';
+
+const RUN = runId(2);
+const { RUNNING, COMPLETED, FAILED } = Status;
+const runWith = (more: Partial<Run> = {}) => Object.assign(clone(RunSchema, RUNS[1]!), more);
+const progress = PROGRESS[RUN];
+const train = STAGES[3];
+const caughtUp = { caughtUp: true };
+
+const saying = (answers: WatchAnswer[], error?: ConnectError): WatchScript =>
+  async function* () {
+    yield* answers;
+    if (error !== undefined) throw error;
+  };
+
+/** From the middle of a training step to the end of the run. */
+const STORY: WatchAnswer[] = [
+  { run: runWith(), stages: train ? [train] : [] },
+  { progress: { ...progress }, ...caughtUp },
+  {
+    stages: [{ ...train, completedSubsteps: 4n, status: COMPLETED, metrics: { loss: 0.3 }, revision: 6n }],
+    ...caughtUp,
+  },
+  caughtUp,
+  { progress: { ...progress, percent: 30, openStages: [] }, ...caughtUp },
+  { run: runWith({ phase: 'saving', stale: true, revision: 8n }), ...caughtUp },
+];
+const end = (status: Status): WatchAnswer => ({
+  run: runWith({ status, statusMessage: 'that was it', phase: '', revision: 9n }),
+  progress: { ...progress, percent: 100, openStages: [] },
+  ...caughtUp,
+});
+
+interface Watched extends CliResult {
+  readonly watches: number;
+}
+
+async function watched(
+  watch: WatchScript[],
+  args: readonly string[] = [],
+  options: CliOptions = {},
+  name = RUN,
+): Promise<Watched> {
+  await using peer = await startPeer({ runs: books(), watch });
+  const result = await runCli(['watch', name, ...args, '--address', peer.url], options);
+  return { ...result, watches: peer.watches.length };
+}
+
+/** What begins a picture anew; and between any two of them one picture. */
+const CLEAR = '\u001b[0J';
+const framesOf = (screen: string) =>
+  screen
+    .split(CLEAR)
+    .map((frame, i, all) => (i < all.length - 1 ? frame.slice(0, frame.lastIndexOf('\u001b')) : frame));
+
+const told = [saying([...STORY, end(COMPLETED)])];
+
+describe('anabranch watch', () => {
+  it('without a terminal prints one line for each change, and ends when the run has ended', async () => {
+    const { code, stdout, stderr } = await watched(told);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    await expect(stdout).toMatchFileSnapshot('golden/watch.txt');
+  });
+
+  it('on a terminal draws one picture over and over, which stays when the run has ended', async () => {
+    const { code, stdout, stderr } = await watched(told, [], { terminal: true });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    await expect(stdout).toMatchFileSnapshot('golden/watch.terminal.txt');
+    const frames = framesOf(stdout).map(stripVTControlCharacters);
+    expect(frames.length).toBeGreaterThan(3);
+    for (const line of frames.join('').split('\n')) expect(widthOf(line)).toBeLessThanOrEqual(80);
+    await expect(frames[0]).toMatchFileSnapshot('golden/watch.first.txt');
+    await expect(frames.at(-1)).toMatchFileSnapshot('golden/watch.last.txt');
+  });
+
+  it('goes up exactly as many lines as it has drawn', async () => {
+    const { stdout } = await watched(told, [], { terminal: true });
+    const parts = stdout.split(CLEAR).slice(0, -1);
+    const ups = parts.map((part) => Number.parseInt(part.slice(part.lastIndexOf('\u001b[') + 2), 10));
+    const heights = framesOf(stdout).map((frame) => frame.split('\n').length - 1);
+    expect(ups).toEqual(heights.slice(0, -1));
+  });
+
+  it('on a terminal that is dumb prints lines, without colours', async () => {
+    const { stdout } = await watched(told, [], { terminal: true, env: { TERM: 'dumb' } });
+    expect(stdout).toBe((await watched(told)).stdout);
+  });
+
+  it('--json prints each change as WatchRun tells it, one a line', async () => {
+    const { stdout } = await watched(told, ['--json']);
+    const changes = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => fromJsonString(WatchRunResponseSchema, line));
+    expect(changes.map((each) => [each.run?.revision, each.stages.length, each.progress?.percent])).toEqual([
+      [7n, 1, 26.5],
+      [undefined, 1, undefined],
+      [undefined, 0, 30],
+      [8n, 0, undefined],
+      [9n, 0, 100],
+    ]);
+  });
+
+  it.each([
+    [COMPLETED, 0, ''],
+    [FAILED, 1, 'lr 0.1: failed.\n'],
+    [Status.CANCELLED, 1, 'lr 0.1: cancelled.\n'],
+  ])('--exit-status tells how it ended: %s is exit code %s', async (status, code, stderr) => {
+    const ended = [saying([...STORY, end(status)])];
+    expect(await watched(ended, ['--exit-status'])).toMatchObject({ code, stderr });
+    expect(await watched(ended)).toMatchObject({ code: 0, stderr: '' });
+  });
+
+  it('a run that has ended already is shown, and that is all', async () => {
+    const { code, stdout } = await watched([saying([end(COMPLETED)])]);
+    expect(code).toBe(0);
+    expect(stdout.split('\n').at(-2)).toBe('lr 0.1: completed, that was it, best=349');
+  });
+
+  it('goes on by itself after a cut, says so once, and repeats nothing', async () => {
+    const away = saying([], refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 1));
+    const cut = saying(STORY, new ConnectError('gone', Code.Unavailable));
+    const back = saying([...STORY.slice(-2), end(COMPLETED)]);
+    const { code, stdout, stderr, watches } = await watched([cut, away, away, back]);
+    expect({ code, watches }).toEqual({ code: 0, watches: 4 });
+    expect(stdout).toBe((await watched(told)).stdout);
+    expect(stderr).toBe('The connection was cut ([unavailable] gone); trying again.\n');
+  });
+
+  it('shows a cut below the picture, until there is another one', async () => {
+    const cut = saying(STORY, new ConnectError('gone', Code.Unavailable));
+    const { stdout, stderr } = await watched([cut, ...told], [], { terminal: true });
+    expect(stderr).toBe('');
+    expect(stdout).toContain('The connection was cut');
+    expect(stdout.slice(stdout.lastIndexOf(CLEAR))).not.toContain('The connection was cut');
+  });
+
+  it('Ctrl-C is how watching ends: no error', async () => {
+    const stop = new AbortController();
+    const open: WatchScript = async function* (_, context) {
+      yield* STORY;
+      await new Promise((resolve) => context.signal.addEventListener('abort', resolve));
+    };
+    const { code, stderr } = await watched([open], ['--exit-status'], {
+      signal: stop.signal,
+      onOutput: (soFar) => soFar.includes('saving') && stop.abort(),
+    });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  });
+
+  it('a run that is deleted meanwhile is told, with exit code 1', async () => {
+    const deleted = saying(STORY, refusal(Code.Aborted, 'RUN_DELETED'));
+    const { code, stderr } = await watched([deleted]);
+    expect({ code, stderr }).toEqual({ code: 1, stderr: 'refused: RUN_DELETED (RUN_DELETED).\n' });
+  });
+
+  it('a name that no run has says how to find one', async () => {
+    const { code, stderr } = await watched([], [], {}, 'nobody');
+    expect({ code, stderr }).toEqual({
+      code: 1,
+      stderr: 'No run is called "nobody". `npm run -s anabranch -- runs` lists what is there.\n',
+    });
+  });
+
+  it('shows at most ten open stages, and how many more there are', async () => {
+    const stages = Array.from({ length: 13 }, (_, i) => ({
+      ...train,
+      id: `s${i}`,
+      number: BigInt(i),
+      status: RUNNING,
+    }));
+    const { stdout } = await watched(
+      [saying([{ run: runWith(), stages, progress: { ...progress }, ...caughtUp }, end(COMPLETED)])],
+      [],
+      { terminal: true },
+    );
+    const first = stripVTControlCharacters(stdout.slice(0, stdout.indexOf(CLEAR)));
+    expect(first.match(/train step \d+ /gu)).toHaveLength(10);
+    expect(first).toContain('… 3 more');
+  });
+});

@@ -1,0 +1,140 @@
+import { expect, it } from 'vitest';
+import type { Store } from '../../src/store/contract/store.ts';
+import { newStep, wordStep } from '../support/steps.ts';
+import { describeStore, openOn } from './on_store.ts';
+import { Scene } from './scene.ts';
+
+/** A store may remember where a trajectory ended; what it remembers must never be told from what is so. */
+describeStore('trajectories whose end a store remembers', (on) => {
+  /** A scene, and the same namespace through another instance where the engine has several: what is done there the first one does not see. */
+  async function withDoors(work: (here: Scene, there: Scene) => Promise<void>): Promise<void> {
+    const here = on.scene();
+    const second: Store | undefined = on.engine === 'sqlite' ? undefined : await openOn(on.database);
+    try {
+      await work(here, new Scene(second ?? on.store, here.namespace));
+    } finally {
+      await second?.close();
+    }
+  }
+
+  /** Ends at 3, and `here` remembers it. */
+  async function remembered(here: Scene) {
+    const made = await here.create();
+    for (let number = 0n; number < 3n; number += 1n) await here.append(made, [wordStep(number, `${number}`)]);
+    return made;
+  }
+
+  it('W2: what another instance has appended since is told from a replay, a conflict and a gap', async () => {
+    await withDoors(async (here, there) => {
+      const made = await remembered(here);
+      const elsewhere = await there.append(made, [wordStep(3n, 'theirs')]);
+      const replayed = await here.append(made, [wordStep(3n, 'theirs')]);
+      expect(replayed).toMatchObject({ duplicates: 1, nextStepNumber: 4n, commitTime: elsewhere.commitTime });
+      await expect(here.append(made, [wordStep(3n, 'ours')])).rejects.toMatchObject({ reason: 'STEP_CONFLICT' });
+      await there.append(made, [wordStep(4n, '4'), wordStep(5n, '5')]);
+      expect(await here.append(made, [wordStep(6n, '6')])).toMatchObject({ duplicates: 0, nextStepNumber: 7n });
+      await expect(here.append(made, [wordStep(8n, '8')])).rejects.toMatchObject({ reason: 'STEP_GAP' });
+      expect(await there.words(made)).toEqual(['0', '1', '2', 'theirs', '4', '5', '6']);
+    });
+  });
+
+  it('F1: an epoch that another instance has granted since fences at once, and the new writer goes on', async () => {
+    await withDoors(async (here, there) => {
+      const made = await remembered(here);
+      const old = await here.open(made, 'old');
+      await here.append(made, [wordStep(3n, '3')], { writerEpoch: old });
+      await here.append(made, [wordStep(4n, '4')], { writerEpoch: old });
+      const young = await there.open(made, 'young', old);
+      const late = here.append(made, [wordStep(5n, 'late')], { writerEpoch: old });
+      await expect(late).rejects.toMatchObject({ reason: 'WRITER_FENCED' });
+      await here.append(made, [wordStep(5n, '5')], { writerEpoch: young });
+      await here.append(made, [wordStep(6n, '6')], { writerEpoch: young });
+      await expect(here.append(made, [wordStep(7n, 'late')])).rejects.toMatchObject({ reason: 'WRITER_FENCED' });
+      expect(await there.words(made)).toEqual(['0', '1', '2', '3', '4', '5', '6']);
+    });
+  });
+
+  it('W5: what another instance has sealed or deleted since takes nothing more', async () => {
+    await withDoors(async (here, there) => {
+      const [sealed, deleted, hidden] = [await remembered(here), await remembered(here), await remembered(here)];
+      await there.seal(sealed);
+      await there.delete(deleted);
+      await there.branch(hidden, 2n);
+      await there.delete(hidden, 'KEEP_SHARED');
+      const append = (made: typeof sealed) => here.append(made, [wordStep(3n, 'late')]);
+      await expect(append(sealed)).rejects.toMatchObject({ reason: 'TRAJECTORY_SEALED' });
+      await expect(append(deleted)).rejects.toMatchObject({ reason: 'TRAJECTORY_NOT_FOUND' });
+      await expect(append(hidden)).rejects.toMatchObject({ reason: 'TRAJECTORY_NOT_FOUND' });
+      expect(await there.words(sealed)).toEqual(['0', '1', '2']);
+    });
+  });
+
+  it('W2: of instances that append the same number at once, one appends it and the others are refused', async () => {
+    await withDoors(async (here, there) => {
+      const made = await remembered(here);
+      await there.append(made, [wordStep(3n, '3')]);
+      await here.append(made, [wordStep(4n, '4')]);
+      await there.append(made, [wordStep(5n, '5')]);
+      for (let number = 6n; number < 40n; number += 1n) {
+        const tries = [here, there, here, there].map((door, i) =>
+          door.append(made, [wordStep(number, `${number}/${i}`)]).then(
+            () => 'appended',
+            (error: { reason: string }) => error.reason,
+          ),
+        );
+        expect((await Promise.all(tries)).sort()).toEqual([
+          'STEP_CONFLICT',
+          'STEP_CONFLICT',
+          'STEP_CONFLICT',
+          'appended',
+        ]);
+      }
+      expect(await here.words(made)).toHaveLength(40);
+    });
+  });
+
+  it('M3: one by one or together, on a root or a branch, steps are the same rows with the same sums', async () => {
+    const scene = on.scene();
+    const rewards = [1.5, undefined, Number.NaN, -0, -3.25, 1e300, Number.POSITIVE_INFINITY, 2];
+    const steps = rewards.map((reward, i) =>
+      newStep(BigInt(i), {
+        ...(reward === undefined ? {} : { reward }),
+        terminated: i % 2 === 0,
+        truncated: i % 3 === 0,
+        infoJson: i === 1 ? '' : '{"ü":1}',
+        metadataJson: '{}',
+        metrics: new Map([['loss', i === 2 ? Number.NaN : i]]),
+        startTime: i === 4 ? undefined : 1_700_000_000_123_456_789n + BigInt(i),
+        actions: [
+          {
+            type: 'a',
+            name: '\u{1f333}',
+            callId: '',
+            content: { kind: 'data', data: new Uint8Array([0, 1, 255]), mediaType: 'x/y' },
+            tokenIds: [1, -2],
+            logprobs: [0.5],
+          },
+        ],
+      }),
+    );
+    const [together, alone] = [await scene.create(), await scene.create()];
+    await scene.append(together, steps);
+    for (const step of steps) await scene.append(alone, [step]);
+    const rows = async (made: typeof alone) =>
+      (await scene.steps(made)).map(({ step }) => ({ ...step, commitTime: undefined }));
+    expect(await rows(alone)).toEqual(await rows(together));
+    const sums = async ({ id }: typeof alone) => {
+      const { rewardSum, byteSum, nextStepNumber, status } = (await scene.get(id)) as unknown as Record<
+        string,
+        unknown
+      >;
+      return { rewardSum, byteSum, nextStepNumber, status };
+    };
+    expect(await sums(alone)).toEqual(await sums(together));
+    const times = (await scene.steps(alone)).map(({ step }) => step.commitTime);
+    expect(times).toEqual([...times].sort((a, b) => (a < b ? -1 : 1)));
+    const branch = await scene.branch(alone, 5n);
+    for (const step of steps.slice(6)) await scene.append(branch, [step]);
+    expect(await sums(branch)).toEqual(await sums(together));
+  });
+});

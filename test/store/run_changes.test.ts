@@ -1,0 +1,294 @@
+import pg from 'pg';
+import { describe, expect, it } from 'vitest';
+import type { Run } from '../../src/domain/run.ts';
+import type { RunChangesRead } from '../../src/store/contract/run.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { describeStore, openOn } from './on_store.ts';
+import { RunScene, SILENT, substepPlan } from './run_scene.ts';
+
+/**
+ * Looks at a run again and again, each time from the horizon of the time before, and keeps the newest revision of each stage. What it knows already may be
+ * told again, since transactions of others, also in other databases of the server, hold the horizon back.
+ */
+class Watcher {
+  readonly picture = new Map<string, bigint>();
+  run: Run | undefined;
+  private readonly here: RunScene;
+  private readonly id: string;
+  private horizon: bigint | undefined;
+
+  constructor(here: RunScene, { id }: { readonly id: string }) {
+    this.here = here;
+    this.id = id;
+  }
+
+  async read(allStages = false): Promise<RunChangesRead> {
+    const found = await this.here.store.readRunChanges(this.here.namespace, this.id, this.horizon, allStages);
+    if (found === undefined) throw new Error(`run ${this.id} is gone`);
+    this.horizon = found.horizon;
+    this.run = found.run;
+    return found;
+  }
+
+  /** What is new to it, as `number@revision`, in the order of making. */
+  async news(allStages = false): Promise<string[]> {
+    const { stages } = await this.read(allStages);
+    return stages.flatMap(({ id, number, revision }) => {
+      if (revision <= (this.picture.get(id) ?? 0n)) return [];
+      this.picture.set(id, revision);
+      return [`${number}@${revision}`];
+    });
+  }
+}
+
+describeStore('changes of a run', (on) => {
+  const scene = () => new RunScene(on.store);
+
+  async function changedKeys(work: () => Promise<unknown>): Promise<(bigint | undefined)[]> {
+    const heard: (bigint | undefined)[] = [];
+    const stop = on.store.onChange((key) => heard.push(key));
+    await work();
+    stop();
+    return heard;
+  }
+
+  it('M5: the snapshot is the run as it is now, its open stages, and what its progress is made of', async () => {
+    const here = scene();
+    const run = await here.makeRunWith(['a'], { plan: substepPlan(3, 2), configJson: '{"a":1}' });
+    const first = await here.stage(run, { number: 0n, status: 'RUNNING' });
+    for (const number of [1n, 2n]) await here.stage(run, { number, status: 'RUNNING' });
+    await here.store.moveStage(here.caller, first.id, 'complete', SILENT);
+    const snapshot = await new Watcher(here, run).read();
+    expect(snapshot.run).toEqual({ ...(await here.run(run.id)), configJson: '', configOverridesJson: '' });
+    expect(snapshot.stages.map(({ number }) => number)).toEqual([1n, 2n]);
+    expect(await new Watcher(here, run).news(true)).toEqual(['0@2', '1@1', '2@1']);
+    expect(snapshot.tally).toEqual((await here.store.tallyRuns(here.namespace, [run.key])).get(run.key));
+    expect(snapshot.tally.openStages).toHaveLength(2);
+  });
+
+  it('M5: since a horizon come the stages that changed, ended ones too, each as it is now; the run always', async () => {
+    const here = scene();
+    const run = await here.makeRun();
+    const a = await here.stage(run, { number: 0n, status: 'RUNNING' });
+    const b = await here.stage(run, { number: 1n });
+    const [watcher, late] = [new Watcher(here, run), new Watcher(here, run)];
+    expect(await watcher.news()).toEqual(['0@1', '1@1']);
+    await late.news();
+    expect(await watcher.news()).toEqual([]);
+    await here.store.updateStage(here.namespace, a.id, { phase: 'x' });
+    await here.store.moveStage(here.caller, a.id, 'complete', SILENT);
+    const next = await watcher.read();
+    expect(next.stages.find(({ id }) => id === a.id)).toMatchObject({ status: 'COMPLETED', phase: 'x', revision: 3n });
+    expect(watcher.run).toMatchObject({ status: 'PENDING', revision: 1n });
+    await here.move(run, 'start');
+    await here.store.updateStage(here.namespace, b.id, { completedSubsteps: 3n });
+    await here.stage(run, { number: 2n });
+    expect(await watcher.news()).toContain('1@2');
+    expect(watcher.run).toMatchObject({ status: 'RUNNING', revision: 2n });
+    // Who looked less often hears of all of it, in the order of making.
+    expect(await late.news()).toEqual(['0@3', '1@2', '2@1']);
+  });
+
+  it('M5: once nothing is open any more, what is known is not told again', async () => {
+    const here = scene();
+    const run = await here.makeRun();
+    await here.stage(run);
+    const watcher = new Watcher(here, run);
+    expect(await watcher.news()).toEqual(['0@1']);
+    await expect.poll(async () => (await watcher.read()).stages, { timeout: 20_000 }).toEqual([]);
+  });
+
+  it('M5: changes of other runs are not told', async () => {
+    const here = scene();
+    const [run, other] = [await here.makeRun(), await here.makeRun()];
+    const watcher = new Watcher(here, run);
+    await watcher.read();
+    await here.stage(other);
+    expect((await watcher.read()).stages).toEqual([]);
+  });
+
+  it('M5: whoever looks again and again, while twenty change twenty stages, ends with the picture of the tables', async () => {
+    const here = scene();
+    const run = await here.makeRun({ status: 'RUNNING' });
+    const stages = await Promise.all(Array.from({ length: 20 }, (_, i) => here.stage(run, { number: BigInt(i) })));
+    const watcher = new Watcher(here, run);
+    let writing = true;
+    const writers = Promise.all(
+      stages.map(async ({ id }, i) => {
+        for (let n = 0; n < 5 + (i % 3); n += 1) {
+          await here.store.updateStage(here.namespace, id, { phase: `${n}` });
+        }
+      }),
+    ).finally(() => {
+      writing = false;
+    });
+    while (writing) await watcher.news();
+    await writers;
+    await watcher.news();
+    expect(watcher.picture).toEqual(new Map(stages.map(({ id }, i) => [id, BigInt(6 + (i % 3))])));
+  });
+
+  it('M5: every write of a run is a change that listeners are told of, with a new revision', async () => {
+    const here = scene();
+    const run = await here.makeRunWith(['a'], { failWhenStale: true, heartbeatTimeoutMs: 1 });
+    const writes: Record<string, () => Promise<unknown>> = {
+      start: () => here.move(run, 'start'),
+      update: () => here.store.updateRun(here.namespace, run.id, { phase: 'x' }),
+      heartbeat: () => here.store.heartbeatRun(here.namespace, run.id),
+      sweep: () => expect.poll(() => here.store.failStaleRuns(10)).toBeGreaterThan(0),
+    };
+    let { revision } = run;
+    for (const [name, write] of Object.entries(writes)) {
+      const heard = await changedKeys(write);
+      expect(heard, name).toContain(run.key);
+      revision += 1n;
+      expect(await here.run(run.id), name).toMatchObject({ revision });
+    }
+    // What is in effect already changes nothing.
+    const failed = await here.run(run.id);
+    expect(await changedKeys(() => here.move(run, 'fail', { message: failed.statusMessage }))).not.toContain(run.key);
+  });
+
+  it('M5: new runs and branches are told to listeners too', async () => {
+    const here = scene();
+    const run = await here.makeRunWith(['a']);
+    const keys: bigint[] = [];
+    const heard = await changedKeys(async () => {
+      keys.push((await here.makeRun()).key, (await here.branchOff(run, 0n)).run.key);
+    });
+    for (const key of keys) expect(heard).toContain(key);
+  });
+
+  it('a run that is not there has no changes', async () => {
+    const here = scene();
+    expect(await here.store.readRunChanges(here.namespace, crypto.randomUUID(), undefined, false)).toBeUndefined();
+  });
+});
+
+/** A transaction from outside, as another instance would have it. */
+class Outside {
+  private readonly client: pg.Client;
+
+  private constructor(client: pg.Client) {
+    this.client = client;
+  }
+
+  static async begin({ url }: TestDatabase): Promise<Outside> {
+    const client = new pg.Client(url);
+    // A test that fails drops its database while this is open.
+    client.on('error', () => undefined);
+    await client.connect();
+    await client.query('begin');
+    return new Outside(client);
+  }
+
+  async query(text: string, values: unknown[] = []): Promise<unknown[]> {
+    return (await this.client.query(text, values)).rows;
+  }
+
+  /** Changes a stage as the store does. */
+  async change(stageId: string): Promise<void> {
+    await this.query(
+      `update anabranch.stages set phase = 'late', revision = revision + 1, mark = pg_current_xact_id()::text::bigint where id = $1`,
+      [stageId],
+    );
+  }
+
+  async end(how: 'commit' | 'rollback'): Promise<void> {
+    await this.client.query(how);
+    await this.client.end();
+  }
+}
+
+describe('changes that commit late, on postgres', () => {
+  /** A run with so many stages, and somebody who has seen them. */
+  async function watched(here: RunScene, count: number): Promise<{ ids: string[]; watcher: Watcher }> {
+    const run = await here.makeRun();
+    const ids: string[] = [];
+    for (let i = 0; i < count; i += 1) ids.push((await here.stage(run, { number: BigInt(i) })).id);
+    const watcher = new Watcher(here, run);
+    expect(await watcher.news()).toHaveLength(count);
+    return { ids, watcher };
+  }
+
+  it('M5: of two transactions held open the earlier that commits later is not missed, whatever commits and is looked at between', async () => {
+    await using database = await createDatabase('postgres');
+    const store = await openOn(database);
+    const here = new RunScene(store);
+    const { ids, watcher } = await watched(here, 3);
+    const [one, two, three] = ids as [string, string, string];
+    const early = await Outside.begin(database);
+    await early.change(one);
+    const late = await Outside.begin(database);
+    await late.change(two);
+    expect(await watcher.news()).toEqual([]);
+    await late.end('commit');
+    // A third comes and goes by the store itself.
+    await store.updateStage(here.namespace, three, { phase: 'x' });
+    expect(await watcher.news()).toEqual(['1@2', '2@2']);
+    expect(await watcher.news()).toEqual([]);
+    await early.end('commit');
+    expect(await watcher.news()).toEqual(['0@2']);
+    await store.close();
+  });
+
+  it('M5: a row that an earlier transaction changes last is told again, though its mark falls', async () => {
+    await using database = await createDatabase('postgres');
+    const store = await openOn(database);
+    const here = new RunScene(store);
+    const { ids, watcher } = await watched(here, 2);
+    const [one, two] = ids as [string, string];
+    const early = await Outside.begin(database);
+    // It is known to be open from here on, and its mark is the lowest.
+    await early.query('select pg_current_xact_id()');
+    await store.updateStage(here.namespace, one, { phase: 'x' });
+    expect(await watcher.news()).toEqual(['0@2']);
+    await early.change(one);
+    await early.end('commit');
+    await store.updateStage(here.namespace, two, { phase: 'x' });
+    expect(await watcher.news()).toEqual(['0@3', '1@2']);
+    await store.close();
+  });
+
+  it('M5: what is undone is never told, and holds nothing back for good', async () => {
+    await using database = await createDatabase('postgres');
+    const store = await openOn(database);
+    const here = new RunScene(store);
+    const { ids, watcher } = await watched(here, 2);
+    const [one, two] = ids as [string, string];
+    const undone = await Outside.begin(database);
+    await undone.change(one);
+    await store.updateStage(here.namespace, two, { phase: 'x' });
+    expect(await watcher.news()).toEqual(['1@2']);
+    // As long as it is open, what committed beside it is told again.
+    expect((await watcher.read()).stages).toMatchObject([{ id: two }]);
+    await undone.end('rollback');
+    expect(await watcher.news()).toEqual([]);
+    await expect.poll(async () => (await watcher.read()).stages, { timeout: 20_000 }).toEqual([]);
+    await store.close();
+  });
+
+  it("M5: a verb of the store's own that commits late, held at its last statement, is not missed by another instance", async () => {
+    await using database = await createDatabase('postgres');
+    const [store, other] = [await openOn(database), await openOn(database)];
+    const here = new RunScene(store);
+    const { ids } = await watched(here, 2);
+    const [one, two] = ids as [string, string];
+    const [run] = await here.runs();
+    const watcher = new Watcher(new RunScene(other, here.namespace), run as Run);
+    await watcher.news();
+    // A verb writes its row, then its StatusChange, which waits at this gate.
+    const gate = await Outside.begin(database);
+    await gate.query('lock table anabranch.status_changes in share mode');
+    const moving = store.moveStage(here.caller, one, 'start', SILENT);
+    const waiting = `select 1 from pg_locks where relation = 'anabranch.status_changes'::regclass and not granted`;
+    await expect.poll(() => gate.query(waiting)).toHaveLength(1);
+    await store.updateStage(here.namespace, two, { phase: 'x' });
+    expect(await watcher.news()).toEqual(['1@2']);
+    await gate.end('commit');
+    await moving;
+    expect(await watcher.news()).toEqual(['0@2']);
+    await store.close();
+    await other.close();
+  });
+});

@@ -1,0 +1,208 @@
+import { expect, it } from 'vitest';
+import {
+  INITIAL_STATUSES,
+  isTerminal,
+  MOVES,
+  STATUSES,
+  type Status,
+  VERBS,
+  type Verb,
+} from '../../src/domain/lifecycle.ts';
+import type { Run } from '../../src/domain/run.ts';
+import { describeStore } from './on_store.ts';
+import { newMain, RunScene, substepPlan } from './run_scene.ts';
+import { refusalOf } from './scene.ts';
+import { dumpNamespace } from './sql.ts';
+
+/** How a new run gets to each status. */
+const WAYS: Readonly<
+  Record<Status, { readonly status: (typeof INITIAL_STATUSES)[number]; readonly verbs: readonly Verb[] }>
+> = {
+  PENDING: { status: 'PENDING', verbs: [] },
+  INITIALIZING: { status: 'INITIALIZING', verbs: [] },
+  RUNNING: { status: 'RUNNING', verbs: [] },
+  PAUSED: { status: 'RUNNING', verbs: ['pause'] },
+  COMPLETED: { status: 'RUNNING', verbs: ['complete'] },
+  FAILED: { status: 'PENDING', verbs: ['fail'] },
+  CANCELLED: { status: 'INITIALIZING', verbs: ['cancel'] },
+};
+
+describeStore('verbs of runs', (on) => {
+  const scene = () => new RunScene(on.store);
+
+  async function runIn(here: RunScene, status: Status): Promise<Run> {
+    const way = WAYS[status];
+    let run = await here.makeRun({ status: way.status });
+    for (const verb of way.verbs) run = await here.move(run, verb);
+    expect(run.status).toBe(status);
+    return run;
+  }
+
+  it('L2: creation is in PENDING, INITIALIZING or RUNNING, and the first StatusChange says so', async () => {
+    const here = scene();
+    for (const status of INITIAL_STATUSES) {
+      const run = await here.makeRun({ status });
+      expect(run).toMatchObject({ status, startTime: status === 'RUNNING' ? run.createTime : undefined });
+      expect(await here.history('RUN', run)).toEqual([
+        {
+          ordinal: 0n,
+          oldStatus: undefined,
+          newStatus: status,
+          phase: '',
+          message: '',
+          metadataJson: '',
+          actor: 'tester',
+          progressPercent: undefined,
+          changeTime: run.createTime,
+        },
+      ]);
+    }
+  });
+
+  it('L2, L5: every verb from every status does what the table says: moves and is written down, is in effect already, or is refused by name', async () => {
+    const here = scene();
+    for (const status of STATUSES)
+      for (const verb of VERBS) {
+        const run = await runIn(here, status);
+        const before = (await here.history('RUN', run)).length;
+        const { from, to } = MOVES[verb];
+        const call = here.move(run, verb);
+        if (from.includes(status)) {
+          expect(await call).toMatchObject({ status: to, revision: run.revision + 1n });
+          const history = await here.history('RUN', run);
+          expect(history).toHaveLength(before + 1);
+          expect(history.at(-1)).toMatchObject({ oldStatus: status, newStatus: to, ordinal: BigInt(before) });
+        } else if (status === to) {
+          expect(await call).toEqual(run);
+          expect(await here.history('RUN', run)).toHaveLength(before);
+        } else {
+          expect(await refusalOf(call)).toMatchObject({ reason: 'ILLEGAL_TRANSITION', metadata: { status, verb } });
+          expect(await here.run(run.id)).toEqual(run);
+          expect(await here.history('RUN', run)).toHaveLength(before);
+        }
+      }
+  });
+
+  it('L5: what a verb says stands in the run and in its history; a phase stays unless another is given', async () => {
+    const here = scene();
+    const made = await here.makeRun();
+    const started = await here.move(made, 'start', { message: 'go', phase: 'rollout', metadataJson: '{"host":"a"}' });
+    expect(started).toMatchObject({ statusMessage: 'go', phase: 'rollout', resultJson: '', endTime: undefined });
+    expect(started.startTime).toBe(started.updateTime);
+    const paused = await here.move(made, 'pause');
+    expect(paused).toMatchObject({ statusMessage: '', phase: 'rollout', startTime: started.startTime });
+    const resumed = await here.move(made, 'resume', { phase: '' });
+    expect(resumed).toMatchObject({ phase: '', startTime: started.startTime });
+    const done = await here.move(made, 'complete', { message: 'won', resultJson: ' {"score": 1.0} ' });
+    expect(done).toMatchObject({ statusMessage: 'won', resultJson: ' {"score": 1.0} ', startTime: started.startTime });
+    expect(done.endTime).toBe(done.updateTime);
+    expect(await here.history('RUN', made)).toMatchObject([
+      { newStatus: 'PENDING' },
+      { newStatus: 'RUNNING', message: 'go', phase: 'rollout', metadataJson: '{"host":"a"}', actor: 'tester' },
+      { newStatus: 'PAUSED', message: '', phase: 'rollout', metadataJson: '' },
+      { newStatus: 'RUNNING', phase: '' },
+      { newStatus: 'COMPLETED', message: 'won', changeTime: done.endTime },
+    ]);
+  });
+
+  it('L2: reopening clears end, message and result; the start stays, and a later end is another', async () => {
+    const here = scene();
+    const run = await here.makeRun({ status: 'RUNNING' });
+    const done = await here.move(run, 'complete', { message: 'won', resultJson: '1' });
+    const open = await here.move(run, 'reopen');
+    expect(open).toMatchObject({ status: 'RUNNING', statusMessage: '', resultJson: '', endTime: undefined });
+    expect(open.startTime).toBe(run.startTime);
+    const failed = await here.move(run, 'fail', { message: 'lost' });
+    expect(failed).toMatchObject({ status: 'FAILED', statusMessage: 'lost', resultJson: '' });
+    expect((failed.endTime ?? 0n) > (done.endTime ?? 0n)).toBe(true);
+    const pending = await here.move(await here.makeRun(), 'cancel');
+    expect(pending.startTime).toBeUndefined();
+    expect((await here.move(pending, 'reopen')).startTime).toBeDefined();
+  });
+
+  it('L5: a terminal verb again with the same result writes nothing at all; with another it is RESULT_CONFLICT', async () => {
+    const here = scene();
+    const run = await here.makeRun({ status: 'RUNNING' });
+    const said = { message: 'won', resultJson: '{"a":1}' };
+    const done = await here.move(run, 'complete', said);
+    const before = await dumpNamespace(on.sql, here.namespace);
+    expect(await here.move(run, 'complete', said)).toEqual(done);
+    for (const other of [{ ...said, message: 'Won' }, { ...said, resultJson: '{"a": 1}' }, {}])
+      expect(await refusalOf(here.move(run, 'complete', other))).toMatchObject({
+        reason: 'RESULT_CONFLICT',
+        metadata: { status: 'COMPLETED', verb: 'complete' },
+      });
+    expect(await dumpNamespace(on.sql, here.namespace)).toBe(before);
+  });
+
+  it('L5: a verb that leads to RUNNING again is in effect whatever it says, and writes nothing', async () => {
+    const here = scene();
+    const run = await here.makeRun({ status: 'RUNNING' });
+    expect(await here.move(run, 'start', { message: 'again', phase: 'x' })).toEqual(run);
+    expect(await here.move(run, 'reopen')).toEqual(run);
+  });
+
+  it('L5: of twenty that complete at once with different results one does, and the history has it once', async () => {
+    const here = scene();
+    const run = await here.makeRun({ status: 'RUNNING' });
+    const results = await Promise.allSettled(
+      Array.from({ length: 20 }, (_, i) => here.move(run, 'complete', { resultJson: `${i}` })),
+    );
+    const won = results.flatMap((each) => (each.status === 'fulfilled' ? [each.value.resultJson] : []));
+    expect(won).toHaveLength(1);
+    for (const each of results)
+      if (each.status === 'rejected') expect(each.reason).toMatchObject({ reason: 'RESULT_CONFLICT' });
+    expect((await here.run(run.id)).resultJson).toBe(won[0]);
+    expect(await here.history('RUN', run)).toHaveLength(2);
+  });
+
+  it('L5: of twenty that move to and fro at once each that moved is written down once, in an order that holds', async () => {
+    const here = scene();
+    const run = await here.makeRun({ status: 'RUNNING' });
+    await Promise.allSettled(
+      Array.from({ length: 20 }, (_, i) => here.move(run, i % 2 === 0 ? 'pause' : 'resume', { message: `${i}` })),
+    );
+    const history = await here.history('RUN', run);
+    let status: Status | undefined;
+    for (const [i, change] of history.entries()) {
+      expect(change.ordinal).toBe(BigInt(i));
+      expect(change.oldStatus).toBe(status);
+      status = change.newStatus;
+    }
+    expect(await here.run(run.id)).toMatchObject({ status, revision: BigInt(history.length) });
+  });
+
+  it('L2: verbs touch no child: neither the trajectories of a run nor its branches', async () => {
+    const here = scene();
+    const { run, mainTrajectory } = await here.make({ mainTrajectory: newMain(), status: 'RUNNING' });
+    await here.appendWords(mainTrajectory as NonNullable<typeof mainTrajectory>, ['a']);
+    const { run: branch } = await here.branchOff(run, 0n);
+    await here.move(run, 'fail');
+    expect(await here.get(mainTrajectory?.id ?? '')).toMatchObject({ status: 'RUNNING' });
+    expect(await here.run(branch.id)).toEqual(branch);
+    await here.appendWords(mainTrajectory as NonNullable<typeof mainTrajectory>, ['b']);
+  });
+
+  it('L5, M2: a StatusChange keeps how far the run was: nothing known without a plan, 0 at its creation, 100 when it is COMPLETED', async () => {
+    const here = scene();
+    const bare = await here.makeRun({ status: 'RUNNING' });
+    await here.move(bare, 'pause');
+    await here.move(bare, 'complete');
+    const percents = async (run: Run) => (await here.history('RUN', run)).map(({ progressPercent }) => progressPercent);
+    expect(await percents(bare)).toEqual([undefined, undefined, 100]);
+    const planned = await here.makeRun({ plan: substepPlan(2, 4) });
+    await here.move(planned, 'start');
+    const stage = await here.stage(planned, { status: 'RUNNING' });
+    await here.store.updateStage(here.namespace, stage.id, { completedSubsteps: 2n });
+    await here.move(planned, 'fail');
+    expect(await percents(planned)).toEqual([0, 0, 25]);
+  });
+
+  it('a terminal status has an end, and only a terminal one', async () => {
+    const here = scene();
+    for (const status of STATUSES) {
+      const run = await runIn(here, status);
+      expect(run.endTime !== undefined).toBe(isTerminal(status));
+    }
+  });
+});

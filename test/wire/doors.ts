@@ -1,0 +1,49 @@
+import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import { type OutsideSql, outsideSql } from '../store/sql.ts';
+import { createDatabase, type Engine } from '../support/database.ts';
+import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
+
+/** The servers of one database, each a process of its own: two on Postgres, and one on SQLite, which has one process a file. */
+export interface Doors {
+  readonly servers: readonly SpawnedServer[];
+  /** A connection to each. */
+  readonly clients: readonly AnabranchClient[];
+  readonly sql: OutsideSql;
+  /** As many calls at once, by all doors in turn; what came of each, in the order of the calls. */
+  race<T>(
+    racers: number,
+    call: (client: AnabranchClient, racer: number) => Promise<T>,
+  ): Promise<PromiseSettledResult<T>[]>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+export async function openDoors(engine: Engine): Promise<Doors> {
+  await using all = new AsyncDisposableStack();
+  const database = all.use(await createDatabase(engine));
+  const servers: SpawnedServer[] = [];
+  for (let i = 0; i < (engine === 'postgres' ? 2 : 1); i += 1)
+    servers.push(all.use(await spawnServer({ database: database.url })));
+  const clients = servers.map(({ url }) => all.adopt(connectClient({ address: url }), (client) => client.close()));
+  const sql = all.adopt(await outsideSql(database), (opened) => opened.close());
+  // Connected and warm, so that a race is one from its first call.
+  await Promise.all(clients.map((client) => client.runs.listExperiments({})));
+  const kept = all.move();
+  return {
+    servers,
+    clients,
+    sql,
+    race: (racers, call) =>
+      Promise.allSettled(Array.from({ length: racers }, (_, i) => call(clients[i % clients.length]!, i))),
+    [Symbol.asyncDispose]: () => kept.disposeAsync(),
+  };
+}
+
+/** What the calls that succeeded answered. */
+export function won<T>(outcomes: readonly PromiseSettledResult<T>[]): T[] {
+  return outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
+}
+
+/** Why the others were refused. */
+export function lost(outcomes: readonly PromiseSettledResult<unknown>[]): unknown[] {
+  return outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []));
+}

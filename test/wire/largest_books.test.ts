@@ -1,0 +1,262 @@
+import { type DescMessage, type Message, toBinary } from '@bufbuild/protobuf';
+import { createClient, type Interceptor } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { IfExists, RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { AppendCall } from './append-call.ts';
+import { collect, type WireClient } from './story.ts';
+
+let server: TestServer;
+let client: WireClient;
+/** Bytes of the answers of a test. */
+let sizes: number[] = [];
+
+const measure = (schema: DescMessage, message: Message): Message => {
+  sizes.push(toBinary(schema, message).length);
+  return message;
+};
+
+const measuring: Interceptor = (next) => async (request) => {
+  const answer = await next(request);
+  if (!answer.stream) {
+    measure(answer.method.output, answer.message);
+    return answer;
+  }
+  const messages = async function* () {
+    for await (const message of answer.message) yield measure(answer.method.output, message);
+  };
+  return { ...answer, message: messages() };
+};
+
+beforeAll(async () => {
+  server = await startTestServer();
+  const transport = createGrpcTransport({ baseUrl: server.url, interceptors: [measuring] });
+  client = {
+    trajectories: createClient(TrajectoryService, transport),
+    states: createClient(StateService, transport),
+    runs: createClient(RunService, transport),
+  };
+});
+afterAll(() => server.stop());
+afterEach(() => {
+  sizes = [];
+});
+
+const KIB = 1024;
+const LABELS = Object.fromEntries(Array.from({ length: 64 }, (_, i) => [`${i}`.padEnd(64, 'k'), 'v'.repeat(256)]));
+const METRICS = Object.fromEntries(Array.from({ length: 256 }, (_, i) => [`${i}`.padEnd(128, 'k'), i + 0.5]));
+/** A JSON object of so many bytes. */
+const config = (key: string, bytes: number) => `{"${key}":"${'x'.repeat(bytes - key.length - 7)}"}`;
+const text = (bytes: number) => JSON.stringify('m'.repeat(bytes - 2));
+
+/** As large as a run can be made: its effective config comes of two, its result of its end. */
+async function largestRun(name: string): Promise<string> {
+  const { runs } = client;
+  const parent = await runs.createRun({
+    name: `parent of ${name}`,
+    configJson: config('parent', 128 * KIB),
+    mainTrajectory: { root: {} },
+  });
+  const { run } = await runs.branchRun({
+    runId: parent.run!.id,
+    stepNumber: 0n,
+    name,
+    description: 'd'.repeat(16 * KIB),
+    configOverridesJson: config('own', 128 * KIB),
+    labels: LABELS,
+    metadataJson: text(256 * KIB),
+    plan: { stagePlans: [1, 2, 3].map((kind) => ({ kind, stages: 10_000_000 })) },
+    initialStatus: Status.RUNNING,
+  });
+  const runId = run!.id;
+  await runs.updateRun({ runId, updateMask: { paths: ['metrics'] }, metrics: METRICS });
+  const said = { message: 's'.repeat(4 * KIB), phase: 'p'.repeat(256), resultJson: text(256 * KIB) };
+  await runs.completeRun({ runId, ...said });
+  return runId;
+}
+
+async function largestStage(runId: string, number: bigint): Promise<string> {
+  const metadataJson = text(256 * KIB);
+  const made = await client.runs.getOrCreateStage({ runId, kind: StageKind.TRAIN_STEP, number, metadataJson });
+  const stageId = made.stage!.id;
+  const time = { seconds: 200_000_000_000n, nanos: 999_999_999 };
+  const names = Array.from({ length: 64 }, (_, i) => `${i}`.padEnd(128, 'n'));
+  await client.runs.updateStage({
+    stageId,
+    updateMask: {
+      paths: ['metrics', 'timings', 'status_message', 'phase', 'model_uri', 'model_checkpoint_uri'],
+    },
+    metrics: METRICS,
+    timings: Object.fromEntries(names.map((name) => [name, { startTime: time, endTime: time }])),
+    statusMessage: 's'.repeat(4 * KIB),
+    phase: 'p'.repeat(256),
+    modelUri: 'u'.repeat(2 * KIB),
+    modelCheckpointUri: 'u'.repeat(2 * KIB),
+  });
+  return stageId;
+}
+
+function expectAllToFit(): void {
+  expect(sizes.length).toBeGreaterThan(0);
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(LIMITS.messageBytes);
+}
+
+describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
+  it('though a run is as large as it can be made, and comes with its trajectory and the stage to resume from', async () => {
+    const { runs, trajectories } = client;
+    const name = 'largest';
+    const runId = await largestRun(name);
+    const whole = await runs.getRun({ runId });
+    expect(sizes.at(-1)).toBeGreaterThan(900 * KIB);
+    const stageId = await largestStage(runId, 1n);
+    await runs.startStage({ stageId });
+    await runs.completeStage({ stageId, message: 's'.repeat(4 * KIB) });
+    const trajectoryId = whole.run!.mainTrajectoryId;
+    const paths = ['labels', 'metadata_json', 'metrics'];
+    const changes = { labels: LABELS, metadataJson: text(512 * KIB), metrics: METRICS };
+    await trajectories.updateTrajectory({ trajectoryId, updateMask: { paths }, ...changes });
+    const found = await runs.createRun({ name, ifExists: IfExists.RETURN_EXISTING });
+    expect(found).toMatchObject({ created: false, run: { id: runId, configJson: '' }, resumeStage: { id: stageId } });
+    expect(found.mainTrajectory).toMatchObject({ id: trajectoryId, metadataJson: '' });
+    expectAllToFit();
+  });
+
+  it('though a page of runs, stages or experiments holds fewer than were asked for', async () => {
+    const { runs } = client;
+    const ids = [await largestRun('one'), await largestRun('two')];
+    for (let number = 0n; number < 8n; number += 1n) await largestStage(ids[0]!, number);
+    const experiment = { environmentConfigJson: text(128 * KIB), agentConfigJson: text(128 * KIB) };
+    for (const name of ['a', 'b', 'c']) {
+      await runs.createExperiment({ ...experiment, name, metadataJson: text(256 * KIB), environmentName: 'paged' });
+    }
+    const full = { view: View.FULL, pageSize: 1000 };
+    const pages = async <P extends { nextPageToken: string }>(page: (pageToken: string) => Promise<P>) => {
+      const all = [await page('')];
+      while (all.at(-1)!.nextPageToken !== '') all.push(await page(all.at(-1)!.nextPageToken));
+      return all;
+    };
+    const listed = await pages((pageToken) => runs.listRuns({ ...full, labels: LABELS_OF_ONE, pageToken }));
+    expect(listed.flatMap((page) => page.runs.map(({ run }) => run!.name))).toEqual(
+      expect.arrayContaining(['one', 'two']),
+    );
+    expect(listed.length).toBeGreaterThan(1);
+    const stages = await pages((pageToken) => runs.listStages({ ...full, runId: ids[0]!, pageToken }));
+    expect(stages.flatMap((page) => page.stages.map(({ number }) => number))).toEqual([0n, 1n, 2n, 3n, 4n, 5n, 6n, 7n]);
+    const experiments = await pages((pageToken) =>
+      runs.listExperiments({ ...full, environmentName: 'paged', pageToken }),
+    );
+    expect(experiments.flatMap((page) => page.experiments.map(({ name }) => name))).toEqual(['c', 'b', 'a']);
+    expectAllToFit();
+  });
+
+  it('though a history is long, a tree is wide, and many stages are open', async () => {
+    const { runs } = client;
+    const main = { root: {} };
+    const { run } = await runs.createRun({ initialStatus: Status.RUNNING, mainTrajectory: main });
+    const runId = run!.id;
+    const said = { message: 'm'.repeat(4 * KIB), metadataJson: text(16 * KIB), phase: 'p'.repeat(256) };
+    for (let i = 0; i < 30; i += 1) {
+      await runs.pauseRun({ runId, ...said });
+      await runs.resumeRun({ runId, ...said });
+    }
+    const history = await runs.listStatusChanges({ runId, pageSize: 1000 });
+    expect(history.nextPageToken).not.toBe('');
+    expect(history.changes.length).toBeGreaterThan(40);
+    const branch = { runId, stepNumber: 0n, description: 'd'.repeat(16 * KIB), labels: LABELS };
+    for (let i = 0; i < 40; i += 1) await runs.branchRun(branch);
+    expect((await runs.getRunTree({ runId, pageSize: 1000 })).nextPageToken).not.toBe('');
+    for (let number = 0n; number < 120n; number += 1n) {
+      await runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number, phase: 'p'.repeat(256) });
+    }
+    expect((await runs.getProgress({ runId })).progress?.openStages).toHaveLength(LIMITS.openStages);
+    expectAllToFit();
+  });
+
+  it('though twenty runs differ in everything', async () => {
+    const { runs, trajectories } = client;
+    const observation = (letter: string) => ({ content: { text: letter.repeat(400 * KIB) } });
+    const differing = (letter: string) =>
+      JSON.stringify(Object.fromEntries(Array.from({ length: 1500 }, (_, i) => [`key ${i}`, letter.repeat(60)])));
+    const { run } = await runs.createRun({ configJson: differing('a'), mainTrajectory: { root: { reward: 1 } } });
+    const append = (trajectoryId: string, stepNumber: bigint, letter: string) =>
+      trajectories.appendStep({ trajectoryId, step: { stepNumber, reward: 1, observations: [observation(letter)] } });
+    const { mainTrajectoryId, id: runId } = run!;
+    await append(mainTrajectoryId, 1n, 'a');
+    const rest = Array.from({ length: 998 }, (_, i) => ({ stepNumber: BigInt(i) + 2n, reward: 0.5 }));
+    const { call } = await AppendCall.open(trajectories, { trajectoryId: mainTrajectoryId, writerId: 'w' });
+    call.send({ steps: rest });
+    await call.acked(1000n);
+    await call.close();
+    const others: string[] = [];
+    for (let i = 0; i < 19; i += 1) {
+      const letter = String.fromCharCode('b'.charCodeAt(0) + i);
+      const branch = await runs.branchRun({ runId, stepNumber: 0n, configOverridesJson: differing(letter) });
+      await append(branch.mainTrajectory!.id, 1n, letter);
+      others.push(branch.run!.id);
+    }
+    const { comparisons } = await runs.compareRuns({ runIds: [runId, ...others], endStepNumber: 1000n });
+    for (const [i, each] of comparisons.entries()) {
+      expect(each).toMatchObject({ runId: others[i], configDifferencesTruncated: true });
+      expect(each.configDifferences.length).toBeGreaterThan(5);
+      expect(each.trajectories?.firstDifference).toMatchObject({
+        stepNumber: 1n,
+        field: 'observations[0].content.text',
+      });
+      expect(JSON.parse(each.trajectories!.firstDifference!.valueJson)).toMatch(/^a+…$/);
+      expect(each.trajectories?.rewards).toHaveLength(1000);
+    }
+    expect(comparisons).toHaveLength(19);
+    const one = await runs.compareRuns({ runIds: [runId, others[0]!] });
+    expect(one.comparisons[0]?.configDifferences).toHaveLength(LIMITS.configDifferences);
+    expectAllToFit();
+  });
+
+  it('M1: though a series is long, which then goes on in the next message', async () => {
+    const { runs } = client;
+    const { run } = await runs.createRun({});
+    const runId = run!.id;
+    const count = 70_000;
+    const stepOf = (i: number) => BigInt(i) * 1_000_000_000_000n;
+    for (let from = 0; from < count; from += LIMITS.metricPoints) {
+      const points = Array.from({ length: LIMITS.metricPoints }, (_, i) => ({
+        key: 'long',
+        metricStep: stepOf(from + i),
+        value: from + i,
+      }));
+      await runs.logMetrics({ runId, points });
+    }
+    await runs.logMetrics({ runId, points: [{ key: 'short', value: 1 }] });
+    const answers = await collect(runs.readMetrics({ runIds: [runId] }));
+    expect(answers.length).toBeGreaterThan(1);
+    const pieces = answers.flatMap(({ series }) => series);
+    expect(pieces.at(-1)).toMatchObject({ key: 'short', values: [1], pointCount: 1n });
+    const long = pieces.slice(0, -1);
+    expect(new Set(long.map(({ key, pointCount }) => `${key} ${pointCount}`))).toEqual(new Set([`long ${count}`]));
+    expect(long.flatMap(({ metricSteps }) => metricSteps)).toEqual(Array.from({ length: count }, (_, i) => stepOf(i)));
+    const thin = await collect(runs.readMetrics({ runIds: [runId], maxPoints: 500 }));
+    expect(thin[0]!.series[0]!.values.length).toBeLessThanOrEqual(500);
+    expect(thin[0]!.series[0]).toMatchObject({ pointCount: BigInt(count) });
+    expect([thin[0]!.series[0]!.values[0], thin[0]!.series[0]!.values.at(-1)]).toEqual([0, count - 1]);
+    expectAllToFit();
+  });
+
+  it('M5: though the snapshot of a watch is large', async () => {
+    const { runs } = client;
+    const { run } = await runs.createRun({});
+    for (let number = 0n; number < 30n; number += 1n) await largestStage(run!.id, number);
+    await runs.cancelRun({ runId: run!.id });
+    const shown = await collect(runs.watchRun({ runId: run!.id, untilTerminal: true }));
+    expect(shown.flatMap(({ stages }) => stages)).toHaveLength(30);
+    expect(shown.map(({ caughtUp }) => caughtUp)).toEqual(shown.map((_, i) => i === shown.length - 1));
+    expectAllToFit();
+  });
+});
+
+const LABELS_OF_ONE = { ['0'.padEnd(64, 'k')]: 'v'.repeat(256) };

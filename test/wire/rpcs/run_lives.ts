@@ -1,0 +1,142 @@
+import { expect } from 'vitest';
+import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
+import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import type { RunScene } from './run_scene.ts';
+import { NOBODY, type Rpcs } from './scene.ts';
+
+const SAID = { message: 'why', metadataJson: '{"how":1}', phase: 'somewhere' };
+
+interface Moved {
+  readonly run?: { readonly id: string; readonly status: Status; readonly statusMessage: string } | undefined;
+}
+
+/** A verb of a run: of which run it is served and of which refused; terminal ones conflict with another result. */
+function verb(status: Status, of: { ready(scene: RunScene): Promise<string> | string; illegal: keyof RunScene }) {
+  return {
+    requests: async (scene: RunScene) => [[{ runId: await of.ready(scene), ...SAID }]],
+    served: ([answer]: Moved[]) => {
+      expect(answer?.run).toMatchObject({ status, statusMessage: 'why', phase: 'somewhere' });
+    },
+    refused: (scene: RunScene) => ({
+      RUN_NOT_FOUND: [{ runId: NOBODY }],
+      ILLEGAL_TRANSITION: [{ runId: scene[of.illegal] as string }],
+    }),
+  };
+}
+
+/** A terminal verb, which refuses to be said again with another result. */
+function ending(status: Status, of: Parameters<typeof verb>[1] & { again(scene: RunScene): Promise<string> | string }) {
+  const plain = verb(status, of);
+  return {
+    ...plain,
+    refused: (scene: RunScene) => ({
+      ...plain.refused(scene),
+      RESULT_CONFLICT: async () => [{ runId: await of.again(scene), message: 'for another reason' }],
+    }),
+  };
+}
+
+export const RUN_LIFE_RPCS = {
+  startRun: verb(Status.RUNNING, { ready: ({ bareId }) => bareId, illegal: 'branchId' }),
+  pauseRun: verb(Status.PAUSED, { ready: ({ runId }) => runId, illegal: 'bareId' }),
+  resumeRun: verb(Status.RUNNING, {
+    ready: async ({ runId, runs }) => {
+      await runs.pauseRun({ runId });
+      return runId;
+    },
+    illegal: 'bareId',
+  }),
+  completeRun: {
+    ...ending(Status.COMPLETED, { ready: ({ runId }) => runId, again: ({ branchId }) => branchId, illegal: 'bareId' }),
+    requests: ({ runId }) => [[{ runId, ...SAID, resultJson: '{"score":1}' }]],
+    served: ([answer], { runId }) => {
+      expect(answer?.run).toMatchObject({
+        id: runId,
+        status: Status.COMPLETED,
+        resultJson: '{"score":1}',
+        rewardSum: 6,
+      });
+      expect(answer?.run?.endTime).toBeDefined();
+    },
+  },
+  failRun: ending(Status.FAILED, {
+    ready: ({ runId }) => runId,
+    again: async ({ bareId, runs }) => {
+      await runs.failRun({ runId: bareId, message: 'for one reason' });
+      return bareId;
+    },
+    illegal: 'branchId',
+  }),
+  cancelRun: ending(Status.CANCELLED, {
+    ready: ({ bareId }) => bareId,
+    again: async ({ bareId, runs }) => {
+      await runs.cancelRun({ runId: bareId, message: 'for one reason' });
+      return bareId;
+    },
+    illegal: 'branchId',
+  }),
+  reopenRun: {
+    ...verb(Status.RUNNING, { ready: ({ branchId }) => branchId, illegal: 'bareId' }),
+    served: ([answer], { branchId }) => {
+      const now = { id: branchId, status: Status.RUNNING, statusMessage: 'why', resultJson: '' };
+      expect(answer?.run).toMatchObject(now);
+      expect(answer?.run?.endTime).toBeUndefined();
+    },
+  },
+  heartbeatRun: {
+    requests: ({ runId }) => [[{ runId }]],
+    served: ([answer]) => {
+      expect(answer).toMatchObject({ status: Status.RUNNING, statusMessage: '' });
+      expect(answer?.heartbeatTime).toBeDefined();
+    },
+    refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
+  },
+  getProgress: {
+    requests: ({ runId }) => [[{ runId }]],
+    served: ([answer], { evalId, baselineId }) => {
+      const kinds = [
+        { kind: StageKind.TRAIN_STEP, planned: 4n, made: 1n, open: 0n, completed: 1n },
+        { kind: StageKind.EVAL, planned: 0n, made: 1n, open: 1n },
+        { kind: StageKind.BASELINE, planned: 0n, made: 1n, open: 0n },
+      ];
+      // Three stages to be made, of 2 groups of 3 rollouts of at most 5 turns, and of 6 substeps.
+      const counted = { turnsDone: 0n, turnsExpected: 90n, substepsDone: 6n, substepsExpected: 24n };
+      expect(answer?.progress).toMatchObject({ ...counted, percent: 0, kinds });
+      expect(answer?.progress?.openStages.map(({ stageId }) => stageId)).toEqual([evalId, baselineId]);
+      expect(answer?.progress?.estimatedRemaining?.seconds).toBeGreaterThan(0n);
+    },
+    refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
+  },
+  listStatusChanges: {
+    requests: async ({ runId, branchId, evalId, mainId, runs }) => {
+      const first = await runs.listStatusChanges({ runId: branchId, ascending: true, pageSize: 1 });
+      expect(first.changes).toMatchObject([{ ordinal: 0n, oldStatus: 0, newStatus: Status.RUNNING }]);
+      return [
+        [{ runId }],
+        [{ stageId: evalId }],
+        [{ trajectoryId: mainId }],
+        [{ runId: branchId, ascending: true, pageSize: 1, pageToken: first.nextPageToken }],
+      ];
+    },
+    served: ([answer]) => {
+      const move = { ordinal: 1n, oldStatus: Status.RUNNING, newStatus: Status.COMPLETED, message: 'done' };
+      expect(answer?.changes).toMatchObject([{ ...move, actor: 'anonymous', progressPercent: 100 }]);
+      expect(answer?.nextPageToken).toBe('');
+    },
+    refused: ({ runId }) => ({
+      RUN_NOT_FOUND: [{ runId: NOBODY }],
+      STAGE_NOT_FOUND: [{ stageId: NOBODY }],
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ runId, pageToken: 'none' }],
+    }),
+  },
+  watchRun: {
+    requests: ({ branchId }) => [[{ runId: branchId, allStages: true, untilTerminal: true }]],
+    served: (answers, { branchId }) => {
+      expect(answers).toMatchObject([{ run: { id: branchId, status: Status.COMPLETED }, stages: [], caughtUp: true }]);
+      expect(answers[0]?.progress?.percent).toBe(100);
+    },
+    refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
+  },
+} satisfies Partial<Rpcs<typeof RunService.method, RunScene>>;

@@ -1,0 +1,91 @@
+import { randomUUID } from 'node:crypto';
+import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import type { WireClient } from '../story.ts';
+import { LABELS } from './scene.ts';
+
+/** What there is before an RPC of RunService is called; a fresh one for every set of calls. */
+export interface RunScene extends WireClient {
+  readonly experimentId: string;
+  readonly experimentName: string;
+  readonly environmentName: string;
+  /** Named `main`, RUNNING, with a plan and metrics; its main trajectory has steps 0 to 3, whose tag `here` names step 1. */
+  readonly runId: string;
+  readonly mainId: string;
+  /** Named `branch`: branched at step 1 with another learning rate, one own step, COMPLETED. */
+  readonly branchId: string;
+  /** Named `bare`: PENDING, without a main trajectory, without stages. */
+  readonly bareId: string;
+  /** TRAIN_STEP 1 of `main`: COMPLETED, with a model checkpoint and metrics. */
+  readonly trainedId: string;
+  /** EVAL 1 of `main`: RUNNING. */
+  readonly evalId: string;
+  /** BASELINE 0 of `main`: PENDING. */
+  readonly baselineId: string;
+}
+
+export const PLAN = {
+  stagePlans: [{ kind: StageKind.TRAIN_STEP, stages: 4, groupsPerStage: 2, groupSize: 3, maxTurns: 5, substeps: 6 }],
+  concurrency: 7,
+};
+
+export async function makeRunScene(client: WireClient): Promise<RunScene> {
+  const { runs, trajectories } = client;
+  const experimentName = `rpcs/${randomUUID()}`;
+  const environmentName = `env/${experimentName}`;
+  const { experiment } = await runs.createExperiment({
+    name: experimentName,
+    environmentName,
+    agentType: 'pid',
+    tags: ['a', 'b'],
+    defaultConfigJson: '{"lr":0.1,"seed":1}',
+  });
+  const { run } = await runs.createRun({
+    experimentName,
+    name: 'main',
+    configJson: '{"seed":2}',
+    labels: LABELS,
+    metadataJson: '{"by":"test"}',
+    plan: PLAN,
+    mainTrajectory: { root: { reward: 0 } },
+    initialStatus: Status.RUNNING,
+  });
+  const [runId, mainId] = [run!.id, run!.mainTrajectoryId];
+  for (const stepNumber of [1n, 2n, 3n]) {
+    await trajectories.appendStep({ trajectoryId: mainId, step: { stepNumber, reward: Number(stepNumber) } });
+  }
+  await trajectories.setTag({ trajectoryId: mainId, name: 'here', stepNumber: 1n });
+  const branchId = await makeBranch(client, runId);
+  const bare = await runs.createRun({ experimentName, name: 'bare' });
+  const stages = await makeStages(client, runId);
+  const made = { experimentId: experiment!.id, experimentName, environmentName };
+  return { ...client, ...made, runId, mainId, branchId, bareId: bare.run!.id, ...stages };
+}
+
+async function makeBranch({ runs, trajectories }: WireClient, runId: string): Promise<string> {
+  const overrides = { name: 'branch', configOverridesJson: '{"lr":0.5}', labels: LABELS };
+  const branch = await runs.branchRun({ runId, stepNumber: 1n, ...overrides, initialStatus: Status.RUNNING });
+  const own = { stepNumber: 2n, reward: 5 };
+  await trajectories.appendStep({ trajectoryId: branch.mainTrajectory!.id, step: own });
+  await runs.completeRun({ runId: branch.run!.id, message: 'done', resultJson: '{"best":5}' });
+  return branch.run!.id;
+}
+
+async function makeStages({ runs }: WireClient, runId: string) {
+  const make = async (kind: StageKind, number: bigint, initialStatus: Status) =>
+    (await runs.getOrCreateStage({ runId, kind, number, initialStatus, metadataJson: '{"n":1}' })).stage!.id;
+  const trainedId = await make(StageKind.TRAIN_STEP, 1n, Status.RUNNING);
+  await runs.updateStage({
+    stageId: trainedId,
+    updateMask: { paths: ['model_checkpoint_uri', 'completed_substeps', 'metrics'] },
+    modelCheckpointUri: 's3://models/1',
+    completedSubsteps: 6n,
+    metrics: { loss: 0.5 },
+  });
+  await runs.completeStage({ stageId: trainedId, message: 'done' });
+  const evalId = await make(StageKind.EVAL, 1n, Status.RUNNING);
+  const baselineId = await make(StageKind.BASELINE, 0n, Status.PENDING);
+  const points = [0n, 1n, 2n].map((metricStep) => ({ key: 'loss', metricStep, value: 1 / (Number(metricStep) + 1) }));
+  await runs.logMetrics({ runId, points: [...points, { key: 'score', value: 3, stageId: evalId }] });
+  return { trainedId, evalId, baselineId };
+}

@@ -1,0 +1,109 @@
+import { randomUUID } from 'node:crypto';
+import { create, type DescMethod, type MessageInitShape, type MessageShape } from '@bufbuild/protobuf';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import { type Step, StepSchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { sha256 } from '../samples.ts';
+import { putState, type WireClient } from '../story.ts';
+
+/** What every RPC is given when it is driven: one entry an RPC, which the types and the test hold complete. */
+
+/** What there is before an RPC is called; a fresh one for every set of calls. */
+export interface Scene extends WireClient {
+  readonly task: string;
+  /** What both trajectories below belong to. */
+  readonly runId: string;
+  readonly experimentId: string;
+  /** Steps 0 to 3, open, held by no writer; step 1 has the state `env`, step 2 the states `env` and `memory`. Tag `here` names step 1. */
+  readonly id: string;
+  readonly uid: string;
+  /** Branched at step 1, one own step, sealed. */
+  readonly branchId: string;
+  /** A state that was put, and that no step refers to. */
+  readonly put: string;
+}
+
+export type Init<M extends DescMethod> = MessageInitShape<M['input']>;
+
+export interface Rpc<M extends DescMethod, S = Scene> {
+  /** Requests that are served, each in the frames that its method sends. Together they set every field of the request. */
+  requests(scene: S): Promise<Init<M>[][]> | Init<M>[][];
+  /** What the last of the requests is answered. */
+  served(answers: MessageShape<M['output']>[], scene: S): void;
+  /** Requests that are refused, by the reasons that the proto documents at the method, in an order in which one scene serves all. */
+  refused(scene: S): { readonly [reason: string]: Init<M>[] | (() => Promise<Init<M>[]>) };
+}
+
+export type Rpcs<Methods extends Record<string, DescMethod>, S = Scene> = {
+  readonly [Name in keyof Methods]: Rpc<Methods[Name], S>;
+};
+
+export const NOBODY = '00000000-0000-4000-8000-000000000000';
+export const NO_STATE = '0'.repeat(64);
+export const LONG_AGO = { seconds: 1n, nanos: 1 };
+export const LATE = { seconds: 4_000_000_000n, nanos: 1 };
+export const LABELS = { label: 'value' };
+
+export function bytes(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}
+
+/** A step with text in every place that can hold some. */
+export function richStep(stepNumber: bigint): Step {
+  return create(StepSchema, {
+    stepNumber,
+    actions: [
+      { type: 'tool_call', name: 'look', callId: 'c1', content: { text: 'around' }, tokenIds: [1], logprobs: [-0.5] },
+      { type: 'code', content: { json: '{"a":1}' } },
+    ],
+    observations: [
+      { type: 'tool_result', callId: 'c1', isError: true, content: { data: bytes('png'), mediaType: 'image/png' } },
+      { type: 'link', content: { uri: 'https://example.org/', mediaType: 'text/html' } },
+    ],
+    reward: 0.5,
+    terminated: true,
+    truncated: true,
+    infoJson: '{"info":true}',
+    metadataJson: '{"metadata":true}',
+    metrics: { value: 1.5 },
+    startTime: LONG_AGO,
+    endTime: LATE,
+    states: [{ name: 'env', data: bytes('state'), digest: sha256(bytes('state')), mediaType: 'text/plain' }],
+  });
+}
+
+export async function makeScene(client: WireClient): Promise<Scene> {
+  const task = `rpcs/${randomUUID()}`;
+  const put = await putState(client, bytes(task));
+  const { experiment } = await client.runs.createExperiment({ name: task });
+  const { run } = await client.runs.createRun({ experimentName: task });
+  const [runId, experimentId] = [run!.id, experiment!.id];
+  const fields = { name: 'main', taskId: task, runId, labels: LABELS, metadataJson: '{"seed":1}' };
+  const { trajectory } = await client.trajectories.createTrajectory({ ...fields, root: richRoot() });
+  const trajectoryId = trajectory!.id;
+  const env = (text: string, name = 'env') => ({ name, data: bytes(text), mediaType: 'text/plain' });
+  const steps = [
+    { stepNumber: 1n, reward: 1, states: [env('one')] },
+    { stepNumber: 2n, reward: 2, states: [env('two'), env('mind', 'memory')] },
+    { stepNumber: 3n, reward: 3, terminated: true },
+  ];
+  for (const step of steps) await client.trajectories.appendStep({ trajectoryId, step });
+  await client.trajectories.setTag({ trajectoryId, name: 'here', stepNumber: 1n });
+  const branched = await client.trajectories.branchTrajectory({
+    trajectoryId,
+    stepNumber: 1n,
+    name: 'branch',
+    labels: LABELS,
+  });
+  const branchId = branched.trajectory!.id;
+  const own = { stepNumber: 2n, reward: 5, states: [env('other')] };
+  await client.trajectories.appendStep({ trajectoryId: branchId, step: own });
+  await client.trajectories.sealTrajectory({
+    trajectoryId: branchId,
+    seal: { status: Status.COMPLETED, message: 'done' },
+  });
+  return { ...client, task, runId, experimentId, id: trajectoryId, uid: trajectory!.uid, branchId, put };
+}
+
+function richRoot(): Step {
+  return create(StepSchema, { observations: [{ type: 'reset', content: { text: 'begin' } }] });
+}

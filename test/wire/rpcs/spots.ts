@@ -1,0 +1,74 @@
+import { clone, type DescField, type DescMessage, type Message, type ScalarType } from '@bufbuild/protobuf';
+import { type ReflectList, type ReflectMap, type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
+
+/** A place of a request that holds text or an int64, and how to put another value there. */
+interface Spot {
+  readonly path: string;
+  readonly scalar: ScalarType;
+  put(value: unknown): void;
+}
+
+/** Fields that the server sets and does not look at when they are sent. */
+const SERVER_SET = new Set([
+  'anabranch.v1.Step.writer_epoch',
+  'anabranch.v1.Content.size',
+  'anabranch.v1.StepState.size',
+]);
+
+function* spotsOf(message: ReflectMessage, prefix = ''): Generator<Spot> {
+  for (const field of message.fields) {
+    if (!message.isSet(field) || SERVER_SET.has(`${message.desc.typeName}.${field.name}`)) continue;
+    yield* spotsOfField(message, field, `${prefix}${field.name}`);
+  }
+}
+
+function* spotsOfField(message: ReflectMessage, field: DescField, path: string): Generator<Spot> {
+  const value: unknown = message.get(field);
+  switch (field.fieldKind) {
+    case 'scalar':
+      yield { path, scalar: field.scalar, put: (other) => message.set(field, other as never) };
+      break;
+    case 'message':
+      yield* spotsOf(value as ReflectMessage, `${path}.`);
+      break;
+    case 'list':
+      for (const [i, item] of [...(value as ReflectList)].entries()) {
+        const at = `${path}[${i}]`;
+        if (field.listKind === 'message') yield* spotsOf(item as ReflectMessage, `${at}.`);
+        if (field.listKind !== 'scalar') continue;
+        yield { path: at, scalar: field.scalar, put: (other) => (value as ReflectList).set(i, other as never) };
+      }
+      break;
+    case 'map':
+      for (const [key, item] of value as ReflectMap) {
+        const map = value as ReflectMap;
+        const rename = (other: unknown) => {
+          map.delete(key);
+          map.set(other as never, item as never);
+        };
+        yield { path, scalar: field.mapKey, put: rename };
+        if (field.mapKind === 'message') yield* spotsOf(item as ReflectMessage, `${path}[${JSON.stringify(key)}].`);
+        if (field.mapKind !== 'scalar') continue;
+        yield { path, scalar: field.scalar, put: (other) => map.set(key, other as never) };
+      }
+  }
+}
+
+/** The frames, once for each spot of them, with another value there. */
+export function* variants(
+  schema: DescMessage,
+  frames: readonly Message[],
+  wanted: ScalarType,
+  value: unknown,
+): Generator<{ path: string; frames: Message[] }> {
+  for (const [f, frame] of frames.entries()) {
+    const count = [...spotsOf(reflect(schema, frame))].length;
+    for (let s = 0; s < count; s += 1) {
+      const changed = clone(schema, frame);
+      const spot = [...spotsOf(reflect(schema, changed))][s]!;
+      if (spot.scalar !== wanted) continue;
+      spot.put(value);
+      yield { path: spot.path, frames: frames.map((other, i) => (i === f ? changed : other)) };
+    }
+  }
+}

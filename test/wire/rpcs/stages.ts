@@ -1,0 +1,176 @@
+import { expect } from 'vitest';
+import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
+import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { RunScene } from './run_scene.ts';
+import { LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
+
+const SAID = { message: 'why', metadataJson: '{"how":1}', phase: 'somewhere' };
+
+interface Moved {
+  readonly stage?: { readonly id: string; readonly status: Status } | undefined;
+}
+
+/** A verb of a stage: of which stage it is served and of which refused. */
+function verb(status: Status, of: { ready(scene: RunScene): Promise<string> | string; illegal: keyof RunScene }) {
+  return {
+    requests: async (scene: RunScene) => [[{ stageId: await of.ready(scene), ...SAID }]],
+    served: ([answer]: Moved[]) => {
+      expect(answer?.stage).toMatchObject({ status, statusMessage: 'why', phase: 'somewhere' });
+    },
+    refused: (scene: RunScene) => ({
+      STAGE_NOT_FOUND: [{ stageId: NOBODY }],
+      ILLEGAL_TRANSITION: [{ stageId: scene[of.illegal] as string }],
+    }),
+  };
+}
+
+/** A terminal verb, which refuses to be said again with another message. */
+function ending(status: Status, of: Parameters<typeof verb>[1] & { again(scene: RunScene): Promise<string> | string }) {
+  const plain = verb(status, of);
+  return {
+    ...plain,
+    refused: (scene: RunScene) => ({
+      ...plain.refused(scene),
+      RESULT_CONFLICT: async () => [{ stageId: await of.again(scene), message: 'for another reason' }],
+    }),
+  };
+}
+
+const PATHS = [
+  'batch',
+  'status_message',
+  'phase',
+  'model_uri',
+  'model_checkpoint_uri',
+  'metrics',
+  'metadata_json',
+  'completed_substeps',
+  'total_substeps',
+  'timings',
+];
+
+export const STAGE_RPCS = {
+  getOrCreateStage: {
+    requests: ({ runId }) => [
+      [
+        {
+          runId,
+          kind: StageKind.TRAIN_STEP,
+          number: 2n,
+          initialStatus: Status.INITIALIZING,
+          batch: 3n,
+          phase: 'sampling',
+          modelUri: 's3://models/1',
+          totalSubsteps: 9n,
+          metadataJson: '{}',
+        },
+      ],
+    ],
+    served: ([answer], { runId }) => {
+      const made = { runId, kind: StageKind.TRAIN_STEP, number: 2n, status: Status.INITIALIZING, batch: 3n };
+      const given = { phase: 'sampling', modelUri: 's3://models/1', totalSubsteps: 9n, metadataJson: '{}' };
+      expect(answer?.stage).toMatchObject({ ...made, ...given, completedSubsteps: 0n });
+      expect(answer?.created).toBe(true);
+    },
+    refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY, kind: StageKind.EVAL, number: 0n }] }),
+  },
+  getStage: {
+    requests: ({ runId, evalId }) => [
+      [{ stageId: evalId, view: View.BASIC }],
+      [{ runId, kind: StageKind.TRAIN_STEP, number: 1n }],
+    ],
+    served: ([answer], { runId, trainedId }) => {
+      const done = { id: trainedId, runId, number: 1n, status: Status.COMPLETED, statusMessage: 'done' };
+      const kept = { modelCheckpointUri: 's3://models/1', metrics: { loss: 0.5 }, metadataJson: '{"n":1}' };
+      expect(answer?.stage).toMatchObject({ ...done, ...kept, completedSubsteps: 6n });
+    },
+    refused: ({ runId }) => ({ STAGE_NOT_FOUND: [{ runId, kind: StageKind.EVAL, number: 9n }] }),
+  },
+  listStages: {
+    requests: async ({ runId, runs }) => {
+      const first = await runs.listStages({ runId, descending: true, pageSize: 2 });
+      return [
+        [{ runId, kinds: [StageKind.EVAL], statuses: [Status.RUNNING], view: View.FULL }],
+        [{ runId, descending: true, pageSize: 2, pageToken: first.nextPageToken }],
+      ];
+    },
+    served: ([answer], { trainedId }) => {
+      expect(answer?.stages.map(({ id, metadataJson }) => [id, metadataJson])).toEqual([[trainedId, '']]);
+      expect(answer?.nextPageToken).toBe('');
+    },
+    refused: ({ runId }) => ({
+      RUN_NOT_FOUND: [{ runId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ runId, pageToken: 'none' }],
+    }),
+  },
+  updateStage: {
+    requests: ({ evalId }) => [
+      [
+        {
+          stageId: evalId,
+          updateMask: { paths: PATHS },
+          batch: -1n,
+          statusMessage: 'half way',
+          phase: 'judging',
+          modelUri: 's3://models/2',
+          modelCheckpointUri: 's3://models/3',
+          metrics: { accuracy: 0.25 },
+          metadataJson: '[]',
+          completedSubsteps: 2n,
+          totalSubsteps: 4n,
+          timings: { rollout: { startTime: LONG_AGO, endTime: LATE }, judging: { startTime: LATE } },
+        },
+      ],
+    ],
+    served: ([answer]) => {
+      const said = { batch: -1n, statusMessage: 'half way', phase: 'judging', metadataJson: '[]' };
+      const models = { modelUri: 's3://models/2', modelCheckpointUri: 's3://models/3', metrics: { accuracy: 0.25 } };
+      const times = { rollout: { startTime: LONG_AGO, endTime: LATE }, judging: { startTime: LATE } };
+      expect(answer?.stage).toMatchObject({ ...said, ...models, completedSubsteps: 2n, totalSubsteps: 4n });
+      expect(answer?.stage?.timings).toMatchObject(times);
+      expect(answer?.stage?.status).toBe(Status.RUNNING);
+    },
+    refused: () => ({ STAGE_NOT_FOUND: [{ stageId: NOBODY, updateMask: { paths: ['phase'] } }] }),
+  },
+  getLatestCheckpointedStage: {
+    requests: ({ runId }) => [[{ runId, kind: StageKind.TRAIN_STEP }]],
+    served: ([answer], { trainedId }) => expect(answer?.stage).toMatchObject({ id: trainedId, number: 1n }),
+    refused: ({ runId }) => ({
+      RUN_NOT_FOUND: [{ runId: NOBODY }],
+      STAGE_NOT_FOUND: [{ runId, kind: StageKind.EVAL }],
+    }),
+  },
+  startStage: verb(Status.RUNNING, { ready: ({ baselineId }) => baselineId, illegal: 'trainedId' }),
+  pauseStage: verb(Status.PAUSED, { ready: ({ evalId }) => evalId, illegal: 'baselineId' }),
+  resumeStage: verb(Status.RUNNING, {
+    ready: async ({ evalId, runs }) => {
+      await runs.pauseStage({ stageId: evalId });
+      return evalId;
+    },
+    illegal: 'baselineId',
+  }),
+  completeStage: ending(Status.COMPLETED, {
+    ready: ({ evalId }) => evalId,
+    again: ({ trainedId }) => trainedId,
+    illegal: 'baselineId',
+  }),
+  failStage: ending(Status.FAILED, {
+    ready: ({ evalId }) => evalId,
+    again: async ({ baselineId, runs }) => {
+      await runs.failStage({ stageId: baselineId, message: 'for one reason' });
+      return baselineId;
+    },
+    illegal: 'trainedId',
+  }),
+  cancelStage: ending(Status.CANCELLED, {
+    ready: ({ baselineId }) => baselineId,
+    again: async ({ baselineId, runs }) => {
+      await runs.cancelStage({ stageId: baselineId, message: 'for one reason' });
+      return baselineId;
+    },
+    illegal: 'trainedId',
+  }),
+  reopenStage: verb(Status.RUNNING, { ready: ({ trainedId }) => trainedId, illegal: 'baselineId' }),
+} satisfies Partial<Rpcs<typeof RunService.method, RunScene>>;

@@ -1,0 +1,54 @@
+import { expect } from 'vitest';
+import type { StateService } from '../../../gen/es/anabranch/v1/state_service_pb.js';
+import { sha256 } from '../samples.ts';
+import { bytes, NO_STATE, NOBODY, type Rpcs } from './scene.ts';
+
+export const STATE_RPCS: Rpcs<typeof StateService.method> = {
+  putState: {
+    requests: () => [[{ digest: sha256(bytes('two chunks')), chunk: bytes('two ') }, { chunk: bytes('chunks') }]],
+    served: ([answer]) => {
+      expect(answer?.state).toMatchObject({ digest: sha256(bytes('two chunks')), size: 10n });
+    },
+    refused: () => ({
+      DIGEST_MISMATCH: [{ digest: NO_STATE, chunk: bytes('x') }],
+      INVALID_REQUEST: [{ chunk: bytes('x') }, { digest: NO_STATE }],
+    }),
+  },
+  getState: {
+    requests: ({ put }) => [[{ digest: put, offset: 2n, length: 3n }]],
+    served: (answers, { put, task }) => {
+      expect(answers[0]?.state).toMatchObject({ digest: put, size: BigInt(task.length) });
+      expect(Buffer.concat(answers.map(({ chunk }) => chunk)).toString()).toBe(task.slice(2, 5));
+    },
+    refused: ({ put }) => ({
+      STATE_NOT_FOUND: [{ digest: NO_STATE }],
+      RANGE_BEYOND_END: [{ digest: put, offset: 1_000n }],
+    }),
+  },
+  batchGetStates: {
+    requests: ({ put }) => [[{ digests: [NO_STATE, put] }]],
+    served: ([answer], { put, task }) => {
+      expect(answer?.states).toMatchObject([{ digest: put, size: BigInt(task.length) }]);
+    },
+    refused: () => ({ INVALID_REQUEST: [{ digests: [] }] }),
+  },
+  readStates: {
+    requests: ({ branchId }) => [
+      [{ trajectoryId: branchId, startStepNumber: 1n, endStepNumber: 3n, name: 'env', every: 2n }],
+      [{ trajectoryId: branchId }],
+    ],
+    served: (answers, { id, branchId }) => {
+      const texts = answers.flatMap(({ trajectoryId, pieces }) =>
+        pieces.map(({ stepNumber, data }) => [trajectoryId, stepNumber, Buffer.from(data).toString()]),
+      );
+      expect(texts).toEqual([
+        [id, 1n, 'one'],
+        [branchId, 2n, 'other'],
+      ]);
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      RANGE_BEYOND_END: [{ trajectoryId: id, startStepNumber: 5n }],
+    }),
+  },
+};

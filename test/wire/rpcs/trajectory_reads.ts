@@ -1,0 +1,218 @@
+import { randomUUID } from 'node:crypto';
+import { expect } from 'vitest';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { StepOrder, type TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { sha256 } from '../samples.ts';
+import { bytes, LABELS, LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
+
+/** Branching, reading, comparing, tagging. */
+export const TRAJECTORY_READS = {
+  branchTrajectory: {
+    requests: ({ id }) => [
+      [{ trajectoryId: id, tag: 'here' }],
+      [
+        {
+          trajectoryId: id,
+          stepNumber: 2n,
+          branchId: randomUUID(),
+          requestId: randomUUID(),
+          name: 'new branch',
+          labels: LABELS,
+          metadataJson: '1',
+        },
+      ],
+    ],
+    served: ([answer], { id, task }) => {
+      const made = { parentId: id, branchPoint: 2n, treeId: id, taskId: task, nextStepNumber: 3n, rewardSum: 3 };
+      expect(answer?.trajectory).toMatchObject({ ...made, name: 'new branch', labels: LABELS, metadataJson: '1' });
+    },
+    refused: ({ id, branchId, trajectories }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY, stepNumber: 0n }],
+      TAG_NOT_FOUND: [{ trajectoryId: id, tag: 'nowhere' }],
+      BRANCH_POINT_BEYOND_END: [{ trajectoryId: id, stepNumber: 4n }],
+      TRAJECTORY_EXISTS: [{ trajectoryId: id, stepNumber: 0n, branchId }],
+      REQUEST_ID_REUSED: async () => {
+        const requestId = randomUUID();
+        await trajectories.branchTrajectory({ trajectoryId: id, stepNumber: 0n, requestId });
+        return [{ trajectoryId: id, stepNumber: 1n, requestId }];
+      },
+    }),
+  },
+  getStep: {
+    requests: ({ id, branchId }) => [
+      [{ trajectoryId: id, tag: 'here', view: View.BASIC }],
+      [{ trajectoryId: branchId, stepNumber: 1n }],
+    ],
+    served: ([answer], { id }) => {
+      expect(answer).toMatchObject({ trajectoryId: id, step: { stepNumber: 1n, reward: 1 } });
+      expect(answer?.step?.states).toMatchObject([{ name: 'env', digest: sha256(bytes('one')), size: 3n }]);
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY, stepNumber: 0n }],
+      STEP_NOT_FOUND: [{ trajectoryId: id, stepNumber: 4n }],
+      TAG_NOT_FOUND: [{ trajectoryId: id, tag: 'nowhere' }],
+    }),
+  },
+  readSteps: {
+    requests: ({ branchId }) => [
+      [{ trajectoryId: branchId, startStepNumber: 1n, endStepNumber: 2n, view: View.BASIC, follow: true }],
+      [{ trajectoryId: branchId, startStepNumber: 1n, follow: true }],
+    ],
+    served: (answers, { id, branchId }) => {
+      const owned = answers.flatMap((each) => each.steps.map((step) => [each.trajectoryId, step.stepNumber]));
+      expect(owned).toEqual([
+        [id, 1n],
+        [branchId, 2n],
+      ]);
+      expect(answers.at(-1)).toMatchObject({ nextStepNumber: 3n, caughtUp: true, sealed: true });
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      RANGE_BEYOND_END: [{ trajectoryId: id, startStepNumber: 5n }],
+    }),
+  },
+  listSteps: {
+    requests: async ({ id, task, runId, experimentId, trajectories }) => {
+      const first = await trajectories.listSteps({ taskId: task, pageSize: 4 });
+      expect(await trajectories.listSteps({ runId, pageSize: 4 })).toMatchObject({ steps: first.steps });
+      expect(await trajectories.listSteps({ experimentId, pageSize: 4 })).toMatchObject({ steps: first.steps });
+      const filter = { terminalOnly: true, minReward: 3, maxReward: 3, commitTimeFrom: LONG_AGO, commitTimeTo: LATE };
+      const order = { order: StepOrder.REWARD, descending: true, view: View.FULL };
+      return [
+        [{ trajectoryId: id, ...filter, ...order, pageSize: 1 }],
+        [{ trajectoryId: id, hasState: 'memory', hasAnyState: true }],
+        [{ runId }],
+        [{ experimentId }],
+        [{ taskId: task, pageSize: 4, pageToken: first.nextPageToken }],
+      ];
+    },
+    served: ([answer], { id }) => {
+      expect(answer?.steps.map(({ trajectoryId, step }) => [trajectoryId, step?.stepNumber])).toEqual([[id, 3n]]);
+      expect(answer?.nextPageToken).toBe('');
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ trajectoryId: id, pageToken: 'none' }],
+    }),
+  },
+  getCheckpoint: {
+    requests: ({ id }) => [
+      [{ trajectoryId: id, stepNumber: 1n }],
+      [{ trajectoryId: id, tag: 'here' }],
+      [{ trajectoryId: id, atOrBefore: 3n, stateNames: ['memory', 'env'] }],
+    ],
+    served: ([answer], { id }) => {
+      expect(answer).toMatchObject({ trajectoryId: id, step: { stepNumber: 2n } });
+      const states = answer?.step?.states.map(({ name, data }) => [name, Buffer.from(data ?? []).toString()]);
+      expect(states).toEqual([
+        ['env', 'two'],
+        ['memory', 'mind'],
+      ]);
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      CHECKPOINT_NOT_FOUND: [{ trajectoryId: id, stateNames: ['nothing'] }],
+      STEP_NOT_FOUND: [{ trajectoryId: id, stepNumber: 4n }],
+      TAG_NOT_FOUND: [{ trajectoryId: id, tag: 'nowhere' }],
+    }),
+  },
+  getLineage: {
+    requests: async ({ id, branchId, trajectories }) => {
+      const first = await trajectories.getLineage({ trajectoryId: branchId, pageSize: 1 });
+      expect(first.segments).toMatchObject([
+        { trajectoryId: id, name: 'main', startStepNumber: 0n, endStepNumber: 2n, deleted: false },
+      ]);
+      return [[{ trajectoryId: branchId, pageSize: 1, pageToken: first.nextPageToken }]];
+    },
+    served: ([answer], { branchId }) => {
+      expect(answer?.segments).toMatchObject([
+        { trajectoryId: branchId, name: 'branch', startStepNumber: 2n, endStepNumber: 3n, deleted: false },
+      ]);
+      expect(answer?.nextPageToken).toBe('');
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ trajectoryId: id, pageToken: 'none' }],
+    }),
+  },
+  getTree: {
+    requests: async ({ id, branchId, trajectories }) => {
+      const first = await trajectories.getTree({ trajectoryId: id, pageSize: 1 });
+      return [[{ trajectoryId: branchId, pageSize: 1, pageToken: first.nextPageToken }]];
+    },
+    served: ([answer], { id, branchId }) => {
+      const node = {
+        trajectory: { id: branchId, parentId: id, branchPoint: 1n, status: Status.COMPLETED },
+        deleted: false,
+      };
+      expect(answer?.nodes).toMatchObject([node]);
+      expect(answer?.nextPageToken).toBe('');
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ trajectoryId: id, pageToken: 'none' }],
+    }),
+  },
+  compareTrajectories: {
+    requests: ({ id, branchId }) => [
+      [{ trajectoryId: id, otherTrajectoryId: branchId, startStepNumber: 1n, endStepNumber: 9n }],
+    ],
+    served: ([answer]) => {
+      expect(answer).toMatchObject({ sharedSteps: 2n, rewardSum: 6, otherRewardSum: 6, rewardDifference: 0 });
+      expect(answer).toMatchObject({ nextStepNumber: 4n, otherNextStepNumber: 3n });
+      const difference = { stepNumber: 2n, field: 'reward', valueJson: '2', otherValueJson: '5' };
+      expect(answer?.firstDifference).toMatchObject(difference);
+      const rewards = answer?.rewards.map((each) => [each.stepNumber, each.reward, each.otherReward, each.difference]);
+      expect(rewards).toEqual([
+        [1n, 1, 1, 0],
+        [2n, 2, 5, 3],
+        [3n, 3, undefined, undefined],
+      ]);
+    },
+    refused: ({ id }) => ({ TRAJECTORY_NOT_FOUND: [{ trajectoryId: id, otherTrajectoryId: NOBODY }] }),
+  },
+  setTag: {
+    requests: ({ id }) => [[{ trajectoryId: id, name: 'here', stepNumber: 3n, expectedStepNumber: 1n }]],
+    served: ([answer], { id }) => {
+      expect(answer?.tag).toMatchObject({ trajectoryId: id, name: 'here', stepNumber: 3n });
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY, name: 'a', stepNumber: 0n }],
+      STEP_NOT_FOUND: [{ trajectoryId: id, name: 'a', stepNumber: 4n }],
+      TAG_MOVED: [{ trajectoryId: id, name: 'here', stepNumber: 0n, expectedStepNumber: -1n }],
+    }),
+  },
+  getTag: {
+    requests: ({ id }) => [[{ trajectoryId: id, name: 'here' }]],
+    served: ([answer], { id }) => {
+      expect(answer?.tag).toMatchObject({ trajectoryId: id, name: 'here', stepNumber: 1n });
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY, name: 'here' }],
+      TAG_NOT_FOUND: [{ trajectoryId: id, name: 'nowhere' }],
+    }),
+  },
+  listTags: {
+    requests: async ({ id, trajectories }) => {
+      await trajectories.setTag({ trajectoryId: id, name: 'there', stepNumber: 2n });
+      const first = await trajectories.listTags({ trajectoryId: id, pageSize: 1 });
+      return [[{ trajectoryId: id, pageSize: 1, pageToken: first.nextPageToken }]];
+    },
+    served: ([answer]) => {
+      expect(answer).toMatchObject({ tags: [{ name: 'there', stepNumber: 2n }], nextPageToken: '' });
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ trajectoryId: id, pageToken: 'none' }],
+    }),
+  },
+  deleteTag: {
+    requests: ({ id }) => [[{ trajectoryId: id, name: 'here' }]],
+    served: (answers) => expect(answers).toHaveLength(1),
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY, name: 'here' }],
+      TAG_NOT_FOUND: [{ trajectoryId: id, name: 'nowhere' }],
+    }),
+  },
+} satisfies Partial<Rpcs<typeof TrajectoryService.method>>;
