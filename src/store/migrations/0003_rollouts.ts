@@ -3,8 +3,10 @@ import type { MigrationText } from './migration.ts';
 /**
  * The catalogue of tasks, groups, rollouts with their attempts, validations and environments.
  *
- * What is PENDING is found by an index of its own, so that a claim costs the same however much is queued; leases likewise. A rollout's row holds its verdict and,
- * once it is terminal, its reward and turns; its group counts terminal ones: progress joins live ones only.
+ * What is PENDING is found by indexes of its own, so that a claim costs the same however much is queued; leases, and stages that may be claimed from,
+ * likewise. A request keeps what it claimed. A rollout's row holds its verdict and,
+ * once it is terminal, its reward and turns; its group counts rollouts, terminal ones and the time of their turns: progress
+ * joins live ones only.
  */
 export const migration0003: MigrationText = {
   name: '0003_rollouts',
@@ -59,8 +61,11 @@ export const migration0003: MigrationText = {
       labels text not null,
       metrics text not null,
       metadata_json text not null,
+      rollouts bigint not null,
       terminal_rollouts bigint not null,
       terminal_turns bigint not null,
+      timed_turns bigint not null,
+      turn_seconds double precision not null,
       create_time timestamptz not null,
       update_time timestamptz not null,
       revision bigint not null,
@@ -98,6 +103,7 @@ export const migration0003: MigrationText = {
       lease_ms bigint not null,
       lease_end_time timestamptz,
       result text not null,
+      summary_json text not null,
       result_success boolean,
       validation_passed boolean,
       override boolean,
@@ -117,9 +123,10 @@ export const migration0003: MigrationText = {
     ) with (fillfactor = 70);
     create unique index rollouts_by_id on rollouts (namespace, id);
     create unique index rollouts_by_number on rollouts (group_key, number);
-    create index rollouts_by_stage on rollouts (stage, group_number, number);
+    create index rollouts_by_place on rollouts (run, stage, group_number, number);
     create index rollouts_by_mark on rollouts (run, mark);
     create index rollouts_queue on rollouts (stage, priority desc, key) where status = 'PENDING';
+    create index rollouts_queue_by_task on rollouts (stage, task, priority desc, key) where status = 'PENDING' and task is not null;
     create index rollouts_leased on rollouts (lease_end_time) where status in ('INITIALIZING', 'RUNNING');
     create index rollouts_live on rollouts (run, stage) where status in ('INITIALIZING', 'RUNNING');
 
@@ -191,6 +198,10 @@ export const migration0003: MigrationText = {
       primary key (rollout, environment)
     );
     create index rollout_environments_by_environment on rollout_environments (environment);
+
+    create index stages_open on stages (namespace, run) where status in ('PENDING', 'INITIALIZING', 'RUNNING');
+
+    alter table requests add column claims text;
   `,
   sqlite: `
     create table tasks (
@@ -243,8 +254,11 @@ export const migration0003: MigrationText = {
       labels text not null,
       metrics text not null,
       metadata_json text not null,
+      rollouts integer not null,
       terminal_rollouts integer not null,
       terminal_turns integer not null,
+      timed_turns integer not null,
+      turn_seconds real not null,
       create_time text not null,
       update_time text not null,
       revision integer not null,
@@ -282,6 +296,7 @@ export const migration0003: MigrationText = {
       lease_ms integer not null,
       lease_end_time text,
       result text not null,
+      summary_json text not null,
       result_success integer,
       validation_passed integer,
       override integer,
@@ -301,9 +316,10 @@ export const migration0003: MigrationText = {
     );
     create unique index rollouts_by_id on rollouts (namespace, id);
     create unique index rollouts_by_number on rollouts (group_key, number);
-    create index rollouts_by_stage on rollouts (stage, group_number, number);
+    create index rollouts_by_place on rollouts (run, stage, group_number, number);
     create index rollouts_by_mark on rollouts (run, mark);
     create index rollouts_queue on rollouts (stage, priority desc, key) where status = 'PENDING';
+    create index rollouts_queue_by_task on rollouts (stage, task, priority desc, key) where status = 'PENDING' and task is not null;
     create index rollouts_leased on rollouts (lease_end_time) where status in ('INITIALIZING', 'RUNNING');
     create index rollouts_live on rollouts (run, stage) where status in ('INITIALIZING', 'RUNNING');
 
@@ -375,5 +391,9 @@ export const migration0003: MigrationText = {
       primary key (rollout, environment)
     ) without rowid;
     create index rollout_environments_by_environment on rollout_environments (environment);
+
+    create index stages_open on stages (namespace, run) where status in ('PENDING', 'INITIALIZING', 'RUNNING');
+
+    alter table requests add column claims text;
   `,
 };

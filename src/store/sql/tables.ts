@@ -184,6 +184,8 @@ export interface RequestsTable {
   resource: Int;
   resource_id: string;
   create_time: Time;
+  /** Of ClaimRollouts: JSON text, pairs of a rollout's row key and the attempt that was claimed. */
+  claims: ColumnType<string | null, string | null | undefined, string | null>;
 }
 
 export type TableName = keyof Tables;
@@ -353,9 +355,13 @@ export interface GroupsTable {
   labels: string;
   metrics: string;
   metadata_json: string;
-  /** How many rollouts are terminal, and the turns they took. */
+  /** How many rollouts it has, how many of them are terminal, and the turns these took. */
+  rollouts: Int;
   terminal_rollouts: Int;
   terminal_turns: Int;
+  /** Turns that ended with their rollouts, also those of attempts that were given up, and the seconds they took together. */
+  timed_turns: Int;
+  turn_seconds: Real;
   create_time: Time;
   update_time: Time;
   revision: Int;
@@ -389,11 +395,12 @@ export interface RolloutsTable {
   tree: NullableInt;
   trajectory: NullableInt;
   worker_id: string;
-  /** How long its lease lasts from its last sign of life. */
+  /** How long its lease lasts from its last sign of life; 0: the current attempt does not hold it, or not any more. */
   lease_ms: Int;
   lease_end_time: NullableTime;
-  /** JSON text; empty: none. */
+  /** JSON text, without its summary, which stands apart so that it is read only where it is shown; empty: none. */
   result: string;
+  summary_json: string;
   result_success: NullableFlag;
   validation_passed: NullableFlag;
   /** The override that stands. */

@@ -2942,6 +2942,20 @@ export declare type ListStatusChangesRequest = Message<"anabranch.v1.ListStatusC
    * @generated from field: string page_token = 6;
    */
   pageToken: string;
+
+  /**
+   * Of this rollout.
+   *
+   * @generated from field: optional string rollout_id = 7;
+   */
+  rolloutId?: string | undefined;
+
+  /**
+   * Of this environment.
+   *
+   * @generated from field: optional string environment_id = 8;
+   */
+  environmentId?: string | undefined;
 };
 
 /**
@@ -3937,7 +3951,7 @@ export declare const RunService: GenService<{
   },
   /**
    * Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-   * INVALID_PAGE_TOKEN.
+   * ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RunService.ListStatusChanges
    */

@@ -2938,6 +2938,8 @@ class ListStatusChangesRequest(_message.Message):
     ASCENDING_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Of this run."""
     stage_id: _builtins.str
@@ -2950,6 +2952,10 @@ class ListStatusChangesRequest(_message.Message):
     """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
     page_token: _builtins.str
     """`next_page_token` of the page before; empty: the first. The other fields must be the same as then."""
+    rollout_id: _builtins.str
+    """Of this rollout."""
+    environment_id: _builtins.str
+    """Of this environment."""
     def __init__(
         self,
         *,
@@ -2959,17 +2965,27 @@ class ListStatusChangesRequest(_message.Message):
         ascending: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        rollout_id: _builtins.str | None = ...,
+        environment_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_environment_id", b"_environment_id", "_rollout_id", b"_rollout_id", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "environment_id", b"environment_id", "rollout_id", b"rollout_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "ascending", b"ascending", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_environment_id", b"_environment_id", "_rollout_id", b"_rollout_id", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "ascending", b"ascending", "environment_id", b"environment_id", "page_size", b"page_size", "page_token", b"page_token", "rollout_id", b"rollout_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__environment_id: _TypeAlias = _typing.Literal["environment_id"]  # noqa: Y015
+    _WhichOneofArgType__environment_id: _TypeAlias = _typing.Literal["_environment_id", b"_environment_id"]  # noqa: Y015
+    _WhichOneofReturnType__rollout_id: _TypeAlias = _typing.Literal["rollout_id"]  # noqa: Y015
+    _WhichOneofArgType__rollout_id: _TypeAlias = _typing.Literal["_rollout_id", b"_rollout_id"]  # noqa: Y015
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
     _WhichOneofReturnType__stage_id: _TypeAlias = _typing.Literal["stage_id"]  # noqa: Y015
     _WhichOneofArgType__stage_id: _TypeAlias = _typing.Literal["_stage_id", b"_stage_id"]  # noqa: Y015
     _WhichOneofReturnType__trajectory_id: _TypeAlias = _typing.Literal["trajectory_id"]  # noqa: Y015
     _WhichOneofArgType__trajectory_id: _TypeAlias = _typing.Literal["_trajectory_id", b"_trajectory_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__environment_id) -> _WhichOneofReturnType__environment_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rollout_id) -> _WhichOneofReturnType__rollout_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
     @_typing.overload

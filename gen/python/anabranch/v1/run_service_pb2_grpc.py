@@ -526,7 +526,7 @@ class RunServiceServicer:
 
     def ListStatusChanges(self, request, context):
         """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-        INVALID_PAGE_TOKEN.
+        ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -161,7 +161,7 @@ class RunServiceStub:
     """
     ListStatusChanges: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]
     """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-    INVALID_PAGE_TOKEN.
+    ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]
     """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
@@ -303,7 +303,7 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     ListStatusChanges: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]  # type: ignore[assignment]
     """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-    INVALID_PAGE_TOKEN.
+    ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]  # type: ignore[assignment]
     """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
@@ -670,7 +670,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ListStatusChangesResponse, _abc.Awaitable[_run_service_pb2.ListStatusChangesResponse]]:
         """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-        INVALID_PAGE_TOKEN.
+        ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
     @_abc_1.abstractmethod
