@@ -11,12 +11,12 @@ export interface BareBooks {
   list(): Promise<number>;
   /** The rows of a run's tree; how many there are. */
   tree(runId: string): Promise<number>;
-  /** The smallest and the largest value of each of so many stretches of series that begin at step 0; how many stretches. */
-  aggregate(series: readonly number[], pointsEach: number, stretches: number): Promise<number>;
+  /** The smallest and the largest value of each of so many stretches of all series, which begin at step 0; how many stretches. */
+  aggregate(pointsEach: number, stretches: number): Promise<number>;
   /** Points of one series in one commit. */
   insertPoints(series: number, from: number, count: number): Promise<void>;
-  /** Series with so many points each, from step 0, in place of what they have. Their row keys are 1, 2, 3, … */
-  fillSeries(count: number, pointsEach: number): Promise<void>;
+  /** Gives every series so many points, from step 0, in place of what it has. */
+  fillSeries(pointsEach: number): Promise<void>;
   /** So many stages for every run, all but the last two COMPLETED. */
   fillStages(each: number): Promise<void>;
 }
@@ -43,9 +43,11 @@ const LIST = [
 const tree = ($: Place) =>
   `select ${RUN}, r.parent, r.main_tree, r.main_trajectory from runs r where r.tree = (select tree from runs where namespace = 'default' and id = ${$(1)}) and not r.hidden order by r.key`;
 
-const aggregate = ($: Place, series: readonly number[]) =>
+const aggregate = ($: Place, series: readonly unknown[]) =>
   `select series, metric_step * ${$(1)} / ${$(2)} as stretch, min(value) as smallest, max(value) as largest
     from metric_points where series in (${series.join(', ')}) group by 1, 2`;
+
+const SERIES = 'select key from metric_series order by key';
 
 /** Numbers that go up and down, and never far. */
 const VALUE = '((i * 7919) % 104729) / 104729.0';
@@ -66,6 +68,7 @@ function openSqlite(path: string): BareBooks {
     pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536; pragma temp_store = memory;
     pragma wal_autocheckpoint = 4000;
   `);
+  let series: unknown[] | undefined;
   const prepared = new Map<string, StatementSync>();
   const statement = (text: string) => {
     const known = prepared.get(text) ?? database.prepare(text);
@@ -81,7 +84,10 @@ function openSqlite(path: string): BareBooks {
     async tree(runId) {
       return statement(tree($)).all(runId).length;
     },
-    async aggregate(series, pointsEach, stretches) {
+    async aggregate(pointsEach, stretches) {
+      series ??= statement(SERIES)
+        .all()
+        .map(({ key }) => key);
       return statement(aggregate($, series)).all(BigInt(stretches), BigInt(pointsEach)).length;
     },
     async insertPoints(series, from, points) {
@@ -92,9 +98,9 @@ function openSqlite(path: string): BareBooks {
       for (let i = 0; i < points; i += 1) insert.run(BigInt(series), BigInt(from + i), (from + i) / 7);
       database.exec('commit');
     },
-    async fillSeries(series, pointsEach) {
+    async fillSeries(pointsEach) {
       database.exec('delete from metric_points');
-      for (let key = 1; key <= series; key += 1)
+      for (const { key } of statement(SERIES).all())
         database.exec(`${count(pointsEach)} insert into metric_points (series, metric_step, namespace, value)
           select ${key}, i, 'default', ${VALUE} from n`);
       database.exec('pragma wal_checkpoint(truncate)');
@@ -111,6 +117,7 @@ async function openPostgres(url: string): Promise<BareBooks> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
   await client.query('set search_path = anabranch');
+  let series: unknown[] | undefined;
   const names = new Map<string, string>();
   const rows = async (text: string, values: readonly unknown[] = []) => {
     const name = names.get(text) ?? `books-${names.size}`;
@@ -129,7 +136,10 @@ async function openPostgres(url: string): Promise<BareBooks> {
         tree((n) => `$${n}`),
         [runId],
       ),
-    aggregate: (series, pointsEach, stretches) => rows(aggregate($, series), [stretches, pointsEach]),
+    async aggregate(pointsEach, stretches) {
+      series ??= (await client.query<{ key: string }>(SERIES)).rows.map(({ key }) => key);
+      return rows(aggregate($, series), [stretches, pointsEach]);
+    },
     async insertPoints(series, from, points) {
       const made = Array.from({ length: points }, (_, i) => [
         BigInt(series),
@@ -143,10 +153,10 @@ async function openPostgres(url: string): Promise<BareBooks> {
         client.query(new CopyQuery(text, bytes, (error) => (error ? reject(error) : resolve())));
       });
     },
-    async fillSeries(series, pointsEach) {
+    async fillSeries(pointsEach) {
       await client.query('truncate metric_points');
       await client.query(`insert into metric_points (series, metric_step, namespace, value)
-        select key, i, 'default', ${VALUE} from generate_series(1, ${series}) key, generate_series(0::bigint, ${pointsEach - 1}) i`);
+        select key, i, 'default', ${VALUE} from metric_series, generate_series(0::bigint, ${pointsEach - 1}) i`);
       await client.query('vacuum analyze metric_points');
     },
     async fillStages(each) {

@@ -77,7 +77,7 @@ export const metricsRead: Bench = {
     const { database } = writing;
     await writing.stop();
     run.say(`filling ${SERIES} series with ${run.metricPoints} points each`);
-    await books(run, database, { name: 'fill-series', series: SERIES, pointsEach: run.metricPoints }, true);
+    await books(run, database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
     let bytes = 0;
     // SQLite has one process a file, so each measurement has its own.
     const read = async () => {
@@ -96,7 +96,6 @@ export const metricsRead: Bench = {
     };
     const task = {
       name: 'aggregate',
-      series: Array.from({ length: SERIES }, (_, i) => i + 1),
       pointsEach: run.metricPoints,
       stretches: MAX_POINTS / 2,
     } as const;

@@ -6,14 +6,9 @@ export interface BooksSettings {
   readonly task:
     | { readonly name: 'list' }
     | { readonly name: 'tree'; readonly runId: string }
-    | {
-        readonly name: 'aggregate';
-        readonly series: readonly number[];
-        readonly pointsEach: number;
-        readonly stretches: number;
-      }
+    | { readonly name: 'aggregate'; readonly pointsEach: number; readonly stretches: number }
     | { readonly name: 'insert-points'; readonly series: number; readonly pointsPerCommit: number }
-    | { readonly name: 'fill-series'; readonly series: number; readonly pointsEach: number }
+    | { readonly name: 'fill-series'; readonly pointsEach: number }
     | { readonly name: 'fill-stages'; readonly each: number };
   readonly database: string;
   readonly warmupSeconds: number;
@@ -38,14 +33,14 @@ await program(async ({ task, database, warmupSeconds, seconds }: BooksSettings):
       case 'tree':
         return books.tree(task.runId);
       case 'aggregate':
-        return books.aggregate(task.series, task.pointsEach, task.stretches);
+        return books.aggregate(task.pointsEach, task.stretches);
       case 'insert-points':
         await books.insertPoints(task.series, next, task.pointsPerCommit);
         next += task.pointsPerCommit;
         return task.pointsPerCommit;
       case 'fill-series':
-        await books.fillSeries(task.series, task.pointsEach);
-        return task.series * task.pointsEach;
+        await books.fillSeries(task.pointsEach);
+        return 0;
       case 'fill-stages':
         await books.fillStages(task.each);
         return 0;

@@ -14,14 +14,17 @@ export function percentText(percent: number): string {
   return `${Math.max(0, Math.min(100, Math.floor(percent)))} %`.padStart(5);
 }
 
-/** `45 s`, `12 min`, `3.2 h`, `11 d`: at most seven columns for what a person may see the end of. */
+/** `45 s`, `12 min`, `3.2 h`, `11 d`, `2.5 y`: at most six columns. */
 export function durationText(seconds: number): string {
   if (seconds < 59.5) return `${Math.max(0, Math.round(seconds))} s`;
   if (seconds < 59.5 * 60) return `${Math.round(seconds / 60)} min`;
   const hours = seconds / 3600;
   if (hours < 47.5) return `${hours < 9.95 ? hours.toFixed(1) : Math.round(hours)} h`;
   const days = hours / 24;
-  return `${days < 9.95 ? days.toFixed(1) : Math.round(days)} d`;
+  if (days < 999.5) return `${days < 9.95 ? days.toFixed(1) : Math.round(days)} d`;
+  const years = days / 365;
+  if (years < 999.5) return `${years < 9.95 ? years.toFixed(1) : Math.round(years)} y`;
+  return '>999 y';
 }
 
 export function secondsOf({ seconds, nanos }: Duration | Timestamp): number {

@@ -35,8 +35,9 @@ function block(value: number, least: number, most: number): string {
   if (Number.isNaN(value)) return ' ';
   if (value === Number.POSITIVE_INFINITY) return BLOCKS.at(-1) ?? '';
   if (value === Number.NEGATIVE_INFINITY) return BLOCKS.at(0) ?? '';
-  // Halved, so that the span of the largest doubles is not infinite.
-  const span = most / 2 - least / 2;
-  const share = span === 0 ? 0.5 : (value / 2 - least / 2) / span;
+  // The span of the largest doubles is infinite; that of their halves is not.
+  const scale = Number.isFinite(most - least) ? 1 : 0.5;
+  const span = most * scale - least * scale;
+  const share = span === 0 ? 0.5 : (value * scale - least * scale) / span;
   return BLOCKS.at(Math.min(BLOCKS.length - 1, Math.floor(share * BLOCKS.length))) ?? '';
 }

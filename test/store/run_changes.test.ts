@@ -261,7 +261,7 @@ describe('changes that commit late, on postgres', () => {
     await store.updateStage(here.namespace, two, { phase: 'x' });
     expect(await watcher.news()).toEqual(['1@2']);
     // As long as it is open, what committed beside it is told again.
-    expect((await watcher.read()).stages).toMatchObject([{ id: two }]);
+    expect((await watcher.read()).stages.map(({ id }) => id)).toContain(two);
     await undone.end('rollback');
     expect(await watcher.news()).toEqual([]);
     await expect.poll(async () => (await watcher.read()).stages, { timeout: 20_000 }).toEqual([]);

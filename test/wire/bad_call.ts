@@ -34,7 +34,7 @@ export async function expectRefused(call: Promise<unknown>, wanted: Omit<BadCall
   expect(error.rawMessage).toContain(field);
 }
 
-/** Appends on the connection of the bad calls, before and after each of them: it must not notice. */
+/** A stream that appends on the connection of a bad call, before and after it: it must not notice. */
 export class Bystander {
   private readonly call: AppendCall;
   private next = 0n;

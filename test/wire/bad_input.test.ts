@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { type Client, Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -348,17 +348,15 @@ describe.each(ENGINES)('bad input, on %s', (engine) => {
     server = await startTestServer({ engine });
     const transport = createGrpcTransport({ baseUrl: server.url });
     scene = { trajectories: createClient(TrajectoryService, transport), states: createClient(StateService, transport) };
-    bystander = await Bystander.open(scene);
   });
-  afterAll(async () => {
-    await bystander.close();
-    await server.stop();
-  });
+  afterAll(() => server.stop());
 
   let id: string;
   beforeEach(async () => {
     id = (await scene.trajectories.createTrajectory({ root: {} })).trajectory!.id;
+    bystander = await Bystander.open(scene);
   });
+  afterEach(() => bystander.close());
 
   it.each(CASES)('FM6: $what: $reason', async ({ call, ...wanted }) => {
     await bystander.goesOn();

@@ -8,6 +8,7 @@ import type { MadeRun, NewRunBranch } from '../contract/run.ts';
 import type { Engine, Tx } from './engine.ts';
 import { lockExperiment } from './experiments.ts';
 import { makeOnce } from './requests.ts';
+import { keepRun } from './run_keys.ts';
 import {
   defaultName,
   findNamed,
@@ -19,6 +20,7 @@ import {
   runExists,
 } from './run_making.ts';
 import { findRun } from './run_rows.ts';
+import { together } from './together.ts';
 import { branchPointOf, makeBranch } from './trajectory_making.ts';
 import { readNow } from './trajectory_rows.ts';
 
@@ -30,8 +32,8 @@ export async function branchRun(
 ): Promise<MadeRun> {
   const { namespace } = caller;
   const made = await makeOnce(engine, namespace, key, madeRuns(engine, caller), async (tx) => {
-    const { row, tree } = await makeRunBranch(engine, tx, caller, making);
-    return { ref: { tree, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row) };
+    const { row, tree, main } = await makeRunBranch(engine, tx, caller, making);
+    return { ref: { tree, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row, main) };
   });
   if (made.created) engine.announce([made.run.key]);
   return made;
@@ -43,23 +45,31 @@ async function makeRunBranch(
   tx: Tx,
   caller: Caller,
   making: NewRunBranch,
-): Promise<{ row: bigint; tree: bigint }> {
+): Promise<{ row: bigint; tree: bigint; main: TrajectoryRef }> {
   const { namespace } = caller;
   const seen = await findRun(engine, tx, namespace, { id: making.sourceId }, 'BASIC');
   if (seen === undefined) throw runNotFound(making.sourceId);
   const experiment = await lockExperiment(engine, tx, namespace, { id: seen.experiment.id });
-  const source = await keepRun(engine, tx, namespace, seen);
-  const main = await mainTrajectoryOf(tx, namespace, source);
-  if (main === undefined) throw noMainTrajectory(source.id);
-  const point = await branchPointOf(tx, main, making.at);
-  const named = making.name === '' ? undefined : await findNamed(tx, experiment.key, making.name);
+  await keepRun(engine, tx, namespace, seen.id);
+  const [source, main, named, key, mark] = await together([
+    findRun(engine, tx, namespace, seen),
+    mainTrajectoryOf(tx, namespace, seen),
+    making.name === '' ? undefined : findNamed(tx, experiment.key, making.name),
+    engine.nextKey(tx, 'runs'),
+    engine.changeMark(tx),
+    refuseTakenId(tx, namespace, making.id),
+  ]);
+  if (source === undefined) throw runNotFound(seen.id);
   if (named !== undefined) throw runExists(making.name, named.id);
-  await refuseTakenId(tx, namespace, making.id);
+  if (main === undefined) throw noMainTrajectory(source.id);
   const configJson = effectiveConfig(source.configJson, making.configJson, 'config_overrides_json');
-  const name = making.name === '' ? await defaultName(tx, experiment) : making.name;
-  const key = await engine.nextKey(tx, 'runs');
+  const [point, name, now] = await together([
+    branchPointOf(tx, main, making.at),
+    making.name === '' ? defaultName(tx, experiment) : making.name,
+    readNow(tx, engine.now),
+  ]);
   const trajectory = await branchMain(engine, tx, caller, making, { source, main, point, name, key });
-  await insertRun(engine, tx, caller, await readNow(tx, engine.now), making, {
+  await insertRun(tx, caller, now, making, {
     key,
     experiment,
     name,
@@ -69,17 +79,9 @@ async function makeRunBranch(
     heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? source.heartbeatTimeoutMs,
     parent: { tree: source.tree.key, key: source.key, branchPoint: point },
     main: trajectory,
+    mark,
   });
-  return { row: key, tree: source.tree.key };
-}
-
-/** The run as it is now, not to be deleted before the branch is there. */
-async function keepRun(engine: Engine, tx: Tx, namespace: string, { id, key }: Run): Promise<Run> {
-  const row = tx.selectFrom('runs').select('key').where('key', '=', key).where('hidden', '=', 0);
-  const locked = await engine.lock(row, 'keep').executeTakeFirst();
-  const run = locked === undefined ? undefined : await findRun(engine, tx, namespace, { id });
-  if (run === undefined) throw runNotFound(id);
-  return run;
+  return { row: key, tree: source.tree.key, main: trajectory };
 }
 
 interface Branching {

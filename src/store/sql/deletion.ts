@@ -1,3 +1,4 @@
+import { type RawBuilder, sql } from 'kysely';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Deletion, OnBranches } from '../contract/trajectory.ts';
@@ -28,10 +29,30 @@ export async function deleteTrajectory(
   return deletion;
 }
 
+/**
+ * B4: purges a trajectory that went with a run or an experiment, or at most `limit` steps of it, from its end; one that still has branches stays for the
+ * time being. The tree is locked. Returns how many rows went.
+ */
+export async function purgeHidden(
+  engine: Engine,
+  tx: Tx,
+  { namespace, tree, key }: { readonly namespace: string; readonly tree: bigint; readonly key: bigint },
+  limit: number,
+): Promise<number> {
+  return new Pruning(engine, tx, namespace, tree).purgeHidden(key, BigInt(limit));
+}
+
+/** Whether a trajectory (`t`) was deleted with its run or experiment (B4) and waits to be purged. What branches off it was deleted with it. */
+export function isDoomed(engine: Engine): RawBuilder<boolean | bigint> {
+  return sql`(exists (select 1 from ${engine.table('runs')} as b where b.key = t.run and b.hidden)
+    or exists (select 1 from ${engine.table('experiments')} as e where e.key = t.experiment and e.hidden))`;
+}
+
 interface Child {
   readonly key: bigint;
   readonly id: string;
   readonly branch_point: bigint | null;
+  readonly doomed: boolean | bigint;
 }
 
 /** Deletes within one tree, under the tree's lock (B2). */
@@ -53,8 +74,9 @@ class Pruning {
     const row = await this.lockRow(key);
     if (row === undefined || isSet(row.hidden)) throw trajectoryNotFound(id);
     const children = await this.childrenOf(key);
-    if (children.length > 0 && onBranches === 'REFUSE') throw hasBranches(id, children);
-    if (children.length > 0 && onBranches === 'KEEP_SHARED') {
+    const living = children.filter(({ doomed }) => !isSet(doomed));
+    if (living.length > 0 && onBranches === 'REFUSE') throw hasBranches(id, living);
+    if (living.length > 0 && onBranches === 'KEEP_SHARED') {
       await this.hide(key, children);
       return { purged: 0n, keptShared: true, keys: [key] };
     }
@@ -64,12 +86,36 @@ class Pruning {
     return { purged: BigInt(this.purged.length), keptShared: false, keys: this.purged };
   }
 
-  /** After a child is gone: a hidden parent is trimmed again, or purged with its last child, and so on up. */
+  async purgeHidden(key: bigint, limit: bigint): Promise<number> {
+    const row = await this.lockRow(key);
+    if (row === undefined || !isSet(row.hidden) || !isSet(row.doomed)) return 0;
+    if ((await this.childrenOf(key)).length > 0) return 0;
+    const begin = row.branch_point === null ? 0n : row.branch_point + 1n;
+    const end = row.next_step_number;
+    if (end - begin > limit) {
+      await this.deleteSteps(key, end - limit);
+      await this.tx
+        .updateTable('trajectories')
+        .set({ next_step_number: end - limit })
+        .where('tree', '=', this.tree)
+        .where('key', '=', key)
+        .execute();
+      return Number(limit);
+    }
+    await this.purge(key);
+    await this.release(row.parent);
+    return Number(end - begin) + 1;
+  }
+
+  /**
+   * After a child is gone: a hidden parent is trimmed again, or purged with its last child, and so on up. One that waits for the purge has its own turn
+   * there, since it may be large.
+   */
   private async release(parent: bigint | null): Promise<void> {
     for (let key = parent; key !== null; ) {
       // Locked before its children are counted, so that no branch is made in between.
       const row = await this.lockRow(key);
-      if (row === undefined || !isSet(row.hidden)) return;
+      if (row === undefined || !isSet(row.hidden) || isSet(row.doomed)) return;
       const children = await this.childrenOf(key);
       if (children.length > 0) {
         await this.trim(key, children);
@@ -173,21 +219,21 @@ class Pruning {
 
   private async lockRow(key: bigint) {
     const query = this.tx
-      .selectFrom('trajectories')
-      .select(['hidden', 'parent'])
-      .where('tree', '=', this.tree)
-      .where('key', '=', key)
-      .where('namespace', '=', this.namespace);
+      .selectFrom('trajectories as t')
+      .select(['t.hidden', 't.parent', 't.branch_point', 't.next_step_number', isDoomed(this.engine).as('doomed')])
+      .where('t.tree', '=', this.tree)
+      .where('t.key', '=', key)
+      .where('t.namespace', '=', this.namespace);
     return this.engine.lock(query, 'delete').executeTakeFirst();
   }
 
   private async childrenOf(key: bigint): Promise<Child[]> {
     return this.tx
-      .selectFrom('trajectories')
-      .select(['key', 'id', 'branch_point'])
-      .where('tree', '=', this.tree)
-      .where('parent', '=', key)
-      .orderBy('key')
+      .selectFrom('trajectories as t')
+      .select(['t.key', 't.id', 't.branch_point', isDoomed(this.engine).as('doomed')])
+      .where('t.tree', '=', this.tree)
+      .where('t.parent', '=', key)
+      .orderBy('t.key')
       .execute();
   }
 

@@ -11,7 +11,8 @@ import type { Noun } from './requests.ts';
 import { bindPlan, findRun } from './run_rows.ts';
 import { beat } from './run_writing.ts';
 import { recordStatus } from './status_changes.ts';
-import { findById } from './trajectory_rows.ts';
+import { together } from './together.ts';
+import { findById, findByKey } from './trajectory_rows.ts';
 import { bindLabels, flag } from './values.ts';
 
 /** What a run becomes beside what its maker said: where it stands, and what it takes over. */
@@ -26,11 +27,11 @@ export interface Placement {
   /** Undefined: it is the root of a tree. */
   readonly parent: { readonly tree: bigint; readonly key: bigint; readonly branchPoint: bigint } | undefined;
   readonly main: TrajectoryRef | undefined;
+  readonly mark: bigint;
 }
 
 /** Writes a run with the next number of its experiment, which is locked, and its first StatusChange. */
 export async function insertRun(
-  engine: Engine,
   tx: Tx,
   caller: Caller,
   now: string,
@@ -39,52 +40,49 @@ export async function insertRun(
 ): Promise<void> {
   const { key, experiment, parent, main, plan } = placed;
   const number = experiment.lastRunNumber + 1n;
-  await tx.updateTable('experiments').set({ last_run_number: number }).where('key', '=', experiment.key).execute();
-  await tx
-    .insertInto('runs')
-    .values({
-      key,
-      namespace: caller.namespace,
-      id: making.id,
-      experiment: experiment.key,
-      tree: parent?.tree ?? key,
-      number,
-      name: placed.name,
-      description: placed.description,
-      config_json: placed.configJson,
-      config_overrides_json: making.configJson,
-      labels: bindLabels(making.labels),
-      metadata_json: making.metadataJson,
-      plan: bindPlan(plan),
-      parent: parent?.key ?? null,
-      branch_point: parent?.branchPoint ?? null,
-      main_tree: main?.tree ?? null,
-      main_trajectory: main?.key ?? null,
-      status: making.status,
-      status_message: '',
-      phase: '',
-      metrics: '{}',
-      result_json: '',
-      heartbeat_timeout_ms: placed.heartbeatTimeoutMs,
-      fail_when_stale: flag(making.failWhenStale),
-      ...(making.failWhenStale ? beat(now, placed.heartbeatTimeoutMs) : { heartbeat_time: null, stale_time: null }),
-      start_time: making.status === 'RUNNING' ? now : null,
-      end_time: null,
-      create_time: now,
-      update_time: now,
-      status_changes: 1n,
-      revision: 1n,
-      mark: await engine.changeMark(tx),
-      hidden: 0,
-    })
-    .execute();
-  await recordStatus(tx, caller, { tree: key, noun: 'RUN', key }, now, {
-    ordinal: 0n,
-    from: null,
-    to: making.status,
-    message: '',
-    progressPercent: progressOf(making.status, plan, NOTHING_YET).percent,
+  const counted = tx.updateTable('experiments').set({ last_run_number: number }).where('key', '=', experiment.key);
+  const inserted = tx.insertInto('runs').values({
+    key,
+    namespace: caller.namespace,
+    id: making.id,
+    experiment: experiment.key,
+    tree: parent?.tree ?? key,
+    number,
+    name: placed.name,
+    description: placed.description,
+    config_json: placed.configJson,
+    config_overrides_json: making.configJson,
+    labels: bindLabels(making.labels),
+    metadata_json: making.metadataJson,
+    plan: bindPlan(plan),
+    parent: parent?.key ?? null,
+    branch_point: parent?.branchPoint ?? null,
+    main_tree: main?.tree ?? null,
+    main_trajectory: main?.key ?? null,
+    status: making.status,
+    status_message: '',
+    phase: '',
+    metrics: '{}',
+    result_json: '',
+    heartbeat_timeout_ms: placed.heartbeatTimeoutMs,
+    fail_when_stale: flag(making.failWhenStale),
+    ...(making.failWhenStale ? beat(now, placed.heartbeatTimeoutMs) : { heartbeat_time: null, stale_time: null }),
+    start_time: making.status === 'RUNNING' ? now : null,
+    end_time: null,
+    create_time: now,
+    update_time: now,
+    status_changes: 1n,
+    revision: 1n,
+    mark: placed.mark,
+    hidden: 0,
   });
+  const progressPercent = progressOf(making.status, plan, NOTHING_YET).percent;
+  const creation = { ordinal: 0n, from: null, to: making.status, message: '', progressPercent };
+  await together([
+    counted.execute(),
+    inserted.execute(),
+    recordStatus(tx, caller, { tree: key, noun: 'RUN', key }, now, creation),
+  ]);
 }
 
 const NOTHING_YET: RunTally = Object.freeze({
@@ -138,24 +136,35 @@ export function runExists(named: string, id: string): AnabranchError {
 export function madeRuns(engine: Engine, { namespace }: Caller): Noun<MadeRun> {
   const find = async (db: Db | Tx, { key }: { readonly key: bigint }) => {
     const run = await findRun(engine, db, namespace, { key });
-    return run === undefined ? undefined : madeRun(db, namespace, run, false);
+    if (run === undefined) return undefined;
+    return { run, created: false, mainTrajectory: await mainTrajectoryOf(db, namespace, run) };
   };
   return { name: 'Run', find };
 }
 
-async function madeRun(db: Db | Tx, namespace: string, run: Run, created: boolean): Promise<MadeRun> {
-  return { run, created, mainTrajectory: await mainTrajectoryOf(db, namespace, run) };
-}
-
-export async function readMade(engine: Engine, tx: Tx, namespace: string, key: bigint): Promise<MadeRun> {
-  const run = await findRun(engine, tx, namespace, { key });
+/** A run as this transaction made it, with its main trajectory. */
+export async function readMade(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  key: bigint,
+  main: TrajectoryRef | undefined,
+): Promise<MadeRun> {
+  const [run, mainTrajectory] = await together([
+    findRun(engine, tx, namespace, { key }),
+    main && findByKey(tx, namespace, main.tree, main.key),
+  ]);
   if (run === undefined) throw new Error('a run made in this transaction is not there');
-  return madeRun(tx, namespace, run, true);
+  return { run, created: true, mainTrajectory };
 }
 
 /** Undefined if it has none, or none any more. */
-export async function mainTrajectoryOf(db: Db | Tx, namespace: string, run: Run): Promise<Trajectory | undefined> {
-  if (run.mainTrajectory === undefined) return undefined;
-  const found = await findById(db, namespace, run.mainTrajectory.id);
+export async function mainTrajectoryOf(
+  db: Db | Tx,
+  namespace: string,
+  { mainTrajectory }: Run,
+): Promise<Trajectory | undefined> {
+  if (mainTrajectory === undefined) return undefined;
+  const found = await findById(db, namespace, mainTrajectory.id);
   return found?.hidden === true ? undefined : found;
 }

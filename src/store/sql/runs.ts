@@ -8,6 +8,7 @@ import type { BookView, ExperimentPlace } from '../contract/experiment.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Page } from '../contract/page.ts';
 import type { MadeRun, NewRun, RunChanges, RunFilter } from '../contract/run.ts';
+import type { Belonging } from './belonging.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from './experiments.ts';
 import { mergeMetrics } from './metric_maps.ts';
@@ -16,6 +17,7 @@ import { defaultName, findNamed, insertRun, madeRuns, readMade, refuseTakenId, r
 import { bindPlan, findRun, isStale, readRuns, selectVisibleRuns } from './run_rows.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
 import { type EncodedState, encodeStates } from './step_writer.ts';
+import { together } from './together.ts';
 import { makeRoot } from './trajectory_making.ts';
 import { readNow } from './trajectory_rows.ts';
 import { againWhenRaced } from './unique_violation.ts';
@@ -38,10 +40,10 @@ export async function createRun(
     const there = making.name === '' ? undefined : await findNamed(tx, experiment.key, making.name);
     if (there !== undefined) {
       if (!making.returnExisting) throw runExists(making.name, there.id);
-      return { ref: there, id: there.id, made: await existing(engine, tx, namespace, there.key, making) };
+      return { ref: there, id: there.id, made: await existing(engine, tx, caller, there, making) };
     }
-    const row = await makeRun(engine, tx, caller, making, experiment, inline);
-    return { ref: { tree: row, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row) };
+    const { key: row, main } = await makeRun(engine, tx, caller, making, experiment, inline);
+    return { ref: { tree: row, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row, main) };
   });
   if (made.created) engine.announce([made.run.key]);
   return made;
@@ -54,13 +56,18 @@ async function makeRun(
   making: NewRun,
   experiment: LockedExperiment,
   inline: readonly EncodedState[],
-): Promise<bigint> {
-  await refuseTakenId(tx, caller.namespace, making.id);
+): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
   const configJson = effectiveConfig(experiment.defaultConfigJson, making.configJson, 'config_json');
-  const name = making.name === '' ? await defaultName(tx, experiment) : making.name;
-  const key = await engine.nextKey(tx, 'runs');
-  const now = await readNow(tx, engine.now);
-  await insertRun(engine, tx, caller, now, making, {
+  const [name, key, now, mark] = await together([
+    making.name === '' ? defaultName(tx, experiment) : making.name,
+    engine.nextKey(tx, 'runs'),
+    readNow(tx, engine.now),
+    engine.changeMark(tx),
+    refuseTakenId(tx, caller.namespace, making.id),
+  ]);
+  const belonging = { run: key, experiment: experiment.key };
+  const main = await makeMain(engine, tx, caller, now, making, { name, inline, belonging });
+  await insertRun(tx, caller, now, making, {
     key,
     experiment,
     name,
@@ -69,9 +76,10 @@ async function makeRun(
     plan: making.plan,
     heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS,
     parent: undefined,
-    main: await makeMain(engine, tx, caller, now, making, { name, inline, run: key, experiment: experiment.key }),
+    main,
+    mark,
   });
-  return key;
+  return { key, main };
 }
 
 /** The main trajectory, if it is asked for; it takes over name and labels of the run. */
@@ -81,20 +89,27 @@ async function makeMain(
   caller: Caller,
   now: string,
   { mainTrajectory, labels }: NewRun,
-  of: { name: string; inline: readonly EncodedState[]; run: bigint; experiment: bigint },
+  of: { name: string; inline: readonly EncodedState[]; belonging: Belonging },
 ): Promise<TrajectoryRef | undefined> {
   if (mainTrajectory === undefined) return undefined;
   const making = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
-  return makeRoot(engine, tx, caller, now, making, of.inline, { run: of.run, experiment: of.experiment });
+  return makeRoot(engine, tx, caller, now, making, of.inline, of.belonging);
 }
 
 /** M4: the run that has the name, unless it was made with another config or plan than is stated now. */
-async function existing(engine: Engine, tx: Tx, namespace: string, key: bigint, making: NewRun): Promise<MadeRun> {
-  const there = await readMade(engine, tx, namespace, key);
+async function existing(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  ref: { readonly tree: bigint; readonly key: bigint },
+  making: NewRun,
+): Promise<MadeRun> {
+  const there = await madeRuns(engine, caller).find(tx, ref);
+  if (there === undefined) throw new Error('a run found in this transaction is not there');
   const { run } = there;
   const differences = statedDifferences({ configJson: run.configOverridesJson, plan: run.plan }, making);
   if (differences.length > 0) throw configMismatch(run, differences);
-  return { ...there, created: false };
+  return there;
 }
 
 export async function listRuns(

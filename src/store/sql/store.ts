@@ -1,6 +1,8 @@
 import { sql } from 'kysely';
 import type { Store } from '../contract/store.ts';
 import { append, attachState, openForAppend } from './append.ts';
+import { deleteExperiment, deleteRun } from './book_deletion.ts';
+import { purgeDeleted } from './book_purge.ts';
 import { branchRun } from './branch_run.ts';
 import { deleteTrajectory } from './deletion.ts';
 import type { Engine } from './engine.ts';
@@ -84,6 +86,10 @@ export function sqlStore(engine: Engine): Store {
     heartbeatRun: (namespace, id) => heartbeatRun(engine, namespace, id),
     failStaleRuns: (limit) => failStaleRuns(engine, limit),
     readRunChanges: (namespace, runId, since, allStages) => readRunChanges(engine, namespace, runId, since, allStages),
+
+    deleteExperiment: (namespace, id, onBranches) => deleteExperiment(engine, namespace, id, onBranches),
+    deleteRun: (namespace, id, onBranches) => deleteRun(engine, namespace, id, onBranches),
+    purgeDeleted: (limit) => purgeDeleted(engine, limit),
 
     tallyRuns: (namespace, runs) => tallyRuns(engine.db, namespace, runs),
 

@@ -9,6 +9,7 @@ import type { Engine, Tx } from './engine.ts';
 import { segmentsIn } from './lineage.ts';
 import { recordStatus } from './status_changes.ts';
 import { type EncodedState, StepWriter, type Sums } from './step_writer.ts';
+import { together } from './together.ts';
 import { readNow } from './trajectory_rows.ts';
 import { bindLabels, bindReal, readReal } from './values.ts';
 
@@ -27,8 +28,7 @@ export async function makeRoot(
   inline: readonly EncodedState[],
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
-  await refuseTaken(tx, caller.namespace, making.id);
-  const row = await engine.nextKey(tx, 'trajectories');
+  const [row] = await together([engine.nextKey(tx, 'trajectories'), refuseTaken(tx, caller.namespace, making.id)]);
   const ref = { tree: row, key: row };
   const sums = await writeRoot(engine, tx, caller, ref, now, making, inline);
   await insertTrajectory(tx, caller, making, now, {
@@ -90,11 +90,16 @@ export async function makeBranch(
   making: TrajectoryMaking,
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
-  await refuseTaken(tx, caller.namespace, making.id);
-  const owner = await ownerKey(tx, caller.namespace, source, point);
-  const step = await lockStep(engine, tx, source, owner, point);
-  const now = await readNow(tx, engine.now);
-  const ref = { tree: source.ref.tree, key: await engine.nextKey(tx, 'trajectories') };
+  const [owner] = await together([
+    ownerKey(tx, caller.namespace, source, point),
+    refuseTaken(tx, caller.namespace, making.id),
+  ]);
+  const [step, now, key] = await together([
+    lockStep(engine, tx, source, owner, point),
+    readNow(tx, engine.now),
+    engine.nextKey(tx, 'trajectories'),
+  ]);
+  const ref = { tree: source.ref.tree, key };
   await insertTrajectory(tx, caller, making, now, {
     ...ref,
     ...belonging,
@@ -112,14 +117,17 @@ export async function makeBranch(
 async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigint, point: bigint) {
   const { tree } = source.ref;
   const row = tx.selectFrom('trajectories').select('key').where('tree', '=', tree).where('key', '=', owner);
-  const locked = await engine.lock(row, 'keep').executeTakeFirst();
-  const step = await tx
+  const shared = tx
     .selectFrom('steps')
     .select(['reward_sum', 'byte_sum'])
     .where('tree', '=', tree)
     .where('trajectory', '=', owner)
-    .where('step_number', '=', point)
-    .executeTakeFirst();
+    .where('step_number', '=', point);
+  const [locked, step] = await together([
+    engine.lock(row, 'keep').executeTakeFirst(),
+    // Looked for under the lock, since statements run in this order.
+    shared.executeTakeFirst(),
+  ]);
   if (locked === undefined || step === undefined) throw trajectoryNotFound(source.id);
   return step;
 }
@@ -152,28 +160,26 @@ async function insertTrajectory(
   now: string,
   placement: Placement,
 ): Promise<void> {
-  await tx
-    .insertInto('trajectories')
-    .values({
-      ...placement,
-      namespace: caller.namespace,
-      id: making.id,
-      uid: making.uid,
-      name: making.name,
-      labels: bindLabels(making.labels),
-      metadata_json: making.metadataJson,
-      metrics: '{}',
-      status: 'RUNNING',
-      status_message: '',
-      writer_id: '',
-      writer_epoch: 0n,
-      hidden: 0,
-      create_time: now,
-      update_time: now,
-      seal_time: null,
-    })
-    .execute();
-  await recordStatus(tx, caller, { tree: placement.tree, noun: 'TRAJECTORY', key: placement.key }, now, CREATION);
+  const inserted = tx.insertInto('trajectories').values({
+    ...placement,
+    namespace: caller.namespace,
+    id: making.id,
+    uid: making.uid,
+    name: making.name,
+    labels: bindLabels(making.labels),
+    metadata_json: making.metadataJson,
+    metrics: '{}',
+    status: 'RUNNING',
+    status_message: '',
+    writer_id: '',
+    writer_epoch: 0n,
+    hidden: 0,
+    create_time: now,
+    update_time: now,
+    seal_time: null,
+  });
+  const { tree, key } = placement;
+  await together([inserted.execute(), recordStatus(tx, caller, { tree, noun: 'TRAJECTORY', key }, now, CREATION)]);
 }
 
 async function ownerKey(tx: Tx, namespace: string, source: Trajectory, at: bigint): Promise<bigint> {

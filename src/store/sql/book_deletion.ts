@@ -1,0 +1,228 @@
+import { sql } from 'kysely';
+import { AnabranchError, experimentNotFound, runNotFound } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import type { BookDeletion, BranchPolicy } from '../contract/run.ts';
+import { isDoomed } from './deletion.ts';
+import type { Engine, Tx } from './engine.ts';
+import { isSet } from './values.ts';
+
+export async function deleteRun(
+  engine: Engine,
+  namespace: string,
+  id: string,
+  onBranches: BranchPolicy,
+): Promise<BookDeletion> {
+  return deleteBooks(engine, async (tx) => {
+    const row = await tx
+      .selectFrom('runs')
+      .select('key')
+      .where('namespace', '=', namespace)
+      .where('id', '=', id)
+      .where('hidden', '=', 0)
+      .executeTakeFirst();
+    if (row === undefined) throw runNotFound(id);
+    const doom = new Doom(engine, tx, namespace, [row.key], undefined);
+    const deletion = await doom.carryOut(`Run ${id}`, onBranches);
+    if (!deletion.keys.includes(row.key)) throw runNotFound(id);
+    return deletion;
+  });
+}
+
+export async function deleteExperiment(
+  engine: Engine,
+  namespace: string,
+  id: string,
+  onBranches: BranchPolicy,
+): Promise<BookDeletion> {
+  return deleteBooks(engine, async (tx) => {
+    const query = tx
+      .selectFrom('experiments')
+      .select('key')
+      .where('namespace', '=', namespace)
+      .where('id', '=', id)
+      .where('hidden', '=', 0);
+    // Under its lock nothing can be added to it.
+    const row = await engine.lock(query, 'delete').executeTakeFirst();
+    if (row === undefined) throw experimentNotFound(id);
+    return new Doom(engine, tx, namespace, [], row.key).carryOut(`Experiment ${id}`, onBranches);
+  });
+}
+
+async function deleteBooks(engine: Engine, work: (tx: Tx) => Promise<BookDeletion>): Promise<BookDeletion> {
+  const deletion = await engine.write(work, { unbounded: true });
+  engine.announce(deletion.keys);
+  return deletion;
+}
+
+/** A trajectory from outside that branches off one that is to go. */
+interface OutsideTrajectory {
+  readonly tree: bigint;
+  readonly key: bigint;
+  readonly id: string;
+  readonly run: bigint | null;
+  readonly run_id: string | null;
+}
+
+interface Outside {
+  readonly runs: readonly { readonly key: bigint; readonly id: string }[];
+  readonly trajectories: readonly OutsideTrajectory[];
+}
+
+/**
+ * B4: hides runs, perhaps with their experiment, and all trajectories of theirs, under the locks that their writers and branches take: from then on these find
+ * nothing. All that descends from what goes is known and locked before anything is hidden, so that no branch is made in between. What was hidden is known
+ * by its run or its experiment, and purged later. Locks are taken from experiment to run to trajectory, by key; those of a deletion that meets another
+ * one in a ring are taken again.
+ */
+class Doom {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly namespace: string;
+  private readonly experiment: bigint | undefined;
+  /** To be locked. */
+  private wanted: readonly bigint[];
+  private readonly runs = new Set<bigint>();
+  /** By key, whether they can be found until now. */
+  private readonly trajectories = new Map<bigint, boolean>();
+
+  constructor(engine: Engine, tx: Tx, namespace: string, runs: readonly bigint[], experiment: bigint | undefined) {
+    this.engine = engine;
+    this.tx = tx;
+    this.namespace = namespace;
+    this.wanted = runs;
+    this.experiment = experiment;
+  }
+
+  async carryOut(what: string, onBranches: BranchPolicy): Promise<BookDeletion> {
+    for (;;) {
+      await this.lockRuns();
+      await this.lockTrajectories();
+      const outside = await this.findOutside();
+      if (outside.runs.length === 0 && outside.trajectories.length === 0) break;
+      if (onBranches === 'REFUSE') throw hasBranches(what, outside);
+      await this.takeIn(outside);
+    }
+    await this.hide();
+    const visible = [...this.trajectories].flatMap(([key, isVisible]) => (isVisible ? [key] : []));
+    return {
+      runs: BigInt(this.runs.size),
+      trajectories: BigInt(visible.length),
+      keys: [...this.runs, ...visible],
+    };
+  }
+
+  /** Those that went meanwhile are left out. */
+  private async lockRuns(): Promise<void> {
+    const query = this.tx
+      .selectFrom('runs')
+      .select('key')
+      .where('namespace', '=', this.namespace)
+      .where('hidden', '=', 0)
+      .orderBy('key');
+    if (this.experiment !== undefined && this.runs.size === 0) {
+      const ofExperiment = query.where('experiment', '=', this.experiment);
+      for (const { key } of await this.engine.lock(ofExperiment, 'delete').execute()) this.runs.add(key);
+    }
+    for (const keys of chunks(this.wanted)) {
+      for (const { key } of await this.engine.lock(query.where('key', 'in', keys), 'delete').execute())
+        this.runs.add(key);
+    }
+  }
+
+  private async lockTrajectories(): Promise<void> {
+    const query = this.tx
+      .selectFrom('trajectories')
+      .select(['tree', 'key', 'hidden'])
+      .where('namespace', '=', this.namespace)
+      .orderBy('tree')
+      .orderBy('key');
+    const locked = [];
+    if (this.experiment !== undefined) locked.push(query.where('experiment', '=', this.experiment));
+    for (const keys of chunks([...this.runs])) locked.push(query.where('run', 'in', keys));
+    for (const each of locked) {
+      for (const row of await this.engine.lock(each, 'delete').execute())
+        this.trajectories.set(row.key, !isSet(row.hidden));
+    }
+  }
+
+  /** What branches off from outside and would live on. */
+  private async findOutside(): Promise<Outside> {
+    const runs: { key: bigint; id: string }[] = [];
+    const trajectories: OutsideTrajectory[] = [];
+    const branches = this.tx
+      .selectFrom('trajectories as d')
+      .innerJoin('trajectories as t', (join) => join.onRef('t.tree', '=', 'd.tree').onRef('t.parent', '=', 'd.key'))
+      .leftJoin('runs as r', 'r.key', 't.run')
+      .select(['t.tree', 't.key', 't.id', 't.run', 'r.id as run_id'])
+      .where('t.namespace', '=', this.namespace)
+      .where(sql<boolean>`not ${isDoomed(this.engine)}`)
+      .orderBy('t.key');
+    for (const keys of chunks([...this.runs])) {
+      runs.push(
+        ...(await this.tx
+          .selectFrom('runs')
+          .select(['key', 'id'])
+          .where('namespace', '=', this.namespace)
+          .where('parent', 'in', keys)
+          .where('hidden', '=', 0)
+          .orderBy('key')
+          .execute()),
+      );
+      trajectories.push(...(await branches.where('d.run', 'in', keys).execute()));
+    }
+    if (this.experiment !== undefined)
+      trajectories.push(...(await branches.where('d.experiment', '=', this.experiment).execute()));
+    return {
+      runs: runs.filter(({ key }) => !this.runs.has(key)),
+      trajectories: trajectories.filter(({ key }) => !this.trajectories.has(key)),
+    };
+  }
+
+  /** CASCADE: runs that branch off go, with all that is theirs; a trajectory of no run goes as one of a run that goes. */
+  private async takeIn({ runs, trajectories }: Outside): Promise<void> {
+    const wanted = new Set(runs.map(({ key }) => key));
+    const [adopter] = this.runs;
+    for (const { tree, key, run } of trajectories) {
+      if (run !== null) {
+        wanted.add(run);
+        continue;
+      }
+      await this.tx
+        .updateTable('trajectories')
+        .set(adopter === undefined ? { experiment: this.experiment ?? null } : { run: adopter })
+        .where('tree', '=', tree)
+        .where('key', '=', key)
+        .execute();
+    }
+    this.wanted = [...wanted].sort((a, b) => (a < b ? -1 : 1));
+  }
+
+  private async hide(): Promise<void> {
+    const hidden = { hidden: 1, update_time: this.engine.now } as const;
+    for (const keys of chunks([...this.runs])) {
+      await this.tx.updateTable('trajectories').set(hidden).where('run', 'in', keys).execute();
+      await this.tx.updateTable('runs').set(hidden).where('key', 'in', keys).execute();
+    }
+    if (this.experiment === undefined) return;
+    await this.tx.updateTable('trajectories').set(hidden).where('experiment', '=', this.experiment).execute();
+    await this.tx.updateTable('experiments').set(hidden).where('key', '=', this.experiment).execute();
+  }
+}
+
+/** Keys of one statement: engines bound how many parameters one has. */
+const CHUNK = 1000;
+
+function* chunks(keys: readonly bigint[]): Generator<readonly bigint[]> {
+  for (let at = 0; at < keys.length; at += CHUNK) yield keys.slice(at, at + CHUNK);
+}
+
+function hasBranches(what: string, { runs, trajectories }: Outside): AnabranchError {
+  const ids = [...new Set([...runs.map(({ id }) => id), ...trajectories.map(({ id, run_id }) => run_id ?? id)])];
+  const named = ids.slice(0, LIMITS.namedBranches);
+  const more = ids.length > named.length ? ` and ${ids.length - named.length} more` : '';
+  return new AnabranchError(
+    'HAS_BRANCHES',
+    `${what} has branches that would live on (${named.join(', ')}${more}): delete them first, or say on_branches CASCADE (delete them too).`,
+    { metadata: { branch_ids: named.join(',') } },
+  );
+}

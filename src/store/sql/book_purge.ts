@@ -1,0 +1,202 @@
+import { sql } from 'kysely';
+import { purgeHidden } from './deletion.ts';
+import type { Engine, Tx } from './engine.ts';
+
+/**
+ * B4: the rows of what was deleted with runs and experiments, children before parents, so that a purge that was broken off is taken up where it ended. Every
+ * transaction removes some `limit` rows, and looks again under its locks, so that several instances can do it at once.
+ */
+export async function purgeDeleted(engine: Engine, limit: number): Promise<boolean> {
+  for (const purge of [purgeTrajectories, purgeRuns, purgeExperiments]) {
+    if ((await purge(engine, limit)) > 0) return true;
+  }
+  return false;
+}
+
+/** Trajectories of one transaction: each takes the lock of its tree. */
+const TREES = 100;
+
+async function purgeTrajectories(engine: Engine, limit: number): Promise<number> {
+  const found = (await doomedLeaves(engine, 'run')) ?? (await doomedLeaves(engine, 'experiment'));
+  if (found === undefined) return 0;
+  let rows = 0;
+  const batch = found.filter(({ steps }) => {
+    const fits = rows === 0 || rows + Number(steps) < limit;
+    if (fits) rows += Number(steps) + 1;
+    return fits;
+  });
+  return engine.write(
+    async (tx) => {
+      for (const tree of new Set(batch.map((each) => each.tree))) await engine.lockTree(tx, tree);
+      let purged = 0;
+      for (const each of batch) purged += await purgeHidden(engine, tx, each, limit);
+      return purged;
+    },
+    { unbounded: true },
+  );
+}
+
+interface Leaf {
+  readonly namespace: string;
+  readonly tree: bigint;
+  readonly key: bigint;
+  /** Own ones. */
+  readonly steps: bigint;
+}
+
+/** Trajectories without branches of what is hidden, by tree; undefined if there are none. */
+async function doomedLeaves(engine: Engine, owner: 'run' | 'experiment'): Promise<Leaf[] | undefined> {
+  const trajectories = engine.table('trajectories');
+  const { rows } = await sql<Leaf>`
+    select t.namespace, t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
+    from ${engine.table(owner === 'run' ? 'runs' : 'experiments')} as h join ${trajectories} as t on ${sql.ref(`t.${owner}`)} = h.key
+    where h.hidden and not exists (select 1 from ${trajectories} as c where c.tree = t.tree and c.parent = t.key)
+    limit ${TREES}`.execute(engine.db);
+  if (rows.length === 0) return undefined;
+  return rows.sort((a, b) => Number(a.tree === b.tree ? a.key - b.key : a.tree - b.tree));
+}
+
+/** Runs of one transaction. */
+const RUNS = 20;
+
+/** Runs that have no trajectories any more, the last made first: a branch goes before its parent. */
+async function purgeRuns(engine: Engine, limit: number): Promise<number> {
+  const runs = await engine.db
+    .selectFrom('runs as h')
+    .select('h.key')
+    .where(sql<boolean>`h.hidden`)
+    .where(({ not, exists, selectFrom }) =>
+      not(exists(selectFrom('trajectories as t').select('t.key').whereRef('t.run', '=', 'h.key'))),
+    )
+    .orderBy('h.key', 'desc')
+    .limit(RUNS)
+    .execute();
+  if (runs.length === 0) return 0;
+  return engine.write(async (tx) => {
+    let purged = 0;
+    for (const { key } of runs) {
+      if (purged >= limit) break;
+      purged += await purgeRun(engine, tx, key, limit - purged);
+    }
+    return purged;
+  });
+}
+
+async function purgeRun(engine: Engine, tx: Tx, run: bigint, limit: number): Promise<number> {
+  const query = tx.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 1);
+  if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 0;
+  let purged = 0;
+  for (const purge of [purgeSeries, purgeStages, purgeHistory]) {
+    purged += await purge(tx, run, limit - purged);
+    if (purged >= limit) return purged;
+  }
+  await tx.deleteFrom('runs').where('key', '=', run).execute();
+  return purged + 1;
+}
+
+async function purgeSeries(tx: Tx, run: bigint, limit: number): Promise<number> {
+  const series = await tx.selectFrom('metric_series').select('key').where('run', '=', run).limit(limit).execute();
+  let purged = 0;
+  for (const { key } of series) {
+    if (purged >= limit) break;
+    purged += await purgePoints(tx, key, limit - purged);
+    if (purged >= limit) break;
+    await tx.deleteFrom('metric_series').where('key', '=', key).execute();
+    purged += 1;
+  }
+  return purged;
+}
+
+/** From the first step on. */
+async function purgePoints(tx: Tx, series: bigint, limit: number): Promise<number> {
+  const beyond = await tx
+    .selectFrom('metric_points')
+    .select('metric_step')
+    .where('series', '=', series)
+    .orderBy('metric_step')
+    .offset(limit)
+    .limit(1)
+    .executeTakeFirst();
+  const points = tx.deleteFrom('metric_points').where('series', '=', series);
+  const { numDeletedRows } = await (beyond === undefined
+    ? points
+    : points.where('metric_step', '<', beyond.metric_step)
+  ).executeTakeFirst();
+  return Number(numDeletedRows);
+}
+
+async function purgeStages(tx: Tx, run: bigint, limit: number): Promise<number> {
+  const stages = await tx
+    .selectFrom('stages')
+    .select(['key', 'status_changes'])
+    .where('run', '=', run)
+    .orderBy('key')
+    .limit(limit)
+    .execute();
+  let purged = 0;
+  for (const { key } of stages) {
+    if (purged >= limit) break;
+    purged += await purgeChanges(tx, run, { noun: 'STAGE', key }, limit - purged);
+    if (purged >= limit) break;
+    await tx.deleteFrom('stages').where('key', '=', key).execute();
+    purged += 1;
+  }
+  return purged;
+}
+
+function purgeHistory(tx: Tx, run: bigint, limit: number): Promise<number> {
+  return purgeChanges(tx, run, { noun: 'RUN', key: run }, limit);
+}
+
+/** From the first change on. */
+async function purgeChanges(
+  tx: Tx,
+  run: bigint,
+  { noun, key }: { readonly noun: 'RUN' | 'STAGE'; readonly key: bigint },
+  limit: number,
+): Promise<number> {
+  const ofEntity = { tree: run, entity_kind: noun, entity: key };
+  const beyond = await tx
+    .selectFrom('status_changes')
+    .select('ordinal')
+    .where((eb) => eb.and(ofEntity))
+    .orderBy('ordinal')
+    .offset(limit)
+    .limit(1)
+    .executeTakeFirst();
+  const changes = tx.deleteFrom('status_changes').where((eb) => eb.and(ofEntity));
+  const { numDeletedRows } = await (beyond === undefined
+    ? changes
+    : changes.where('ordinal', '<', beyond.ordinal)
+  ).executeTakeFirst();
+  return Number(numDeletedRows);
+}
+
+/** Experiments that have neither runs nor trajectories any more. */
+async function purgeExperiments(engine: Engine, limit: number): Promise<number> {
+  const found = await engine.db
+    .selectFrom('experiments as h')
+    .select('h.key')
+    .where(sql<boolean>`h.hidden`)
+    .where(({ not, exists, selectFrom }) =>
+      not(exists(selectFrom('runs as r').select('r.key').whereRef('r.experiment', '=', 'h.key'))),
+    )
+    .where(({ not, exists, selectFrom }) =>
+      not(exists(selectFrom('trajectories as t').select('t.key').whereRef('t.experiment', '=', 'h.key'))),
+    )
+    .limit(limit)
+    .execute();
+  if (found.length === 0) return 0;
+  return engine.write(async (tx) => {
+    let purged = 0;
+    for (const { key } of found) {
+      const { numDeletedRows } = await tx
+        .deleteFrom('experiments')
+        .where('key', '=', key)
+        .where('hidden', '=', 1)
+        .executeTakeFirst();
+      purged += Number(numDeletedRows);
+    }
+    return purged;
+  });
+}

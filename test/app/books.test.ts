@@ -1,0 +1,289 @@
+import { randomUUID } from 'node:crypto';
+import { expect, it } from 'vitest';
+import type { PageArgs, PageOf } from '../../src/app/page_token.ts';
+import { branchRun } from '../../src/app/run/branch.ts';
+import { type CreateRunArgs, createRun } from '../../src/app/run/create.ts';
+import { deleteExperiment, deleteRun } from '../../src/app/run/delete.ts';
+import { getRun } from '../../src/app/run/get.ts';
+import { getRunTree } from '../../src/app/run/get_tree.ts';
+import { listRuns } from '../../src/app/run/list.ts';
+import { type ReadMetricsArgs, readMetrics, type SeriesRead } from '../../src/app/run/read_metrics.ts';
+import { getStage } from '../../src/app/run/stage.ts';
+import type { NewMetricPoint } from '../../src/store/contract/metric.ts';
+import { newExperiment, RunScene, SILENT } from '../store/run_scene.ts';
+import { refusalOf } from '../store/scene.ts';
+import { all, describeApp, overlay, step } from './on_app.ts';
+
+const MAKING: CreateRunArgs = {
+  runId: '',
+  requestId: '',
+  experimentId: '',
+  experimentName: '',
+  name: '',
+  ifExists: 'FAIL',
+  description: '',
+  configJson: '',
+  labels: new Map(),
+  metadataJson: '',
+  plan: undefined,
+  status: 'PENDING',
+  heartbeatTimeoutMs: undefined,
+  failWhenStale: false,
+  mainTrajectory: undefined,
+};
+
+describeApp('making runs', (on) => {
+  it('ID1: the same request id with the same request gives the same run, as it is now, whatever order its labels came in', async () => {
+    const { app, caller } = on.scene();
+    const labels = new Map([
+      ['a', '1'],
+      ['b', '2'],
+    ]);
+    const main = { trajectoryId: '', taskId: '', root: step(0n, 'root') };
+    const request = { ...MAKING, requestId: 'r', labels, mainTrajectory: main };
+    const first = await createRun(app, caller, request);
+    await app.store.moveRun(caller, first.run.id, 'start', SILENT);
+    const again = await createRun(app, caller, { ...request, labels: new Map([...labels].toReversed()) });
+    expect(again).toMatchObject({ created: false, run: { id: first.run.id, status: 'RUNNING', number: 1n } });
+    expect(again.mainTrajectory?.id).toBe(first.mainTrajectory?.id);
+    const otherRoot = { ...request, mainTrajectory: { ...main, root: step(0n, 'another') } };
+    expect((await refusalOf(createRun(app, caller, otherRoot))).reason).toBe('REQUEST_ID_REUSED');
+    const branch = { ...MAKING, runId: first.run.id, requestId: 'r', at: { stepNumber: 0n } };
+    const branched = await branchRun(app, caller, { ...branch, branchId: '', branchTrajectoryId: '' });
+    expect(branched.run.number).toBe(2n); // another RPC, another scope
+  });
+
+  it('M4, C-33: a run that exists comes with where to go on: its end, and the last checkpointed stage', async () => {
+    const { app, caller } = on.scene();
+    const books = new RunScene(on.store, caller.namespace);
+    const request = { ...MAKING, name: 'resumed', ifExists: 'RETURN_EXISTING' } as const;
+    const { run, created } = await createRun(app, caller, {
+      ...request,
+      mainTrajectory: { trajectoryId: '', taskId: '', root: step(0n, 'a') },
+    });
+    expect(created).toBe(true);
+    for (const number of [1n, 2n, 3n]) {
+      const { id } = await books.stage(run, { number, status: 'RUNNING' });
+      await on.store.updateStage(caller.namespace, id, { modelCheckpointUri: `s3://${number}` });
+      if (number < 3n) await on.store.moveStage(caller, id, 'complete', SILENT);
+    }
+    const found = await createRun(app, caller, request);
+    expect(found).toMatchObject({ created: false, run: { id: run.id }, mainTrajectory: { nextStepNumber: 1n } });
+    expect(found.resumeStage).toMatchObject({ kind: 'TRAIN_STEP', number: 2n, modelCheckpointUri: 's3://2' });
+  });
+
+  it('runs that name no experiment, or that of this name, are in `default`, which is made once', async () => {
+    const { app, caller } = on.scene();
+    const made = [
+      await createRun(app, caller, MAKING),
+      await createRun(app, caller, { ...MAKING, experimentName: 'default', name: 'named' }),
+    ];
+    expect(made.map(({ run }) => [run.experiment.name, run.number, run.name])).toEqual([
+      ['default', 1n, 'run-1'],
+      ['default', 2n, 'named'],
+    ]);
+    const named = await getRun(app, caller, { runName: 'named', experimentName: '' });
+    expect(named.id).toBe(made[1]!.run.id);
+    const missing = createRun(app, caller, { ...MAKING, experimentName: 'not made' });
+    expect(await refusalOf(missing)).toMatchObject({
+      reason: 'EXPERIMENT_NOT_FOUND',
+      metadata: { experiment: 'not made' },
+    });
+  });
+
+  it('W11: texts are checked that no rule of the proto can check, and the field is named', async () => {
+    const { app, caller } = on.scene();
+    const field = async (fields: Partial<CreateRunArgs>) =>
+      (await refusalOf(createRun(app, caller, { ...MAKING, ...fields }))).violations[0]?.field;
+    expect(await field({ name: 'a\0' })).toBe('name');
+    expect(await field({ description: '\udc00' })).toBe('description');
+    expect(await field({ labels: new Map([['\0', '']]) })).toBe('labels');
+    expect(await field({ experimentName: '\0' })).toBe('experiment_name');
+    expect(await field({ runId: 'x' })).toBe('run_id');
+    const main = { trajectoryId: '', taskId: '', root: undefined };
+    expect(await field({ mainTrajectory: { ...main, taskId: '\0' } })).toBe('main_trajectory.task_id');
+    expect(await field({ mainTrajectory: { ...main, trajectoryId: 'x' } })).toBe('main_trajectory.trajectory_id');
+    const root = step(0n, 'a', { infoJson: '{' });
+    expect(await field({ mainTrajectory: { ...main, root } })).toBe('main_trajectory.root.info_json');
+  });
+});
+
+describeApp('listing runs', (on) => {
+  it('lists each run once, newest first, and each with its own progress, in pages of any size', async () => {
+    const { app, caller } = on.scene();
+    const books = new RunScene(on.store, caller.namespace);
+    const names = Array.from({ length: 7 }, (_, i) => `run-${7 - i}`);
+    for (let number = 1n; number <= 7n; number += 1n) {
+      const run = await books.makeRun();
+      for (let i = 0n; i < number; i += 1n) await books.stage(run, { number: i });
+    }
+    for (const pageSize of [1, 3, 7, 0]) {
+      const found = await collect(
+        (page) => listRuns(app, caller, { experimentId: '', experimentName: '', filter: {}, view: 'BASIC', ...page }),
+        pageSize,
+      );
+      expect(found.map(({ run }) => run.name)).toEqual(names);
+      expect(found.map(({ progress }) => progress.kinds[0]?.made)).toEqual([7n, 6n, 5n, 4n, 3n, 2n, 1n]);
+    }
+  });
+
+  it('S-13: lists a tree parents first, whichever of its runs is named, in pages of any size', async () => {
+    const { app, caller } = on.scene();
+    const books = new RunScene(on.store, caller.namespace);
+    const root = await books.makeRunWith(['a', 'b'], { name: 'root' });
+    const left = (await books.branchOff(root, 0n, { name: 'left' })).run;
+    await books.branchOff(root, 1n, { name: 'right' });
+    const leaf = (await books.branchOff(left, 0n, { name: 'leaf' })).run;
+    await books.makeRun({ name: 'another tree' });
+    for (const [pageSize, { id: runId }] of [
+      [1, root],
+      [2, leaf],
+      [0, left],
+    ] as const) {
+      const found = await collect((page) => getRunTree(app, caller, { runId, ...page }), pageSize);
+      const edges = found.map(({ name, parent }) => [name, parent?.id, parent?.branchPoint]);
+      expect(edges).toEqual([
+        ['root', undefined, undefined],
+        ['left', root.id, 0n],
+        ['right', root.id, 1n],
+        ['leaf', left.id, 0n],
+      ]);
+      expect(found.every(({ tree }) => tree.id === root.id)).toBe(true);
+    }
+  });
+});
+
+describeApp('deleting runs', (on) => {
+  it('B4: what is deleted is not found at once, and its rows go soon, without waiting for maintenance', async () => {
+    let purges = Promise.withResolvers<void>();
+    const store = overlay(on.store, {
+      purgeDeleted: async (limit) => {
+        const more = await on.store.purgeDeleted(limit);
+        if (!more) purges.resolve();
+        return more;
+      },
+    });
+    const app = on.app({}, store);
+    const books = new RunScene(on.store);
+    const { caller } = books;
+    const experiment = await books.experiment();
+    const run = await books.makeRunWith(['a'], { experiment: { id: experiment.id } });
+    const stage = await books.stage(run);
+    const policy = { onBranches: 'REFUSE' } as const;
+    expect(await deleteRun(app, caller, { runId: run.id, ...policy })).toMatchObject({ runs: 1n, trajectories: 1n });
+    expect((await refusalOf(getRun(app, caller, { runId: run.id }))).reason).toBe('RUN_NOT_FOUND');
+    expect((await refusalOf(getStage(app, caller, { id: stage.id }))).reason).toBe('STAGE_NOT_FOUND');
+    expect(await books.isThere(run.mainTrajectory!.id)).toBe(false);
+    await purges.promise;
+    // The id is free again once the rows are gone.
+    await books.makeRun({ id: run.id, experiment: { id: experiment.id } });
+    purges = Promise.withResolvers();
+    const gone = await deleteExperiment(app, caller, { experimentId: experiment.id, ...policy });
+    expect(gone).toMatchObject({ runs: 1n, trajectories: 0n });
+    await purges.promise;
+    await books.experiment(newExperiment({ id: experiment.id, name: experiment.name }));
+    await app.close();
+  });
+});
+
+describeApp('ReadMetrics', (on) => {
+  const points = (name: string, values: readonly number[], stageId?: string): NewMetricPoint[] =>
+    values.map((value, i) => ({ name, metricStep: BigInt(i), value, stageId }));
+
+  function read({ app, caller }: ReturnType<typeof on.scene>, runIds: string[], fields: Partial<ReadMetricsArgs> = {}) {
+    const range = { from: undefined, to: undefined };
+    const { signal } = new AbortController();
+    const none = { keys: [], stageId: '', runLevelOnly: false, range, maxPoints: 0, signal };
+    return readMetrics(app, caller, { runIds, ...none, ...fields });
+  }
+
+  async function series(reading: AsyncIterable<readonly SeriesRead[]>) {
+    return (await all(reading)).flat().map(({ series: { runId, stageId, name }, points: { values } }) => {
+      return [runId, stageId, name, [...values]];
+    });
+  }
+
+  it('M1: series come by run as asked for, the run’s own first, then those of stages, by key, each with its points', async () => {
+    const scene = on.scene();
+    const { namespace } = scene.caller;
+    const books = new RunScene(on.store, namespace);
+    const [one, two] = [await books.makeRun(), await books.makeRun()];
+    const stage = await books.stage(one);
+    await on.store.logMetrics(namespace, one.id, [...points('b', [1]), ...points('a', [2, 3], stage.id)]);
+    await on.store.logMetrics(namespace, one.id, points('a', [4, Number.NaN]));
+    await on.store.logMetrics(namespace, two.id, points('a', [5]));
+    const own = [
+      [one.id, '', 'a', [4, Number.NaN]],
+      [one.id, '', 'b', [1]],
+    ];
+    expect(await series(read(scene, [two.id, one.id]))).toEqual([
+      [two.id, '', 'a', [5]],
+      ...own,
+      [one.id, stage.id, 'a', [2, 3]],
+    ]);
+    expect(await series(read(scene, [one.id], { runLevelOnly: true }))).toEqual(own);
+    expect(await series(read(scene, [one.id], { stageId: stage.id }))).toEqual([[one.id, stage.id, 'a', [2, 3]]]);
+    expect(await series(read(scene, [one.id], { keys: ['b', 'b', 'none'] }))).toEqual([own[1]]);
+    const range = { from: 1n, to: 2n };
+    expect(await series(read(scene, [one.id], { range, runLevelOnly: true }))).toEqual([
+      [one.id, '', 'a', [Number.NaN]],
+    ]);
+  });
+
+  it('M1: down to n points, a longer series keeps its extremes, a shorter one comes whole, and both say what there was', async () => {
+    const scene = on.scene();
+    const { namespace } = scene.caller;
+    const run = await new RunScene(on.store, namespace).makeRun();
+    const wave = Array.from({ length: 1000 }, (_, i) => (i === 500 ? Number.NaN : Math.sin(i / 50)));
+    wave[333] = 7;
+    wave[777] = -7;
+    await on.store.logMetrics(namespace, run.id, [...points('long', wave), ...points('short', [1, Number.NaN, 3])]);
+    const [long, short] = (await all(read(scene, [run.id], { maxPoints: 20 }))).flat();
+    expect(long!.extent).toMatchObject({ points: 1000n, nans: 1n });
+    expect(long!.points.values.length).toBeLessThanOrEqual(20);
+    const pairs = long!.points.metricSteps.map((metricStep, i) => [metricStep, long!.points.values[i]]);
+    expect(pairs).toEqual(
+      expect.arrayContaining([
+        [333n, 7],
+        [777n, -7],
+      ]),
+    );
+    expect(long!.points.metricSteps).toEqual(long!.points.metricSteps.toSorted((a, b) => (a < b ? -1 : 1)));
+    expect(short).toMatchObject({ extent: { points: 3n, nans: 1n }, points: { values: [1, Number.NaN, 3] } });
+  });
+
+  it('a run that is deleted while it is read is told, and never looks like one with fewer points', async () => {
+    let meanwhile: (() => Promise<unknown>) | undefined;
+    const store = overlay(on.store, {
+      measureSeries: async (...args) => {
+        const measured = await on.store.measureSeries(...args);
+        const change = meanwhile;
+        meanwhile = undefined;
+        await change?.();
+        return measured;
+      },
+    });
+    const app = on.app({}, store);
+    const scene = on.scene(app);
+    const { namespace } = scene.caller;
+    const run = await new RunScene(on.store, namespace).makeRun();
+    await on.store.logMetrics(namespace, run.id, points('a', [1, 2, 3]));
+    meanwhile = () => on.store.deleteRun(namespace, run.id, 'REFUSE');
+    expect((await refusalOf(all(read(scene, [run.id])))).reason).toBe('RUN_NOT_FOUND');
+    const unknown = read(scene, [randomUUID()]);
+    expect((await refusalOf(all(unknown))).reason).toBe('RUN_NOT_FOUND');
+    await app.close();
+  });
+});
+
+/** All items, page by page. */
+async function collect<Item>(fetch: (page: PageArgs) => Promise<PageOf<Item>>, pageSize: number): Promise<Item[]> {
+  const items: Item[] = [];
+  let pageToken = '';
+  do {
+    const page = await fetch({ pageSize, pageToken });
+    items.push(...page.items);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== '');
+  return items;
+}

@@ -1,0 +1,136 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { IfExists } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { StepOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { type AnabranchClient, openWriter, reasonOf } from '../../src/client/index.ts';
+import { callsOf } from '../docs/coming_from.ts';
+import { ENGINES } from '../support/database.ts';
+import { FleClient } from './seeds/fle_client.ts';
+import { type Recording, startRecording } from './seeds/recording.ts';
+
+/** The code examples of FLE's document, and the calls of the code behind it, made here. */
+describe.each(ENGINES)('FLE, on %s:', (engine) => {
+  let recording: Recording;
+  let client: AnabranchClient;
+  beforeAll(async () => {
+    recording = await startRecording(engine);
+    client = recording.client;
+  });
+  afterAll(() => recording?.stop());
+
+  it('saves checkpoints, finds them by number and the latest, and goes on from any', async () => {
+    const db = new FleClient(client);
+    const trajectoryId = await db.createTrajectory('iron_plate_throughput', { model: 'claude', seed: 7 });
+    const factory = new Factory();
+    for (const stepNumber of [1, 2, 3]) {
+      const [feedback] = factory.step('mine');
+      await db.saveCheckpoint(trajectoryId, {
+        stepNumber,
+        agentCode: 'mine()',
+        environmentFeedback: feedback,
+        gameState: factory.save(),
+      });
+    }
+    await db.saveStep(trajectoryId, { stepNumber: 4, agentCode: 'sleep()', environmentFeedback: '' });
+
+    const checkpoint = await db.getCheckpoint(trajectoryId, 2);
+    expect(checkpoint.gameState).toBe('{"plates":2}');
+    expect(await db.getLatestCheckpoint(trajectoryId)).toMatchObject({ stepNumber: 3, gameState: '{"plates":3}' });
+    expect(await db.countSteps(trajectoryId)).toBe(4);
+    expect((await db.getTrajectorySteps(trajectoryId)).map(({ stepNumber }) => stepNumber)).toEqual([1n, 2n, 3n, 4n]);
+
+    // Resuming from a step that is not the last: a branch, which goes on with its number. Nothing is cut off.
+    factory.load(checkpoint.gameState);
+    const { trajectory: branch } = await client.trajectories.branchTrajectory({ trajectoryId, stepNumber: 2n });
+    await using writer = await openWriter(client, { trajectoryId: branch?.id ?? '' });
+    const [obs, reward, done, truncated, info] = factory.step('smelt');
+    const { stepNumber } = await writer.append({
+      observations: [{ type: 'response', content: { text: obs } }],
+      reward,
+      terminated: done,
+      truncated,
+      info,
+      states: { env: new TextEncoder().encode(factory.save()) },
+    });
+    expect(stepNumber).toBe(3n);
+    expect(await db.getLatestCheckpoint(branch?.id ?? '')).toMatchObject({ gameState: '{"plates":4}' });
+    expect(await db.countSteps(trajectoryId)).toBe(4);
+  });
+
+  it('lists all trajectories and those of a task, and deletes one', async () => {
+    const db = new FleClient(client);
+    const ids = [];
+    for (const n of [1, 2, 3]) ids.push(await db.createTrajectory('deletions', { n }));
+    expect((await db.getTaskTrajectories('deletions')).map(({ id }) => id)).toEqual(ids.toReversed());
+    expect((await db.getAllTrajectories()).length).toBeGreaterThanOrEqual(5);
+    await db.deleteTrajectory(ids[1] ?? '');
+    expect(await Promise.all(ids.map((id) => db.trajectoryExists(id)))).toEqual([true, false, true]);
+  });
+
+  it('F-30, F-31: numbers its versions, finds what one was made with, and refuses another model', async () => {
+    const model = (name: string) => ({ configJson: JSON.stringify({ model: name }), labels: { model: name } });
+    const next = () => client.runs.createRun(model('claude'));
+    const runs = await Promise.all([next(), next(), next(), next()]);
+    const numbers = runs.map(({ run }) => Number(run?.number)).sort((a, b) => a - b);
+    expect(numbers).toEqual([1, 2, 3, 4].map((i) => (numbers[0] ?? 0) + i - 1));
+
+    await client.runs.createRun({ name: 'version 8', ...model('claude') });
+    const { run } = await client.runs.getRun({ runName: 'version 8' });
+    expect(run?.labels).toEqual({ model: 'claude' });
+    const again = { name: 'version 8', ifExists: IfExists.RETURN_EXISTING };
+    expect((await client.runs.createRun({ ...again, ...model('claude') })).created).toBe(false);
+    const refused = await client.runs.createRun({ ...again, ...model('gpt') }).catch((error: unknown) => error);
+    expect(reasonOf(refused)).toBe('CONFIG_MISMATCH');
+  });
+
+  it('F-32, F-36, F-40, F-42: keeps agents apart in one version, and gives heads, rewards and summaries of it', async () => {
+    const { run } = await client.runs.createRun({});
+    const runId = run?.id ?? '';
+    for (const agent of [0, 1]) {
+      const trajectoryId = crypto.randomUUID();
+      const labels = { instance: `${agent}` };
+      await client.trajectories.createTrajectory({ trajectoryId, runId, labels, root: {} });
+      await using writer = await openWriter(client, { trajectoryId });
+      for (const reward of [1, 5 + agent, 2])
+        void writer.append({ reward, states: { env: new TextEncoder().encode(`${agent} ${reward}`) } });
+    }
+    const { steps } = await client.trajectories.listSteps({
+      runId,
+      order: StepOrder.REWARD,
+      descending: true,
+      hasState: 'env',
+      pageSize: 3,
+    });
+    expect(steps.map(({ step }) => step?.reward)).toEqual([6, 5, 2]);
+    const { trajectories } = await client.trajectories.listTrajectories({ runId });
+    expect(trajectories.map(({ labels, rewardSum }) => [labels.instance, rewardSum])).toEqual([
+      ['1', 9],
+      ['0', 8],
+    ]);
+    const [second] = (await client.trajectories.listTrajectories({ runId, labels: { instance: '1' } })).trajectories;
+    const { step } = await client.trajectories.getCheckpoint({ trajectoryId: second?.id ?? '' });
+    expect(step?.stepNumber).toBe(3n);
+  });
+
+  it('every call that docs/coming-from.md names was made', () => {
+    expect(callsOf('FLE').filter((call) => !recording.called.has(call))).toEqual([]);
+  });
+});
+
+/** A factory that makes plates: enough of an environment to be saved, loaded and stepped. */
+class Factory {
+  #plates = 0;
+
+  save(): string {
+    return JSON.stringify({ plates: this.#plates });
+  }
+
+  load(state: string): void {
+    this.#plates = (JSON.parse(state) as { plates: number }).plates;
+  }
+
+  step(action: 'mine' | 'smelt'): [string, number, boolean, boolean, object] {
+    const made = action === 'mine' ? 1 : 2;
+    this.#plates += made;
+    return [`${this.#plates} plates`, made, false, false, { action }];
+  }
+}

@@ -1,0 +1,163 @@
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import { keptFields } from '../docs/coming_from.ts';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import * as cua from './seeds/cua.ts';
+import * as turns from './seeds/cua_turns.ts';
+import * as fle from './seeds/fle.ts';
+import * as records from './seeds/records.ts';
+import type { Row, Rows } from './seeds/rows.ts';
+import * as ssdb from './seeds/ssdb.ts';
+
+/** Every column of their tables whose services are here. */
+const tables: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = JSON.parse(
+  readFileSync(new URL('../docs/seed-tables.json', import.meta.url), 'utf8'),
+);
+const systems = [
+  { system: 'FLE', rows: records.FLE, kept: fle.KEPT },
+  { system: 'CUA', rows: records.CUA, kept: { ...cua.KEPT, ...turns.KEPT } },
+  { system: 'SSDB', rows: records.SSDB, kept: ssdb.KEPT },
+];
+
+describe.each(systems)('the records of $system', ({ system, rows, kept }) => {
+  it.each(Object.entries(tables[system] ?? {}))(
+    'of %s have every column, and one has a value in each',
+    (table, columns) => {
+      const ofTable = rows[table] ?? [];
+      for (const row of ofTable) expect(Object.keys(row).toSorted()).toEqual(columns.toSorted());
+      expect(ofTable.some((row) => Object.values(row).every((value) => value !== null))).toBe(true);
+    },
+  );
+
+  it('keep in metadata what docs/coming-from.md says that they keep, and nothing else', () => {
+    const told = Object.entries(keptFields(system)).map(([table, columns]) => [table, columns.toSorted()]);
+    expect(Object.fromEntries(told)).toEqual(
+      Object.fromEntries(Object.entries(kept).map(([table, columns]) => [table, columns.toSorted()])),
+    );
+  });
+});
+
+describe.each(ENGINES)('what is taken over comes back equal, on %s:', (engine) => {
+  let server: TestServer;
+  let client: AnabranchClient;
+  beforeAll(async () => {
+    server = await startTestServer({ engine });
+    client = connectClient({ address: server.url });
+  });
+  afterAll(async () => {
+    client?.close();
+    await server?.stop();
+  });
+
+  it("FLE's trajectories, steps and game states, F-16 to F-18", async () => {
+    const { trajectories = [], steps = [], game_states = [] } = records.FLE;
+    const id = await fle.takeOverTrajectory(client, records.FLE);
+    expect(await fle.giveBackTrajectory(client, id)).toEqual({ trajectories, steps, game_states });
+  });
+
+  it("FLE's programs", async () => {
+    const { programs = [] } = records.FLE;
+    const runId = await fle.takeOverPrograms(client, programs);
+    expect(await fle.giveBackPrograms(client, runId)).toEqual({ programs });
+  });
+
+  it("CUA's training, with its baseline, eval, step and history", async () => {
+    const { training = [], baseline = [], step = [], status_history = [] } = records.CUA;
+    const runId = await cua.takeOverTraining(client, records.CUA);
+    expect(await cua.giveBackTraining(client, runId)).toEqual({
+      training,
+      baseline,
+      eval: records.CUA.eval,
+      step,
+      status_history,
+    });
+  });
+
+  it("CUA's turns, actions and observations", async () => {
+    const { turn = [], action = [], obs = [] } = records.CUA;
+    const { run } = await client.runs.createRun({});
+    const trajectoryId = await turns.takeOverTurns(client, run?.id ?? '', records.CUA);
+    expect(await turns.giveBackTurns(client, trajectoryId)).toEqual({ turn, action, obs });
+  });
+
+  it("SSDB's simulations, runs, states and their order", async () => {
+    const id = await ssdb.takeOverSimulation(client, records.SSDB);
+    expect(await ssdb.giveBackSimulation(client, id)).toEqual(records.SSDB);
+    const { run } = await client.runs.getRun({ runName: 'high-lr-experiment', experimentName: 'CartPole sweep' });
+    expect(JSON.parse(run?.configJson ?? '')).toEqual({ lr: 0.01, net: { hidden: [64, 64], activation: 'relu' } });
+  });
+
+  it.each(['pending', 'initializing', 'running', 'paused', 'completed', 'failed', 'cancelled'])(
+    'a training and an eval that are %s, with little else said of them',
+    async (status) => {
+      const training = sparse('CUA', 'training', { ...leastOf('training'), status, run_name: `${status} one` });
+      const evaluation = sparse('CUA', 'eval', { ...leastOf('eval'), status });
+      const runId = await cua.takeOverTraining(client, { training: [training], eval: [evaluation] });
+      expect(await cua.giveBackTraining(client, runId)).toMatchObject({ training: [training], eval: [evaluation] });
+    },
+  );
+
+  it.each(['pending', 'rollout_collecting', 'rollout_running', 'training', 'completed', 'failed'])(
+    'a step that is %s',
+    async (status) => {
+      const phases: Record<string, string> = {
+        rollout_collecting: 'rollout_collection',
+        rollout_running: 'rollout_execution',
+        training: 'training',
+      };
+      const training = sparse('CUA', 'training', { ...leastOf('training'), run_name: `with a step ${status}` });
+      const [full = {}] = records.CUA.step ?? [];
+      const step = { ...full, status, current_phase: phases[status] ?? null };
+      const runId = await cua.takeOverTraining(client, { training: [training], step: [step] });
+      expect(await cua.giveBackTraining(client, runId)).toMatchObject({ step: [step] });
+    },
+  );
+
+  it.each(['active', 'paused', 'completed', 'failed'])(
+    'a simulation run that is %s, of odd columns',
+    async (status) => {
+      const [experiment, run] = [crypto.randomUUID(), crypto.randomUUID()];
+      const simulation = { ...full('simulations'), id: experiment, name: `odd and ${status}` };
+      const rows: Rows = {
+        simulations: [
+          { ...simulation, max_steps: { train: 500 }, seed: [1, 2], tags: { lr: true }, agent_config: [1] },
+        ],
+        simulation_runs: [
+          {
+            ...records.SSDB.simulation_runs?.[0],
+            ...{ id: run, simulation_id: experiment, status, config_overrides: { lr: 1 } },
+          },
+        ],
+        states: records.SSDB.states?.slice(0, 3) ?? [],
+        run_state_sequence: records.SSDB.run_state_sequence?.slice(0, 3).map((row) => ({ ...row, run_id: run })) ?? [],
+      };
+      await ssdb.takeOverSimulation(client, rows);
+      expect(await ssdb.giveBackSimulation(client, experiment)).toEqual(rows);
+    },
+  );
+
+  /** A row that has no more than is given; what cannot be missing in its table is. */
+  function sparse(system: string, table: string, fields: Row): Row {
+    const columns = tables[system]?.[table] ?? [];
+    return { ...Object.fromEntries(columns.map((column) => [column, null])), ...fields };
+  }
+
+  function leastOf(table: string): Row {
+    const {
+      id = null,
+      run_name = null,
+      training_id = null,
+      step = null,
+      model_path = null,
+    } = { ...records.CUA[table]?.[0] };
+    return table === 'training'
+      ? { id, run_name, model_name: 'm', total_steps: 3, status: 'pending' }
+      : { id, training_id, step, model_path };
+  }
+
+  function full(table: string): Row {
+    return { ...records.SSDB[table]?.[0] };
+  }
+});

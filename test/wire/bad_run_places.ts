@@ -1,0 +1,209 @@
+import { Code } from '@connectrpc/connect';
+import { expect } from 'vitest';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { IfExists } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { type BadCall, INVALID } from './bad_call.ts';
+import type { RunScene } from './rpcs/run_scene.ts';
+import { NOBODY } from './rpcs/scene.ts';
+
+type Bad = BadCall<RunScene>;
+
+const ILLEGAL = { code: Code.FailedPrecondition, reason: 'ILLEGAL_TRANSITION' } as const;
+const CONFLICT = { code: Code.AlreadyExists, reason: 'RESULT_CONFLICT' } as const;
+const TAKEN = { code: Code.AlreadyExists, reason: 'RUN_EXISTS' } as const;
+
+export const MOVES: readonly Bad[] = [
+  {
+    what: 'pause of a run that has not begun',
+    call: ({ runs, bareId }) => runs.pauseRun({ runId: bareId }),
+    ...ILLEGAL,
+    metadata: { status: 'PENDING', verb: 'pause' },
+  },
+  {
+    what: 'start of a run that has ended',
+    call: ({ runs, branchId }) => runs.startRun({ runId: branchId }),
+    ...ILLEGAL,
+    metadata: { status: 'COMPLETED', verb: 'start' },
+  },
+  {
+    what: 'reopening of a run that goes on',
+    call: ({ runs, bareId }) => runs.reopenRun({ runId: bareId }),
+    ...ILLEGAL,
+  },
+  {
+    what: 'failure of a run that is complete',
+    call: ({ runs, branchId }) => runs.failRun({ runId: branchId }),
+    ...ILLEGAL,
+  },
+  {
+    what: 'completion of a stage that has not begun',
+    call: ({ runs, baselineId }) => runs.completeStage({ stageId: baselineId }),
+    ...ILLEGAL,
+    metadata: { status: 'PENDING', verb: 'complete' },
+  },
+  {
+    what: 'completion with another result',
+    call: ({ runs, branchId }) => runs.completeRun({ runId: branchId, message: 'done', resultJson: '{"best":6}' }),
+    ...CONFLICT,
+    metadata: { status: 'COMPLETED', verb: 'complete' },
+  },
+  {
+    what: 'run that begins at its end',
+    call: ({ runs }) => runs.createRun({ initialStatus: Status.COMPLETED }),
+    ...INVALID,
+    field: 'initial_status',
+  },
+  {
+    what: 'stage that begins paused',
+    call: ({ runs, runId }) =>
+      runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number: 7n, initialStatus: Status.PAUSED }),
+    ...INVALID,
+    field: 'initial_status',
+  },
+];
+
+export const NAMES: readonly Bad[] = [
+  {
+    what: 'name of another experiment',
+    call: ({ runs, experimentName }) => runs.createExperiment({ name: experimentName }),
+    code: Code.AlreadyExists,
+    reason: 'EXPERIMENT_EXISTS',
+  },
+  {
+    what: 'experiment without a name',
+    call: ({ runs }) => runs.createExperiment({}),
+    ...INVALID,
+    field: 'name',
+  },
+  {
+    what: 'name of another run of the experiment',
+    call: ({ runs, experimentId }) => runs.createRun({ experimentId, name: 'main' }),
+    ...TAKEN,
+  },
+  {
+    what: 'name of another run, for a branch',
+    call: ({ runs, runId }) => runs.branchRun({ runId, stepNumber: 0n, name: 'bare' }),
+    ...TAKEN,
+  },
+  {
+    what: 'renaming to the name of another run',
+    call: ({ runs, runId }) => runs.updateRun({ runId, updateMask: { paths: ['name'] }, name: 'bare' }),
+    ...TAKEN,
+  },
+  {
+    what: 'renaming to nothing',
+    call: ({ runs, runId }) => runs.updateRun({ runId, updateMask: { paths: ['name'] } }),
+    ...INVALID,
+    field: 'name',
+  },
+  {
+    what: 'finding a run that exists without its name',
+    call: ({ runs }) => runs.createRun({ ifExists: IfExists.RETURN_EXISTING }),
+    ...INVALID,
+    field: 'name',
+  },
+  {
+    what: 'run that exists with another config',
+    call: ({ runs, experimentId }) =>
+      runs.createRun({
+        experimentId,
+        name: 'main',
+        ifExists: IfExists.RETURN_EXISTING,
+        configJson: '{"seed":3}',
+        plan: { concurrency: 1 },
+      }),
+    code: Code.FailedPrecondition,
+    reason: 'CONFIG_MISMATCH',
+    metadata: { fields: expect.stringMatching(/^config_json\/seed,plan\./) },
+  },
+  {
+    what: 'experiment named twice',
+    call: ({ runs, experimentId, experimentName }) => runs.createRun({ experimentId, experimentName }),
+    ...INVALID,
+    field: 'experiment_name',
+  },
+  {
+    what: 'run named by id and by name',
+    call: ({ runs, runId }) => runs.getRun({ runId, runName: 'main' }),
+    ...INVALID,
+    field: 'run_id',
+  },
+  { what: 'run named by nothing', call: ({ runs }) => runs.getRun({}), ...INVALID, field: 'run_id' },
+  {
+    what: 'experiment of a run that is named by its id',
+    call: ({ runs, runId, experimentName }) => runs.getRun({ runId, experimentName }),
+    ...INVALID,
+    field: 'experiment_name',
+  },
+];
+
+export const PARENTS: readonly Bad[] = [
+  {
+    what: 'branch of a run that is not there',
+    call: ({ runs }) => runs.branchRun({ runId: NOBODY, stepNumber: 0n }),
+    code: Code.NotFound,
+    reason: 'RUN_NOT_FOUND',
+    metadata: { run: NOBODY },
+  },
+  {
+    what: 'run that would be its own parent',
+    call: ({ runs, runId }) => runs.branchRun({ runId, stepNumber: 0n, branchId: runId }),
+    ...TAKEN,
+  },
+  {
+    what: 'trajectory that would be its own parent',
+    call: ({ runs, runId, mainId }) => runs.branchRun({ runId, stepNumber: 0n, branchTrajectoryId: mainId }),
+    code: Code.AlreadyExists,
+    reason: 'TRAJECTORY_EXISTS',
+  },
+  {
+    what: 'branch point that the run has not reached',
+    call: ({ runs, branchId }) => runs.branchRun({ runId: branchId, stepNumber: 3n }),
+    code: Code.OutOfRange,
+    reason: 'BRANCH_POINT_BEYOND_END',
+    metadata: { step_number: '3', next_step_number: '3' },
+  },
+  {
+    what: 'branch of a run without a trajectory',
+    call: ({ runs, bareId }) => runs.branchRun({ runId: bareId, stepNumber: 0n }),
+    code: Code.FailedPrecondition,
+    reason: 'NO_MAIN_TRAJECTORY',
+  },
+  { what: 'no branch point', call: ({ runs, runId }) => runs.branchRun({ runId }), ...INVALID, field: 'step_number' },
+  {
+    what: 'trajectory of a run and of the experiment of another',
+    call: async ({ trajectories, runs, runId }) => {
+      const { experiment } = await runs.createExperiment({ name: `other than that of ${runId}/${Math.random()}` });
+      return trajectories.createTrajectory({ runId, experimentId: experiment!.id });
+    },
+    ...INVALID,
+    field: 'experiment_id',
+  },
+  {
+    what: 'stage of another run',
+    call: ({ runs, bareId, evalId }) => runs.logMetrics({ runId: bareId, points: [{ key: 'a', stageId: evalId }] }),
+    code: Code.NotFound,
+    reason: 'STAGE_NOT_FOUND',
+  },
+  {
+    what: 'root that is not step 0',
+    call: ({ runs }) => runs.createRun({ mainTrajectory: { root: { stepNumber: 1n } } }),
+    ...INVALID,
+    field: 'main_trajectory.root.step_number',
+  },
+  {
+    what: 'deletion that would keep what is shared',
+    call: ({ runs, runId }) => runs.deleteRun({ runId, onBranches: OnBranches.KEEP_SHARED }),
+    ...INVALID,
+    field: 'on_branches',
+  },
+  {
+    what: 'deletion of a run from which others branch off',
+    call: ({ runs, runId }) => runs.deleteRun({ runId }),
+    code: Code.FailedPrecondition,
+    reason: 'HAS_BRANCHES',
+    metadata: { branch_ids: expect.stringMatching(/^[0-9a-f-]{36}$/) },
+  },
+];

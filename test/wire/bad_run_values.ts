@@ -1,0 +1,210 @@
+import { expect } from 'vitest';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { type BadCall, INVALID } from './bad_call.ts';
+import type { RunScene } from './rpcs/run_scene.ts';
+
+type Bad = BadCall<RunScene>;
+
+const labels = (count: number, key: string, value: string) =>
+  Object.fromEntries(Array.from({ length: count }, (_, i) => [`${key}${i}`, value]));
+/** A JSON object of so many bytes. */
+const large = (bytes: number, key = 'k') => `{"${key}":"${'x'.repeat(bytes - key.length - 7)}"}`;
+const deep = `${'{"a":'.repeat(LIMITS.configDepth + 1)}1${'}'.repeat(LIMITS.configDepth + 1)}`;
+
+export const VALUES: readonly Bad[] = [
+  ...[labels(65, 'k', 'v'), labels(1, 'k'.repeat(64), 'v'), labels(1, 'k', 'v'.repeat(257)), { '': 'v' }].map(
+    (some, i): Bad => ({
+      what: `labels over their limits: ${['too many', 'a long key', 'a long value', 'an empty key'][i]}`,
+      call: ({ runs }) => runs.createRun({ labels: some }),
+      ...INVALID,
+      field: i === 0 ? 'labels' : `labels["${Object.keys(some)[0]}"]`,
+    }),
+  ),
+  ...['[1]', '3', 'null', '"{}"', '{"a":1,}', '{', deep].map(
+    (configJson): Bad => ({
+      what: `config that is no JSON object: ${configJson.slice(0, 20)}`,
+      call: ({ runs }) => runs.createRun({ configJson }),
+      ...INVALID,
+      field: 'config_json',
+    }),
+  ),
+  {
+    what: 'overrides that are a list',
+    call: ({ runs, runId }) => runs.branchRun({ runId, stepNumber: 0n, configOverridesJson: '[]' }),
+    ...INVALID,
+    field: 'config_overrides_json',
+  },
+  {
+    what: 'default config that is a number',
+    call: ({ runs, experimentId }) =>
+      runs.updateExperiment({ experimentId, updateMask: { paths: ['default_config_json'] }, defaultConfigJson: '1' }),
+    ...INVALID,
+    field: 'default_config_json',
+  },
+  {
+    what: 'config over its limit',
+    call: ({ runs }) => runs.createRun({ configJson: large(LIMITS.configBytes + 1) }),
+    ...INVALID,
+    field: 'config_json',
+  },
+  {
+    what: 'effective config over its limit',
+    call: async ({ runs, trajectories }) => {
+      const make = { configJson: large(LIMITS.configBytes, 'a'), mainTrajectory: { root: {} } };
+      const { run } = await runs.createRun(make);
+      const second = { stepNumber: 0n, configOverridesJson: large(LIMITS.configBytes, 'b') };
+      const branch = await runs.branchRun({ runId: run!.id, ...second });
+      const { trajectory } = await trajectories.getTrajectory({ trajectoryId: branch.run!.mainTrajectoryId });
+      expect(trajectory?.nextStepNumber).toBe(1n);
+      return runs.branchRun({ runId: branch.run!.id, stepNumber: 0n, configOverridesJson: '{"one":"too many"}' });
+    },
+    ...INVALID,
+    field: 'config_overrides_json',
+  },
+  {
+    what: 'metadata that is no JSON',
+    call: ({ runs }) => runs.createRun({ metadataJson: "{'a': 1}" }),
+    ...INVALID,
+    field: 'metadata_json',
+  },
+  {
+    what: 'result that is no JSON',
+    call: ({ runs, runId }) => runs.completeRun({ runId, resultJson: 'NaN' }),
+    ...INVALID,
+    field: 'result_json',
+  },
+  {
+    what: 'plan with a kind of stage twice',
+    call: ({ runs }) =>
+      runs.createRun({ plan: { stagePlans: [{ kind: StageKind.EVAL }, { kind: StageKind.EVAL, stages: 2 }] } }),
+    ...INVALID,
+    field: 'plan.stage_plans',
+  },
+  {
+    what: 'plan without a kind of stage',
+    call: ({ runs }) => runs.createRun({ plan: { stagePlans: [{ stages: 2 }] } }),
+    ...INVALID,
+    field: 'plan.stage_plans[0].kind',
+  },
+  {
+    what: 'plan with fewer than no stages',
+    call: ({ runs, runId }) =>
+      runs.updateRun({
+        runId,
+        updateMask: { paths: ['plan'] },
+        plan: { stagePlans: [{ kind: StageKind.EVAL, stages: -1 }] },
+      }),
+    ...INVALID,
+    field: 'plan.stage_plans[0].stages',
+  },
+  ...[{ seconds: 0n, nanos: 999_999_999 }, { seconds: 2_592_001n }, { seconds: 60n, nanos: -1 }].map(
+    (heartbeatTimeout): Bad => ({
+      what: `heartbeat timeout of ${heartbeatTimeout.seconds} s and ${heartbeatTimeout.nanos ?? 0} ns`,
+      call: ({ runs }) => runs.createRun({ heartbeatTimeout }),
+      ...INVALID,
+      field: 'heartbeat_timeout',
+    }),
+  ),
+  {
+    what: 'substeps below none',
+    call: ({ runs, evalId }) =>
+      runs.updateStage({ stageId: evalId, updateMask: { paths: ['completed_substeps'] }, completedSubsteps: -1n }),
+    ...INVALID,
+    field: 'completed_substeps',
+  },
+  {
+    what: 'timing at a time that is none',
+    call: ({ runs, evalId }) =>
+      runs.updateStage({
+        stageId: evalId,
+        updateMask: { paths: ['timings'] },
+        timings: { rollout: { endTime: { seconds: 1n << 40n } } },
+      }),
+    ...INVALID,
+    field: 'timings["rollout"].end_time',
+  },
+  {
+    what: 'metrics over their number, in two updates',
+    call: async ({ runs, baselineId }) => {
+      const metrics = Object.fromEntries(Array.from({ length: LIMITS.metrics + 1 }, (_, i) => [`m${i}`, i]));
+      return runs.updateStage({ stageId: baselineId, updateMask: { paths: ['metrics'] }, metrics });
+    },
+    ...INVALID,
+    field: 'metrics',
+  },
+  ...['status', 'config_json', 'metrics.loss', '*'].map(
+    (path): Bad => ({
+      what: `update mask with the field ${path}`,
+      call: ({ runs, runId }) => runs.updateRun({ runId, updateMask: { paths: ['phase', path] } }),
+      ...INVALID,
+      field: 'update_mask',
+    }),
+  ),
+  {
+    what: 'update mask that names nothing',
+    call: ({ runs, evalId }) => runs.updateStage({ stageId: evalId, updateMask: {} }),
+    ...INVALID,
+    field: 'update_mask',
+  },
+  {
+    what: 'update without a mask',
+    call: ({ runs, experimentId }) => runs.updateExperiment({ experimentId, description: 'x' }),
+    ...INVALID,
+    field: 'update_mask',
+  },
+  {
+    what: 'stage without a number',
+    call: ({ runs, runId }) => runs.getOrCreateStage({ runId, kind: StageKind.EVAL }),
+    ...INVALID,
+    field: 'number',
+  },
+  {
+    what: 'stage without a kind',
+    call: ({ runs, runId }) => runs.getOrCreateStage({ runId, number: 1n }),
+    ...INVALID,
+    field: 'kind',
+  },
+  {
+    what: 'stage of a run, without its kind',
+    call: ({ runs, runId }) => runs.getStage({ runId, number: 1n }),
+    ...INVALID,
+    field: 'kind',
+  },
+  {
+    what: 'stage by id and number',
+    call: ({ runs, evalId }) => runs.getStage({ stageId: evalId, number: 1n }),
+    ...INVALID,
+    field: 'number',
+  },
+  {
+    what: 'history of two things',
+    call: ({ runs, runId, evalId }) => runs.listStatusChanges({ runId, stageId: evalId }),
+    ...INVALID,
+    field: 'run_id',
+  },
+  {
+    what: 'comparison of a run with nothing',
+    call: ({ runs, runId }) => runs.compareRuns({ runIds: [runId] }),
+    ...INVALID,
+    field: 'run_ids',
+  },
+  {
+    what: 'comparison of a run with itself, spelt otherwise',
+    call: ({ runs, runId }) => runs.compareRuns({ runIds: [runId, runId.toUpperCase()] }),
+    ...INVALID,
+    field: 'run_ids',
+  },
+  {
+    what: 'comparison of 21 runs',
+    call: ({ runs }) => runs.compareRuns({ runIds: Array.from({ length: 21 }, () => crypto.randomUUID()) }),
+    ...INVALID,
+    field: 'run_ids',
+  },
+  {
+    what: 'comparison that would list too many rewards',
+    call: ({ runs, runId, branchId }) => runs.compareRuns({ runIds: [runId, branchId], endStepNumber: 1001n }),
+    ...INVALID,
+    field: 'end_step_number',
+  },
+];
