@@ -105,8 +105,8 @@ export function wholeRuns(
       return create(UpdateRunResponseSchema, { run: fromRun(now, 'FULL') });
     }),
 
-    deleteRun: unary(wire, rpc.deleteRun, 'write', async ({ runId, onBranches }, { caller }) => {
-      const args = { runId, onBranches: toBranchPolicy(onBranches) };
+    deleteRun: unary(wire, rpc.deleteRun, 'write', async ({ runId, onBranches, cancelLive }, { caller }) => {
+      const args = { runId, onBranches: toBranchPolicy(onBranches), cancelLive };
       const { runs, trajectories } = await deleteRun(app, caller, args);
       return create(DeleteRunResponseSchema, { deletedRuns: runs, deletedTrajectories: trajectories });
     }),

@@ -148,6 +148,7 @@ export const migration0003: MigrationText = {
       rollout bigint not null,
       validator bigint not null,
       namespace text not null,
+      advisory boolean not null,
       success boolean not null,
       query text not null,
       expected_result text not null,
@@ -199,7 +200,7 @@ export const migration0003: MigrationText = {
     );
     create index rollout_environments_by_environment on rollout_environments (environment);
 
-    create index stages_open on stages (namespace, run) where status in ('PENDING', 'INITIALIZING', 'RUNNING');
+    create index stages_open on stages (namespace, run) where status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED');
 
     alter table requests add column claims text;
   `,
@@ -341,6 +342,7 @@ export const migration0003: MigrationText = {
       rollout integer not null,
       validator integer not null,
       namespace text not null,
+      advisory integer not null,
       success integer not null,
       query text not null,
       expected_result text not null,
@@ -392,7 +394,7 @@ export const migration0003: MigrationText = {
     ) without rowid;
     create index rollout_environments_by_environment on rollout_environments (environment);
 
-    create index stages_open on stages (namespace, run) where status in ('PENDING', 'INITIALIZING', 'RUNNING');
+    create index stages_open on stages (namespace, run) where status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED');
 
     alter table requests add column claims text;
   `,

@@ -441,6 +441,8 @@ export interface ValidationsTable {
   rollout: Int;
   validator: Int;
   namespace: string;
+  /** As the validator was when it was recorded: what has been judged is not judged anew. */
+  advisory: Flag;
   success: Flag;
   query: string;
   expected_result: string;
