@@ -1080,7 +1080,8 @@ export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRe
   leaseDuration?: Duration | undefined;
 
   /**
-   * Waits so long for something to claim: at most 30 s; absent: not at all.
+   * Waits so long for something to claim: at most 30 s; absent: not at all. Ends sooner with the last of what fits, should it end meanwhile (`drained`), and
+   * when the server shuts down.
    *
    * @generated from field: google.protobuf.Duration wait = 9;
    */
@@ -1140,6 +1141,14 @@ export declare type Claim = Message<"anabranch.v1.Claim"> & {
    * @generated from field: optional int64 max_turns = 5;
    */
   maxTurns?: bigint | undefined;
+
+  /**
+   * Not all of it fitted into 1 MiB with the other claims: GetRollout, GetTask and ListValidators show it whole. `attempt`, `max_turns`, and the trajectory's
+   * id, uid and next_step_number are here in any case.
+   *
+   * @generated from field: bool truncated = 6;
+   */
+  truncated: boolean;
 };
 
 /**
@@ -2027,6 +2036,13 @@ export declare type GetRolloutResponse = Message<"anabranch.v1.GetRolloutRespons
    * @generated from field: repeated string environment_ids = 4;
    */
   environmentIds: string[];
+
+  /**
+   * Not all of it fits into 1 MiB: `details_json` and longer texts of validations, the oldest attempts or the last validations are left out.
+   *
+   * @generated from field: bool truncated = 5;
+   */
+  truncated: boolean;
 };
 
 /**
@@ -3173,7 +3189,7 @@ export declare const RolloutService: GenService<{
     output: typeof StartRolloutResponseSchema;
   },
   /**
-   * Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST.
+   * Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpdateRollout
    */
@@ -3268,7 +3284,7 @@ export declare const RolloutService: GenService<{
   },
   /**
    * Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-   * Errors: STAGE_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
+   * Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReadRollouts
    */

@@ -3439,7 +3439,7 @@ export declare const SummarySchema: GenMessage<Summary>;
  */
 export declare type SummarizeResponse = Message<"anabranch.v1.SummarizeResponse"> & {
   /**
-   * One a combination, in order of their values; at most 10,000.
+   * One a combination, in order of their values (numbers by number); at most 10,000, and no more than fit into 1 MiB.
    *
    * @generated from field: repeated anabranch.v1.Summary summaries = 1;
    */

@@ -1157,7 +1157,9 @@ class ClaimRolloutsRequest(_message.Message):
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """Waits so long for something to claim: at most 30 s; absent: not at all."""
+        """Waits so long for something to claim: at most 30 s; absent: not at all. Ends sooner with the last of what fits, should it end meanwhile (`drained`), and
+        when the server shuts down.
+        """
 
     def __init__(
         self,
@@ -1192,8 +1194,13 @@ class Claim(_message.Message):
     TRAJECTORY_FIELD_NUMBER: _builtins.int
     VALIDATORS_FIELD_NUMBER: _builtins.int
     MAX_TURNS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     max_turns: _builtins.int
     """Most turns it may take: its own, else the task's, else the plan's; absent if none says."""
+    truncated: _builtins.bool
+    """Not all of it fitted into 1 MiB with the other claims: GetRollout, GetTask and ListValidators show it whole. `attempt`, `max_turns`, and the trajectory's
+    id, uid and next_step_number are here in any case.
+    """
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
         """The rollout, FULL view: its `attempt` is what verbs carry."""
@@ -1218,10 +1225,11 @@ class Claim(_message.Message):
         trajectory: _trajectory_pb2.Trajectory | None = ...,
         validators: _abc.Iterable[_rollout_pb2.Validator] | None = ...,
         max_turns: _builtins.int | None = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory", "validators", b"validators"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory", "truncated", b"truncated", "validators", b"validators"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_turns: _TypeAlias = _typing.Literal["max_turns"]  # noqa: Y015
     _WhichOneofArgType__max_turns: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns"]  # noqa: Y015
@@ -2132,6 +2140,9 @@ class GetRolloutResponse(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     VALIDATIONS_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_IDS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """Not all of it fits into 1 MiB: `details_json` and longer texts of validations, the oldest attempts or the last validations are left out."""
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
         """The rollout."""
@@ -2155,10 +2166,11 @@ class GetRolloutResponse(_message.Message):
         attempts: _abc.Iterable[_rollout_pb2.Attempt] | None = ...,
         validations: _abc.Iterable[_rollout_pb2.Validation] | None = ...,
         environment_ids: _abc.Iterable[_builtins.str] | None = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "environment_ids", b"environment_ids", "rollout", b"rollout", "validations", b"validations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "environment_ids", b"environment_ids", "rollout", b"rollout", "truncated", b"truncated", "validations", b"validations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -326,7 +326,7 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRollout(self, request, context):
-        """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST.
+        """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -394,7 +394,7 @@ class RolloutServiceServicer:
 
     def ReadRollouts(self, request, context):
         """Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-        Errors: STAGE_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
+        Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -69,7 +69,7 @@ class RolloutServiceStub:
     StartRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]
     """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
     UpdateRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]
-    """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
+    """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND."""
     SetRolloutPhase: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]
     """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
     CompleteRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]
@@ -96,7 +96,7 @@ class RolloutServiceStub:
     """Lists rollouts by group number, then number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN."""
     ReadRollouts: _grpc.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]
     """Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-    Errors: STAGE_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
+    Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]
     """Records what a validator says of a rollout; what it said before is replaced. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST."""
@@ -168,7 +168,7 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     StartRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]  # type: ignore[assignment]
     """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
     UpdateRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]  # type: ignore[assignment]
-    """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
+    """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND."""
     SetRolloutPhase: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]  # type: ignore[assignment]
     """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
     CompleteRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]  # type: ignore[assignment]
@@ -195,7 +195,7 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     """Lists rollouts by group number, then number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN."""
     ReadRollouts: _aio.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]  # type: ignore[assignment]
     """Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-    Errors: STAGE_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
+    Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]  # type: ignore[assignment]
     """Records what a validator says of a rollout; what it said before is replaced. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST."""
@@ -354,7 +354,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.UpdateRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.UpdateRolloutResponse, _abc.Awaitable[_rollout_service_pb2.UpdateRolloutResponse]]:
-        """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
+        """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def SetRolloutPhase(
@@ -435,7 +435,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_rollout_service_pb2.ReadRolloutsResponse], _abc.AsyncIterator[_rollout_service_pb2.ReadRolloutsResponse]]:
         """Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-        Errors: STAGE_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
+        Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
         """
 
     @_abc_1.abstractmethod

@@ -3473,7 +3473,7 @@ class SummarizeResponse(_message.Message):
     """There are more combinations than are listed."""
     @_builtins.property
     def summaries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Summary]:
-        """One a combination, in order of their values; at most 10,000."""
+        """One a combination, in order of their values (numbers by number); at most 10,000, and no more than fit into 1 MiB."""
 
     def __init__(
         self,
