@@ -26,6 +26,7 @@ import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest, bindReal } from '../sql/values.ts';
 import { ARRAY_TYPES, COLUMN_TYPES, STEP_TYPES } from './column_types.ts';
+import { postgresAggregates } from './aggregates.ts';
 import { encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
@@ -111,6 +112,7 @@ class PostgresEngine implements Engine {
   readonly description: string;
   readonly db: Kysely<Tables>;
   readonly now = sql<string>`clock_timestamp()`;
+  readonly aggregates = postgresAggregates;
   private readonly pool: Pool;
   private readonly transactions = new WeakMap<Tx, PipelinedTransaction>();
   private readonly notifier: Notifier;
@@ -269,6 +271,10 @@ class PostgresEngine implements Engine {
     return sql<SqlBool>`${column} = any(${keys}::bigint[])`;
   }
 
+  async preferIndexes(tx: Tx): Promise<void> {
+    this.pipelineOf(tx).send(PREFER_INDEXES);
+  }
+
   lockQueued(tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
     return lockQueued(this, tx, queues, wanted, limit);
   }
@@ -403,6 +409,10 @@ const REFERENCE_IF_HERE = ` on conflict (namespace, digest) do update
   set referenced = true, version = states.version + 1 where not states.referenced`;
 
 const UPSERT_POINTS = upsertPointsText(SCHEMA);
+
+/** Set until the transaction ends. */
+const PREFER_INDEXES = `select set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
+  set_config('enable_seqscan', 'off', true)`;
 
 const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch_point, t.status, t.status_message, t.seal_time, t.writer_id,
   t.writer_epoch, t.next_step_number, t.reward_sum, t.byte_sum, clock_timestamp() as now

@@ -1,14 +1,8 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Engine, Queue, QueuedRow, Tx, Wanted } from '../sql/engine.ts';
-import { isWanted, QUEUE_ORDER } from '../sql/queue.ts';
+import { IS_PENDING, isWanted, QUEUE_ORDER } from '../sql/queue.ts';
 
 type Parts = Pick<Engine, 'hasPair' | 'among' | 'table'>;
-
-/**
- * What planners may think of at bad statistics, reading a whole queue to sort it, is switched off until the transaction ends: a queue is read in the
- * order of its index, and only as far as it has to be.
- */
-const IN_ORDER = sql`select set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)`;
 
 export async function lockQueued(
   engine: Parts,
@@ -20,13 +14,9 @@ export async function lockQueued(
   const [only] = queues;
   if (only === undefined) return [];
   if (queues.length === 1) {
-    const [, { rows }] = await Promise.all([
-      IN_ORDER.execute(tx),
-      queueOf(engine, '*', sql`${only.stage}`, taskIs(only, sql`${only.task}`), wanted, sql`${limit} ${LOCK}`).execute(
-        tx,
-      ),
-    ]);
-    return rows as QueuedRow[];
+    const ofTask = taskIs(only, sql`${only.task}`);
+    const query = queueOf(engine, '*', sql`${only.stage}`, ofTask, wanted, sql`${limit} ${LOCK}`);
+    return (await query.execute(tx)).rows as QueuedRow[];
   }
   return lockAmong(engine, tx, queues, wanted, limit);
 }
@@ -73,10 +63,8 @@ async function quotasOf(
   const next = sql`select q.stage, q.task from ${valuesOf(queues, false)} cross join lateral (
     ${queueOf(engine, 'heads', sql`q.stage`, taskIs(queues[0]!, sql`q.task`), wanted, sql`${limit}`)}) as r
     order by ${QUEUE_ORDER} limit ${limit}`;
-  const [, { rows }] = await Promise.all([
-    IN_ORDER.execute(tx),
-    sql`select n.stage, n.task, count(*) as quota from (${next}) as n group by n.stage, n.task`.execute(tx),
-  ]);
+  const { rows } = await sql`select n.stage, n.task, count(*) as quota from (${next}) as n
+    group by n.stage, n.task`.execute(tx);
   return rows as Quota[];
 }
 
@@ -89,7 +77,7 @@ function queueOf(
   limit: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
   return sql`select ${columns === '*' ? sql`r.*` : sql`r.priority, r.key`} from ${engine.table('rollouts')} as r
-    where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted)} order by ${QUEUE_ORDER} limit ${limit}`;
+    where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, IS_PENDING)} order by ${QUEUE_ORDER} limit ${limit}`;
 }
 
 /** Queues are all of tasks, or none is. */

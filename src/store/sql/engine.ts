@@ -1,6 +1,7 @@
 import type { Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { Aggregates } from './aggregates.ts';
 import type { PointBatch } from './point_batch.ts';
 import type { EncodedState, StepRow } from './step_writer.ts';
 import type { Stretch } from './stretches.ts';
@@ -96,6 +97,9 @@ export interface Engine {
   /** Whether a column has one of these values, in one statement's text however many they are. */
   among(column: RawBuilder<unknown>, keys: readonly bigint[]): RawBuilder<SqlBool>;
 
+  /** For this transaction: whatever an index can give, in its order, is read by it, and only as far as is needed, also where statistics are old. */
+  preferIndexes(tx: Tx): Promise<void>;
+
   /**
    * Takes at most `limit` PENDING rollouts out of these queues, by priority, then creation, each locked for writing; those that others hold are passed
    * over (Q4, Q5). Costs the same however much is queued.
@@ -123,6 +127,8 @@ export interface Engine {
 
   /** Whether a column of JSON text, an object of strings, has this pair. */
   hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
+
+  readonly aggregates: Aggregates;
 
   /** `time` minus so many hours, as a value to compare a time column with. */
   hoursAgo(hours: number): RawBuilder<string>;

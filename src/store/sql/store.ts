@@ -4,6 +4,7 @@ import { append, attachState, openForAppend } from './append.ts';
 import { deleteExperiment, deleteRun } from './book_deletion.ts';
 import { purgeDeleted } from './book_purge.ts';
 import { branchRun } from './branch_run.ts';
+import { claimRollouts } from './claims.ts';
 import { deleteTrajectory } from './deletion.ts';
 import type { Engine } from './engine.ts';
 import { createEnvironment, findEnvironment, listEnvironments, moveEnvironment } from './environments.ts';
@@ -13,9 +14,14 @@ import { findGroup } from './group_rows.ts';
 import { getOrCreateGroup, listGroups, updateGroup } from './groups.ts';
 import { failStaleRuns, heartbeatRun } from './heartbeat.ts';
 import { KnownHeads } from './known_heads.ts';
+import { heartbeatRollouts, sweepLeases } from './leases.ts';
 import { getLineage } from './lineage.ts';
 import { listSeries, logMetrics, measureSeries, readExtrema, readPoints } from './metrics.ts';
 import { expireRequests } from './requests.ts';
+import { endRollout } from './rollout_ends.ts';
+import { createRollouts } from './rollout_making.ts';
+import { releaseRollout, retryRollout, startRollout } from './rollout_moves.ts';
+import { getRollout, listRollouts, updateRollout } from './rollouts.ts';
 import { readChangedGroups, readChangedRollouts, readRunChanges } from './run_changes.ts';
 import { moveRun } from './run_moves.ts';
 import { findRun } from './run_rows.ts';
@@ -114,6 +120,18 @@ export function sqlStore(engine: Engine): Store {
     measureSeries: (namespace, series, range, upTo) => measureSeries(engine, namespace, series, range, upTo),
     readPoints: (namespace, series, range, limit) => readPoints(engine, namespace, series, range, limit),
     readExtrema: (namespace, series, stretches) => readExtrema(engine, namespace, series, stretches),
+
+    createRollouts: (caller, stageId, rollouts) => createRollouts(engine, caller, stageId, rollouts),
+    getRollout: (namespace, id) => getRollout(engine, namespace, id),
+    listRollouts: (namespace, filter, page, view) => listRollouts(engine, namespace, filter, page, view),
+    claimRollouts: (requests) => claimRollouts(engine, requests),
+    heartbeatRollouts: (namespace, leases, leaseMs) => heartbeatRollouts(engine, namespace, leases, leaseMs),
+    startRollout: (caller, token, said) => startRollout(engine, caller, token, said),
+    updateRollout: (namespace, id, attempt, changes) => updateRollout(engine, namespace, id, attempt, changes),
+    endRollout: (caller, end) => endRollout(engine, caller, end),
+    releaseRollout: (caller, token, said) => releaseRollout(engine, caller, token, said),
+    retryRollout: (caller, token, said) => retryRollout(engine, caller, token, said),
+    sweepLeases: (limit) => sweepLeases(engine, limit),
 
     listStatusChanges: (namespace, owner, page, ascending) =>
       listStatusChanges(engine, namespace, owner, page, ascending),

@@ -22,6 +22,7 @@ import type { PointBatch } from '../sql/point_batch.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest } from '../sql/values.ts';
+import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
 import { isFileError } from './errors.ts';
 import { lockFile } from './lock.ts';
@@ -119,10 +120,12 @@ class SqliteEngine implements Engine {
   readonly description: string;
   readonly db: Kysely<Tables>;
   readonly now = NOW;
+  readonly aggregates = sqliteAggregates;
   private readonly parts: Parts;
   private readonly writing: Kysely<Tables>;
   private readonly writer: Connection;
   private readonly listeners: ChangeListeners;
+  private readonly givenKeys = new Map<KeyedTable, bigint>();
   private closed: Promise<void> | undefined;
 
   constructor(parts: Parts) {
@@ -159,15 +162,23 @@ class SqliteEngine implements Engine {
   async lockTree(): Promise<void> {}
 
   async nextKey(_tx: Tx, table: KeyedTable): Promise<bigint> {
+    return this.giveKeys(table, 1);
+  }
+
+  async nextKeys(_tx: Tx, table: KeyedTable, count: number): Promise<bigint[]> {
+    const first = this.giveKeys(table, count);
+    return Array.from({ length: count }, (_, i) => first + BigInt(i));
+  }
+
+  /** The first of so many keys that no row has, none had, and none was given before, also where no row came of it yet. */
+  private giveKeys(table: KeyedTable, count: number): bigint {
     const [row] = this.writer.prepare('select seq from sqlite_sequence where name = ?').all([table]) as {
       seq: bigint;
     }[];
-    return (row?.seq ?? 0n) + 1n;
-  }
-
-  async nextKeys(tx: Tx, table: KeyedTable, count: number): Promise<bigint[]> {
-    const first = await this.nextKey(tx, table);
-    return Array.from({ length: count }, (_, i) => first + BigInt(i));
+    const [used, given] = [row?.seq ?? 0n, this.givenKeys.get(table) ?? 0n];
+    const last = used > given ? used : given;
+    this.givenKeys.set(table, last + BigInt(count));
+    return last + 1n;
   }
 
   async changeMark(tx: Tx): Promise<bigint> {
@@ -232,6 +243,9 @@ class SqliteEngine implements Engine {
   among(column: RawBuilder<unknown>, keys: readonly bigint[]) {
     return sql<SqlBool>`${column} in (select value from json_each(${`[${keys.join(',')}]`}))`;
   }
+
+  /** It plans by its indexes anyway. */
+  async preferIndexes(): Promise<void> {}
 
   async lockQueued(_tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
     const rows = (query: RawBuilder<unknown>) => {

@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Engine, Queue, QueuedRow, Wanted } from '../sql/engine.ts';
-import { isWanted, QUEUE_ORDER } from '../sql/queue.ts';
+import { IS_PENDING, isWanted, QUEUE_ORDER } from '../sql/queue.ts';
 
 /** Queue by queue, each by its index; whatever a transaction reads here is its own. */
 export function readQueued(
@@ -13,7 +13,7 @@ export function readQueued(
   const found: QueuedRow[] = [];
   for (const { stage, task } of queues) {
     const ofTask = task === null ? sql`` : sql`and r.task = ${task}`;
-    const query = sql`select r.* from rollouts as r where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted)}
+    const query = sql`select r.* from rollouts as r where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, IS_PENDING)}
       order by ${QUEUE_ORDER} limit ${limit}`;
     found.push(...rows(query));
   }
