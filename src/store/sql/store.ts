@@ -33,6 +33,7 @@ import { collectStates, findStates, readState, Upload } from './states.ts';
 import { listStatusChanges } from './status_changes.ts';
 import { listSteps } from './step_list.ts';
 import { findCheckpoint, listStepStates, readOutlines, readSteps } from './steps.ts';
+import { summarize } from './summaries.ts';
 import { deleteTag, getTag, listTags, setTag } from './tags.ts';
 import { tallyRuns } from './tallies.ts';
 import { findTask, listTasks, upsertTasks } from './tasks.ts';
@@ -152,6 +153,8 @@ export function sqlStore(engine: Engine): Store {
       recordValidation(engine, namespace, id, attempt, validation),
     overrideValidation: (caller, id, override) => overrideValidation(engine, caller, id, override),
     listValidationOverrides: (namespace, id, page) => listValidationOverrides(engine, namespace, id, page),
+
+    summarize: (namespace, filter, by) => summarize(engine, namespace, filter, by),
 
     createEnvironment: (caller, making, key) => createEnvironment(engine, caller, making, key),
     getEnvironment: (namespace, id) => findEnvironment(engine.db, namespace, { id }),

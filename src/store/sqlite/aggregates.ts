@@ -1,0 +1,37 @@
+import type { DatabaseSync } from 'node:sqlite';
+import { sql } from 'kysely';
+import type { Aggregates } from '../sql/aggregates.ts';
+
+const SQUARES = 'anabranch_squares';
+
+/** Which keys `->>` takes as they are: others would be paths. */
+const PLAIN_KEY = /^[A-Za-z_][\w.:/ -]*$/;
+
+export const sqliteAggregates: Aggregates = Object.freeze({
+  squares: (value) => sql`${sql.raw(SQUARES)}(${value})`,
+  median: (value) => sql`median(${value})`,
+  secondsBetween: (from, to) => sql`sum((julianday(${to}) - julianday(${from})) * 86400.0)`,
+  valueAt: (object, key) =>
+    PLAIN_KEY.test(key)
+      ? sql`(${object} ->> ${key})`
+      : sql`(select pair.value from json_each(${object}) as pair where pair.key = ${key})`,
+  bytewise: (text) => sql`${text}`,
+}) satisfies Aggregates;
+
+/** SQLite has no variance of its own; the mean moves along with the values (Welford), so that large ones cost no digits. */
+export function addAggregates(database: DatabaseSync): void {
+  database.aggregate<Float64Array>(SQUARES, {
+    deterministic: true,
+    start: () => new Float64Array(3),
+    step(sums, value) {
+      if (typeof value !== 'number') return sums;
+      const [count = 0, mean = 0, squares = 0] = sums;
+      const moved = mean + (value - mean) / (count + 1);
+      sums[0] = count + 1;
+      sums[1] = moved;
+      sums[2] = squares + (value - mean) * (value - moved);
+      return sums;
+    },
+    result: ([count = 0, , squares = 0]) => (count === 0 ? null : squares),
+  });
+}
