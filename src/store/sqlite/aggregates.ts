@@ -7,7 +7,7 @@ const SQUARES = 'anabranch_squares';
 /** Which keys `->>` takes as they are: others would be paths. */
 const PLAIN_KEY = /^[A-Za-z_][\w.:/ -]*$/;
 
-export const sqliteAggregates: Aggregates = Object.freeze({
+export const sqliteAggregates = Object.freeze<Aggregates>({
   squares: (value) => sql`${sql.raw(SQUARES)}(${value})`,
   median: (value) => sql`median(${value})`,
   secondsBetween: (from, to) => sql`sum((julianday(${to}) - julianday(${from})) * 86400.0)`,
@@ -16,7 +16,7 @@ export const sqliteAggregates: Aggregates = Object.freeze({
       ? sql`(${object} ->> ${key})`
       : sql`(select pair.value from json_each(${object}) as pair where pair.key = ${key})`,
   bytewise: (text) => sql`${text}`,
-}) satisfies Aggregates;
+});
 
 /** SQLite has no variance of its own; the mean moves along with the values (Welford), so that large ones cost no digits. */
 export function addAggregates(database: DatabaseSync): void {
