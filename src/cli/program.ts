@@ -5,6 +5,8 @@ import { StartError } from '../server.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand } from './demo.ts';
 import { migrateCommand } from './migrate.ts';
+import { rolloutCommand } from './rollout.ts';
+import { rolloutsCommand } from './rollouts.ts';
 import { runCommand } from './run.ts';
 import { runsCommand } from './runs.ts';
 import { serveCommand } from './serve.ts';
@@ -23,6 +25,8 @@ function program(cli: CliContext): Command {
     .addCommand(demoVariantCommand(cli), { hidden: true })
     .addCommand(runsCommand(cli))
     .addCommand(runCommand(cli))
+    .addCommand(rolloutsCommand(cli))
+    .addCommand(rolloutCommand(cli))
     .addCommand(watchCommand(cli))
     .addCommand(treeCommand(cli))
     .addCommand(tailCommand(cli));
