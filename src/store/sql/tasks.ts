@@ -19,6 +19,14 @@ type TaskColumns = Selectable<TasksTable>;
 function catalogueOf(engine: Engine, namespace: string): Catalogue<TaskUpsert, TaskColumns> {
   return {
     nameOf: ({ id }) => id,
+    async find(tx, tasks) {
+      const found = new Set<string>();
+      for (const ids of chunks(tasks.map(({ id }) => id))) {
+        const query = tx.selectFrom('tasks').select('id').where('namespace', '=', namespace).where('id', 'in', ids);
+        for (const { id } of await query.execute()) found.add(id);
+      }
+      return found;
+    },
     async lock(tx, tasks) {
       const found = new Map<string, TaskColumns>();
       for (const ids of chunks(tasks.map(({ id }) => id))) {

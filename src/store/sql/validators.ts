@@ -59,6 +59,10 @@ type ValidatorColumns = Selectable<ValidatorsTable>;
 function catalogueOf(engine: Engine, namespace: string): Catalogue<Given, ValidatorColumns> {
   return {
     nameOf,
+    async find(tx, given) {
+      const rows = await tx.selectFrom('validators').select(['task', 'type']).where(isOneOf(given)).execute();
+      return new Set(rows.map(({ task, type }) => `${task}/${type}`));
+    },
     async lock(tx, given) {
       const query = tx.selectFrom('validators').selectAll().where(isOneOf(given)).orderBy('task').orderBy('type');
       const rows = await engine.lock(query, 'write').execute();
