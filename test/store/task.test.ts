@@ -67,7 +67,10 @@ describeStore('the catalogue of tasks', (on) => {
       return task;
     },
     ids: async (
-      ...[filter, page = ALL]: [Parameters<typeof here.store.listTasks>[1], { limit: number; after?: bigint }?]
+      ...[filter, page = ALL]: [
+        Parameters<typeof here.store.listTasks>[1],
+        { limit: number; after?: bigint | undefined }?,
+      ]
     ) =>
       (await here.store.listTasks(here.namespace, filter, { after: undefined, ...page }, 'BASIC')).map(({ id }) => id),
   });
