@@ -32,6 +32,7 @@ export interface SummaryRow {
   readonly judged: bigint;
   readonly successes: bigint;
   readonly stoppedEarly: bigint;
+  /** All 0 where there are none. */
   readonly rewards: {
     readonly count: bigint;
     readonly sum: number;
@@ -46,6 +47,9 @@ export interface SummaryRow {
   readonly durations: { readonly count: bigint; readonly seconds: number };
   /** Sum of the metric `tokens` over terminal rollouts that have it. */
   readonly tokens: { readonly count: bigint; readonly sum: number };
-  /** Of each task among them: its terminal rollouts that were not cancelled, and their successes; cancelled by a sibling's success: `stopped`. */
+  /**
+   * Of each task among them: its trials, which are rollouts that FAILED, and COMPLETED ones with a verdict (what is unjudged is left out, M3), and the successes of
+   * COMPLETED ones. `stopped`: some of it was cancelled by a sibling's success (F-49).
+   */
   readonly tasks: readonly { readonly trials: bigint; readonly successes: bigint; readonly stopped: boolean }[];
 }

@@ -7,8 +7,10 @@ export interface Aggregates {
   median(value: RawBuilder<unknown>): RawBuilder<number | null>;
   /** The sum over rows of the seconds from one time column to another, in milliseconds at least. */
   secondsBetween(from: RawBuilder<unknown>, to: RawBuilder<unknown>): RawBuilder<number | null>;
-  /** What an object of JSON text, its values strings and numbers, has under a key, as text; null: nothing. */
-  valueAt(object: RawBuilder<unknown>, key: string): RawBuilder<string | null>;
+  /** What an object of JSON text, its values strings, has under a key; null: nothing. */
+  textAt(object: RawBuilder<unknown>, key: string): RawBuilder<string | null>;
+  /** What a map of metrics, as `bindMetrics` has it, has under a key; null: nothing, or NaN. */
+  numberAt(metrics: RawBuilder<unknown>, key: string): RawBuilder<number | null>;
   /** A text to group by, compared by its bytes, which is quick. */
   bytewise(text: RawBuilder<unknown>): RawBuilder<string>;
 }

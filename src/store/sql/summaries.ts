@@ -94,8 +94,8 @@ function dimension({ aggregates }: Engine, key: SummaryKey): RawBuilder<unknown>
     case 'NUMBER':
       return sql`cast(o.number as text)`;
     default: {
-      const own = aggregates.valueAt(sql.ref('o.labels'), key.label);
-      return sql`coalesce(${own}, ${aggregates.valueAt(sql.ref('u.labels'), key.label)}, '')`;
+      const own = aggregates.textAt(sql.ref('o.labels'), key.label);
+      return sql`coalesce(${own}, ${aggregates.textAt(sql.ref('u.labels'), key.label)}, '')`;
     }
   }
 }
@@ -162,9 +162,9 @@ async function countCombinations(
   from: RawBuilder<unknown>,
   values: readonly RawBuilder<unknown>[],
 ): Promise<CombinationRow[]> {
-  const { median, squares, secondsBetween, valueAt } = engine.aggregates;
+  const { median, squares, secondsBetween, numberAt } = engine.aggregates;
   const having = (condition: RawBuilder<unknown>) => sql`count(case when ${condition} then 1 end)`;
-  const tokens = sql`case when o.metrics like '%"tokens"%' then cast(${valueAt(sql.ref('o.metrics'), 'tokens')} as double precision) end`;
+  const tokens = sql`case when o.metrics like '%"tokens"%' then ${numberAt(sql.ref('o.metrics'), 'tokens')} end`;
   const x = sql.ref('x');
   const timed = (time: string) => sql`case when ended and start_time is not null then ${sql.ref(time)} end`;
   const { rows } = await sql<CombinationRow>`

@@ -1,5 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import type { Aggregates } from '../sql/aggregates.ts';
 
 const SQUARES = 'anabranch_squares';
@@ -11,12 +11,21 @@ export const sqliteAggregates = Object.freeze<Aggregates>({
   squares: (value) => sql`${sql.raw(SQUARES)}(${value})`,
   median: (value) => sql`median(${value})`,
   secondsBetween: (from, to) => sql`sum((julianday(${to}) - julianday(${from})) * 86400.0)`,
-  valueAt: (object, key) =>
-    PLAIN_KEY.test(key)
-      ? sql`(${object} ->> ${key})`
-      : sql`(select pair.value from json_each(${object}) as pair where pair.key = ${key})`,
+  textAt: (object, key) => at(object, key),
+  // What JSON has no number for is a string.
+  numberAt: (
+    metrics,
+    key,
+  ) => sql`case ${at(metrics, key)} when 'NaN' then null when 'Infinity' then 9e999 when '-Infinity' then -9e999
+    when '-0' then 0.0 else ${at(metrics, key)} end`,
   bytewise: (text) => sql`${text}`,
 });
+
+function at<T>(object: RawBuilder<unknown>, key: string): RawBuilder<T> {
+  return PLAIN_KEY.test(key)
+    ? sql`(${object} ->> ${key})`
+    : sql`(select pair.value from json_each(${object}) as pair where pair.key = ${key})`;
+}
 
 /** SQLite has no variance of its own; the mean moves along with the values (Welford), so that large ones cost no digits. */
 export function addAggregates(database: DatabaseSync): void {
