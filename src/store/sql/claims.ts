@@ -27,8 +27,9 @@ export async function claimRollouts(engine: Engine, requests: readonly ClaimRequ
 /** Who fails rollouts whose start point is gone, in their history. */
 const QUEUE = 'anabranch';
 
-/** So often a line looks for more in place of what could not be begun; the rest is left to the next claim. */
-const ROUNDS = 5;
+/** So often a line looks for more in place of what could not be begun, each time further ahead; the rest is left to the next claim. */
+const ROUNDS = 6;
+const LOOK_AHEAD = 16;
 
 class Claiming {
   private readonly engine: Engine;
@@ -115,14 +116,15 @@ class Claiming {
     const taken: Taken[] = [];
     for (let round = 0; round < ROUNDS && taken.length < limit && queues.length > 0; round += 1) {
       const { labels, minPriority } = wanted;
-      const asked = limit - taken.length;
+      const asked = round === 0 ? limit : Math.max(limit - taken.length, LOOK_AHEAD * 4 ** round);
       const rows = await this.engine.lockQueued(this.tx, queues, { labels, minPriority, except: this.met }, asked);
       if (rows.length === 0) break;
       for (const { key } of rows) this.met.push(key);
       taken.push(...(await this.begin(wanted.caller.namespace, rows)));
       if (rows.length < asked) break;
     }
-    return taken;
+    // What was locked ahead stays PENDING.
+    return taken.slice(0, limit);
   }
 
   /** Under the rollouts' locks: where they are, as it is now, and where they begin. One whose start point is gone is to be FAILED. */
