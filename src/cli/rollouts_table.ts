@@ -27,6 +27,7 @@ export interface RolloutsTableOptions {
 const INDENT = '  ';
 const SUCCESS_COLUMNS = 5;
 const STATUS_LEAST_COLUMNS = 12;
+const NOTE_LEAST_COLUMNS = 10;
 
 /** The lines, without line ends; a heading first. */
 export function rolloutsTable(parts: readonly RolloutParts[], options: RolloutsTableOptions): string[] {
@@ -48,7 +49,7 @@ export function rolloutsTable(parts: readonly RolloutParts[], options: RolloutsT
   const status = columns - numbers - title;
   const line = (cells: Row) => {
     const shown = fill(cells.title, title);
-    const said = cut(cells.status, status);
+    const said = statusText(cells, status);
     return [
       cells.bold ? paint.bold(shown) : shown,
       ...(widths.tries === 0 ? [] : [cells.tries.padStart(widths.tries)]),
@@ -61,6 +62,12 @@ export function rolloutsTable(parts: readonly RolloutParts[], options: RolloutsT
       .trimEnd();
   };
   return [paint.dim(line(heading)), ...rows.map(line)];
+}
+
+/** What is said of the status is left out where next to nothing of it could be read. */
+function statusText({ status, statusWord }: Row, columns: number): string {
+  const readable = widthOf(status) <= columns || columns >= widthOf(statusWord) + NOTE_LEAST_COLUMNS;
+  return cut(readable ? status : statusWord || status, columns);
 }
 
 interface Row {
@@ -142,7 +149,7 @@ function endedText({ rolloutCount, completedCount, failedCount, cancelledCount }
 
 /** The standard deviation, where there is something to deviate. */
 function spreadText({ rewardStd }: GroupStatistics): string {
-  return rewardStd === undefined ? '' : `±${shortNumber(rewardStd)}`;
+  return rewardStd === undefined ? '' : `±${shortNumber(Number(rewardStd.toPrecision(3)))}`;
 }
 
 /** ` 75 %`: whole percents, 100 only where all succeeded. */

@@ -45,7 +45,7 @@ export function groupText(group: Group): string {
 
 function notesOf({ statistics }: Group): string[] {
   const { rewardMean, rewardStd, successRate } = statistics ?? {};
-  const spread = rewardStd === undefined ? '' : ` ±${shortNumber(rewardStd)}`;
+  const spread = rewardStd === undefined ? '' : ` ±${shortNumber(Number(rewardStd.toPrecision(3)))}`;
   return [
     rewardMean === undefined ? '' : `mean reward ${shortNumber(rewardMean)}${spread}`,
     successRate === undefined ? '' : `${rateText(successRate)} ok`,
