@@ -93,10 +93,13 @@ export function selectRollouts(engine: Engine, db: Db | Tx, view: BookView) {
 /** Turns and reward of what is not terminal are those of its trajectory as it is now. */
 const IS_OPEN = sql`r.status in ('PENDING', 'INITIALIZING', 'RUNNING')`;
 
-/** The sum over own steps of the trajectory (`t`), beyond what it stood at at the branch point; null where none has a reward. NaN is a text on SQLite. */
+/**
+ * The sum over own steps of the trajectory (`t`), beyond what it stood at at the branch point; null where none has a reward that counts (W11). NaN is a text on
+ * SQLite.
+ */
 export function ownReward(engine: Engine) {
   const rewarded = sql`exists (select 1 from ${engine.table('steps')} as w
-    where w.tree = t.tree and w.trajectory = t.key and w.reward is not null)`;
+    where w.tree = t.tree and w.trajectory = t.key and w.reward <> 'NaN')`;
   const shared = sql`coalesce((select p.reward_sum from ${engine.table('steps')} as p
     where p.tree = t.tree and p.trajectory = t.parent and p.step_number = t.branch_point), 0)`;
   return sql<number | string | null>`case when not ${rewarded} then null
