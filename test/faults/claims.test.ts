@@ -18,7 +18,7 @@ it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete 1,000 rollout
     workersEach: 5,
     groups: 125,
     groupSize: 8,
-    doneBetween: [30, 70],
+    doneBetween: [60, 120],
   });
   await reportFigures('claims by 50 workers on two servers on Postgres', outcome.figures);
   expectKept(outcome);

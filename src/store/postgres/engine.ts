@@ -25,8 +25,8 @@ import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest, bindReal } from '../sql/values.ts';
-import { ARRAY_TYPES, COLUMN_TYPES, STEP_TYPES } from './column_types.ts';
 import { postgresAggregates } from './aggregates.ts';
+import { ARRAY_TYPES, COLUMN_TYPES, STEP_TYPES } from './column_types.ts';
 import { encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
@@ -168,8 +168,9 @@ class PostgresEngine implements Engine {
         return result;
       } catch (error) {
         // What failed first is what matters; a connection that cannot roll back is not used again.
+        const cause = await transaction.causeOf(error);
         await transaction.rollback().catch(() => {});
-        throw error;
+        throw cause;
       }
     } finally {
       lease.release();

@@ -47,11 +47,23 @@ export class PipelinedTransaction {
     if (results.at(-1)?.command !== 'COMMIT') throw new Error('the transaction was rolled back');
   }
 
+  /**
+   * What the transaction failed of: of a statement that was sent before and failed, one whose rows are wanted hears only that the transaction has
+   * failed already.
+   */
+  async causeOf(error: unknown): Promise<unknown> {
+    if ((error as { code?: unknown } | null)?.code !== IN_FAILED_TRANSACTION) return error;
+    const ends = await Promise.allSettled(this.sent);
+    return ends.find((end) => end.status === 'rejected')?.reason ?? error;
+  }
+
   async rollback(): Promise<void> {
     await Promise.allSettled(this.sent);
     await this.lease.query('rollback');
   }
 }
+
+const IN_FAILED_TRANSACTION = '25P02';
 
 /** Kysely over one connection that somebody else leases and releases. */
 export function kyselyOver(lease: Lease, schema: string): Kysely<Tables> {

@@ -21,7 +21,7 @@ export interface WorkerPlan {
 
 const MOST_TURNS = 4;
 /** How long a turn takes at most, in ms: what an agent would think. */
-const TURN_MS = 60;
+const TURN_MS = 40;
 const CALL = { timeoutMs: 5_000 };
 const GIVE_UP_MS = 60_000;
 

@@ -1,0 +1,177 @@
+import { randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Claim } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { type AnabranchClient, openWriter, reasonOf } from '../../src/client/index.ts';
+import { ENGINES } from '../support/database.ts';
+import { type Doors, lost, openDoors, won } from './doors.ts';
+
+const RACERS = 20;
+
+describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
+  let doors: Doors;
+  beforeAll(async () => {
+    doors = await openDoors(engine);
+  });
+  afterAll(() => doors?.[Symbol.asyncDispose]());
+
+  async function newStage(): Promise<string> {
+    const { runs } = doors.clients[0]!;
+    const { run } = await runs.createRun({ initialStatus: Status.RUNNING });
+    const { stage } = await runs.getOrCreateStage({ runId: run!.id, kind: StageKind.TRAIN_STEP, number: 0n });
+    return stage!.id;
+  }
+
+  /** So many siblings of group 0. */
+  function siblings(count: number) {
+    return Array.from({ length: count }, (_, i) => ({ groupNumber: 0n, number: BigInt(i) }));
+  }
+
+  async function claimOne(): Promise<Claim> {
+    const stageId = await newStage();
+    const [client] = doors.clients;
+    await client!.rollouts.createRollouts({ stageId, rollouts: siblings(1) });
+    const { claims } = await client!.rollouts.claimRollouts({ stageId, workerId: 'w' });
+    return claims[0]!;
+  }
+
+  async function historyOf(rolloutId: string): Promise<Status[]> {
+    const { changes } = await doors.clients[0]!.runs.listStatusChanges({ rolloutId, ascending: true });
+    return changes.map(({ newStatus }) => newStatus);
+  }
+
+  async function count(table: string, where: string): Promise<number> {
+    const [row] = await doors.sql.rows(`select count(*) as n from ${table} where ${where}`);
+    return Number(row?.n);
+  }
+
+  it('K-C6: who say the same of one task are one row, and nothing that one says is lost by another', async () => {
+    const id = randomUUID();
+    const outcomes = await doors.race(RACERS, (client, racer) =>
+      client.rollouts.upsertTasks({ tasks: [{ id, ...(racer % 2 === 0 ? { name: 'even' } : { category: 'odd' }) }] }),
+    );
+    expect(lost(outcomes)).toEqual([]);
+    expect(won(outcomes).reduce((sum, { createdCount }) => sum + createdCount, 0)).toBe(1);
+    expect(await count('tasks', `id = '${id}'`)).toBe(1);
+    const { task } = await doors.clients[0]!.rollouts.getTask({ taskId: id });
+    expect(task).toMatchObject({ name: 'even', category: 'odd' });
+  });
+
+  it('Q6: who make one group, by name or with its rollouts, get one group, and each sibling once', async () => {
+    const stageId = await newStage();
+    const outcomes = await doors.race(RACERS, async ({ rollouts }, racer) => {
+      if (racer % 3 === 0) return [(await rollouts.getOrCreateGroup({ stageId, number: 0n })).group!.id];
+      const made = await rollouts.createRollouts({ stageId, rollouts: siblings(8) });
+      return made.rollouts.flatMap(({ groupId, rolloutId, existed }) => [groupId, `${rolloutId} ${existed}`]);
+    });
+    expect(lost(outcomes)).toEqual([]);
+    const groups = new Set(won(outcomes).map(([groupId]) => groupId));
+    expect(groups.size).toBe(1);
+    const said = won(outcomes).flatMap((all) => all.filter((text) => text.includes(' ')));
+    expect(said.filter((text) => text.endsWith('false'))).toHaveLength(8);
+    expect(new Set(said.map((text) => text.split(' ')[0])).size).toBe(8);
+    const { group } = await doors.clients.at(-1)!.rollouts.getGroup({ stageId, number: 0n });
+    expect(group).toMatchObject({ id: [...groups][0] });
+    expect(await count('rollouts', `group_key = (select key from groups where id = '${group!.id}')`)).toBe(8);
+  });
+
+  it('Q4: of twenty who claim, eight get a rollout each, and nobody the same', async () => {
+    const stageId = await newStage();
+    await doors.clients[0]!.rollouts.createRollouts({ stageId, rollouts: siblings(8) });
+    const outcomes = await doors.race(RACERS, (client, racer) =>
+      client.rollouts.claimRollouts({ stageId, workerId: `${racer}` }),
+    );
+    expect(lost(outcomes)).toEqual([]);
+    const claimed = won(outcomes).flatMap(({ claims }) => claims.map(({ rollout }) => rollout!));
+    expect(new Set(claimed.map(({ id }) => id)).size).toBe(8);
+    expect(claimed.every(({ attempt }) => attempt === 1)).toBe(true);
+    expect(new Set(claimed.map(({ trajectoryId }) => trajectoryId)).size).toBe(8);
+  });
+
+  it('L5: one who completes twenty times completes once; of twenty who complete it otherwise, one does', async () => {
+    const { rollout } = await claimOne();
+    const done = { rolloutId: rollout!.id, attempt: 1, result: { reward: 1 } };
+    expect(lost(await doors.race(RACERS, (client) => client.rollouts.completeRollout(done)))).toEqual([]);
+    expect(await historyOf(rollout!.id)).toEqual([Status.PENDING, Status.INITIALIZING, Status.COMPLETED]);
+    const other = (await claimOne()).rollout!;
+    const outcomes = await doors.race(RACERS, (client, racer) =>
+      client.rollouts.completeRollout({ rolloutId: other.id, attempt: 1, result: { reward: racer } }),
+    );
+    expect(won(outcomes)).toHaveLength(1);
+    expect(new Set(lost(outcomes).map(reasonOf))).toEqual(new Set(['RESULT_CONFLICT']));
+    const { rollout: now } = await doors.clients[0]!.rollouts.getRollout({ rolloutId: other.id });
+    expect(now!.reward).toBe(won(outcomes)[0]!.rollout!.reward);
+    expect(await count('groups', `id = '${other.groupId}' and terminal_rollouts = 1`)).toBe(1);
+  });
+
+  it('L3: of those who complete, fail, cancel and give back one rollout at once, one moves it, and its history says who', async () => {
+    const { rollout } = await claimOne();
+    const lease = { rolloutId: rollout!.id, attempt: 1 };
+    const outcomes = await doors.race(RACERS, async ({ rollouts }, racer) => {
+      const verbs = [
+        () => rollouts.completeRollout(lease),
+        () => rollouts.failRollout(lease),
+        () => rollouts.cancelRollout({ rolloutId: lease.rolloutId }),
+        () => rollouts.releaseRollout(lease),
+      ];
+      return verbs[racer % verbs.length]!();
+    });
+    const history = await historyOf(rollout!.id);
+    // Given back first, it may be cancelled after.
+    expect(history.slice(2).join()).toMatch(
+      new RegExp(
+        `^(${Status.COMPLETED}|${Status.FAILED}|(${Status.PENDING},)?${Status.CANCELLED}|${Status.PENDING})$`,
+        'u',
+      ),
+    );
+    for (const error of lost(outcomes)) expect(['LEASE_LOST', 'ILLEGAL_TRANSITION']).toContain(reasonOf(error));
+    const terminal = history.at(-1) !== Status.PENDING ? 1 : 0;
+    expect(await count('groups', `id = '${rollout!.groupId}' and terminal_rollouts = ${terminal}`)).toBe(1);
+  });
+
+  it('K-C1: forty rollouts at once through one client never file a turn under another', async () => {
+    const stageId = await newStage();
+    const [client] = doors.clients as [AnabranchClient];
+    await client.rollouts.createRollouts({ stageId, rollouts: siblings(40) });
+    const { claims } = await client.rollouts.claimRollouts({ stageId, workerId: 'one process', maxRollouts: 40 });
+    expect(claims).toHaveLength(40);
+    await Promise.all(claims.map((claim, i) => play(client, claim, 3 + (i % 5), i % 2 === 0)));
+    const seen = new Map<string, string[]>();
+    let current = '';
+    for await (const answer of client.rollouts.readRollouts({ stageId })) {
+      current = answer.rollout?.id ?? current;
+      const marks = answer.steps.flatMap(({ actions }) => actions.map(({ name }) => name));
+      seen.set(current, [...(seen.get(current) ?? []), ...marks]);
+    }
+    const wanted = claims.map(({ rollout }, i): [string, string[]] => [
+      rollout!.id,
+      Array.from({ length: 3 + (i % 5) }, (_, turn) => `${rollout!.id} ${turn}`),
+    ]);
+    expect(seen).toEqual(new Map(wanted));
+  });
+});
+
+/** Takes its turns as they come, all others between them: by the writer, or without a helper. */
+async function play(
+  client: AnabranchClient,
+  { rollout, trajectory }: Claim,
+  turns: number,
+  helped: boolean,
+): Promise<void> {
+  const rolloutId = rollout!.id;
+  const trajectoryId = trajectory!.id;
+  const step = (turn: number) => ({ actions: [{ type: 'say', name: `${rolloutId} ${turn}` }], reward: 1 });
+  if (helped) {
+    await using writer = await openWriter(client, { trajectoryId, uid: trajectory!.uid });
+    await writer.append({});
+    for (let turn = 0; turn < turns; turn += 1) await writer.append(step(turn));
+  } else {
+    await client.trajectories.appendStep({ trajectoryId, step: { stepNumber: 0n } });
+    for (let turn = 0; turn < turns; turn += 1)
+      await client.trajectories.appendStep({ trajectoryId, step: { stepNumber: BigInt(turn + 1), ...step(turn) } });
+  }
+  const expectedNextStepNumber = BigInt(turns + 1);
+  const { rollout: done } = await client.rollouts.completeRollout({ rolloutId, attempt: 1, expectedNextStepNumber });
+  expect([done!.reward, done!.turns]).toEqual([turns, BigInt(turns)]);
+}
