@@ -48,15 +48,16 @@ export interface RolloutPageOptions {
 }
 
 const LABEL_COLUMNS = 12;
+const MOST_LINES = 10;
 
 /** The lines, without line ends. Sections with nothing to say are left out. */
 export function rolloutPage(parts: RolloutPageParts, options: RolloutPageOptions): string[] {
   const { paint, columns } = options;
   const narrower = { paint, columns: columns - 2 };
   const sections: readonly (readonly [string, readonly string[]])[] = [
-    ['errors', (parts.rollout.result?.errors ?? []).map((error) => cut(printable(error), narrower.columns))],
+    ['errors', fewOf((parts.rollout.result?.errors ?? []).map((error) => cut(printable(error), narrower.columns)))],
     ['validations', validationLines(parts.validations, narrower)],
-    ['overrides', overrideLines(parts.overrides, narrower)],
+    ['overrides', fewOf(overrideLines(parts.overrides, narrower))],
     ['attempts', attemptLines(parts.attempts, narrower)],
     ['environments', environmentLines(parts.environments, narrower)],
     ['times', timingLines(parts.rollout, narrower)],
@@ -69,6 +70,11 @@ export function rolloutPage(parts: RolloutPageParts, options: RolloutPageOptions
     ),
     ...turnLines(parts, options),
   ];
+}
+
+function fewOf(lines: readonly string[]): readonly string[] {
+  const more = lines.length - MOST_LINES;
+  return more <= 0 ? lines : [...lines.slice(0, MOST_LINES), `… ${more} more; --json shows all`];
 }
 
 /** What it is on the left, the status on the right. */

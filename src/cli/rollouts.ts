@@ -196,7 +196,11 @@ function nothing(cli: CliContext, argument: string, flags: RolloutsFlags): strin
   if (page !== undefined) return 'No more rollouts.';
   const filters = [stage, task, status, label, success, minReward, maxReward].filter((filter) => filter !== undefined);
   if (filters.length > 0) {
-    return `No rollout is like that. \`${commandPrefix(cli)} rollouts ${argument}\` lists all of the run.`;
+    return `No rollout is like that. \`${commandPrefix(cli)} rollouts ${quotedName(argument)}\` lists all of the run.`;
   }
   return 'No rollouts yet: a client makes them by CreateRollouts (`client.rollouts.createRollouts` in TypeScript).';
+}
+
+function quotedName(argument: string): string {
+  return /^[\w.-]+$/.test(argument) ? argument : JSON.stringify(argument);
 }

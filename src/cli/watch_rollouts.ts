@@ -52,7 +52,7 @@ function notesOf({ statistics }: Group): string[] {
   ].filter((note) => note !== '');
 }
 
-const MOST_GROUPS = 8;
+const MOST_GROUPS = 6;
 const MOST_MARKS = 32;
 
 /** A line for each group of the open stages, with a mark for each of its rollouts; few enough to fit the terminal. */

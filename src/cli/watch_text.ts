@@ -2,7 +2,7 @@
 import type { Progress, Run, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import type { RunPicture } from '../client/index.ts';
 import { cut, fill, numbersText, type Paint, printable, widthOf } from './columns.ts';
-import { countsText, leftText, percentText, progressBar } from './progress_text.ts';
+import { countsText, kindsText, leftText, percentText, progressBar, workText } from './progress_text.ts';
 import { drawStages, noteOf } from './stage_lines.ts';
 import { colourOf, isTerminal, runStatus, statusName } from './status.ts';
 import { groupLines } from './watch_rollouts.ts';
@@ -62,5 +62,7 @@ function barLines(
     percent === undefined
       ? ''
       : `${paint.cyan(progressBar(percent, BAR_COLUMNS))} ${percentText(percent)}${left === undefined ? '' : `  ${left} left`}`;
-  return [bar, cut(countsText(progress), columns)].filter((line) => line !== '');
+  const counts = countsText(progress);
+  const lines = widthOf(counts) <= columns ? [counts] : [workText(progress), kindsText(progress)];
+  return [bar, ...lines.map((line) => cut(line, columns))].filter((line) => line !== '');
 }

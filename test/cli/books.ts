@@ -14,11 +14,11 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { refusal } from '../client/scripted-peer.ts';
 
 export const runId = (n: number) => `01990000-0000-7000-8000-0000000001${String(n).padStart(2, '0')}`;
-const stageId = (n: number) => `01990000-0000-7000-8000-0000000002${String(n).padStart(2, '0')}`;
-const trajectoryId = (n: number) => `01990000-0000-7000-8000-0000000003${String(n).padStart(2, '0')}`;
+export const stageId = (n: number) => `01990000-0000-7000-8000-0000000002${String(n).padStart(2, '0')}`;
+export const trajectoryId = (n: number) => `01990000-0000-7000-8000-0000000003${String(n).padStart(2, '0')}`;
 
 /** So many seconds after 2026-11-21 12:00:00 UTC. */
-const at = (seconds: number) => ({ seconds: BigInt(1_795_262_400 + seconds), nanos: 0 });
+export const at = (seconds: number) => ({ seconds: BigInt(1_795_262_400 + seconds), nanos: 0 });
 const { RUNNING, COMPLETED, FAILED, CANCELLED, PENDING, INITIALIZING } = Status;
 const { TRAIN_STEP, EVAL, BASELINE } = StageKind;
 
@@ -135,10 +135,18 @@ export const PROGRESS: Readonly<Record<string, MessageInitShape<typeof ProgressS
     substepsDone: 9n,
     substepsExpected: 40n,
     kinds: [
-      { kind: TRAIN_STEP, planned: 10n, made: 3n, open: 1n, completed: 1n, failed: 1n },
+      {
+        ...{ kind: TRAIN_STEP, planned: 10n, made: 3n, open: 1n, completed: 1n, failed: 1n },
+        ...{ rolloutsExpected: 80n, rolloutsMade: 24n, rolloutsTerminal: 18n },
+      },
       { kind: EVAL, made: 1n, completed: 1n },
     ],
-    openStages: [{ stageId: stageId(4), kind: TRAIN_STEP, number: 3n, percent: 62.9 }],
+    openStages: [
+      {
+        ...{ stageId: stageId(4), kind: TRAIN_STEP, number: 3n, percent: 62.9 },
+        ...{ rolloutsExpected: 8n, rolloutsMade: 8n, rolloutsLive: 2n, rolloutsTerminal: 2n },
+      },
+    ],
   },
   [runId(5)]: { kinds: [{ kind: TRAIN_STEP, made: 12n, open: 12n }] },
 };

@@ -17,7 +17,7 @@ async function closedPort(): Promise<number> {
 }
 
 describe('the command line', () => {
-  it.each(['demo', 'runs', 'run', 'watch', 'tree', 'tail'])(
+  it.each(['demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail'])(
     '%s --help shows its flags and examples',
     async (command) => {
       const { code, stdout, stderr } = await runCli([command, '--help']);
@@ -29,11 +29,11 @@ describe('the command line', () => {
     },
   );
 
-  it('lists its commands, but not the process of a variant, which is not for people', async () => {
+  it('lists its commands, but not the processes of the demo, which are not for people', async () => {
     const { stdout } = await runCli(['--help']);
-    for (const command of ['serve', 'demo', 'runs', 'run', 'watch', 'tree', 'tail', 'migrate'])
+    for (const command of ['serve', 'demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail', 'migrate'])
       expect(stdout).toContain(`\n  ${command} `);
-    expect(stdout).not.toContain('demo-variant');
+    expect(stdout).not.toContain('demo-');
   });
 
   it.each([
@@ -46,6 +46,18 @@ describe('the command line', () => {
     [['runs', '--limit', '0'], '--limit is "0": wanted a whole number, 1 to 100000.'],
     [['runs', '--status', 'runing'], '--status is "runing": wanted some of pending, initializing, running, paused,'],
     [['runs', '--label', 'model'], '--label is "model": wanted KEY=VALUE, such as model=pid.'],
+    [['rollouts'], "missing required argument 'RUN'"],
+    [['rollouts', 'x', '--limit', '0'], '--limit is "0": wanted a whole number, 1 to 100000.'],
+    [['rollouts', 'x', '--stage', 'train'], '--stage is "train": wanted a kind and a number, such as train-step-2,'],
+    [['rollouts', 'x', '--stage', 'tune 3'], '--stage is "tune 3": wanted a kind and a number'],
+    [['rollouts', 'x', '--stage', 'eval-9223372036854775808'], 'wanted a kind and a number'],
+    [['rollouts', 'x', '--success', 'maybe'], '--success is "maybe": wanted yes or no.'],
+    [['rollouts', 'x', '--min-reward', 'much'], '--min-reward is "much": wanted a number.'],
+    [['rollouts', 'x', '--max-reward', 'NaN'], '--max-reward is "NaN": wanted a number.'],
+    [['rollout'], "missing required argument 'ROLLOUT'"],
+    [['rollout', 'x'], 'ROLLOUT is "x": wanted the id of a rollout; `rollouts RUN` lists ids.'],
+    [['rollout', MAIN_LINE, '--turns', '10001'], '--turns is "10001": wanted a whole number, 0 to 10000.'],
+    [['rollout', MAIN_LINE, '--attempt', '0'], '--attempt is "0": wanted a whole number, 1 to 2147483647.'],
     [['tail'], "missing required argument 'TRAJECTORY'"],
     [['tail', `${MAIN_LINE}@`], 'wanted a step number or a tag after @'],
     [['tail', MAIN_LINE, '-n', 'x'], '-n is "x": wanted a whole number, 0 or more.'],
@@ -68,18 +80,24 @@ describe('the command line', () => {
     expect(stderr.trim().split('\n')).toHaveLength(1);
   });
 
-  it.each([['tree'], ['tail', MAIN_LINE], ['demo'], ['runs'], ['run', 'x'], ['watch', MAIN_LINE]])(
-    '%s without a server says how to start one',
-    async (...args) => {
-      const address = `127.0.0.1:${await closedPort()}`;
-      const { code, stderr } = await runCli([...args, '--address', address]);
-      expect(code).toBe(1);
-      expect(stderr).toBe(
-        `No server answers at ${address} (--address). Start one with \`npm run -s anabranch -- serve\`, ` +
-          'or look into a database without one: --database sqlite:.anabranch/data.db\n',
-      );
-    },
-  );
+  it.each([
+    ['tree'],
+    ['tail', MAIN_LINE],
+    ['demo'],
+    ['runs'],
+    ['run', 'x'],
+    ['watch', MAIN_LINE],
+    ['rollouts', 'x'],
+    ['rollout', MAIN_LINE],
+  ])('%s without a server says how to start one', async (...args) => {
+    const address = `127.0.0.1:${await closedPort()}`;
+    const { code, stderr } = await runCli([...args, '--address', address]);
+    expect(code).toBe(1);
+    expect(stderr).toBe(
+      `No server answers at ${address} (--address). Start one with \`npm run -s anabranch -- serve\`, ` +
+        'or look into a database without one: --database sqlite:.anabranch/data.db\n',
+    );
+  });
 
   it('says so when something else listens at the address', async () => {
     const other = http.createServer((_, response) => void response.writeHead(404).end()).listen(0, '127.0.0.1');
@@ -108,6 +126,8 @@ describe('the command line with a server', () => {
     [['tree', 'main line'], 'No run is called "main line"', 'runs` lists what is there.'],
     [['run', treeId(404)], treeId(404), 'runs` lists what is there.'],
     [['watch', 'x', '-e', 'nowhere'], 'nowhere', 'runs` lists what is there.'],
+    [['rollouts', treeId(404)], treeId(404), 'runs` lists what is there.'],
+    [['rollout', treeId(404)], treeId(404), 'rollouts RUN` lists what is there.'],
     [['runs', '-e', 'nowhere'], 'nowhere', 'runs` lists what is there.'],
     [['runs', '--page', 'x'], 'page_token', '(INVALID_PAGE_TOKEN)'],
     [['tail', `${MAIN_LINE}@nope`], 'nope', '(TAG_NOT_FOUND)'],

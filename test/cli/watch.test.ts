@@ -8,6 +8,7 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
 import { refusal, startPeer, type WatchAnswer, type WatchScript } from '../client/scripted-peer.ts';
 import { books, PROGRESS, RUNS, runId, STAGES } from './books.ts';
+import { GROUPS, ROLLOUTS } from './rollout_books.ts';
 import { type CliOptions, type CliResult, runCli } from './run_cli.ts';
 
 const RUN = runId(2);
@@ -89,6 +90,78 @@ describe('anabranch watch', () => {
     const ups = parts.map((part) => Number.parseInt(part.slice(part.lastIndexOf('\u001b[') + 2), 10));
     const heights = framesOf(stdout).map((frame) => frame.split('\n').length - 1);
     expect(ups).toEqual(heights.slice(0, -1));
+  });
+
+  describe('--rollouts', () => {
+    const group = GROUPS[1]!;
+    const open = ROLLOUTS.filter(({ groupId }) => groupId === group.id);
+    const [live] = open.filter(({ status }) => status === RUNNING);
+    const ended = {
+      ...group,
+      status: COMPLETED,
+      revision: 4n,
+      statistics: { ...group.statistics!, successRate: 0.25 },
+    };
+    const story = [
+      saying([
+        { run: runWith(), stages: train ? [train] : [], groups: [group], rollouts: open },
+        { progress: { ...progress }, ...caughtUp },
+        { rollouts: live ? [{ ...live, turns: 9n }] : [], ...caughtUp },
+        {
+          groups: [ended],
+          rollouts: live ? [{ ...live, status: COMPLETED, turns: 9n, reward: 2, success: true, revision: 4n }] : [],
+          ...caughtUp,
+        },
+        end(COMPLETED),
+      ]),
+    ];
+
+    it('without a terminal prints a line for each rollout whose status has changed, and for each group that has ended', async () => {
+      const { code, stdout, stderr } = await watched(story, ['--rollouts']);
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      await expect(stdout).toMatchFileSnapshot('golden/watch.rollouts.txt');
+    });
+
+    it('on a terminal draws a mark for each rollout, below its group', async () => {
+      const { code, stdout } = await watched(story, ['--rollouts'], { terminal: true });
+      expect(code).toBe(0);
+      const frames = framesOf(stdout).map(stripVTControlCharacters);
+      await expect(frames[0]).toMatchFileSnapshot('golden/watch.rollouts.first.txt');
+      expect(frames.at(-1)).toContain('●✓▸·-');
+      for (const line of frames.join('').split('\n')) expect(widthOf(line)).toBeLessThanOrEqual(80);
+    });
+
+    it('--json tells groups and rollouts that changed', async () => {
+      const { stdout } = await watched(story, ['--rollouts', '--json']);
+      const changes = stdout.trimEnd().split('\n');
+      expect(
+        changes.map((line) => {
+          const { groups, rollouts } = fromJsonString(WatchRunResponseSchema, line);
+          return [groups.length, rollouts.length];
+        }),
+      ).toEqual([
+        [1, 5],
+        [0, 1],
+        [1, 1],
+        [0, 0],
+      ]);
+    });
+
+    it('shows at most six groups, those that go on first, and how many more there are', async () => {
+      const groups = Array.from({ length: 11 }, (_, i) => ({
+        ...ended,
+        id: `g${i}`,
+        number: BigInt(i),
+        status: i === 10 ? RUNNING : COMPLETED,
+      }));
+      const many = { run: runWith(), stages: train ? [train] : [], groups, progress: { ...progress }, ...caughtUp };
+      const { stdout } = await watched([saying([many, end(COMPLETED)])], ['--rollouts'], { terminal: true });
+      const lines = stripVTControlCharacters(stdout.slice(0, stdout.indexOf(CLEAR))).split('\n');
+      const shown = lines.filter((line) => line.includes(', group '));
+      expect(shown).toHaveLength(6);
+      expect(shown[0]).toContain('group 10');
+      expect(lines).toContain('  … 5 more groups');
+    });
   });
 
   it('on a terminal that is dumb prints lines, without colours', async () => {
