@@ -22,7 +22,7 @@ import { fitRecord } from '../app/rollout/fit.ts';
 import { getRollout } from '../app/rollout/get.ts';
 import { listRollouts } from '../app/rollout/list.ts';
 import { endRollout, type RolloutMoveArgs, releaseRollout, retryRollout, startRollout } from '../app/rollout/move.ts';
-import { updateRollout } from '../app/rollout/update.ts';
+import { setRolloutPhase, updateRollout } from '../app/rollout/update.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from '../app/rollout/validation.ts';
 import { unary, type Wire } from './call.ts';
 import { toView } from './convert/filter.ts';
@@ -81,8 +81,7 @@ export function wholeRollouts(
 
     setRolloutPhase: unary(wire, rpc.setRolloutPhase, 'write', async (request, { caller }) => {
       const { rolloutId, attempt, phase, message } = request;
-      const changes = { phase, ...(message === undefined ? {} : { statusMessage: message }) };
-      const now = await updateRollout(app, caller, { rolloutId, attempt, changes });
+      const now = await setRolloutPhase(app, caller, { rolloutId, attempt, phase, message });
       return create(SetRolloutPhaseResponseSchema, { rollout: fromRollout(now, 'FULL') });
     }),
   };

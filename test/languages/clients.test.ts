@@ -1,6 +1,7 @@
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, it } from 'vitest';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -31,6 +32,7 @@ beforeAll(async () => {
     trajectories: createClient(TrajectoryService, transport),
     states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
+    rollouts: createClient(RolloutService, transport),
   };
   await putState(typescript, PUT_STATE);
   written.set('TypeScript', await branchTwice(typescript, await writeOverStream(typescript)));

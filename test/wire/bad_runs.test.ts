@@ -1,6 +1,7 @@
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -30,6 +31,7 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
       trajectories: createClient(TrajectoryService, transport),
       states: createClient(StateService, transport),
       runs: createClient(RunService, transport),
+      rollouts: createClient(RolloutService, transport),
     });
     before = await picture();
   });

@@ -4,6 +4,7 @@ import { runInNewContext } from 'node:vm';
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type StatePiece, StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -82,6 +83,7 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
       trajectories: createClient(TrajectoryService, transport),
       states: createClient(StateService, transport),
       runs: createClient(RunService, transport),
+      rollouts: createClient(RolloutService, transport),
     };
   });
   afterAll(() => server.stop());

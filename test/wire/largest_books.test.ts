@@ -2,6 +2,7 @@ import { type DescMessage, type Message, toBinary } from '@bufbuild/protobuf';
 import { createClient, type Interceptor } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { IfExists, RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
@@ -42,6 +43,7 @@ beforeAll(async () => {
     trajectories: createClient(TrajectoryService, transport),
     states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
+    rollouts: createClient(RolloutService, transport),
   };
 });
 afterAll(() => server.stop());

@@ -15,6 +15,7 @@ import { reflect } from '@bufbuild/protobuf/reflect';
 import { Code, ConnectError, createClient, type Transport } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
@@ -23,6 +24,8 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
+import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
 import { RUN_RPCS } from './rpcs/runs.ts';
 import { makeScene, type Rpc, richStep, type Scene } from './rpcs/scene.ts';
@@ -33,10 +36,12 @@ import { collect, type WireClient } from './story.ts';
 
 /** Every RPC of all services by its descriptor: one that is added without its cases fails here, and so does a field or an error of it. */
 
-const METHODS: readonly DescMethod[] = [...TrajectoryService.methods, ...StateService.methods, ...RunService.methods];
-type AnyScene = Scene | RunScene;
+const METHODS: readonly DescMethod[] = [TrajectoryService, StateService, RunService, RolloutService].flatMap(
+  (service): readonly DescMethod[] => service.methods,
+);
+type AnyScene = Scene | RunScene | RolloutScene;
 type AnyRpc = Rpc<DescMethod, AnyScene>;
-const RPCS = { ...TRAJECTORY_RPCS, ...STATE_RPCS, ...RUN_RPCS } as unknown as Readonly<
+const RPCS = { ...TRAJECTORY_RPCS, ...STATE_RPCS, ...RUN_RPCS, ...ROLLOUT_RPCS } as unknown as Readonly<
   Record<string, AnyRpc | undefined>
 >;
 const MAX_INT64 = 2n ** 63n - 1n;
@@ -97,6 +102,8 @@ const REQUIRED: Readonly<Record<string, readonly string[]>> = {
   CreateExperimentRequest: ['name'],
   CreateRunRequest: ['name'], // with if_exists
   BranchRunRequest: ['run_id', 'step_number', 'tag'],
+  ClaimRolloutsRequest: ['worker_id'],
+  CreateEnvironmentRequest: ['run_id'],
 };
 
 function isRequired({ name, parent }: DescField): boolean {
@@ -106,7 +113,7 @@ function isRequired({ name, parent }: DescField): boolean {
 /** The reasons that the comment of each RPC names. */
 function documentedErrors(): Map<string, string[]> {
   const documented = new Map<string, string[]>();
-  for (const file of ['trajectory_service', 'state_service', 'run_service']) {
+  for (const file of ['trajectory_service', 'state_service', 'run_service', 'rollout_service']) {
     const text = readFileSync(`proto/anabranch/v1/${file}.proto`, 'utf8');
     for (const [, comment, name] of text.matchAll(/((?: {2}\/\/.*\n)+) {2}rpc (\w+)/g)) {
       const told = /Errors: ([^.]*)\./.exec(comment!.replace(/\n {2}\/\//g, ' '))?.[1] ?? '';
@@ -129,22 +136,29 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   /** For what is refused before it does anything: one scene serves all, and is as before in the end. */
   let untouched: Scene;
   let untouchedRun: RunScene;
+  let untouchedRollout: RolloutScene;
   const client = (): WireClient => ({
     trajectories: createClient(TrajectoryService, transport),
     states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
+    rollouts: createClient(RolloutService, transport),
   });
   const scene = (): Promise<Scene> => makeScene(client());
-  const sceneOf = ({ parent }: DescMethod): Promise<AnyScene> =>
-    parent.typeName === RunService.typeName ? makeRunScene(client()) : scene();
-  const untouchedOf = ({ parent }: DescMethod): AnyScene =>
-    parent.typeName === RunService.typeName ? untouchedRun : untouched;
+  const sceneOf = ({ parent }: DescMethod): Promise<AnyScene> => {
+    if (parent.typeName === RolloutService.typeName) return makeRolloutScene(client());
+    return parent.typeName === RunService.typeName ? makeRunScene(client()) : scene();
+  };
+  const untouchedOf = ({ parent }: DescMethod): AnyScene => {
+    if (parent.typeName === RolloutService.typeName) return untouchedRollout;
+    return parent.typeName === RunService.typeName ? untouchedRun : untouched;
+  };
 
   beforeAll(async () => {
     server = await startTestServer({ engine });
     transport = createGrpcTransport({ baseUrl: server.url });
     untouched = await scene();
     untouchedRun = await makeRunScene(client());
+    untouchedRollout = await makeRolloutScene(client());
   });
   afterAll(async () => {
     const { trajectories, id } = untouched;

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { Client } from '@connectrpc/connect';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { expect } from 'vitest';
+import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
@@ -24,6 +25,7 @@ export interface WireClient {
   readonly trajectories: Client<typeof TrajectoryService>;
   readonly states: Client<typeof StateService>;
   readonly runs: Client<typeof RunService>;
+  readonly rollouts: Client<typeof RolloutService>;
 }
 
 /** A trajectory of sample steps, a branch of it at step 3, and a branch of that at step 4. */

@@ -1,6 +1,7 @@
 import { createClient, type Transport } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
 import { createGrpcWebTransport } from '@connectrpc/connect-web';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -77,5 +78,6 @@ export function connect(wire: Wire, url: string): WireClient {
     trajectories: createClient(TrajectoryService, transport),
     states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
+    rollouts: createClient(RolloutService, transport),
   };
 }

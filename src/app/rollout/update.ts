@@ -16,6 +16,24 @@ export interface UpdateRolloutArgs {
   readonly changes: RolloutChanges;
 }
 
+/** L5: no status moves by it. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST. */
+export async function setRolloutPhase(
+  app: App,
+  caller: Caller,
+  args: {
+    readonly rolloutId: string;
+    readonly attempt: number;
+    readonly phase: string;
+    /** Undefined: it stays. */
+    readonly message: string | undefined;
+  },
+): Promise<Rollout> {
+  const { rolloutId, attempt, phase, message } = args;
+  if (message !== undefined) requireText(message, 'message');
+  const changes = { phase, ...(message === undefined ? {} : { statusMessage: message }) };
+  return updateRollout(app, caller, { rolloutId, attempt, changes });
+}
+
 /** Labels and environments are replaced, metrics and timings merged by key (FM7). Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND. */
 export async function updateRollout(app: App, caller: Caller, args: UpdateRolloutArgs): Promise<Rollout> {
   const id = parseUuid(args.rolloutId, 'rollout_id');

@@ -2,11 +2,16 @@ import { create } from '@bufbuild/protobuf';
 import { type Duration, DurationSchema } from '@bufbuild/protobuf/wkt';
 import { invalidField } from '../../domain/errors.ts';
 
+/** Some 10,000 years: what a Duration may hold. */
+const LONGEST_SECONDS = 315_576_000_000n;
+
 /** In milliseconds, never shorter than it was asked for. Errors: INVALID_REQUEST, naming the field, for what no Duration may hold. */
 export function toMillis(duration: Duration | undefined, field: string): number | undefined {
   if (duration === undefined) return undefined;
   const { seconds, nanos } = duration;
-  if (nanos < 0 || nanos > 999_999_999) throw invalidField(field, 'must be a duration with nanos from 0 to 999999999');
+  if (nanos < 0 || nanos > 999_999_999 || seconds > LONGEST_SECONDS || seconds < -LONGEST_SECONDS) {
+    throw invalidField(field, `must be a duration of at most ${LONGEST_SECONDS} s, with nanos from 0 to 999999999`);
+  }
   return Number(seconds) * 1000 + Math.ceil(nanos / 1_000_000);
 }
 

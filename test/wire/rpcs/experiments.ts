@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { RunScene } from './run_scene.ts';
+import { claimOne, type RunScene } from './run_scene.ts';
 import { NOBODY, type Rpcs } from './scene.ts';
 
 /** Every field of an experiment that a client sets. */
@@ -100,8 +100,17 @@ export const EXPERIMENT_RPCS = {
     }),
   },
   deleteExperiment: {
-    requests: ({ experimentId }) => [[{ experimentId, onBranches: OnBranches.CASCADE }]],
-    served: ([answer]) => expect(answer).toMatchObject({ deletedRuns: 3n, deletedTrajectories: 2n }),
-    refused: () => ({ EXPERIMENT_NOT_FOUND: [{ experimentId: NOBODY }] }),
+    requests: async (scene) => {
+      await claimOne(scene, scene.evalId);
+      return [[{ experimentId: scene.experimentId, onBranches: OnBranches.CASCADE, cancelLive: true }]];
+    },
+    served: ([answer]) => expect(answer).toMatchObject({ deletedRuns: 3n, deletedTrajectories: 3n }),
+    refused: (scene) => ({
+      EXPERIMENT_NOT_FOUND: [{ experimentId: NOBODY }],
+      RUN_ACTIVE: async () => {
+        await claimOne(scene, scene.evalId);
+        return [{ experimentId: scene.experimentId }];
+      },
+    }),
   },
 } satisfies Partial<Rpcs<typeof RunService.method, RunScene>>;

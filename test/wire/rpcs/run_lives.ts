@@ -2,7 +2,7 @@ import { expect } from 'vitest';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import type { RunScene } from './run_scene.ts';
+import { claimOne, type RunScene } from './run_scene.ts';
 import { NOBODY, type Rpcs } from './scene.ts';
 
 const SAID = { message: 'why', metadataJson: '{"how":1}', phase: 'somewhere' };
@@ -109,13 +109,18 @@ export const RUN_LIFE_RPCS = {
     refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
   },
   listStatusChanges: {
-    requests: async ({ runId, branchId, evalId, mainId, runs }) => {
+    requests: async (scene) => {
+      const { runId, branchId, evalId, mainId, runs, rollouts } = scene;
+      const rolloutId = await claimOne(scene, scene.evalId);
+      const { environment } = await rollouts.createEnvironment({ runId });
       const first = await runs.listStatusChanges({ runId: branchId, ascending: true, pageSize: 1 });
       expect(first.changes).toMatchObject([{ ordinal: 0n, oldStatus: 0, newStatus: Status.RUNNING }]);
       return [
         [{ runId }],
         [{ stageId: evalId }],
         [{ trajectoryId: mainId }],
+        [{ rolloutId }],
+        [{ environmentId: environment!.id }],
         [{ runId: branchId, ascending: true, pageSize: 1, pageToken: first.nextPageToken }],
       ];
     },
@@ -128,14 +133,31 @@ export const RUN_LIFE_RPCS = {
       RUN_NOT_FOUND: [{ runId: NOBODY }],
       STAGE_NOT_FOUND: [{ stageId: NOBODY }],
       TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY }],
+      ENVIRONMENT_NOT_FOUND: [{ environmentId: NOBODY }],
       INVALID_PAGE_TOKEN: [{ runId, pageToken: 'none' }],
     }),
   },
   watchRun: {
-    requests: ({ branchId }) => [[{ runId: branchId, allStages: true, untilTerminal: true }]],
-    served: (answers, { branchId }) => {
-      expect(answers).toMatchObject([{ run: { id: branchId, status: Status.COMPLETED }, stages: [], caughtUp: true }]);
-      expect(answers[0]?.progress?.percent).toBe(100);
+    requests: async (scene) => {
+      const { branchId, experimentId, runs } = scene;
+      const { run } = await runs.createRun({ experimentId, initialStatus: Status.RUNNING });
+      const place = { runId: run!.id, kind: StageKind.EVAL, number: 1n, initialStatus: Status.RUNNING };
+      await claimOne(scene, (await runs.getOrCreateStage(place)).stage!.id);
+      await runs.failRun({ runId: run!.id });
+      return [
+        [{ runId: branchId, allStages: true, untilTerminal: true }],
+        [{ runId: run!.id, rollouts: true, untilTerminal: true }],
+      ];
+    },
+    served: (answers) => {
+      expect(answers[0]).toMatchObject({ run: { status: Status.FAILED }, caughtUp: false });
+      expect(answers[0]?.progress?.kinds).toMatchObject([{ kind: StageKind.EVAL, rolloutsMade: 1n }]);
+      const group = { number: 0n, status: Status.RUNNING };
+      expect(answers.flatMap(({ groups }) => groups)).toMatchObject([group]);
+      const rollout = { status: Status.INITIALIZING, attempt: 1 };
+      expect(answers.flatMap(({ rollouts }) => rollouts)).toMatchObject([rollout]);
+      expect(answers.at(-1)?.caughtUp).toBe(true);
     },
     refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
   },

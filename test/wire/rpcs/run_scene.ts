@@ -62,6 +62,18 @@ export async function makeRunScene(client: WireClient): Promise<RunScene> {
   return { ...client, ...made, runId, mainId, branchId, bareId: bare.run!.id, ...stages };
 }
 
+/** Makes a rollout in a stage (of `main`: EVAL 1) and claims it: its id. */
+export async function claimOne({ rollouts, runs }: WireClient, stageId: string): Promise<string> {
+  // Other cases may have paused them.
+  const { stage } = await runs.resumeStage({ stageId });
+  await runs.resumeRun({ runId: stage!.runId });
+  const labels = { which: randomUUID() };
+  const groups = (await rollouts.listGroups({ stageId })).groups.length;
+  await rollouts.createRollouts({ stageId, rollouts: [{ groupNumber: BigInt(groups), number: 0n, labels }] });
+  const { claims } = await rollouts.claimRollouts({ stageId, labels, workerId: 'worker' });
+  return claims[0]!.rollout!.id;
+}
+
 async function makeBranch({ runs, trajectories }: WireClient, runId: string): Promise<string> {
   const overrides = { name: 'branch', configOverridesJson: '{"lr":0.5}', labels: LABELS };
   const branch = await runs.branchRun({ runId, stepNumber: 1n, ...overrides, initialStatus: Status.RUNNING });

@@ -7,9 +7,10 @@ import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.j
 import { EXPERIMENT_RPCS } from './experiments.ts';
 import { METRIC_RPCS } from './metrics.ts';
 import { RUN_LIFE_RPCS } from './run_lives.ts';
-import { PLAN, type RunScene } from './run_scene.ts';
+import { claimOne, PLAN, type RunScene } from './run_scene.ts';
 import { bytes, LABELS, LATE, LONG_AGO, NO_STATE, NOBODY, type Rpcs, richStep } from './scene.ts';
 import { STAGE_RPCS } from './stages.ts';
+import { SUMMARY_RPCS } from './summaries.ts';
 
 /** What a root and a branch are given alike, but for the config. */
 const MAKING = {
@@ -46,6 +47,7 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
   ...RUN_LIFE_RPCS,
   ...STAGE_RPCS,
   ...METRIC_RPCS,
+  ...SUMMARY_RPCS,
   createRun: {
     requests: ({ experimentId, experimentName }) => [
       [
@@ -207,9 +209,19 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
     }),
   },
   deleteRun: {
-    requests: ({ runId }) => [[{ runId, onBranches: OnBranches.CASCADE }]],
-    served: ([answer]) => expect(answer).toMatchObject({ deletedRuns: 2n, deletedTrajectories: 2n }),
-    refused: ({ runId }) => ({ RUN_NOT_FOUND: [{ runId: NOBODY }], HAS_BRANCHES: [{ runId }] }),
+    requests: async (scene) => {
+      await claimOne(scene, scene.evalId);
+      return [[{ runId: scene.runId, onBranches: OnBranches.CASCADE, cancelLive: true }]];
+    },
+    served: ([answer]) => expect(answer).toMatchObject({ deletedRuns: 2n, deletedTrajectories: 3n }),
+    refused: (scene) => ({
+      RUN_NOT_FOUND: [{ runId: NOBODY }],
+      HAS_BRANCHES: [{ runId: scene.runId }],
+      RUN_ACTIVE: async () => {
+        await claimOne(scene, scene.evalId);
+        return [{ runId: scene.runId, onBranches: OnBranches.CASCADE }];
+      },
+    }),
   },
   getRunTree: {
     requests: async ({ runId, branchId, runs }) => {

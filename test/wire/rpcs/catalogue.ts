@@ -1,0 +1,115 @@
+import { randomUUID } from 'node:crypto';
+import { expect } from 'vitest';
+import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { RolloutScene } from './rollout_scene.ts';
+import { NOBODY, type Rpcs } from './scene.ts';
+
+const TASK = {
+  name: 'Turn it off',
+  description: 'Turn the thing off',
+  difficulty: 'hard',
+  category: 'settings',
+  appName: 'Settings',
+  sourceType: 'demo',
+  maxTurns: 9n,
+  inputJson: '{"start":"home"}',
+  metadataJson: '[1]',
+};
+
+export const CATALOGUE_RPCS = {
+  upsertTasks: {
+    requests: ({ taskId }) => {
+      const words = { tags: { words: ['x'] }, prerequisites: { words: ['signed in'] } };
+      return [
+        [
+          {
+            tasks: [
+              { id: `made/${taskId}`, ...TASK, ...words },
+              { id: taskId, name: 'named' },
+              { id: taskId.toUpperCase() },
+            ],
+          },
+        ],
+      ];
+    },
+    served: ([answer]) => expect(answer).toMatchObject({ createdCount: 2, updatedCount: 1, unchangedCount: 0 }),
+    refused: () => ({}),
+  },
+  getTask: {
+    requests: ({ taskId }) => [[{ taskId, view: View.BASIC }], [{ taskId }]],
+    served: ([answer], { taskId }) => {
+      const shown = { id: taskId, difficulty: 'easy', tags: ['a', 'b'], maxTurns: 7n, inputJson: '{}', name: '' };
+      expect(answer?.task).toMatchObject(shown);
+    },
+    refused: () => ({ TASK_NOT_FOUND: [{ taskId: 'nobody' }] }),
+  },
+  listTasks: {
+    requests: async ({ taskId, rollouts }) => {
+      const tasks = [{ id: `${taskId}/2`, category: taskId, difficulty: 'easy', sourceType: 'demo' }];
+      await rollouts.upsertTasks({ tasks });
+      const first = await rollouts.listTasks({ category: taskId, pageSize: 1 });
+      expect(first.tasks.map(({ id }) => id)).toEqual([`${taskId}/2`]);
+      return [
+        [{ taskIds: [taskId], difficulty: 'easy', tags: ['b'], view: View.FULL }],
+        [{ sourceType: 'demo', category: taskId }],
+        [{ category: taskId, pageSize: 1, pageToken: first.nextPageToken }],
+      ];
+    },
+    served: ([answer], { taskId }) => {
+      expect(answer?.tasks.map(({ id, inputJson }) => [id, inputJson])).toEqual([[taskId, '']]);
+      expect(answer?.nextPageToken).toBe('');
+    },
+    refused: () => ({ INVALID_PAGE_TOKEN: [{ pageToken: 'none' }] }),
+  },
+  upsertValidators: {
+    requests: ({ taskId }) => [
+      [
+        {
+          validators: [
+            {
+              taskId,
+              type: `made/${randomUUID()}`,
+              query: 'is it',
+              method: 'GET',
+              expectedResult: 'yes',
+              configJson: '{"url":1}',
+              advisory: true,
+            },
+            { taskId, type: 'state', method: 'adb' },
+          ],
+        },
+      ],
+    ],
+    served: ([answer], { stateId }) => {
+      expect(answer).toMatchObject({
+        createdCount: 1,
+        validatorIds: [expect.stringMatching(/^[0-9a-f-]{36}$/), stateId],
+      });
+    },
+    refused: () => ({ TASK_NOT_FOUND: [{ validators: [{ taskId: 'nobody', type: 'state' }] }] }),
+  },
+  getValidator: {
+    requests: ({ stateId }) => [[{ validatorId: stateId }]],
+    served: ([answer], { stateId, taskId }) => {
+      const shown = { id: stateId, taskId, type: 'state', query: 'what is', expectedResult: 'that', advisory: false };
+      expect(answer?.validator).toMatchObject(shown);
+    },
+    refused: () => ({ VALIDATOR_NOT_FOUND: [{ validatorId: NOBODY }] }),
+  },
+  listValidators: {
+    requests: async ({ taskId, lookId, rollouts }) => {
+      const first = await rollouts.listValidators({ taskId, pageSize: 1 });
+      expect(first.validators.map(({ id }) => id)).toEqual([lookId]);
+      return [[{ taskId, pageSize: 1, pageToken: first.nextPageToken }]];
+    },
+    served: ([answer], { stateId }) => {
+      expect(answer?.validators.map(({ id }) => id)).toEqual([stateId]);
+      expect(answer?.nextPageToken).toBe('');
+    },
+    refused: ({ taskId }) => ({
+      TASK_NOT_FOUND: [{ taskId: 'nobody' }],
+      INVALID_PAGE_TOKEN: [{ taskId, pageToken: 'none' }],
+    }),
+  },
+} satisfies Partial<Rpcs<typeof RolloutService.method, RolloutScene>>;

@@ -1,0 +1,187 @@
+import { randomUUID } from 'node:crypto';
+import { expect } from 'vitest';
+import { OnSuccess } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { CATALOGUE_RPCS } from './catalogue.ts';
+import { ENVIRONMENT_RPCS } from './environments.ts';
+import { GROUP_RPCS } from './groups.ts';
+import { QUEUE_RPCS } from './queue.ts';
+import type { RolloutScene } from './rollout_scene.ts';
+import { ROLLOUT_VERB_RPCS } from './rollout_verbs.ts';
+import { LABELS, LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
+import { VERDICT_RPCS } from './verdicts.ts';
+
+const GIVEN = {
+  labels: LABELS,
+  priority: 5,
+  maxTurns: 4n,
+  maxAttempts: 2,
+  modelUri: 's3://models/1',
+  metadataJson: '[]',
+};
+
+const PATHS = [
+  'labels',
+  'priority',
+  'max_turns',
+  'max_attempts',
+  'model_uri',
+  'status_message',
+  'metrics',
+  'timings',
+  'metadata_json',
+  'environment_ids',
+];
+
+export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
+  ...CATALOGUE_RPCS,
+  ...GROUP_RPCS,
+  ...QUEUE_RPCS,
+  ...ROLLOUT_VERB_RPCS,
+  ...VERDICT_RPCS,
+  ...ENVIRONMENT_RPCS,
+  createRollouts: {
+    requests: ({ stageId, taskId, mainId }) => [
+      [
+        {
+          stageId,
+          rollouts: [
+            { groupNumber: 0n, number: 0n },
+            {
+              ...GIVEN,
+              groupNumber: 7n,
+              number: 2n,
+              rolloutId: randomUUID(),
+              taskId,
+              inputJson: '{"seed":2}',
+              startFrom: { trajectoryId: mainId, stepNumber: 2n },
+              onSuccess: OnSuccess.CANCEL_PENDING,
+            },
+          ],
+        },
+      ],
+    ],
+    served: ([answer], { doneId, endedGroupId }) => {
+      const made = { existed: false, rolloutId: expect.stringMatching(/./), groupId: expect.stringMatching(/./) };
+      expect(answer?.rollouts).toMatchObject([{ rolloutId: doneId, groupId: endedGroupId, existed: true }, made]);
+    },
+    refused: ({ stageId, mainId, doneId }) => ({
+      STAGE_NOT_FOUND: [{ stageId: NOBODY, rollouts: [{ groupNumber: 0n, number: 0n }] }],
+      TASK_NOT_FOUND: [{ stageId, rollouts: [{ groupNumber: 0n, number: 9n, taskId: 'nobody' }] }],
+      TRAJECTORY_NOT_FOUND: [startingAt(stageId, NOBODY, 0n)],
+      BRANCH_POINT_BEYOND_END: [startingAt(stageId, mainId, 4n)],
+      ROLLOUT_EXISTS: [{ stageId, rollouts: [{ groupNumber: 0n, number: 9n, rolloutId: doneId }] }],
+    }),
+  },
+  getRollout: {
+    requests: ({ doneId }) => [[{ rolloutId: doneId, view: View.BASIC }], [{ rolloutId: doneId }]],
+    served: ([answer], { doneId, doneTrajectoryId, environmentId, stateId }) => {
+      const ended = { id: doneId, status: Status.COMPLETED, statusMessage: 'done', attempt: 1, turns: 2n, reward: 3 };
+      const told = { validationPassed: true, success: true, inputJson: '{"seed":1}', metrics: { tokens: 100 } };
+      expect(answer?.rollout).toMatchObject({ ...ended, ...told, trajectoryId: doneTrajectoryId });
+      expect(answer?.rollout?.result).toMatchObject({ taskCompleted: true, summaryJson: '{"n":1}' });
+      const attempt = { number: 1, trajectoryId: doneTrajectoryId, status: Status.COMPLETED, workerId: 'worker' };
+      expect(answer?.attempts).toMatchObject([attempt]);
+      const judged = {
+        validatorId: stateId,
+        validatorType: 'state',
+        success: true,
+        query: 'what is',
+        expectedResult: 'that',
+      };
+      expect(answer?.validations).toMatchObject([{ ...judged, rolloutId: doneId, detailsJson: '{"m":1}' }]);
+      expect(answer).toMatchObject({ environmentIds: [environmentId], truncated: false });
+    },
+    refused: () => ({ ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY }] }),
+  },
+  listRollouts: {
+    requests: async ({ runId, stageId, liveGroupId, taskId, doneId, rollouts }) => {
+      const first = await rollouts.listRollouts({ runId, pageSize: 4 });
+      expect(first.rollouts[0]).toMatchObject({ id: doneId, inputJson: '', reward: 3 });
+      const done = { taskId, statuses: [Status.COMPLETED], labels: { which: 'done' }, success: true };
+      const only = await rollouts.listRollouts({ stageId, ...done, minReward: 3, maxReward: 3, view: View.FULL });
+      expect(only.rollouts.map(({ id, inputJson }) => [id, inputJson])).toEqual([[doneId, '{"seed":1}']]);
+      return [
+        [{ stageId, ...done, minReward: 3, maxReward: 3, view: View.FULL }],
+        [{ groupId: liveGroupId }],
+        [{ runId, pageSize: 4, pageToken: first.nextPageToken }],
+      ];
+    },
+    served: ([answer], { runningId }) => {
+      expect(answer?.rollouts.map(({ id }) => id)).toEqual([runningId]);
+      expect(answer?.nextPageToken).toBe('');
+    },
+    refused: ({ runId }) => ({
+      RUN_NOT_FOUND: [{ runId: NOBODY }],
+      STAGE_NOT_FOUND: [{ stageId: NOBODY }],
+      GROUP_NOT_FOUND: [{ groupId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ runId, pageToken: 'none' }],
+    }),
+  },
+  updateRollout: {
+    requests: ({ heldId, environmentId }) => [
+      [
+        {
+          ...GIVEN,
+          rolloutId: heldId,
+          attempt: 1,
+          updateMask: { paths: PATHS },
+          statusMessage: 'half way',
+          metrics: { tokens: 5 },
+          timings: { env_creation: { startTime: LONG_AGO, endTime: LATE } },
+          environmentIds: [environmentId],
+        },
+      ],
+    ],
+    served: ([answer]) => {
+      const timings = { env_creation: { startTime: LONG_AGO, endTime: LATE } };
+      expect(answer?.rollout).toMatchObject({ ...GIVEN, statusMessage: 'half way', metrics: { tokens: 5 }, timings });
+      expect(answer?.rollout?.status).toBe(Status.INITIALIZING);
+    },
+    refused: ({ heldId }) => {
+      const updateMask = { paths: ['priority', 'environment_ids'] };
+      return {
+        ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, updateMask }],
+        LEASE_LOST: [{ rolloutId: heldId, attempt: 2, updateMask }],
+        ENVIRONMENT_NOT_FOUND: [{ rolloutId: heldId, updateMask, environmentIds: [NOBODY] }],
+      };
+    },
+  },
+  setRolloutPhase: {
+    requests: ({ heldId }) => [[{ rolloutId: heldId, attempt: 1, phase: 'env_creation', message: 'booting' }]],
+    served: ([answer]) => {
+      const said = { phase: 'env_creation', statusMessage: 'booting', status: Status.INITIALIZING };
+      expect(answer?.rollout).toMatchObject(said);
+    },
+    refused: ({ heldId }) => ({
+      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],
+      LEASE_LOST: [{ rolloutId: heldId, attempt: 2 }],
+    }),
+  },
+  readRollouts: {
+    requests: async ({ stageId, runs, rollouts, pendingId, heldId, runningId }) => {
+      // Else the last of them would not end by itself.
+      for (const rolloutId of [pendingId, heldId, runningId]) await rollouts.cancelRollout({ rolloutId });
+      await runs.completeStage({ stageId });
+      return [[{ stageId, completeGroupsOnly: true, view: View.BASIC }], [{ stageId, follow: true }]];
+    },
+    served: (answers, { doneId, failedId, heldId, runningId }) => {
+      expect(answers.map(({ rollout }) => rollout?.id)).toEqual([doneId, failedId, heldId, runningId, undefined]);
+      expect(answers[0]).toMatchObject({ rolloutDone: true, groupDone: false });
+      expect(answers[0]?.steps.map(({ stepNumber, reward }) => [stepNumber, reward])).toEqual([
+        [0n, 1],
+        [1n, 1],
+        [2n, 1],
+      ]);
+      expect(answers[1]).toMatchObject({ steps: [], rolloutDone: true, groupDone: true });
+      expect(answers.at(-1)).toMatchObject({ caughtUp: true });
+    },
+    refused: () => ({ STAGE_NOT_FOUND: [{ stageId: NOBODY }] }),
+  },
+};
+
+function startingAt(stageId: string, trajectoryId: string, stepNumber: bigint) {
+  return { stageId, rollouts: [{ groupNumber: 0n, number: 9n, startFrom: { trajectoryId, stepNumber } }] };
+}

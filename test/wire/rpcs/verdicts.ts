@@ -1,0 +1,64 @@
+import { expect } from 'vitest';
+import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import type { RolloutScene } from './rollout_scene.ts';
+import { NOBODY, type Rpcs } from './scene.ts';
+
+export const VERDICT_RPCS = {
+  recordValidation: {
+    requests: ({ runningId, stateId }) => [
+      [
+        {
+          rolloutId: runningId,
+          attempt: 1,
+          validation: {
+            validatorId: stateId,
+            success: false,
+            query: 'is it',
+            expectedResult: 'yes',
+            actualResult: 'no',
+            executionDuration: { seconds: 2n, nanos: 250_000_000 },
+            errorMessage: 'late',
+            detailsJson: '{"why":1}',
+          },
+        },
+      ],
+    ],
+    served: ([answer], { runningId, stateId }) => {
+      const found = { rolloutId: runningId, validatorId: stateId, success: false, query: 'is it', actualResult: 'no' };
+      const executionDuration = { seconds: 2n, nanos: 250_000_000 };
+      expect(answer?.validation).toMatchObject({ ...found, executionDuration, detailsJson: '{"why":1}' });
+      expect(answer?.rollout).toMatchObject({ id: runningId, validationPassed: false, success: false });
+    },
+    refused: ({ runningId, stateId }) => ({
+      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, validation: { validatorId: stateId, success: true } }],
+      VALIDATOR_NOT_FOUND: [{ rolloutId: runningId, validation: { validatorId: NOBODY, success: true } }],
+      LEASE_LOST: [{ rolloutId: runningId, attempt: 2, validation: { validatorId: stateId, success: true } }],
+    }),
+  },
+  overrideValidation: {
+    requests: ({ doneId }) => [[{ rolloutId: doneId, success: false, reason: 'it cheated', actor: 'ann' }]],
+    served: ([answer]) => {
+      const override = { ordinal: 0n, success: false, reason: 'it cheated', actor: 'ann' };
+      expect(answer?.override).toMatchObject(override);
+      expect(answer?.rollout).toMatchObject({ override, success: false, validationPassed: true });
+    },
+    refused: () => ({ ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, success: true, reason: 'looks good' }] }),
+  },
+  listValidationOverrides: {
+    requests: async ({ doneId: rolloutId, rollouts }) => {
+      await rollouts.overrideValidation({ rolloutId, success: false, reason: 'one' });
+      await rollouts.overrideValidation({ rolloutId, reason: 'two' });
+      const first = await rollouts.listValidationOverrides({ rolloutId, pageSize: 1 });
+      expect(first.overrides).toMatchObject([{ reason: 'two' }]);
+      return [[{ rolloutId, pageSize: 1, pageToken: first.nextPageToken }]];
+    },
+    served: ([answer]) => {
+      expect(answer?.overrides).toMatchObject([{ ordinal: 0n, success: false, reason: 'one', actor: 'anonymous' }]);
+      expect(answer?.nextPageToken).toBe('');
+    },
+    refused: ({ doneId }) => ({
+      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ rolloutId: doneId, pageToken: 'none' }],
+    }),
+  },
+} satisfies Partial<Rpcs<typeof RolloutService.method, RolloutScene>>;
