@@ -56,9 +56,9 @@ function countStages(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
       'kind',
       'status',
       eb.fn.countAll<bigint>().as('count'),
-      // Postgres sums whole numbers to numeric.
-      sql<bigint>`cast(sum(completed_substeps) as bigint)`.as('completed_substeps'),
-      sql<bigint>`cast(sum(timed_substeps) as bigint)`.as('timed_substeps'),
+      // As doubles: clients may count to the end of int64 in each stage, and whole numbers would overflow.
+      sql<number>`sum(cast(completed_substeps as double precision))`.as('completed_substeps'),
+      sql<number>`sum(cast(timed_substeps as double precision))`.as('timed_substeps'),
       sql<number>`sum(substep_seconds)`.as('substep_seconds'),
     ])
     .where('run', 'in', runs)
@@ -78,10 +78,10 @@ function addCount(tally: Counting, row: CountRow): void {
   counted[counterOf(status)] += row.count;
   if (isTerminal(status)) {
     const { turns, substeps } = counted.terminalStages;
-    counted.terminalStages = { turns, substeps: substeps + row.completed_substeps };
+    counted.terminalStages = { turns, substeps: substeps + BigInt(row.completed_substeps) };
   }
   tally.substeps = {
-    count: tally.substeps.count + row.timed_substeps,
+    count: tally.substeps.count + BigInt(row.timed_substeps),
     seconds: tally.substeps.seconds + readReal(row.substep_seconds),
   };
 }
