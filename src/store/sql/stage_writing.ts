@@ -6,7 +6,7 @@ import { stagePercent } from '../../domain/progress.ts';
 import type { StageChanges } from '../contract/stage.ts';
 import type { Engine, Tx } from './engine.ts';
 import { keepRun } from './run_keys.ts';
-import { readPlan } from './run_rows.ts';
+import { readPlan } from './run_values.ts';
 import { findStage } from './stage_rows.ts';
 import type { StagesTable } from './tables.ts';
 import { tallyRuns } from './tallies.ts';
