@@ -13,7 +13,7 @@ import { bindDigest } from '../sql/values.ts';
 import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
 import { isFileError } from './errors.ts';
 import { lockFile } from './lock.ts';
-import { readStretch, upsertPoints } from './metric_points.ts';
+import { PointWriter, readStretch, upsertPoints } from './metric_points.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
@@ -110,6 +110,7 @@ class SqliteEngine implements Engine {
   private readonly writing: Kysely<Tables>;
   private readonly writer: Connection;
   private readonly listeners: ChangeListeners;
+  private readonly points: PointWriter;
   private closed: Promise<void> | undefined;
 
   constructor(parts: Parts) {
@@ -119,6 +120,7 @@ class SqliteEngine implements Engine {
     this.writing = parts.writing;
     this.writer = parts.writer;
     this.listeners = new ChangeListeners(parts.onFault);
+    this.points = new PointWriter(parts.writer, (work) => this.write(work));
   }
 
   table(name: keyof Tables) {
@@ -214,9 +216,8 @@ class SqliteEngine implements Engine {
     }
   }
 
-  upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
-    const upsert = async () => upsertPoints(this.writer, batch);
-    return tx === undefined ? this.write(upsert) : upsert();
+  async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
+    return tx === undefined ? this.points.write(batch) : upsertPoints(this.writer, batch);
   }
 
   async readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
