@@ -186,6 +186,14 @@ class PostgresEngine implements Engine {
     return row.key;
   }
 
+  async nextKeys(tx: Tx, table: KeyedTable, count: number): Promise<bigint[]> {
+    const sequence = table === 'trajectories' ? 'trajectory_keys' : 'run_keys';
+    const { rows } = await sql<{
+      key: bigint;
+    }>`select nextval(${`${SCHEMA}.${sequence}`}) as key from generate_series(1, ${count})`.execute(tx);
+    return rows.map(({ key }) => key);
+  }
+
   async changeMark(tx: Tx): Promise<bigint> {
     return markOf(await sql<Mark>`select pg_current_xact_id()::text::bigint as mark`.execute(tx));
   }

@@ -48,6 +48,8 @@ export interface Engine {
 
   /** A new row key, never given before. */
   nextKey(tx: Tx, table: KeyedTable): Promise<bigint>;
+  /** So many of them, rising. */
+  nextKeys(tx: Tx, table: KeyedTable, count: number): Promise<bigint[]>;
 
   /**
    * What to mark rows with that this transaction changes, for those who watch: whoever looks from a horizon on that was read before it committed

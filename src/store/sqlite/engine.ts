@@ -106,11 +106,12 @@ class SqliteEngine implements Engine {
   readonly description: string;
   readonly db: Kysely<Tables>;
   readonly now = NOW;
+  private readonly points: PointWriter;
   private readonly parts: Parts;
   private readonly writing: Kysely<Tables>;
   private readonly writer: Connection;
   private readonly listeners: ChangeListeners;
-  private readonly points: PointWriter;
+  private readonly givenKeys = new Map<KeyedTable, bigint>();
   private closed: Promise<void> | undefined;
 
   constructor(parts: Parts) {
@@ -148,10 +149,23 @@ class SqliteEngine implements Engine {
   async lockTree(): Promise<void> {}
 
   async nextKey(_tx: Tx, table: KeyedTable): Promise<bigint> {
+    return this.giveKeys(table, 1);
+  }
+
+  async nextKeys(_tx: Tx, table: KeyedTable, count: number): Promise<bigint[]> {
+    const first = this.giveKeys(table, count);
+    return Array.from({ length: count }, (_, i) => first + BigInt(i));
+  }
+
+  /** The first of so many keys that no row has, none had, and none was given before, also where no row came of it yet. */
+  private giveKeys(table: KeyedTable, count: number): bigint {
     const [row] = this.writer.prepare('select seq from sqlite_sequence where name = ?').all([table]) as {
       seq: bigint;
     }[];
-    return (row?.seq ?? 0n) + 1n;
+    const [used, given] = [row?.seq ?? 0n, this.givenKeys.get(table) ?? 0n];
+    const last = used > given ? used : given;
+    this.givenKeys.set(table, last + BigInt(count));
+    return last + 1n;
   }
 
   async changeMark(tx: Tx): Promise<bigint> {
