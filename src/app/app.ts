@@ -3,6 +3,7 @@ import { type ChangeHub, createChangeHub } from './change_hub.ts';
 import { createDrain, type Drain } from './drain.ts';
 import { createLineageCache, type LineageCache } from './lineage_cache.ts';
 import { type Maintenance, startMaintenance } from './maintenance.ts';
+import { type ClaimCollector, createClaimCollector } from './rollout/claim_collector.ts';
 import { type Committer, createCommitter } from './trajectory/append/committer.ts';
 import { createFeeds, type Feeds } from './trajectory/feed.ts';
 
@@ -43,6 +44,10 @@ export interface AppSettings {
   readonly maintenanceMs: number;
   /** Between two looks for stale runs that asked to be failed; 0: none. */
   readonly staleSweepMs: number;
+  /** Between two looks for leases that have ended (Q3); 0: none. */
+  readonly leaseSweepMs: number;
+  /** A claim that waits looks again at hints at most this often (Q2). */
+  readonly claimRestMs: number;
   /** How long a state lives that no step refers to (S2). */
   readonly stateTtlHours: number;
   /** How long an idempotency key is kept (ID1). */
@@ -57,6 +62,8 @@ const DEFAULTS: AppSettings = {
   watchMs: 250,
   maintenanceMs: 10 * 60_000,
   staleSweepMs: 5000,
+  leaseSweepMs: 1000,
+  claimRestMs: 100,
   stateTtlHours: 24,
   requestDays: 7,
 };
@@ -68,6 +75,7 @@ export interface App {
   readonly logger: Logger;
   readonly settings: AppSettings;
   readonly committer: Committer;
+  readonly claims: ClaimCollector;
   readonly lineages: LineageCache;
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
@@ -83,13 +91,14 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
   const lineages = createLineageCache(store);
   const changes = createChangeHub(store);
   const committer = createCommitter(store, logger, { lanes: settings.commitLanes });
+  const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const drain = createDrain();
   const maintenance = startMaintenance(store, logger, settings);
   const close = async (): Promise<void> => {
     drain.begin();
-    await Promise.all([committer.idle(), maintenance.stop()]);
+    await Promise.all([committer.idle(), claims.idle(), maintenance.stop()]);
     changes.close();
   };
-  return { store, ids, logger, settings, committer, lineages, changes, feeds, maintenance, drain, close };
+  return { store, ids, logger, settings, committer, claims, lineages, changes, feeds, maintenance, drain, close };
 }

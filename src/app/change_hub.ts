@@ -7,6 +7,8 @@ import type { Store } from '../store/contract/store.ts';
 export interface ChangeHub {
   /** Returns how to stop. */
   subscribe(key: bigint, listener: () => void): () => void;
+  /** Every hint there is. Returns how to stop. */
+  subscribeAll(listener: () => void): () => void;
   /** Hints at a trajectory whose change this process made itself. */
   announce(key: bigint): void;
   /** Listeners there are now. */
@@ -16,9 +18,11 @@ export interface ChangeHub {
 
 export function createChangeHub(store: Pick<Store, 'onChange'>): ChangeHub {
   const byKey = new Map<bigint, Set<() => void>>();
+  const ofAll = new Set<() => void>();
   let listeners = 0;
 
   const announce = (key: bigint | undefined): void => {
+    for (const listener of ofAll) listener();
     if (key !== undefined) {
       for (const listener of byKey.get(key) ?? []) listener();
       return;
@@ -39,9 +43,14 @@ export function createChangeHub(store: Pick<Store, 'onChange'>): ChangeHub {
         if (some.size === 0 && byKey.get(key) === some) byKey.delete(key);
       };
     },
+    subscribeAll(listener) {
+      const own = () => listener();
+      ofAll.add(own);
+      return () => void ofAll.delete(own);
+    },
     announce,
     get listeners() {
-      return listeners;
+      return listeners + ofAll.size;
     },
     close: stop,
   };

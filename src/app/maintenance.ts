@@ -5,8 +5,8 @@ import type { AppSettings, Logger } from './app.ts';
 const BATCH = 500;
 
 /**
- * Periodic work: collects states that nothing refers to (S2), expires idempotency keys (ID1), purges what was deleted with runs (B4), and fails
- * stale runs that asked for it. Safe on any number of instances at once.
+ * Periodic work: collects states that nothing refers to (S2), expires idempotency keys (ID1), purges what was deleted with runs (B4), fails stale
+ * runs that asked for it, and requeues rollouts whose leases have ended (Q3). Safe on any number of instances at once.
  */
 export interface Maintenance {
   /** Rows of something that was just deleted may go now. */
@@ -15,8 +15,8 @@ export interface Maintenance {
   stop(): Promise<void>;
 }
 
-type Chores = Pick<Store, 'collectStates' | 'expireRequests' | 'purgeDeleted' | 'failStaleRuns'>;
-type Settings = Pick<AppSettings, 'maintenanceMs' | 'staleSweepMs' | 'stateTtlHours' | 'requestDays'>;
+type Chores = Pick<Store, 'collectStates' | 'expireRequests' | 'purgeDeleted' | 'failStaleRuns' | 'sweepLeases'>;
+type Settings = Pick<AppSettings, 'maintenanceMs' | 'staleSweepMs' | 'leaseSweepMs' | 'stateTtlHours' | 'requestDays'>;
 type Stopped = () => boolean;
 
 export function startMaintenance(store: Chores, logger: Logger, settings: Settings): Maintenance {
@@ -24,19 +24,21 @@ export function startMaintenance(store: Chores, logger: Logger, settings: Settin
   const round = chore('maintenance', (stopped) => maintain(store, settings, stopped));
   const purge = chore('purge of what was deleted', (stopped) => purgeDeleted(store, stopped));
   const sweep = chore('sweep of stale runs', (stopped) => failStaleRuns(store, stopped));
+  const leases = chore('sweep of leases', (stopped) => sweepLeases(store, stopped));
   const timers: NodeJS.Timeout[] = [];
   const every = (ms: number, work: Chore): void => {
     if (ms > 0) timers.push(setInterval(() => work.run(), ms).unref());
   };
   every(settings.maintenanceMs, round);
   every(settings.staleSweepMs, sweep);
+  every(settings.leaseSweepMs, leases);
   // A server that ended in the middle of a purge goes on with it when it is started again.
   if (settings.maintenanceMs > 0) purge.run();
   return {
     purgeSoon: () => purge.run({ again: true }),
     async stop() {
       for (const timer of timers) clearInterval(timer);
-      await Promise.all([round, purge, sweep].map((work) => work.stop()));
+      await Promise.all([round, purge, sweep, leases].map((work) => work.stop()));
     },
   };
 }
@@ -108,6 +110,13 @@ async function failStaleRuns(
   stopped: Stopped,
 ): Promise<{ readonly runs: number }> {
   return { runs: await inBatches(() => store.failStaleRuns(BATCH), stopped) };
+}
+
+async function sweepLeases(
+  store: Pick<Chores, 'sweepLeases'>,
+  stopped: Stopped,
+): Promise<{ readonly rollouts: number }> {
+  return { rollouts: await inBatches(() => store.sweepLeases(BATCH), stopped) };
 }
 
 async function inBatches(work: () => Promise<number>, stopped: Stopped): Promise<number> {

@@ -6,31 +6,31 @@ const FETCH = { BASIC: 256, FULL: LIMITS.defaultPageSize + 1 };
 export const PAGE_BYTES = LIMITS.messageBytes - 64 * 1024;
 
 /** What a page is gathered from. */
-export interface PageSource<Row> {
+export interface PageSource<Row, Key = bigint> {
   /** The next rows after the given key: fewer than `limit` only at the end. */
-  fetch(limit: number, after: bigint | undefined): Promise<Row[]>;
-  keyOf(row: Row): bigint;
+  fetch(limit: number, after: Key | undefined): Promise<Row[]>;
+  keyOf(row: Row): Key;
   /** At least what the row takes when encoded. */
   bytesOf(row: Row): number;
 }
 
-export interface GatheredPage<Row> {
+export interface GatheredPage<Row, Key = bigint> {
   readonly items: readonly Row[];
   /** Key of the last item; undefined if there are none. */
-  readonly last: bigint | undefined;
+  readonly last: Key | undefined;
   readonly more: boolean;
 }
 
 /** A page of rows that fits into one message: at most `limit`, fewer where they are large, but at least one if there is one. */
-export async function gatherPage<Row>(
-  source: PageSource<Row>,
+export async function gatherPage<Row, Key = bigint>(
+  source: PageSource<Row, Key>,
   limit: number,
-  after: bigint | undefined,
+  after: Key | undefined,
   view: 'BASIC' | 'FULL',
-): Promise<GatheredPage<Row>> {
+): Promise<GatheredPage<Row, Key>> {
   const items: Row[] = [];
   let bytes = 0;
-  let last: bigint | undefined;
+  let last: Key | undefined;
   for (;;) {
     // One more than may be shown, to know whether there is another page.
     const asked = Math.min(FETCH[view], limit + 1 - items.length);

@@ -1,14 +1,19 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { toJson } from '@bufbuild/protobuf';
 import { Command, Option } from 'commander';
+import { SummarySchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { scrubUrl } from '../config.ts';
-import type { DemoEvent, DemoResult } from '../demo/events.ts';
+import type { DemoEvent, DemoResult, TrainingEvent } from '../demo/events.ts';
 import { runDemo } from '../demo/experiment.ts';
+import { runRolloutWorker, type WorkerTask } from '../demo/rollout_worker.ts';
+import { runTraining, type TrainingResult } from '../demo/training.ts';
 import { runVariantClient, type VariantTask } from '../demo/variant_client.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { barDisplay, comparisonTable, type DemoDisplay, eventJson, jsonDisplay, lineDisplay } from './demo_display.ts';
+import { barTraining, jsonTraining, lineTraining, summaryTable } from './demo_training.ts';
 import { parseWhole } from './place.ts';
 import { type Access, addServerOptions, commandPrefix, type ServerFlags, withServer, write } from './server_access.ts';
 import { readTree } from './tree.ts';
@@ -23,7 +28,7 @@ interface DemoFlags extends ServerFlags {
 
 const DESCRIPTION =
   'Play CartPole-v1 into a trajectory, branch it at step 200 into four variants, kill and resume one of them, replay another from a ' +
-  'checkpoint, compare them all and draw the tree.';
+  'checkpoint, compare them all and draw the tree. Then train: four processes claim rollouts, one of them is killed and its rollout claimed again.';
 
 const EXAMPLES = `
 Examples:
@@ -32,6 +37,7 @@ Examples:
   anabranch demo --seed 42 --json              other steps, and events for a script`;
 
 const VARIANT_COMMAND = 'demo-variant';
+const WORKER_COMMAND = 'demo-worker';
 const MAX_SEED = 2n ** 32n - 1n;
 
 export function demoCommand(cli: CliContext): Command {
@@ -50,6 +56,14 @@ export function demoVariantCommand(cli: CliContext): Command {
   return new Command(VARIANT_COMMAND).argument('<TASK>').action((task: string) => {
     const report = (event: object) => void cli.stdout.write(`${JSON.stringify(event)}\n`);
     return runVariantClient(JSON.parse(task) as VariantTask, { report, signal: cli.signal });
+  });
+}
+
+/** A worker of the training, started by the demo itself: not for people. */
+export function demoWorkerCommand(cli: CliContext): Command {
+  return new Command(WORKER_COMMAND).argument('<TASK>').action((task: string) => {
+    const report = (event: object) => void cli.stdout.write(`${JSON.stringify(event)}\n`);
+    return runRolloutWorker(JSON.parse(task) as WorkerTask, { report, signal: cli.signal });
   });
 }
 
@@ -86,18 +100,43 @@ async function demonstrate(cli: CliContext, access: Access, options: Demonstrati
       cli.stdout,
       `${paintFor(cli.stdout, cli.env).dim(`Server ${access.client.url}${options.database === undefined ? '' : ` on ${scrubUrl(options.database)}`}`)}\n`,
     );
-  let result: DemoResult;
+  const { client } = access;
+  const variantCommand = [...cli.self, VARIANT_COMMAND];
+  const result = await shown(cli, display, () =>
+    runDemo({ client, seed: options.seed, variantCommand, onEvent, signal: cli.signal }),
+  );
+  if (!options.json) await drawOutcome(cli, access, result, compared);
+  await conclude(cli, access, { result, training: await demonstrateTraining(cli, access, options), options });
+}
+
+/** Four workers, one of them killed: shown while it goes on, then summed up. */
+async function demonstrateTraining(
+  cli: CliContext,
+  { client }: Access,
+  options: Demonstration,
+): Promise<TrainingResult> {
+  const { stdout, env, signal } = cli;
+  const paint = paintFor(stdout, env);
+  const display = options.json
+    ? jsonTraining(stdout)
+    : stdout.isTTY
+      ? barTraining(stdout, paint, columnsOf(stdout))
+      : lineTraining(stdout, paint);
+  const workerCommand = [...cli.self, WORKER_COMMAND];
+  const onEvent = (event: TrainingEvent) => display.show(event);
+  return shown(cli, display, () => runTraining({ client, seed: options.seed, workerCommand, onEvent, signal }));
+}
+
+/** However the work ends, the display is stopped. */
+async function shown<T>(cli: CliContext, display: { stop(): void }, work: () => Promise<T>): Promise<T> {
   try {
-    const variantCommand = [...cli.self, VARIANT_COMMAND];
-    const { client } = access;
-    result = await runDemo({ client, seed: options.seed, variantCommand, onEvent, signal: cli.signal });
+    return await work();
   } catch (error) {
     if (cli.signal.aborted) throw new CliError('Interrupted.', { cause: error });
     throw error;
   } finally {
     display.stop();
   }
-  await conclude(cli, access, { result, compared, options });
 }
 
 function displayFor(cli: CliContext, { json }: Demonstration): DemoDisplay {
@@ -107,40 +146,57 @@ function displayFor(cli: CliContext, { json }: Demonstration): DemoDisplay {
   return stdout.isTTY ? barDisplay(stdout, paint, columnsOf(stdout)) : lineDisplay(stdout, paint);
 }
 
-interface Outcome {
-  readonly result: DemoResult;
-  readonly compared: readonly Extract<DemoEvent, { event: 'compared' }>[];
-  readonly options: Demonstration;
-}
-
-/** What came out of it, drawn, and how to look further. */
-async function conclude(
+/** The tree of the variants, and how they differ. */
+async function drawOutcome(
   cli: CliContext,
-  { client, flags }: Access,
-  { result, compared, options }: Outcome,
+  { client }: Access,
+  { main }: DemoResult,
+  compared: readonly Extract<DemoEvent, { event: 'compared' }>[],
 ): Promise<void> {
-  const database = options.database === undefined ? undefined : scrubUrl(options.database);
-  if (options.json) {
-    const kept = options.keep && database !== undefined ? { database } : {};
-    await write(cli.stdout, `${eventJson({ event: 'done', ...result, ...kept })}\n`);
-    return;
-  }
   const columns = columnsOf(cli.stdout);
   const paint = paintFor(cli.stdout, cli.env);
-  const nodes = await readTree(client, result.main.trajectoryId);
-  const command = commandPrefix(cli);
-  const fallen = result.variants.at(-1)?.trajectoryId ?? result.main.trajectoryId;
+  const nodes = await readTree(client, main.trajectoryId);
   const lines = [
     '',
     ...drawTree(trajectoryItems(nodes), { noun: 'trajectory', columns, beside: 'bars', paint }),
     '',
     ...comparisonTable(compared, columns).map((line, i) => (i === 0 ? paint.dim(line) : line)),
+    '',
+  ];
+  await write(cli.stdout, `${lines.join('\n')}\n`);
+}
+
+interface Outcome {
+  readonly result: DemoResult;
+  readonly training: TrainingResult;
+  readonly options: Demonstration;
+}
+
+/** What came of the training, and how to look further. */
+async function conclude(cli: CliContext, { flags }: Access, { result, training, options }: Outcome): Promise<void> {
+  const database = options.database === undefined ? undefined : scrubUrl(options.database);
+  const { runId, runName, killedRolloutId, summaries } = training;
+  if (options.json) {
+    const kept = options.keep && database !== undefined ? { database } : {};
+    const told = summaries.map((summary) => toJson(SummarySchema, summary, { alwaysEmitImplicit: true }));
+    const done = { event: 'done', ...result, ...kept, training: { runId, runName, killedRolloutId, summaries: told } };
+    await write(cli.stdout, `${eventJson(done)}\n`);
+    return;
+  }
+  const paint = paintFor(cli.stdout, cli.env);
+  const command = commandPrefix(cli);
+  const fallen = result.variants.at(-1)?.trajectoryId ?? result.main.trajectoryId;
+  const lines = [
+    '',
+    ...summaryTable(training, columnsOf(cli.stdout)).map((line, i) => (i === 0 ? paint.dim(line) : line)),
   ];
   const commands = [
     '',
     'Look around:',
     `  ${command} tree ${result.main.trajectoryId} ${flags}`,
     `  ${command} tail ${fallen}@200 ${flags}`,
+    `  ${command} rollouts ${runId} ${flags}`,
+    `  ${command} rollout ${killedRolloutId} ${flags}`,
   ];
   await write(cli.stdout, `${[...lines, ...(options.keep ? commands : [])].join('\n')}\n`);
 }

@@ -6,15 +6,15 @@ import type { DemoEvent } from '../demo/events.ts';
 import { cut, fill, type Paint, shortNumber } from './columns.ts';
 import type { Output } from './context.ts';
 
-export interface DemoDisplay {
-  show(event: DemoEvent): void;
+export interface DemoDisplay<E = DemoEvent> {
+  show(event: E): void;
   /** Nothing is under way any more: leave the terminal as it was. Safe to call twice. */
   stop(): void;
 }
 
 /** CartPole-v1's own limit, to which the bars run. */
 const LONGEST_EPISODE = 500;
-const NAME_COLUMNS = 21;
+export const NAME_COLUMNS = 21;
 const CLEAR_TO_END = '\u001b[K';
 
 /** One JSON text an event; of the steps every fiftieth. Step numbers are strings, as in all JSON of int64. */
@@ -46,9 +46,9 @@ export function lineDisplay(output: Output, paint: Paint): DemoDisplay {
   };
 }
 
-/** A bar a trajectory; what is more than progress stands above the bars. */
-export function barDisplay(output: Output, paint: Paint, columns: number): DemoDisplay {
-  const bars = new MultiBar({
+/** Bars with a name before them, and a value and a note behind. */
+export function openBars(output: Output): MultiBar {
+  return new MultiBar({
     stream: output,
     format: `  {name} {bar} {value}  {note}`,
     barsize: 24,
@@ -61,6 +61,15 @@ export function barDisplay(output: Output, paint: Paint, columns: number): DemoD
     emptyOnZero: true,
     forceRedraw: true, // lines above the bars move them down
   });
+}
+
+export function logAbove(bars: MultiBar, lines: readonly string[]): void {
+  for (const line of lines) bars.log(`${line}${CLEAR_TO_END}\n`);
+}
+
+/** A bar a trajectory; what is more than progress stands above the bars. */
+export function barDisplay(output: Output, paint: Paint, columns: number): DemoDisplay {
+  const bars = openBars(output);
   const byName = new Map<string, SingleBar>();
   let stopped = false;
   const note = (text: string) => cut(text, columns - NAME_COLUMNS - 36);
@@ -76,7 +85,7 @@ export function barDisplay(output: Output, paint: Paint, columns: number): DemoD
       } else if (event.event === 'sealed') {
         byName.get(event.name)?.update({ note: paint.dim(note(event.message)) });
       } else {
-        for (const line of linesOf(event, paint)) bars.log(`${line}${CLEAR_TO_END}\n`);
+        logAbove(bars, linesOf(event, paint));
       }
     },
     stop() {

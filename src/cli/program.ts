@@ -3,8 +3,10 @@ import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config.ts';
 import { StartError } from '../server.ts';
 import { type CliContext, CliError } from './context.ts';
-import { demoCommand, demoVariantCommand } from './demo.ts';
+import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
 import { migrateCommand } from './migrate.ts';
+import { rolloutCommand } from './rollout.ts';
+import { rolloutsCommand } from './rollouts.ts';
 import { runCommand } from './run.ts';
 import { runsCommand } from './runs.ts';
 import { serveCommand } from './serve.ts';
@@ -21,8 +23,11 @@ function program(cli: CliContext): Command {
     .addCommand(migrateCommand(cli))
     .addCommand(demoCommand(cli))
     .addCommand(demoVariantCommand(cli), { hidden: true })
+    .addCommand(demoWorkerCommand(cli), { hidden: true })
     .addCommand(runsCommand(cli))
     .addCommand(runCommand(cli))
+    .addCommand(rolloutsCommand(cli))
+    .addCommand(rolloutCommand(cli))
     .addCommand(watchCommand(cli))
     .addCommand(treeCommand(cli))
     .addCommand(tailCommand(cli));

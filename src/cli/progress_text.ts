@@ -65,10 +65,23 @@ export function kindsText({ kinds }: Pick<Progress, 'kinds'>): string {
   return parts.filter((part) => part !== '').join(', ');
 }
 
-/** `80 of 640 turns, 9 of 40 substeps, 1 of 10 train steps, 1 failed`; empty where there is nothing to count. */
+/** `12 of 32 rollouts, 4 live`, or without a noun `12 of 32, 4 live`; empty without rollouts. */
+export function rolloutsText({ kinds, openStages }: Pick<Progress, 'kinds' | 'openStages'>, noun = ''): string {
+  const sum = (of: (kind: Progress['kinds'][number]) => bigint) => kinds.reduce((total, kind) => total + of(kind), 0n);
+  const live = openStages.reduce((total, { rolloutsLive }) => total + rolloutsLive, 0n);
+  const count = countText(
+    sum(({ rolloutsTerminal }) => rolloutsTerminal),
+    sum(({ rolloutsExpected }) => rolloutsExpected),
+    noun,
+  );
+  return live === 0n ? count : `${count}, ${live} live`;
+}
+
+/** `80 of 640 turns, 12 of 32 rollouts, 4 live, 9 of 40 substeps, 1 of 10 train steps, 1 failed`; empty where there is nothing to count. */
 export function countsText(progress: Progress): string {
   const parts = [
     countText(progress.turnsDone, progress.turnsExpected, 'turns'),
+    rolloutsText(progress, 'rollouts'),
     countText(progress.substepsDone, progress.substepsExpected, 'substeps'),
     kindsText(progress),
   ];

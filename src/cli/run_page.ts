@@ -10,6 +10,7 @@ import {
   leftText,
   percentText,
   progressBar,
+  rolloutsText,
   secondsOf,
   timeText,
   tookText,
@@ -118,6 +119,7 @@ function countFacts(progress: Progress): [string, string][] {
   const { turnsDone, turnsExpected, substepsDone, substepsExpected } = progress;
   return [
     ['turns', countText(turnsDone, turnsExpected)],
+    ['rollouts', rolloutsText(progress)],
     ['substeps', countText(substepsDone, substepsExpected)],
     ['stages', kindsText(progress)],
   ];

@@ -6,10 +6,11 @@ import {
   type ListRunsResponse,
   ListRunsResponseSchema,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import type { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
-import { type CliContext, CliError } from './context.ts';
+import type { CliContext } from './context.ts';
+import { parseLabel, parseStatuses } from './filters.ts';
 import { parseWhole } from './place.ts';
 import { experimentFilter } from './run_place.ts';
 import { runsTable } from './runs_table.ts';
@@ -23,7 +24,6 @@ import {
   withServerOnExisting,
   write,
 } from './server_access.ts';
-import { statusName } from './status.ts';
 
 interface RunsFlags extends ServerFlags {
   readonly experiment?: string;
@@ -120,36 +120,4 @@ function nothing(cli: CliContext, { experiment, status, label, stale, roots, pag
   const filters = [experiment, status, label, stale, roots].filter((filter) => filter !== undefined);
   if (filters.length > 0) return `No run is like that. \`${commandPrefix(cli)} runs\` lists all of them.`;
   return 'No runs yet: a client makes one by CreateRun (`client.runs.createRun` in TypeScript).';
-}
-
-const STATUSES = new Map(
-  [
-    Status.PENDING,
-    Status.INITIALIZING,
-    Status.RUNNING,
-    Status.PAUSED,
-    Status.COMPLETED,
-    Status.FAILED,
-    Status.CANCELLED,
-  ].map((status) => [statusName(status), status]),
-);
-
-function parseStatuses(text: string, before: readonly Status[] = []): Status[] {
-  const found = text.split(',').map((name) => {
-    const status = STATUSES.get(name.trim().toLowerCase());
-    if (status !== undefined) return status;
-    throw new CliError(
-      `--status is "${text}": wanted some of ${[...STATUSES.keys()].join(', ')}, with commas between.`,
-      {
-        exitCode: 2,
-      },
-    );
-  });
-  return [...new Set([...before, ...found])];
-}
-
-function parseLabel(text: string, before: Readonly<Record<string, string>> = {}): Record<string, string> {
-  const at = text.indexOf('=');
-  if (at > 0) return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
-  throw new CliError(`--label is "${text}": wanted KEY=VALUE, such as model=pid.`, { exitCode: 2 });
 }

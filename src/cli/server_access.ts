@@ -115,6 +115,8 @@ const LISTED_BY: Readonly<Record<string, string>> = {
   TRAJECTORY_NOT_FOUND: 'tree',
   RUN_NOT_FOUND: 'runs',
   EXPERIMENT_NOT_FOUND: 'runs',
+  STAGE_NOT_FOUND: 'run RUN',
+  ROLLOUT_NOT_FOUND: 'rollouts RUN',
 };
 
 /** One line for a person, with what to do next; what cannot be explained is thrown on as it is. */

@@ -51,7 +51,7 @@ export function drawStages(
       percentOf(stage, progress),
       took.padStart(TOOK_COLUMNS),
       colourOf(name, paint)(fill(name, status)),
-      cut(noteOf(stage), room),
+      cut(rolloutsNote(stage, progress) + noteOf(stage), room),
     ]
       .join(' ')
       .trimEnd();
@@ -67,6 +67,13 @@ function percentOf({ id, status }: Stage, progress: Progress | undefined): strin
   const open = progress?.openStages.find(({ stageId }) => stageId === id);
   const percent = status === Status.COMPLETED ? 100 : open?.percent;
   return percent === undefined ? '     ' : percentText(percent);
+}
+
+/** `3 of 8 rollouts, `: of a stage that is open. */
+function rolloutsNote({ id }: Stage, progress: Progress | undefined): string {
+  const open = progress?.openStages.find(({ stageId }) => stageId === id);
+  const text = open === undefined ? '' : countText(open.rolloutsTerminal, open.rolloutsExpected, 'rollouts');
+  return text === '' ? '' : `${text}, `;
 }
 
 /** `training, 3 of 10 substeps, loss=0.41`: what it says of itself, the most telling first. */

@@ -11,6 +11,7 @@ import { jsonWatch, lineWatch, screenWatch, type WatchDisplay } from './watch_di
 
 interface WatchFlags extends ServerFlags {
   readonly experiment?: string;
+  readonly rollouts?: true;
   readonly exitStatus?: true;
   readonly json?: true;
 }
@@ -18,6 +19,7 @@ interface WatchFlags extends ServerFlags {
 const EXAMPLES = `
 Examples:
   anabranch watch main                             live, until the run is completed, failed or cancelled
+  anabranch watch main --rollouts                  with its groups and rollouts
   anabranch watch main --exit-status && publish    goes on only if it was completed
   anabranch watch main --json                      each change as JSON, one a line`;
 
@@ -28,6 +30,7 @@ export function watchCommand(cli: CliContext): Command {
     )
     .argument('<RUN>', 'name or id of the run');
   addExperimentOption(command)
+    .option('--rollouts', 'show groups and rollouts, too')
     .option('--exit-status', 'exit with 1 if the run fails or is cancelled')
     .option('--json', 'print each change as JSON, one a line');
   return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
@@ -41,9 +44,11 @@ async function watch(cli: CliContext, argument: string, flags: WatchFlags): Prom
     const { id: runId, name } = await findRun(cli, client, { argument, experiment }, View.BASIC);
     const display = displayFor(cli, flags);
     const onCut = (error: unknown) => void display.cut(error);
+    const rollouts = flags.rollouts === true;
     let status = Status.UNSPECIFIED;
     try {
-      for await (const picture of watchRun(client, { runId, untilTerminal: true, signal: cli.signal, onCut })) {
+      const options = { runId, rollouts, untilTerminal: true, signal: cli.signal, onCut };
+      for await (const picture of watchRun(client, options)) {
         status = picture.run.status;
         await display.show(picture);
       }

@@ -7,6 +7,7 @@ import type { Output } from './context.ts';
 import { JSON_FORM, write } from './server_access.ts';
 import { stageTitle } from './stage_lines.ts';
 import { isTerminal } from './status.ts';
+import { groupText, groupTitle, rolloutText, rolloutTitle, stageTitleIn } from './watch_rollouts.ts';
 import { progressText, runText, screenLines, stageText } from './watch_text.ts';
 
 export interface WatchDisplay {
@@ -24,6 +25,8 @@ export function jsonWatch(output: Output, complaints: Output): WatchDisplay {
       const message = create(WatchRunResponseSchema, {
         ...(changed.run ? { run } : {}),
         stages: [...changed.stages],
+        groups: [...changed.groups],
+        rollouts: [...changed.rollouts],
         ...(changed.progress ? { progress } : {}),
         caughtUp: true,
       });
@@ -43,10 +46,14 @@ export function lineWatch(output: Output, complaints: Output, paint: Paint): Wat
     await write(output, `${paint.bold(printable(name))}: ${text}\n`);
   };
   return {
-    async show({ run, progress, changed }) {
+    async show({ run, stages, progress, changed }) {
       notice.over();
+      const titleOf = (stageId: string) => stageTitleIn(stages, stageId);
       if (changed.run && !isTerminal(run.status)) await tell('run', run.name, runText(run));
       for (const stage of changed.stages) await tell(stage.id, stageTitle(stage), stageText(stage));
+      for (const each of changed.rollouts)
+        await tell(each.id, rolloutTitle(each, titleOf(each.stageId)), rolloutText(each));
+      for (const each of changed.groups) await tell(each.id, groupTitle(each, titleOf(each.stageId)), groupText(each));
       await tell('progress', 'progress', progressText(progress));
       // How it ended comes last, whatever else came with it.
       if (isTerminal(run.status)) await tell('run', run.name, runText(run));

@@ -5,6 +5,7 @@ import { cut, fill, numbersText, type Paint, printable, widthOf } from './column
 import { countsText, leftText, percentText, progressBar } from './progress_text.ts';
 import { drawStages, noteOf } from './stage_lines.ts';
 import { colourOf, isTerminal, runStatus, statusName } from './status.ts';
+import { groupLines } from './watch_rollouts.ts';
 
 /** `running, training, loss=0.41` */
 export function runText(run: Run): string {
@@ -28,7 +29,7 @@ const BAR_COLUMNS = 40;
 
 /** No line is wider than the columns, and there are few of them: the picture must fit the terminal to be drawn over. */
 export function screenLines(
-  { run, stages, progress }: RunPicture,
+  { run, stages, groups, rollouts, progress }: RunPicture,
   { columns, paint }: { readonly columns: number; readonly paint: Paint },
 ): string[] {
   const status = runStatus(run);
@@ -47,6 +48,7 @@ export function screenLines(
     ...barLines(progress, { columns, paint }),
     ...drawStages(shown, progress, { columns: columns - 2, paint }).map((line) => `  ${line}`),
     ...(more > 0 ? [`  … ${more} more`] : []),
+    ...groupLines({ stages, groups, rollouts }, { columns, paint }),
   ];
 }
 

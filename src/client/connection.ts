@@ -1,5 +1,6 @@
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -27,6 +28,8 @@ export interface AnabranchClient {
   readonly states: Client<typeof StateService>;
   /** Every RPC of RunService, typed: experiments, runs, stages, metrics. */
   readonly runs: Client<typeof RunService>;
+  /** Every RPC of RolloutService, typed: tasks, groups, the queue of rollouts, validations, environments. */
+  readonly rollouts: Client<typeof RolloutService>;
   /** Ends the connection and every call on it, for good. Close writers and metric loggers first: they flush. */
   close(): void;
 }
@@ -60,6 +63,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     trajectories: createClient(TrajectoryService, lanes),
     states: createClient(StateService, lanes),
     runs: createClient(RunService, lanes),
+    rollouts: createClient(RolloutService, lanes),
     close: () => lanes.close(),
   };
 }

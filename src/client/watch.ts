@@ -1,18 +1,29 @@
 import { equals } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { type Progress, ProgressSchema, type Run, RunSchema, type Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import { type Group, GroupSchema, type Rollout, RolloutSchema } from '../../gen/es/anabranch/v1/rollout_pb.js';
+import {
+  type Progress,
+  ProgressSchema,
+  type Run,
+  RunSchema,
+  type Stage,
+  StageSchema,
+} from '../../gen/es/anabranch/v1/run_pb.js';
 import type { WatchRunResponse } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from './connection.ts';
 import { Patience, systemTiming } from './retry.ts';
 import { Silence } from './silence.ts';
+import { Rows } from './watch_rows.ts';
 
 /** Which run to watch, and how patiently. */
 export interface WatchOptions {
   readonly runId: string;
   /** Begin with all stages, not only with those that are open. Stages stay in the picture when they end. */
   readonly allStages?: boolean;
+  /** Show groups and rollouts, too: those of the stages that are shown. */
+  readonly rollouts?: boolean;
   /** End once the run is COMPLETED, FAILED or CANCELLED, and that was shown. Otherwise watch until the caller leaves. */
   readonly untilTerminal?: boolean;
   /** Aborting it makes the generator throw the signal's reason. Breaking out of the loop ends the call too. */
@@ -30,9 +41,21 @@ export interface RunPicture {
   readonly run: Run;
   /** By id. */
   readonly stages: ReadonlyMap<string, Stage>;
+  /** By id; none unless `rollouts` was asked for. */
+  readonly groups: ReadonlyMap<string, Group>;
+  /** By id; none unless `rollouts` was asked for. */
+  readonly rollouts: ReadonlyMap<string, Rollout>;
   readonly progress: Progress;
   /** What is new since the picture before; in the first one everything. */
-  readonly changed: { readonly run: boolean; readonly stages: readonly Stage[]; readonly progress: boolean };
+  readonly changed: RunChanges;
+}
+
+interface RunChanges {
+  readonly run: boolean;
+  readonly stages: readonly Stage[];
+  readonly groups: readonly Group[];
+  readonly rollouts: readonly Rollout[];
+  readonly progress: boolean;
 }
 
 /**
@@ -59,6 +82,8 @@ export async function* watchRun(
         canvas.take(message);
         if (!message.caughtUp) continue;
         for (const stageId of canvas.missing()) {
+          // Its rollouts first: should this be cut too, the stage is still missing.
+          if (options.rollouts === true) await takeRollouts(client, canvas, stageId, signal);
           canvas.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
         }
         const picture = canvas.picture();
@@ -77,14 +102,35 @@ export async function* watchRun(
   }
 }
 
+/** The groups and rollouts of a stage that ended while nobody looked. */
+async function takeRollouts(
+  client: AnabranchClient,
+  canvas: Canvas,
+  stageId: string,
+  signal: AbortSignal,
+): Promise<void> {
+  let pageToken = '';
+  do {
+    const page = await client.rollouts.listRollouts({ stageId, pageSize: 1000, pageToken }, { signal });
+    canvas.takeRollouts(page);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== '');
+  do {
+    const page = await client.rollouts.listGroups({ stageId, pageSize: 1000, pageToken }, { signal });
+    canvas.takeRollouts(page);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== '');
+}
+
 /** One call. Silence counts only while the next message is waited for, not while the caller works. */
 async function* watchOnce(
   client: AnabranchClient,
-  { runId, allStages = false, untilTerminal = false, silenceMs = 45_000 }: WatchOptions,
+  { runId, allStages = false, untilTerminal = false, rollouts = false, silenceMs = 45_000 }: WatchOptions,
   { call, signal }: { call: AbortController; signal: AbortSignal },
 ): AsyncGenerator<WatchRunResponse, void, undefined> {
   const silence = new Silence(silenceMs, (error) => call.abort(error));
-  const messages = client.runs.watchRun({ runId, allStages, untilTerminal }, { signal })[Symbol.asyncIterator]();
+  const request = { runId, allStages, untilTerminal, rollouts };
+  const messages = client.runs.watchRun(request, { signal })[Symbol.asyncIterator]();
   try {
     for (;;) {
       silence.heard();
@@ -102,21 +148,23 @@ async function* watchOnce(
 class Canvas {
   #run: Run | undefined;
   #progress: Progress | undefined;
-  #stages: Map<string, Stage> = new Map();
+  readonly #stages = new Rows<typeof StageSchema, Stage>(StageSchema);
+  readonly #groups = new Rows<typeof GroupSchema, Group>(GroupSchema);
+  readonly #rollouts = new Rows<typeof RolloutSchema, Rollout>(RolloutSchema);
   #newRun = false;
   #newProgress = false;
-  #newStages = new Map<string, Stage>();
   /** Stages that were open when this call began, and that it has not told of yet. */
   #unseen = new Set<string>();
 
   /** Another call begins: with a snapshot, which need not tell of stages that have ended meanwhile. */
   begin(): void {
-    for (const { id, status } of this.#stages.values()) if (!isTerminal(status)) this.#unseen.add(id);
+    for (const { id, status } of this.#stages.all.values()) if (!isTerminal(status)) this.#unseen.add(id);
   }
 
-  take({ run, stages, progress }: WatchRunResponse): void {
+  take({ run, stages, groups, rollouts, progress }: WatchRunResponse): void {
     if (run !== undefined) this.#takeRun(run);
     for (const stage of stages) this.takeStage(stage);
+    this.takeRollouts({ groups, rollouts });
     if (progress === undefined) return;
     this.#newProgress ||= this.#progress === undefined || !equals(ProgressSchema, this.#progress, progress);
     this.#progress = progress;
@@ -132,11 +180,12 @@ class Canvas {
   takeStage(stage: Stage | undefined): void {
     if (stage === undefined) return;
     this.#unseen.delete(stage.id);
-    const known = this.#stages.get(stage.id);
-    if (known !== undefined && stage.revision <= known.revision) return;
-    if (this.#newStages.size === 0) this.#stages = new Map(this.#stages); // pictures that were given out stay as they are
-    this.#stages.set(stage.id, stage);
-    this.#newStages.set(stage.id, stage);
+    this.#stages.take(stage);
+  }
+
+  takeRollouts({ groups = [], rollouts = [] }: { groups?: readonly Group[]; rollouts?: readonly Rollout[] }): void {
+    for (const group of groups) this.#groups.take(group);
+    for (const rollout of rollouts) this.#rollouts.take(rollout);
   }
 
   /** Stages that were open before a cut and are not among the open ones now: they ended while nobody looked. */
@@ -150,15 +199,22 @@ class Canvas {
 
   /** Undefined where nothing is new. */
   picture(): RunPicture | undefined {
-    const changed = { run: this.#newRun, stages: [...this.#newStages.values()], progress: this.#newProgress };
-    if (!changed.run && !changed.progress && changed.stages.length === 0) return undefined;
+    const rows = [this.#stages, this.#groups, this.#rollouts];
+    if (!this.#newRun && !this.#newProgress && !rows.some(({ changed }) => changed)) return undefined;
     if (this.#run === undefined || this.#progress === undefined) {
       throw new ConnectError('the server says that its snapshot is complete, and it is not', Code.DataLoss);
     }
+    const changed = {
+      run: this.#newRun,
+      stages: this.#stages.takeFresh(),
+      groups: this.#groups.takeFresh(),
+      rollouts: this.#rollouts.takeFresh(),
+      progress: this.#newProgress,
+    };
     this.#newRun = false;
     this.#newProgress = false;
-    this.#newStages = new Map();
-    return { run: this.#run, stages: this.#stages, progress: this.#progress, changed };
+    const [stages, groups, rollouts] = [this.#stages.all, this.#groups.all, this.#rollouts.all];
+    return { run: this.#run, stages, groups, rollouts, progress: this.#progress, changed };
   }
 }
 

@@ -32,6 +32,44 @@ export type DemoEvent =
     }
   | { readonly event: 'compared'; readonly name: string; readonly comparison: CompareTrajectoriesResponse };
 
+/** What happens in the demo's training, as it happens. */
+export type TrainingEvent =
+  | { readonly event: 'run'; readonly name: string; readonly runId: string; readonly experimentName: string }
+  | {
+      readonly event: 'progress';
+      /** The run's. */
+      readonly name: string;
+      readonly percent: number;
+      /** How long it still takes; absent where that cannot be told. */
+      readonly remainingSeconds?: number;
+      readonly turnsDone: bigint;
+      readonly turnsExpected: bigint;
+      readonly rolloutsDone: bigint;
+      readonly rolloutsExpected: bigint;
+      readonly stages: readonly { readonly name: string; readonly percent: number }[];
+    }
+  /** A process has begun to claim rollouts. */
+  | { readonly event: 'worker'; readonly name: string; readonly pid: number }
+  | {
+      readonly event: 'worker_killed';
+      readonly name: string;
+      readonly pid: number;
+      readonly rolloutId: string;
+      /** Turns of the rollout that it had taken. */
+      readonly turns: number;
+      readonly leaseSeconds: number;
+    }
+  /** Another worker has the rollout whose worker was killed. */
+  | { readonly event: 'claimed_again'; readonly name: string; readonly rolloutId: string; readonly attempt: number }
+  /** A stage is complete, and the trainer has read it. */
+  | {
+      readonly event: 'stage';
+      readonly name: string;
+      readonly rewardMean: number;
+      /** How often the policy that was played had been improved. */
+      readonly version: number;
+    };
+
 export interface DemoTrajectory {
   readonly name: string;
   readonly trajectoryId: string;

@@ -1,8 +1,8 @@
 import type { AnabranchClient } from '../client/index.ts';
 import type { DemoEvent } from './events.ts';
+import { type ReportingProcess, startReportingProcess, withProcess } from './reporting_process.ts';
 import { KILL_AFTER } from './variant.ts';
 import type { VariantReport, VariantTask } from './variant_client.ts';
-import { startVariantProcess, type VariantProcess } from './variant_process.ts';
 
 interface Surroundings {
   readonly client: AnabranchClient;
@@ -15,7 +15,7 @@ interface Surroundings {
 export async function playKilledAndResumed(name: string, task: VariantTask, around: Surroundings): Promise<void> {
   const { client, variantCommand, onEvent } = around;
   const doomed = { ...task, hangAfter: Number(KILL_AFTER) };
-  await withProcess(startVariantProcess(variantCommand, doomed), around.signal, async (first) => {
+  await withProcess(startReportingProcess<VariantReport>(variantCommand, doomed), around.signal, async (first) => {
     const onOpened = () => onEvent({ event: 'started', name, pid: first.pid });
     const hanging = await follow(first, 'hanging', { name, onEvent, onOpened });
     await first.kill();
@@ -29,7 +29,7 @@ export async function playKilledAndResumed(name: string, task: VariantTask, arou
       storedNextStepNumber: trajectory?.nextStepNumber ?? 0n,
     });
   });
-  await withProcess(startVariantProcess(variantCommand, task), around.signal, async (second) => {
+  await withProcess(startReportingProcess<VariantReport>(variantCommand, task), around.signal, async (second) => {
     const { nextStepNumber, message } = await follow(second, 'sealed', {
       name,
       onEvent,
@@ -42,23 +42,6 @@ export async function playKilledAndResumed(name: string, task: VariantTask, arou
   });
 }
 
-/** However the work ends, no process is left behind. */
-async function withProcess(
-  process: VariantProcess,
-  signal: AbortSignal,
-  work: (process: VariantProcess) => Promise<void>,
-): Promise<void> {
-  const stop = () => void process.kill();
-  signal.addEventListener('abort', stop, { once: true });
-  try {
-    if (signal.aborted) stop();
-    await work(process);
-  } finally {
-    signal.removeEventListener('abort', stop);
-    await process.kill();
-  }
-}
-
 interface Following {
   readonly name: string;
   readonly onEvent: (event: DemoEvent) => void;
@@ -67,7 +50,7 @@ interface Following {
 
 /** Passes reports on until the one that is waited for. A process that ends before has failed, and says why. */
 async function follow<const E extends VariantReport['event']>(
-  process: VariantProcess,
+  process: ReportingProcess<VariantReport>,
   until: E,
   { name, onEvent, onOpened }: Following,
 ): Promise<Extract<VariantReport, { event: E }>> {

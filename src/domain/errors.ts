@@ -41,6 +41,15 @@ export const REASONS = [
   'ILLEGAL_TRANSITION',
   'RESULT_CONFLICT',
   'RUN_DELETED',
+  'TASK_NOT_FOUND',
+  'VALIDATOR_NOT_FOUND',
+  'GROUP_NOT_FOUND',
+  'ROLLOUT_NOT_FOUND',
+  'ENVIRONMENT_NOT_FOUND',
+  'ROLLOUT_EXISTS',
+  'ENVIRONMENT_EXISTS',
+  'LEASE_LOST',
+  'RUN_ACTIVE',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];
@@ -144,5 +153,46 @@ export function noMainTrajectory(runId: string): AnabranchError {
     'NO_MAIN_TRAJECTORY',
     `Run ${runId} has no main trajectory to branch from: make one with CreateRun (main_trajectory), or branch one of its trajectories with BranchTrajectory.`,
     { metadata: { run_id: runId } },
+  );
+}
+
+export function rolloutNotFound(id: string): AnabranchError {
+  return new AnabranchError(
+    'ROLLOUT_NOT_FOUND',
+    `No rollout ${id} is here: it was never made, or was deleted. ListRollouts shows those of a run.`,
+    { metadata: { rollout: id } },
+  );
+}
+
+/** `named` is an id, or a number in a stage. */
+export function groupNotFound(named: string): AnabranchError {
+  return new AnabranchError(
+    'GROUP_NOT_FOUND',
+    `No group ${named} is here: it was never made, or was deleted. ListGroups shows those of a stage.`,
+    { metadata: { group: named } },
+  );
+}
+
+export function taskNotFound(id: string): AnabranchError {
+  return new AnabranchError(
+    'TASK_NOT_FOUND',
+    `No task "${id}" is in the catalogue: make it first (UpsertTasks). ListTasks shows those that are.`,
+    { metadata: { task: id } },
+  );
+}
+
+export function validatorNotFound(id: string): AnabranchError {
+  return new AnabranchError(
+    'VALIDATOR_NOT_FOUND',
+    `No validator ${id} judges this: make it first (UpsertValidators). ListValidators shows those of a task.`,
+    { metadata: { validator: id } },
+  );
+}
+
+export function environmentNotFound(id: string): AnabranchError {
+  return new AnabranchError(
+    'ENVIRONMENT_NOT_FOUND',
+    `No environment ${id} is here: it was never made, or was deleted. ListEnvironments shows those of a run.`,
+    { metadata: { environment: id } },
   );
 }

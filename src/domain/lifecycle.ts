@@ -30,7 +30,7 @@ interface Move {
 
 const OPEN: readonly Status[] = ['PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED'];
 
-/** L2: the moves of runs and stages. They touch no child. */
+/** L2: the moves of runs, stages and environments (which do not reopen). They touch no child. */
 export const MOVES: Readonly<Record<Verb, Move>> = Object.freeze({
   start: { from: ['PENDING', 'INITIALIZING'], to: 'RUNNING' },
   pause: { from: ['RUNNING'], to: 'PAUSED' },
@@ -52,7 +52,7 @@ export interface Outcome {
  * Errors: RESULT_CONFLICT (in effect, with another result), ILLEGAL_TRANSITION.
  */
 export function decideMove(
-  noun: 'run' | 'stage',
+  noun: keyof typeof NOUNS,
   status: Status,
   stored: Outcome,
   verb: Verb,
@@ -60,24 +60,26 @@ export function decideMove(
 ): Status | undefined {
   const { from, to } = MOVES[verb];
   if (from.includes(status)) return to;
-  const name = `${verb[0]?.toUpperCase()}${verb.slice(1)}${noun === 'run' ? 'Run' : 'Stage'}`;
+  const name = `${verb[0]?.toUpperCase()}${verb.slice(1)}${NOUNS[noun]}`;
   const metadata = { status, verb };
   if (status !== to) {
     throw new AnabranchError(
       'ILLEGAL_TRANSITION',
-      `${name} needs a ${noun} that is ${listed(from)}; this one is ${status}.`,
+      `${name} needs ${noun === 'environment' ? 'an' : 'a'} ${noun} that is ${listed(from)}; this one is ${status}.`,
       { metadata },
     );
   }
   if (isTerminal(to) && (stored.message !== said.message || stored.resultJson !== said.resultJson)) {
     throw new AnabranchError(
       'RESULT_CONFLICT',
-      `This ${noun} is ${status} already, with another message or result: what has ended stays as it ended, unless it is reopened.`,
+      `This ${noun} is ${status} already, with another message or result: what has ended stays as it ended${noun === 'environment' ? '' : ', unless it is reopened'}.`,
       { metadata },
     );
   }
   return undefined;
 }
+
+const NOUNS = { run: 'Run', stage: 'Stage', environment: 'Environment' } as const;
 
 function listed(statuses: readonly Status[]): string {
   return statuses.length === 1 ? `${statuses[0]}` : `${statuses.slice(0, -1).join(', ')} or ${statuses.at(-1)}`;

@@ -50,4 +50,8 @@ export const LIMITS = Object.freeze({
   configDifferences: 1000,
   /** Open stages that Progress lists. */
   openStages: 100,
+  /** Bytes of the errors of a rollout's result together. */
+  resultErrorBytes: 128 * 1024,
+  /** Combinations that Summarize answers. */
+  summaries: 10_000,
 });

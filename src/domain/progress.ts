@@ -6,7 +6,7 @@ export interface RunTally {
   readonly kinds: readonly KindTally[];
   /** Stages that are not terminal, by kind, then number. */
   readonly openStages: readonly OpenStageTally[];
-  /** Turns that have ended, and the seconds they took together. */
+  /** Turns of rollouts that have ended, and the seconds they took together. */
   readonly turns: Durations;
   /** Substeps whose duration is known, and the seconds they took together. */
   readonly substeps: Durations;
@@ -31,9 +31,11 @@ export interface KindTally {
   readonly completed: bigint;
   readonly failed: bigint;
   readonly cancelled: bigint;
-  /** Done in terminal stages: these expect no more than what was made. */
-  readonly terminalStages: { readonly turns: bigint; readonly substeps: bigint };
-  /** Rollouts that are terminal, of all stages of the kind, and their turns: their mean is what others are expected to take. */
+  /** Made and done in terminal stages: these expect no more. */
+  readonly terminalStages: { readonly rollouts: bigint; readonly turns: bigint; readonly substeps: bigint };
+  /** Rollouts made, in all stages of the kind. */
+  readonly rollouts: bigint;
+  /** Those that are terminal, and their turns: their mean is what others are expected to take. */
   readonly terminalRollouts: Turns;
 }
 
@@ -46,8 +48,10 @@ export interface OpenStageTally {
   readonly completedSubsteps: bigint;
   /** Undefined: the plan's. */
   readonly totalSubsteps: bigint | undefined;
+  /** Rollouts made. */
+  readonly rollouts: bigint;
   readonly terminalRollouts: Turns;
-  /** Turns so far of each rollout that is not terminal. */
+  /** Turns so far of each rollout that is INITIALIZING or RUNNING. Those that are neither terminal nor here wait, and have none. */
   readonly liveTurns: readonly bigint[];
 }
 
@@ -72,6 +76,9 @@ export interface KindProgress {
   readonly completed: bigint;
   readonly failed: bigint;
   readonly cancelled: bigint;
+  readonly rolloutsExpected: bigint;
+  readonly rolloutsMade: bigint;
+  readonly rolloutsTerminal: bigint;
 }
 
 export interface StageProgress {
@@ -85,6 +92,10 @@ export interface StageProgress {
   readonly turnsExpected: bigint;
   readonly substepsDone: bigint;
   readonly substepsExpected: bigint;
+  readonly rolloutsExpected: bigint;
+  readonly rolloutsMade: bigint;
+  readonly rolloutsLive: bigint;
+  readonly rolloutsTerminal: bigint;
 }
 
 /** Until a turn has ended, one is expected to take so long (row C-46). */
@@ -136,7 +147,7 @@ export function progressOf(status: Status, plan: Plan | undefined, tally: RunTal
     meanTurnSeconds,
     meanSubstepSeconds,
     kinds: STAGE_KINDS.flatMap((kind) => kindProgress(kind, plan, tally)),
-    openStages: open.map(({ stage, work }) => stageProgress(stage, work)),
+    openStages: open.map(({ stage, work }) => stageProgress(stage, planFor(plan, stage.kind), work)),
   };
 }
 
@@ -154,14 +165,24 @@ function expectedTurns(kind: StageKind, stagePlan: StagePlan | undefined, tally:
   return count === 0n ? (stagePlan?.maxTurns ?? 0) : Number(turns) / Number(count);
 }
 
+/** Planned and made, whichever is more. */
+function expectedRollouts({ rollouts }: OpenStageTally, stagePlan: StagePlan | undefined): number {
+  return Math.max(Number(rollouts), plannedRollouts(stagePlan));
+}
+
+function plannedRollouts(stagePlan: StagePlan | undefined): number {
+  return (stagePlan?.groupsPerStage ?? 0) * (stagePlan?.groupSize ?? 0);
+}
+
 function openStageWork(stage: OpenStageTally, stagePlan: StagePlan | undefined, tally: RunTally): Work {
   const each = expectedTurns(stage.kind, stagePlan, tally);
   const live = stage.liveTurns.map(Number);
-  const made = Number(stage.terminalRollouts.count) + live.length;
-  const unmade = Math.max(0, (stagePlan?.groupsPerStage ?? 0) * (stagePlan?.groupSize ?? 0) - made);
+  const begun = Number(stage.terminalRollouts.count) + live.length;
+  const waiting = Math.max(0, expectedRollouts(stage, stagePlan) - begun);
   const terminalTurns = Number(stage.terminalRollouts.turns);
   const turnsDone = terminalTurns + live.reduce((total, turns) => total + turns, 0);
-  const turnsExpected = terminalTurns + live.reduce((total, turns) => total + Math.max(turns, each), 0) + unmade * each;
+  const turnsExpected =
+    terminalTurns + live.reduce((total, turns) => total + Math.max(turns, each), 0) + waiting * each;
   const substepsDone = Number(stage.completedSubsteps);
   const substepsExpected = Math.max(substepsDone, Number(stage.totalSubsteps ?? stagePlan?.substeps ?? 0));
   return workOf(1, turnsDone, turnsExpected, substepsDone, substepsExpected);
@@ -178,10 +199,13 @@ function terminalWork(kind: StageKind, tally: RunTally): Work {
 /** Stages that are planned and not made yet. */
 function unmadeWork(kind: StageKind, plan: Plan | undefined, tally: RunTally): Work {
   const stagePlan = planFor(plan, kind);
-  const stages = Math.max(0, (stagePlan?.stages ?? 0) - Number(madeOf(tallyOf(kind, tally))));
-  const turns = stages * (stagePlan?.groupsPerStage ?? 0) * (stagePlan?.groupSize ?? 0);
-  const turnsExpected = turns * expectedTurns(kind, stagePlan, tally);
+  const stages = unmadeStages(kind, stagePlan, tally);
+  const turnsExpected = stages * plannedRollouts(stagePlan) * expectedTurns(kind, stagePlan, tally);
   return { ...workOf(stages, 0, turnsExpected, 0, stages * (stagePlan?.substeps ?? 0)), share: 0 };
+}
+
+function unmadeStages(kind: StageKind, stagePlan: StagePlan | undefined, tally: RunTally): number {
+  return Math.max(0, (stagePlan?.stages ?? 0) - Number(madeOf(tallyOf(kind, tally))));
 }
 
 function workOf(
@@ -223,14 +247,33 @@ function remaining(
 
 function kindProgress(kind: StageKind, plan: Plan | undefined, tally: RunTally): KindProgress[] {
   const counted = tallyOf(kind, tally);
-  const planned = planFor(plan, kind)?.stages ?? 0;
+  const stagePlan = planFor(plan, kind);
+  const planned = stagePlan?.stages ?? 0;
   const made = madeOf(counted);
   if (planned === 0 && made === 0n) return [];
   const { open = 0n, completed = 0n, failed = 0n, cancelled = 0n } = counted ?? {};
-  return [{ kind, planned: BigInt(planned), made, open, completed, failed, cancelled }];
+  const stages = tally.openStages.filter((stage) => stage.kind === kind);
+  const rolloutsExpected =
+    Number(counted?.terminalStages.rollouts ?? 0n) +
+    stages.reduce((sum, stage) => sum + expectedRollouts(stage, stagePlan), 0) +
+    unmadeStages(kind, stagePlan, tally) * plannedRollouts(stagePlan);
+  return [
+    {
+      kind,
+      planned: BigInt(planned),
+      made,
+      open,
+      completed,
+      failed,
+      cancelled,
+      rolloutsExpected: whole(rolloutsExpected),
+      rolloutsMade: counted?.rollouts ?? 0n,
+      rolloutsTerminal: counted?.terminalRollouts.count ?? 0n,
+    },
+  ];
 }
 
-function stageProgress(stage: OpenStageTally, work: Work): StageProgress {
+function stageProgress(stage: OpenStageTally, stagePlan: StagePlan | undefined, work: Work): StageProgress {
   const { id, kind, number, status, phase } = stage;
   return {
     id,
@@ -243,6 +286,10 @@ function stageProgress(stage: OpenStageTally, work: Work): StageProgress {
     turnsExpected: whole(work.turnsExpected),
     substepsDone: whole(work.substepsDone),
     substepsExpected: whole(work.substepsExpected),
+    rolloutsExpected: whole(expectedRollouts(stage, stagePlan)),
+    rolloutsMade: stage.rollouts,
+    rolloutsLive: BigInt(stage.liveTurns.length),
+    rolloutsTerminal: stage.terminalRollouts.count,
   };
 }
 

@@ -55,6 +55,15 @@ const CODES: Readonly<Record<Reason, Code>> = {
   ILLEGAL_TRANSITION: Code.FailedPrecondition,
   RESULT_CONFLICT: Code.AlreadyExists,
   RUN_DELETED: Code.Aborted,
+  TASK_NOT_FOUND: Code.NotFound,
+  VALIDATOR_NOT_FOUND: Code.NotFound,
+  GROUP_NOT_FOUND: Code.NotFound,
+  ROLLOUT_NOT_FOUND: Code.NotFound,
+  ENVIRONMENT_NOT_FOUND: Code.NotFound,
+  ROLLOUT_EXISTS: Code.AlreadyExists,
+  ENVIRONMENT_EXISTS: Code.AlreadyExists,
+  LEASE_LOST: Code.FailedPrecondition,
+  RUN_ACTIVE: Code.FailedPrecondition,
 };
 
 /** How long a caller should wait before it tries again. */

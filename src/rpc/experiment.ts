@@ -58,10 +58,15 @@ export function experimentMethods(
       return create(UpdateExperimentResponseSchema, { experiment: fromExperiment(now, 'FULL') });
     }),
 
-    deleteExperiment: unary(wire, rpc.deleteExperiment, 'write', async ({ experimentId, onBranches }, { caller }) => {
-      const args = { experimentId, onBranches: toBranchPolicy(onBranches) };
-      const { runs, trajectories } = await deleteExperiment(app, caller, args);
-      return create(DeleteExperimentResponseSchema, { deletedRuns: runs, deletedTrajectories: trajectories });
-    }),
+    deleteExperiment: unary(
+      wire,
+      rpc.deleteExperiment,
+      'write',
+      async ({ experimentId, onBranches, cancelLive }, { caller }) => {
+        const args = { experimentId, onBranches: toBranchPolicy(onBranches), cancelLive };
+        const { runs, trajectories } = await deleteExperiment(app, caller, args);
+        return create(DeleteExperimentResponseSchema, { deletedRuns: runs, deletedTrajectories: trajectories });
+      },
+    ),
   };
 }

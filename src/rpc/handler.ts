@@ -1,3 +1,4 @@
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -10,6 +11,7 @@ import { Health, healthService } from './health.ts';
 import { answer, type HttpHandler, pathOf } from './http.ts';
 import type { Logger } from './logger.ts';
 import { serveReflection } from './reflection.ts';
+import { rolloutService } from './rollout_service.ts';
 import { runService } from './run_service.ts';
 import { stateService } from './state.ts';
 import { trajectoryService } from './trajectory.ts';
@@ -28,7 +30,7 @@ export interface ServiceHandler {
 
 /** Everything that the port answers: the RPCs, health, reflection, and `GET /healthz` for those without gRPC. */
 export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
-  const services = [TrajectoryService, StateService, RunService, HealthService];
+  const services = [TrajectoryService, StateService, RunService, RolloutService, HealthService];
   const activity: Activity = { handlers: 0 };
   const wire: Wire = { app, logger, activity, validator: createRequestValidator(services) };
   const health = new Health(services.map(({ typeName }) => typeName));
@@ -39,6 +41,7 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
       router.service(TrajectoryService, trajectoryService(wire));
       router.service(StateService, stateService(wire));
       router.service(RunService, runService(wire));
+      router.service(RolloutService, rolloutService(wire));
       router.service(HealthService, healthService(wire, health));
       serveReflection(router, wire, services);
     },

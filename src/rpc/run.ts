@@ -105,8 +105,8 @@ export function wholeRuns(
       return create(UpdateRunResponseSchema, { run: fromRun(now, 'FULL') });
     }),
 
-    deleteRun: unary(wire, rpc.deleteRun, 'write', async ({ runId, onBranches }, { caller }) => {
-      const args = { runId, onBranches: toBranchPolicy(onBranches) };
+    deleteRun: unary(wire, rpc.deleteRun, 'write', async ({ runId, onBranches, cancelLive }, { caller }) => {
+      const args = { runId, onBranches: toBranchPolicy(onBranches), cancelLive };
       const { runs, trajectories } = await deleteRun(app, caller, args);
       return create(DeleteRunResponseSchema, { deletedRuns: runs, deletedTrajectories: trajectories });
     }),
@@ -230,13 +230,19 @@ function ownerOf({
   runId,
   stageId,
   trajectoryId,
+  rolloutId,
+  environmentId,
 }: {
   readonly runId?: string | undefined;
   readonly stageId?: string | undefined;
   readonly trajectoryId?: string | undefined;
+  readonly rolloutId?: string | undefined;
+  readonly environmentId?: string | undefined;
 }) {
   if (runId !== undefined) return { noun: 'RUN', id: runId } as const;
   if (stageId !== undefined) return { noun: 'STAGE', id: stageId } as const;
+  if (rolloutId !== undefined) return { noun: 'ROLLOUT', id: rolloutId } as const;
+  if (environmentId !== undefined) return { noun: 'ENVIRONMENT', id: environmentId } as const;
   return { noun: 'TRAJECTORY', id: trajectoryId ?? '' } as const;
 }
 

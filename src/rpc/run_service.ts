@@ -5,6 +5,7 @@ import { experimentMethods } from './experiment.ts';
 import { metricMethods } from './metric.ts';
 import { families, lives, wholeRuns } from './run.ts';
 import { stageVerbs, wholeStages } from './stage.ts';
+import { summaryMethods } from './summary.ts';
 import { watchRun } from './watch.ts';
 
 /** The books of runs, a file a noun. */
@@ -17,6 +18,7 @@ export function runService(wire: Wire): ServiceImpl<typeof RunService> {
     ...wholeStages(wire),
     ...stageVerbs(wire),
     ...metricMethods(wire),
+    ...summaryMethods(wire),
     watchRun: watchRun(wire),
   };
 }

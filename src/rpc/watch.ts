@@ -3,20 +3,23 @@ import type { MethodImpl } from '@connectrpc/connect';
 import { RunService, type WatchRunResponse, WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type RunShown, watchRun as watchRunOf } from '../app/run/watch.ts';
 import { serverStream, type Wire } from './call.ts';
+import { fromGroup, fromRollout } from './convert/rollout_out.ts';
 import { fromProgress, fromRun, fromStage } from './convert/run_out.ts';
 
 export function watchRun(wire: Wire): MethodImpl<typeof RunService.method.watchRun> {
   return serverStream(wire, RunService.method.watchRun, async function* (request, { caller, signal }) {
-    const { runId, allStages, untilTerminal } = request;
-    const watching = watchRunOf(wire.app, caller, { runId, allStages, untilTerminal, signal });
+    const { runId, allStages, untilTerminal, rollouts } = request;
+    const watching = watchRunOf(wire.app, caller, { runId, allStages, untilTerminal, rollouts, signal });
     for await (const shown of watching) yield fromRunShown(shown);
   });
 }
 
-function fromRunShown({ run, stages, progress, caughtUp }: RunShown): WatchRunResponse {
+function fromRunShown({ run, stages, groups, rollouts, progress, caughtUp }: RunShown): WatchRunResponse {
   const answer = create(WatchRunResponseSchema);
   if (run !== undefined) answer.run = fromRun(run, 'BASIC');
   answer.stages = stages.map((stage) => fromStage(stage, 'BASIC'));
+  answer.groups = groups.map((group) => fromGroup(group, 'BASIC'));
+  answer.rollouts = rollouts.map((rollout) => fromRollout(rollout, 'BASIC'));
   if (progress !== undefined) answer.progress = fromProgress(progress);
   answer.caughtUp = caughtUp;
   return answer;

@@ -29,7 +29,7 @@ describeApp('maintenance', (on) => {
   it('S2, ID1, RD2: unless told otherwise, states live 24 h, keys 7 days, and followers hear something every 15 s', async () => {
     const app = createApp({ store: on.store, ids: { uuid: randomUUID, uid: randomUUID }, logger, settings: {} });
     expect(app.settings).toMatchObject({ stateTtlHours: 24, requestDays: 7, progressMs: 15_000, pollMs: 1000 });
-    expect(app.settings).toMatchObject({ watchMs: 250, staleSweepMs: 5000 });
+    expect(app.settings).toMatchObject({ watchMs: 250, staleSweepMs: 5000, leaseSweepMs: 1000 });
     expect(app.settings.maintenanceMs).toBeGreaterThan(0);
     await app.close();
   });
@@ -40,8 +40,9 @@ describeApp('maintenance', (on) => {
     expireRequests: async () => 0,
     purgeDeleted: async () => false,
     failStaleRuns: async () => 0,
+    sweepLeases: async () => 0,
   };
-  const settings = { maintenanceMs: 0, staleSweepMs: 0, stateTtlHours: 24, requestDays: 7 };
+  const settings = { maintenanceMs: 0, staleSweepMs: 0, leaseSweepMs: 0, stateTtlHours: 24, requestDays: 7 };
 
   it('runs by itself, goes on after a failure, and stops with the app', async () => {
     const rounds = Promise.withResolvers<void>();
@@ -120,6 +121,21 @@ describeApp('maintenance', (on) => {
       return some;
     };
     const running = startMaintenance({ ...idle, failStaleRuns }, logger, { ...settings, staleSweepMs: 5 });
+    await swept.promise;
+    await running.stop();
+    expect(found).toEqual([]);
+  });
+
+  it('Q3: leases that have ended are looked for every second, in batches until none is left', async () => {
+    const found = [500, 500, 20];
+    const swept = Promise.withResolvers<void>();
+    const sweepLeases = async (limit: number) => {
+      expect(limit).toBe(500);
+      const some = found.shift() ?? 0;
+      if (some === 20) swept.resolve();
+      return some;
+    };
+    const running = startMaintenance({ ...idle, sweepLeases }, logger, { ...settings, leaseSweepMs: 5 });
     await swept.promise;
     await running.stop();
     expect(found).toEqual([]);

@@ -18,7 +18,14 @@ import { createDatabase, ENGINES, type Engine, type TestDatabase } from '../supp
 import { makeStep, textAction } from '../support/steps.ts';
 
 /** Short polls, so that tests need not wait; maintenance only where a test asks for it. */
-const TEST_SETTINGS: Partial<AppSettings> = { pollMs: 50, progressMs: 200, maintenanceMs: 0, staleSweepMs: 0 };
+const TEST_SETTINGS: Partial<AppSettings> = {
+  pollMs: 50,
+  progressMs: 200,
+  claimRestMs: 10,
+  maintenanceMs: 0,
+  staleSweepMs: 0,
+  leaseSweepMs: 0,
+};
 
 export interface OnApp {
   readonly engine: Engine;

@@ -220,7 +220,8 @@ describe('what is drawn of runs', () => {
         fits(runPage(page, { columns, paint, stages: 10 }), columns);
         const picture = {
           ...{ run, progress, stages: new Map(stages.map((stage) => [stage.id, stage])) },
-          changed: { run: true, stages, progress: true },
+          ...{ groups: new Map(), rollouts: new Map() },
+          changed: { run: true, stages, groups: [], rollouts: [], progress: true },
         };
         const lines = screenLines(picture, { columns, paint });
         expect(lines.length).toBeLessThan(20);

@@ -7,6 +7,7 @@ import type { AddressInfo } from 'node:net';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError, type ConnectRouter, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import {
   RunService,
   type WatchRunRequest,
@@ -47,6 +48,8 @@ export interface Scripts {
   readonly watch?: readonly WatchScript[];
   /** Handlers of RunService but WatchRun, as far as a test needs them. */
   readonly runs?: Partial<ServiceImpl<typeof RunService>>;
+  /** Handlers of RolloutService, as far as a test needs them. */
+  readonly rollouts?: Partial<ServiceImpl<typeof RolloutService>>;
   /** Handlers of TrajectoryService but AppendSteps and ReadSteps, as far as a test needs them. */
   readonly trajectories?: Partial<ServiceImpl<typeof TrajectoryService>>;
   /** Handlers of StateService, as far as a test needs them. */
@@ -102,6 +105,7 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
         yield* (watchScripts.shift() ?? noScriptLeft)(request, context);
       },
     });
+    if (scripts.rollouts !== undefined) router.service(RolloutService, scripts.rollouts);
     if (scripts.states !== undefined) router.service(StateService, scripts.states);
   };
   const server = createServer({ settings: { maxConcurrentStreams: 100 } }, connectNodeAdapter({ routes }));

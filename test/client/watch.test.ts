@@ -178,6 +178,76 @@ describe('watchRun', () => {
     expect(asked).toEqual(['a', 'a']);
   });
 
+  describe('with rollouts', () => {
+    const group = (id: string, revision: number, successes: number) => ({
+      groups: [{ id, revision: BigInt(revision), statistics: { successCount: BigInt(successes) } }],
+    });
+    const rollout = (id: string, revision: number, status: Status, turns = 0) => ({
+      rollouts: [{ id, revision: BigInt(revision), status, turns: BigInt(turns) }],
+    });
+    const told = ({ groups, rollouts }: RunPicture) =>
+      [
+        [...groups.values()].map(({ id, statistics }) => `${id}: ${statistics?.successCount}`).join(', '),
+        [...rollouts.values()].map(({ id, status, turns }) => `${id} ${Status[status]} ${turns}`).join(', '),
+      ].join('; ');
+
+    it('M5: shows groups and rollouts, and turns of those that go on although no revision rises with them', async () => {
+      const { client, peer } = await connected({
+        watch: [
+          saying([
+            { ...run(1), stages: [stage('a', 1)], ...group('g', 1, 0), ...rollout('r', 2, RUNNING, 1) },
+            { ...percent(1), ...caughtUp },
+            { ...rollout('r', 2, RUNNING, 5), ...caughtUp },
+            { ...rollout('r', 1, Status.PENDING), ...group('g', 1, 0), ...caughtUp },
+            { ...rollout('r', 3, COMPLETED, 8), ...group('g', 2, 1), ...caughtUp },
+            { ...run(2, COMPLETED), ...percent(100), ...caughtUp },
+          ]),
+        ],
+      });
+      const got = await pictures(client, { rollouts: true });
+      expect(got.map(told)).toEqual([
+        'g: 0; r RUNNING 1',
+        'g: 0; r RUNNING 5',
+        'g: 1; r COMPLETED 8',
+        'g: 1; r COMPLETED 8',
+      ]);
+      expect(got.map(({ changed }) => [changed.groups.length, changed.rollouts.length])).toEqual([
+        [1, 1],
+        [0, 1],
+        [1, 1],
+        [0, 0],
+      ]);
+      expect(peer.watches[0]?.rollouts).toBe(true);
+    });
+
+    it('those of a stage that ended while the connection was cut are asked for', async () => {
+      const { client } = await connected({
+        watch: [
+          saying(
+            [
+              {
+                ...{ ...run(1), stages: [stage('a', 1)], ...group('g', 1, 0), ...rollout('r', 2, RUNNING, 1) },
+                ...{ ...percent(1), ...caughtUp },
+              },
+            ],
+            cut,
+          ),
+          ended,
+        ],
+        runs: { getStage: ({ stageId = '' }) => ({ stage: stage(stageId, 7, COMPLETED) }) },
+        rollouts: {
+          listRollouts: ({ pageToken }) =>
+            pageToken === '' ? { ...rollout('r', 4, FAILED, 9), nextPageToken: 'more' } : rollout('s', 3, COMPLETED, 2),
+          listGroups: () => group('g', 3, 1),
+        },
+      });
+      expect((await pictures(client, { rollouts: true })).map(told)).toEqual([
+        'g: 0; r RUNNING 1',
+        'g: 1; r FAILED 9, s COMPLETED 2',
+      ]);
+    });
+  });
+
   it('a run that is deleted, or never was, is an error', async () => {
     const { client } = await connected({
       watch: [

@@ -47,7 +47,12 @@ function tally({ stages, turnSeconds, substepSeconds }: RunOf): RunTally {
         completed: having(kind, 'COMPLETED'),
         failed: having(kind, 'FAILED'),
         cancelled: having(kind, 'CANCELLED'),
-        terminalStages: { turns: count(ended, turnsOf), substeps: count(ended, ({ substeps }) => substeps) },
+        terminalStages: {
+          rollouts: count(ended, ({ rollouts }) => rollouts.length),
+          turns: count(ended, turnsOf),
+          substeps: count(ended, ({ substeps }) => substeps),
+        },
+        rollouts: count(ofKind(kind), ({ rollouts }) => rollouts.length),
         terminalRollouts: { count: BigInt(terminal.length), turns: count(terminal, ({ turns }) => turns) },
       };
     }),
@@ -67,12 +72,15 @@ function openTally({ kind, status, substeps, totalSubsteps, rollouts }: StageOf,
     phase: 'rollout',
     completedSubsteps: BigInt(substeps),
     totalSubsteps: totalSubsteps === undefined ? undefined : BigInt(totalSubsteps),
+    rollouts: BigInt(rollouts.length),
     terminalRollouts: { count: BigInt(ended.length), turns: count(ended, ({ turns }) => turns) },
     liveTurns: rollouts.filter((rollout) => !rollout.ended).map(({ turns }) => BigInt(turns)),
   };
 }
 
 const progress = (run: RunOf): Progress => progressOf(run.status, run.plan, tally(run));
+
+const NO_ROLLOUTS = { rolloutsExpected: 0n, rolloutsMade: 0n, rolloutsTerminal: 0n };
 
 const stagePlan = (plan: Partial<StagePlan>): StagePlan => ({
   kind: 'TRAIN_STEP',
@@ -119,7 +127,20 @@ describe('M2: golden vectors', () => {
       substepsExpected: 0n,
       meanTurnSeconds: 30,
       meanSubstepSeconds: undefined,
-      kinds: [{ kind: 'TRAIN_STEP', planned: 1n, made: 1n, open: 1n, completed: 0n, failed: 0n, cancelled: 0n }],
+      kinds: [
+        {
+          kind: 'TRAIN_STEP',
+          planned: 1n,
+          made: 1n,
+          open: 1n,
+          completed: 0n,
+          failed: 0n,
+          cancelled: 0n,
+          rolloutsExpected: 80n,
+          rolloutsMade: 48n,
+          rolloutsTerminal: 40n,
+        },
+      ],
       openStages: [
         {
           id: 'stage-0',
@@ -132,9 +153,27 @@ describe('M2: golden vectors', () => {
           turnsExpected: 640n,
           substepsDone: 0n,
           substepsExpected: 0n,
+          rolloutsExpected: 80n,
+          rolloutsMade: 48n,
+          rolloutsLive: 8n,
+          rolloutsTerminal: 40n,
         },
       ],
     });
+  });
+
+  it('M2: rollouts that wait are expected like those that are not made yet, and more than planned are expected too', () => {
+    const plan = planOf(1, { stages: 2, groupsPerStage: 2, groupSize: 2, maxTurns: 10 });
+    const begun = rollouts(1, 5, true);
+    const waiting = (made: number) =>
+      progressOf('RUNNING', plan, {
+        ...tally(running(plan, [stage({ rollouts: begun })])),
+        openStages: [{ ...openTally(stage({ rollouts: begun }), 0), rollouts: BigInt(made) }],
+      });
+    expect(waiting(4)).toEqual({ ...waiting(1), openStages: [{ ...waiting(1).openStages[0], rolloutsMade: 4n }] });
+    expect(waiting(4)).toMatchObject({ turnsDone: 5n, turnsExpected: 40n });
+    // Two are beyond the plan of the stage; the other stage is as planned.
+    expect(waiting(6)).toMatchObject({ turnsExpected: 50n, openStages: [{ rolloutsExpected: 6n, rolloutsLive: 0n }] });
   });
 
   it('M2: before the first rollout has ended each is expected to take all its turns, and a turn 30 s', () => {
@@ -223,8 +262,8 @@ describe('M2: golden vectors', () => {
     const run = running(plan, [...three, stage({ kind: 'EVAL', status: 'CANCELLED' })]);
     expect(progress(run)).toMatchObject({ percent: 30, remainingSeconds: undefined, turnsExpected: 0n });
     expect(progress(run).kinds).toEqual([
-      { kind: 'TRAIN_STEP', planned: 9n, made: 4n, open: 1n, completed: 1n, failed: 1n, cancelled: 0n },
-      { kind: 'EVAL', planned: 1n, made: 1n, open: 0n, completed: 0n, failed: 0n, cancelled: 1n },
+      { kind: 'TRAIN_STEP', planned: 9n, made: 4n, open: 1n, completed: 1n, failed: 1n, cancelled: 0n, ...NO_ROLLOUTS },
+      { kind: 'EVAL', planned: 1n, made: 1n, open: 0n, completed: 0n, failed: 0n, cancelled: 1n, ...NO_ROLLOUTS },
     ]);
     expect(progress(run).openStages.map(({ percent }) => percent)).toEqual([undefined, undefined]);
   });

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { keptFields } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
@@ -8,10 +9,11 @@ import * as cua from './seeds/cua.ts';
 import * as turns from './seeds/cua_turns.ts';
 import * as fle from './seeds/fle.ts';
 import * as records from './seeds/records.ts';
+import { ROLLOUT } from './seeds/rollout_records.ts';
 import type { Row, Rows } from './seeds/rows.ts';
 import * as ssdb from './seeds/ssdb.ts';
 
-/** Every column of their tables whose services are here. */
+/** Every column of their tables. */
 const tables: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = JSON.parse(
   readFileSync(new URL('../docs/seed-tables.json', import.meta.url), 'utf8'),
 );
@@ -23,11 +25,11 @@ const systems = [
 
 describe.each(systems)('the records of $system', ({ system, rows, kept }) => {
   it.each(Object.entries(tables[system] ?? {}))(
-    'of %s have every column, and one has a value in each',
+    'of %s have every column, and each column a value in one',
     (table, columns) => {
       const ofTable = rows[table] ?? [];
       for (const row of ofTable) expect(Object.keys(row).toSorted()).toEqual(columns.toSorted());
-      expect(ofTable.some((row) => Object.values(row).every((value) => value !== null))).toBe(true);
+      expect(columns.filter((column) => ofTable.every((row) => row[column] === null))).toEqual([]);
     },
   );
 
@@ -63,24 +65,46 @@ describe.each(ENGINES)('what is taken over comes back equal, on %s:', (engine) =
     expect(await fle.giveBackPrograms(client, runId)).toEqual({ programs });
   });
 
-  it("CUA's training, with its baseline, eval, step and history", async () => {
-    const { training = [], baseline = [], step = [], status_history = [] } = records.CUA;
+  it("CUA's training with all that belongs to it, C-07 to C-14, C-30 to C-40", async () => {
     const runId = await cua.takeOverTraining(client, records.CUA);
-    expect(await cua.giveBackTraining(client, runId)).toEqual({
-      training,
-      baseline,
-      eval: records.CUA.eval,
-      step,
-      status_history,
-    });
+    expect(await cua.giveBackTraining(client, runId)).toEqual(records.CUA);
   });
 
-  it("CUA's turns, actions and observations", async () => {
-    const { turn = [], action = [], obs = [] } = records.CUA;
-    const { run } = await client.runs.createRun({});
-    const trajectoryId = await turns.takeOverTurns(client, run?.id ?? '', records.CUA);
-    expect(await turns.giveBackTurns(client, trajectoryId)).toEqual({ turn, action, obs });
+  it("what CUA's rows say of success, rewards and turns, said by the service of itself", async () => {
+    const { runs } = await client.runs.listRuns({ labels: { model: 'Qwen/Qwen3-VL-30B-A3B-Instruct' } });
+    const runId = runs[0]?.run?.id ?? '';
+    const [done] = (await client.rollouts.listRollouts({ runId, labels: { rollout: '81' } })).rollouts;
+    expect(done).toMatchObject({ success: true, validationPassed: true, reward: 0.5, turns: 1n, attempt: 1 });
+    const { group } = await client.rollouts.getGroup({ groupId: done?.groupId ?? '' });
+    expect(group).toMatchObject({
+      status: Status.COMPLETED,
+      statistics: { rolloutCount: 2n, completedCount: 1n, failedCount: 1n, successCount: 1n, rewardMean: 0.25 },
+    });
+    const { environments } = await client.rollouts.listEnvironments({ rolloutId: done?.id ?? '' });
+    expect(environments.map(({ externalId, status }) => [externalId, status])).toEqual([
+      ['gbox-7f3a', Status.COMPLETED],
+    ]);
   });
+
+  it.each(['pending', 'env_creation', 'agent_init', 'running', 'completed', 'failed', 'cancelled'])(
+    'a rollout that is %s, with all that a row may say of it',
+    async (status) => {
+      const phase = { env_creation: 'env_creation', agent_init: 'agent_initialization' }[status] ?? 'task_execution';
+      const own = { id: 181, env_id: null, status, current_phase: phase, rollout_id: crypto.randomUUID() };
+      const rollout = { ...ROLLOUT, ...own, ...(status === 'pending' ? { trajectory_data_json: null } : {}) };
+      const { validation = [], ...rest } = records.CUA;
+      const rows: Rows = {
+        ...rest,
+        training: [sparse('CUA', 'training', { ...leastOf('training'), run_name: `with a rollout ${status}` })],
+        ...{ turn: [], action: [], obs: [], status_history: [], eval: [], baseline: [], environment: [] },
+        group: records.CUA.group?.slice(0, 1) ?? [],
+        rollout: [rollout, { ...rollout, id: 182, rollout_id: crypto.randomUUID(), env_index: 1 }],
+        validation: validation.map((row) => ({ ...row, rollout_id: 181 })),
+      };
+      const runId = await cua.takeOverTraining(client, rows);
+      expect(await cua.giveBackTraining(client, runId)).toEqual(rows);
+    },
+  );
 
   it("SSDB's simulations, runs, states and their order", async () => {
     const id = await ssdb.takeOverSimulation(client, records.SSDB);

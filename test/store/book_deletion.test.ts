@@ -5,6 +5,7 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { BranchPolicy } from '../../src/store/contract/run.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { newState, newStep, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { FURNISHED_TRAJECTORIES, furnishRollouts } from './furnish_rollouts.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { newMain, RunScene, SILENT } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
@@ -30,7 +31,7 @@ describeStore('deleting runs and experiments', (on) => {
     return rounds;
   }
 
-  /** A run with rows in every table: steps, states, tags, stages, metrics, histories. */
+  /** A run with rows in every table: steps, states, tags, stages, metrics, rollouts, histories. */
   async function furnish(here: RunScene, run: Run, trajectory: Trajectory): Promise<void> {
     const [inline, shot] = [newState(randomUUID().repeat(200)), newState(randomUUID().repeat(900))];
     const content = { kind: 'state', digest: shot.digest, mediaType: 'image/png', size: shot.data.length } as const;
@@ -70,6 +71,7 @@ describeStore('deleting runs and experiments', (on) => {
     const upload = here.store.putState(here.namespace);
     for (let at = 0; at < big.length; at += 256 * 1024) await upload.write(big.subarray(at, at + 256 * 1024));
     await upload.finish();
+    await furnishRollouts(here, run);
   }
 
   it('B4, K-C9: nothing of a deleted run is left in any table but idempotency keys, and states once they are collected', async () => {
@@ -85,10 +87,11 @@ describeStore('deleting runs and experiments', (on) => {
     await here.appendWords(branched, ['b']);
     const full = await countRows(on.sql, here.namespace);
     for (const [table, count] of Object.entries(full)) {
-      if (['state_uploads', 'experiments', 'state_chunks'].includes(table)) continue;
+      // What is made once a namespace: states by their content, the catalogue by its names.
+      if (['state_uploads', 'experiments', 'state_chunks', 'tasks', 'validators'].includes(table)) continue;
       expect([table, count > (counts[table] ?? 0)]).toEqual([table, true]);
     }
-    expect(await deleteRun(here, run)).toMatchObject({ runs: 1n, trajectories: 3n });
+    expect(await deleteRun(here, run)).toMatchObject({ runs: 1n, trajectories: 3n + FURNISHED_TRAJECTORIES });
     await purgeAll();
     await on.store.collectStates(0, 10_000);
     // The experiment's counter has moved; what was unreferenced from the first is collected with the rest.
@@ -114,7 +117,7 @@ describeStore('deleting runs and experiments', (on) => {
     await here.branch(loose, 1n);
     const outside = await here.makeRunWith(['z']);
     const deletion = await deleteExperiment(here, experiment);
-    expect(deletion).toMatchObject({ runs: 3n, trajectories: 8n });
+    expect(deletion).toMatchObject({ runs: 3n, trajectories: 8n + 3n * FURNISHED_TRAJECTORIES });
     expect([...deletion.keys]).toEqual(expect.arrayContaining([root.key, child.key, grandchild.key, loose.ref.key]));
     await purgeAll();
     await on.store.collectStates(0, 10_000);
@@ -124,7 +127,11 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await deleteExperiment(here, other)).toMatchObject({ runs: 0n, trajectories: 0n });
     await purgeAll();
     await on.store.collectStates(0, 10_000);
-    expect(await left(here)).toEqual([]);
+    // Tasks and validators are the namespace's, not the experiment's.
+    expect(await left(here)).toEqual([
+      ['tasks', 1],
+      ['validators', 1],
+    ]);
   });
 
   it('B4: what is deleted is not found by any call, before it is purged and after', async () => {

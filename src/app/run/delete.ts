@@ -3,24 +3,24 @@ import { parseUuid } from '../../domain/ids.ts';
 import type { BookDeletion, BranchPolicy } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 
-/** B4. Whoever follows or watches what is gone is told at once. Errors: RUN_NOT_FOUND, HAS_BRANCHES. */
+/** B4. Whoever follows or watches what is gone is told at once. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
 export async function deleteRun(
   app: App,
   caller: Caller,
-  args: { readonly runId: string; readonly onBranches: BranchPolicy },
+  args: { readonly runId: string; readonly onBranches: BranchPolicy; readonly cancelLive?: boolean },
 ): Promise<BookDeletion> {
   const id = parseUuid(args.runId, 'run_id');
-  return afterDeletion(app, await app.store.deleteRun(caller.namespace, id, args.onBranches));
+  return afterDeletion(app, await app.store.deleteRun(caller.namespace, id, args.onBranches, args.cancelLive));
 }
 
-/** B4. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES. */
+/** B4. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
 export async function deleteExperiment(
   app: App,
   caller: Caller,
-  args: { readonly experimentId: string; readonly onBranches: BranchPolicy },
+  args: { readonly experimentId: string; readonly onBranches: BranchPolicy; readonly cancelLive?: boolean },
 ): Promise<BookDeletion> {
   const id = parseUuid(args.experimentId, 'experiment_id');
-  return afterDeletion(app, await app.store.deleteExperiment(caller.namespace, id, args.onBranches));
+  return afterDeletion(app, await app.store.deleteExperiment(caller.namespace, id, args.onBranches, args.cancelLive));
 }
 
 function afterDeletion(app: App, deletion: BookDeletion): BookDeletion {

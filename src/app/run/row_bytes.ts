@@ -38,22 +38,22 @@ export function statusChangeBytes({ phase, message, metadataJson, actor }: Statu
   return 96 + sum([phase, message, metadataJson, actor]);
 }
 
-function pairsBytes(map: ReadonlyMap<string, string>): number {
+export function pairsBytes(map: ReadonlyMap<string, string>): number {
   let bytes = 0;
   for (const [key, value] of map) bytes += 16 + utf8(key) + utf8(value);
   return bytes;
 }
 
-function namesBytes(map: ReadonlyMap<string, number>): number {
+export function namesBytes(map: ReadonlyMap<string, number>): number {
   let bytes = 0;
   for (const key of map.keys()) bytes += 24 + utf8(key);
   return bytes;
 }
 
-function sum(texts: readonly string[]): number {
+export function sum(texts: readonly string[]): number {
   return texts.reduce((bytes, text) => bytes + utf8(text), 0);
 }
 
-function utf8(text: string): number {
+export function utf8(text: string): number {
   return Buffer.byteLength(text);
 }

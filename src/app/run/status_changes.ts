@@ -12,9 +12,15 @@ export interface ListStatusChangesArgs extends PageArgs {
   readonly ascending: boolean;
 }
 
-const FIELDS = { RUN: 'run_id', STAGE: 'stage_id', TRAJECTORY: 'trajectory_id' } as const;
+const FIELDS = {
+  RUN: 'run_id',
+  STAGE: 'stage_id',
+  TRAJECTORY: 'trajectory_id',
+  ROLLOUT: 'rollout_id',
+  ENVIRONMENT: 'environment_id',
+} as const;
 
-/** L5: the history of one status. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND. */
+/** L5: the history of one status. Errors: the noun's NOT_FOUND. */
 export async function listStatusChanges(
   app: App,
   caller: Caller,

@@ -2,6 +2,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Progress } from '../../domain/progress.ts';
+import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, Stage } from '../../domain/run.ts';
 import type { RunChangesRead } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
@@ -10,6 +11,7 @@ import { findRun } from './get.ts';
 import { progressFrom } from './progress.ts';
 import { stageBytes } from './row_bytes.ts';
 import { WatchPace } from './watch_pace.ts';
+import { readSiblings, SiblingsShown } from './watch_rollouts.ts';
 
 export interface WatchRunArgs {
   readonly runId: string;
@@ -17,6 +19,8 @@ export interface WatchRunArgs {
   readonly allStages: boolean;
   /** End once the run is terminal, and that has been shown. */
   readonly untilTerminal: boolean;
+  /** Groups and rollouts too. */
+  readonly rollouts?: boolean;
   /** Aborted when the caller is gone: waiting ends at once. */
   readonly signal: AbortSignal;
 }
@@ -26,6 +30,8 @@ export interface RunShown {
   /** Undefined: it is as it was. */
   readonly run: Run | undefined;
   readonly stages: readonly Stage[];
+  readonly groups: readonly Group[];
+  readonly rollouts: readonly Rollout[];
   readonly progress: Progress | undefined;
   /** The snapshot is complete with this, or was before. */
   readonly caughtUp: boolean;
@@ -62,25 +68,46 @@ async function* watch(
   app: App,
   caller: Caller,
   { id, key }: Pick<Run, 'id' | 'key'>,
-  { allStages, untilTerminal, signal }: WatchRunArgs,
+  { allStages, untilTerminal, rollouts = false, signal }: WatchRunArgs,
   pace: WatchPace,
 ): AsyncGenerator<RunShown, void, undefined> {
   const picture = new Picture();
+  const siblings = new SiblingsShown();
   let since: bigint | undefined;
   while (!signal.aborted) {
     if (app.drain.begun) throw serverDraining();
     pace.look();
     const read = await app.store.readRunChanges(caller.namespace, id, since, allStages);
     if (read?.run.key !== key) throw runDeleted(id);
-    for (const shown of messagesOf(picture.news(read), since === undefined, pace.markDue)) {
+    const snapshot = since === undefined;
+    // With groups and rollouts the snapshot is complete after these.
+    const marks = { snapshot, last: !rollouts, due: pace.markDue };
+    for (const shown of messagesOf(picture.news(read), marks)) {
       pace.told();
       yield shown;
+    }
+    if (rollouts) {
+      const where = { since, allStages };
+      for await (const some of siblings.news(readSiblings(app, caller, key, where))) {
+        pace.told();
+        yield { ...NOTHING, ...some, caughtUp: !snapshot };
+      }
+      if (snapshot) yield { ...NOTHING, caughtUp: true };
     }
     since = read.horizon;
     if (untilTerminal && isTerminal(read.run.status)) return;
     await pace.next();
   }
 }
+
+const NOTHING: RunShown = Object.freeze({
+  run: undefined,
+  stages: [],
+  groups: [],
+  rollouts: [],
+  progress: undefined,
+  caughtUp: false,
+});
 
 interface News {
   readonly run: Run | undefined;
@@ -126,17 +153,24 @@ function textOf(value: unknown): string {
 /** Leaves room for the run and the progress, which are smaller than this together. */
 const STAGES_BYTES = 512 * 1024;
 
-/** The news in as many messages as they need: none if there are none, but for a mark that is due. The progress comes with the last. */
-function* messagesOf({ run, stages, progress }: News, snapshot: boolean, markDue: boolean): Generator<RunShown> {
+/**
+ * The news in as many messages as they need: none if there are none, but for a mark that is due. The progress comes with the last, which completes the
+ * snapshot if it is the `last` of it.
+ */
+function* messagesOf(
+  { run, stages, progress }: News,
+  { snapshot, last, due }: { readonly snapshot: boolean; readonly last: boolean; readonly due: boolean },
+): Generator<RunShown> {
   const parts = partsOf(stages);
-  const last = parts.length - 1;
-  if (run === undefined && progress === undefined && stages.length === 0 && !markDue && !snapshot) return;
+  if (run === undefined && progress === undefined && stages.length === 0 && !due && !snapshot) return;
   for (const [i, part] of parts.entries()) {
+    const ends = i === parts.length - 1;
     yield {
+      ...NOTHING,
       run: i === 0 ? run : undefined,
       stages: part,
-      progress: i === last ? progress : undefined,
-      caughtUp: !snapshot || i === last,
+      progress: ends ? progress : undefined,
+      caughtUp: !snapshot || (ends && last),
     };
   }
 }

@@ -64,11 +64,12 @@ export function requireStart(start: bigint, { id, nextStepNumber }: Trajectory):
   );
 }
 
-async function* readRange(
+/** Steps of a trajectory whose row was read just now, up to the end that it knows. Errors: TRAJECTORY_DELETED, SERVER_DRAINING. */
+export async function* readRange(
   app: App,
   caller: Caller,
   trajectory: Trajectory,
-  args: ReadStepsArgs,
+  args: Pick<ReadStepsArgs, 'startStepNumber' | 'endStepNumber' | 'view'>,
 ): AsyncGenerator<StepsRead, void, undefined> {
   const last = trajectory.nextStepNumber;
   const end = args.endStepNumber === undefined || args.endStepNumber > last ? last : args.endStepNumber;

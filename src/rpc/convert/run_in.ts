@@ -1,4 +1,3 @@
-import type { Duration } from '@bufbuild/protobuf/wkt';
 import { StageKind, type Plan as WirePlan, type TimeSpan as WireSpan } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type {
   BranchRunRequest,
@@ -17,6 +16,7 @@ import type { UpdateStageArgs } from '../../app/run/stage.ts';
 import type { UpdateRunArgs } from '../../app/run/update.ts';
 import { invalidField } from '../../domain/errors.ts';
 import type { StageKind as DomainKind, Plan, TimeSpan } from '../../domain/run.ts';
+import { toMillis } from './duration.ts';
 import { changesOf } from './mask.ts';
 import { toInitialStatus, toInstant, toMap, toStatus } from './values.ts';
 
@@ -52,7 +52,7 @@ export function toRunMaking(request: CreateRunRequest | BranchRunRequest, config
     metadataJson,
     plan: toPlan(request.plan),
     status: toInitialStatus(request.initialStatus),
-    heartbeatTimeoutMs: toTimeout(request.heartbeatTimeout),
+    heartbeatTimeoutMs: toMillis(request.heartbeatTimeout, 'heartbeat_timeout'),
     failWhenStale,
   };
 }
@@ -70,16 +70,6 @@ export function toPlan(plan: WirePlan | undefined): Plan | undefined {
     })),
     concurrency: Math.max(1, plan.concurrency),
   };
-}
-
-/** In milliseconds, never shorter than it was asked for. */
-function toTimeout(timeout: Duration | undefined): number | undefined {
-  if (timeout === undefined) return undefined;
-  const { seconds, nanos } = timeout;
-  if (nanos < 0 || nanos > 999_999_999) {
-    throw invalidField('heartbeat_timeout', 'must be a duration with nanos from 0 to 999999999');
-  }
-  return Number(seconds) * 1000 + Math.ceil(nanos / 1_000_000);
 }
 
 export function toRunFilter(request: ListRunsRequest): ListRunsArgs['filter'] {
@@ -126,7 +116,7 @@ export function toRunChanges(request: UpdateRunRequest): UpdateRunArgs['changes'
     status_message: () => ({ statusMessage: request.statusMessage }),
     phase: () => ({ phase: request.phase }),
     metrics: () => ({ metrics: toMap(request.metrics) }),
-    heartbeat_timeout: () => ({ heartbeatTimeoutMs: toTimeout(request.heartbeatTimeout) }),
+    heartbeat_timeout: () => ({ heartbeatTimeoutMs: toMillis(request.heartbeatTimeout, 'heartbeat_timeout') }),
     fail_when_stale: () => ({ failWhenStale: request.failWhenStale }),
   });
 }
@@ -146,7 +136,7 @@ export function toStageChanges(request: UpdateStageRequest): UpdateStageArgs['ch
   });
 }
 
-function toTimings(timings: { readonly [name: string]: WireSpan }): ReadonlyMap<string, TimeSpan> {
+export function toTimings(timings: { readonly [name: string]: WireSpan }): ReadonlyMap<string, TimeSpan> {
   return new Map(
     Object.entries(timings).map(([name, { startTime, endTime }]) => {
       const field = `timings[${JSON.stringify(name)}]`;

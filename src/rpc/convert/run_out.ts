@@ -1,5 +1,4 @@
 import { create } from '@bufbuild/protobuf';
-import { type Duration, DurationSchema } from '@bufbuild/protobuf/wkt';
 import {
   ExperimentSchema,
   KindProgressSchema,
@@ -22,6 +21,7 @@ import { StatusChangeSchema, type StatusChange as WireChange } from '../../../ge
 import type { listStatusChanges } from '../../app/run/status_changes.ts';
 import type { KindProgress, Progress, StageProgress } from '../../domain/progress.ts';
 import type { StageKind as DomainKind, Experiment, Plan, Run, Stage, TimeSpan } from '../../domain/run.ts';
+import { fromMillis, fromSeconds } from './duration.ts';
 import { fromInstant, fromMap, fromStatus } from './values.ts';
 
 type View = 'BASIC' | 'FULL';
@@ -99,7 +99,7 @@ export function fromStage(stage: Stage, view: View): WireStage {
   if (view === 'FULL') wire.metadataJson = stage.metadataJson;
   wire.completedSubsteps = stage.completedSubsteps;
   if (stage.totalSubsteps !== undefined) wire.totalSubsteps = stage.totalSubsteps;
-  wire.timings = fromMap(new Map([...stage.timings].map(([name, span]) => [name, fromTimeSpan(span)])));
+  wire.timings = fromTimings(stage.timings);
   fillLife(wire, stage);
   return wire;
 }
@@ -160,19 +160,13 @@ function fromPlan({ stagePlans, concurrency }: Plan): WirePlan {
   return create(PlanSchema, { stagePlans: plans, concurrency });
 }
 
+export function fromTimings(timings: ReadonlyMap<string, TimeSpan>) {
+  return fromMap(new Map([...timings].map(([name, span]) => [name, fromTimeSpan(span)])));
+}
+
 function fromTimeSpan({ startTime, endTime }: TimeSpan) {
   const wire = create(TimeSpanSchema);
   if (startTime !== undefined) wire.startTime = fromInstant(startTime);
   if (endTime !== undefined) wire.endTime = fromInstant(endTime);
   return wire;
-}
-
-function fromSeconds(seconds: number): Duration {
-  const whole = Math.floor(seconds);
-  const nanos = Math.min(999_999_999, Math.round((seconds - whole) * 1e9));
-  return create(DurationSchema, { seconds: BigInt(whole), nanos });
-}
-
-function fromMillis(millis: number): Duration {
-  return create(DurationSchema, { seconds: BigInt(Math.floor(millis / 1000)), nanos: (millis % 1000) * 1_000_000 });
 }

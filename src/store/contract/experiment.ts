@@ -28,8 +28,13 @@ export interface ExperimentStore {
   /** Changes what is given. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS (name). */
   updateExperiment(namespace: string, id: string, changes: ExperimentChanges): Promise<Experiment>;
 
-  /** Hides and fences the experiment with all its runs and trajectories (B4); `purgeDeleted` does the rest. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES. */
-  deleteExperiment(namespace: string, id: string, onBranches: BranchPolicy): Promise<BookDeletion>;
+  /** Hides and fences the experiment with all its runs and trajectories (B4); `purgeDeleted` does the rest. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
+  deleteExperiment(
+    namespace: string,
+    id: string,
+    onBranches: BranchPolicy,
+    cancelLive?: boolean,
+  ): Promise<BookDeletion>;
 }
 
 export interface NewExperiment {

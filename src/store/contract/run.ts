@@ -2,6 +2,7 @@ import type { Caller } from '../../domain/caller.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
 import type { RunTally } from '../../domain/progress.ts';
+import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Plan, Run, Stage } from '../../domain/run.ts';
 import type { NewState, NewStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
@@ -62,8 +63,17 @@ export interface RunStore {
     allStages: boolean,
   ): Promise<RunChangesRead | undefined>;
 
-  /** Hides and fences the run with its trajectories (B4); `purgeDeleted` does the rest. Errors: RUN_NOT_FOUND, HAS_BRANCHES. */
-  deleteRun(namespace: string, id: string, onBranches: BranchPolicy): Promise<BookDeletion>;
+  /**
+   * The groups of a run that changed since a horizon, or whose rollouts did; undefined: all of open stages, or of all stages. BASIC view. By key; the cursor
+   * is the key of the last one. Read after `readRunChanges` gave the horizon to go on from. A run that is gone has none.
+   */
+  readChangedGroups(namespace: string, run: bigint, where: ChangedIn, page: Page<bigint>): Promise<Group[]>;
+
+  /** The rollouts likewise. */
+  readChangedRollouts(namespace: string, run: bigint, where: ChangedIn, page: Page<bigint>): Promise<Rollout[]>;
+
+  /** Hides and fences the run with its trajectories (B4); `purgeDeleted` does the rest. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
+  deleteRun(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<BookDeletion>;
 
   /** Purges a batch of what was deleted with runs and experiments, of all namespaces: some `limit` rows in transactions that stay short. False: nothing is left. */
   purgeDeleted(limit: number): Promise<boolean>;
@@ -169,6 +179,13 @@ export interface Heartbeat {
   readonly status: Status;
   readonly statusMessage: string;
   readonly heartbeatTime: Instant;
+}
+
+export interface ChangedIn {
+  /** A horizon; undefined: the snapshot. */
+  readonly since: bigint | undefined;
+  /** The snapshot is of all stages, not of open ones only. */
+  readonly allStages: boolean;
 }
 
 export interface RunChangesRead {

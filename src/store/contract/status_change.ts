@@ -2,14 +2,14 @@ import type { Instant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { Page } from './page.ts';
 
-/** Whose history: of a run, a stage or a trajectory, by id. */
+/** Whose history, by id. */
 export interface StatusOwner {
-  readonly noun: 'RUN' | 'STAGE' | 'TRAJECTORY';
+  readonly noun: 'RUN' | 'STAGE' | 'TRAJECTORY' | 'ROLLOUT' | 'ENVIRONMENT';
   readonly id: string;
 }
 
 export interface StatusChangeStore {
-  /** By ordinal. The cursor is the ordinal of the last row. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND. */
+  /** By ordinal. The cursor is the ordinal of the last row. Errors: the noun's NOT_FOUND. */
   listStatusChanges(
     namespace: string,
     owner: StatusOwner,

@@ -1,12 +1,17 @@
 import type { AppendStore } from './append.ts';
+import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore } from './experiment.ts';
+import type { GroupStore } from './group.ts';
 import type { MetricStore } from './metric.ts';
+import type { RolloutStore } from './rollout.ts';
 import type { RunStore } from './run.ts';
 import type { StageStore } from './stage.ts';
 import type { StateStore } from './state.ts';
 import type { StatusChangeStore } from './status_change.ts';
 import type { StepStore } from './step.ts';
+import type { SummaryStore } from './summary.ts';
 import type { TagStore } from './tag.ts';
+import type { TaskStore } from './task.ts';
 import type { TrajectoryStore } from './trajectory.ts';
 
 /**
@@ -29,7 +34,12 @@ export interface Store
     RunStore,
     StageStore,
     MetricStore,
-    StatusChangeStore {
+    StatusChangeStore,
+    TaskStore,
+    GroupStore,
+    RolloutStore,
+    EnvironmentStore,
+    SummaryStore {
   /** For people: engine and place, without secrets (`sqlite .anabranch/data.db`). */
   readonly description: string;
   /** Resolves if the database answers. */

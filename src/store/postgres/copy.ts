@@ -1,7 +1,7 @@
 import pg from 'pg';
 
 /** What a column holds, by its Postgres type. */
-export type ColumnType = 'int8' | 'float8' | 'bool' | 'text' | 'bytea' | 'timestamptz';
+export type ColumnType = 'int8' | 'float8' | 'bool' | 'text' | 'bytea' | 'timestamptz' | 'uuid';
 
 type Callback = (error: Error | null, result: pg.QueryResult) => void;
 
@@ -66,6 +66,7 @@ class CopyWriter {
       this.length = this.bytes.writeInt32BE(-1, this.length);
     } else if (type === 'text') this.text(value as string);
     else if (type === 'bytea') this.blob(value as Uint8Array);
+    else if (type === 'uuid') this.uuid(value as string);
     else if (type === 'bool') this.flag(value === true || value === 1);
     else if (type === 'float8') {
       this.size(8);
@@ -88,6 +89,11 @@ class CopyWriter {
     this.size(value.length);
     this.bytes.set(value, this.length);
     this.length += value.length;
+  }
+
+  private uuid(value: string): void {
+    this.size(16);
+    this.length += this.bytes.write(value.replaceAll('-', ''), this.length, 16, 'hex');
   }
 
   private flag(value: boolean): void {

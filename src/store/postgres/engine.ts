@@ -1,4 +1,4 @@
-import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, sql } from 'kysely';
+import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
@@ -8,11 +8,15 @@ import type {
   KeyedTable,
   LockableQuery,
   LockedHead,
+  ManyRowsTable,
   NewStateRow,
+  Queue,
+  QueuedRow,
   RowLock,
   SeenHead,
   StretchExtrema,
   Tx,
+  Wanted,
   WriteOptions,
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
@@ -21,11 +25,14 @@ import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest, bindReal } from '../sql/values.ts';
-import { type ColumnType, encodeCopy } from './copy.ts';
+import { postgresAggregates } from './aggregates.ts';
+import { ARRAY_TYPES, COLUMN_TYPES, STEP_TYPES } from './column_types.ts';
+import { encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
+import { lockQueued } from './queue.ts';
 import { kyselyOver, PipelinedTransaction } from './transaction.ts';
 
 /** A schema of its own, so that a role that may only connect and create a schema suffices. */
@@ -105,6 +112,7 @@ class PostgresEngine implements Engine {
   readonly description: string;
   readonly db: Kysely<Tables>;
   readonly now = sql<string>`clock_timestamp()`;
+  readonly aggregates = postgresAggregates;
   private readonly pool: Pool;
   private readonly transactions = new WeakMap<Tx, PipelinedTransaction>();
   private readonly notifier: Notifier;
@@ -235,7 +243,7 @@ class PostgresEngine implements Engine {
     columns: readonly string[],
     rows: readonly (readonly unknown[])[],
   ): Promise<void> {
-    const types = COPIED[table];
+    const types = COLUMN_TYPES[table];
     if (types === undefined || rows.length < WORTH_COPYING) return this.insertInChunks(tx, table, columns, rows, '');
     const text = `copy ${SCHEMA}.${table} (${columns.join(', ')}) from stdin (format binary)`;
     this.pipelineOf(tx).copy(
@@ -245,6 +253,30 @@ class PostgresEngine implements Engine {
         rows,
       ),
     );
+  }
+
+  async updateRows(
+    tx: Tx,
+    table: ManyRowsTable,
+    keys: readonly string[],
+    columns: readonly string[],
+    rows: readonly (readonly unknown[])[],
+  ): Promise<void> {
+    if (rows.length === 0) return;
+    const values = [...keys, ...columns].map((_column, i) => rows.map((row) => row[i]));
+    this.pipelineOf(tx).send(updateText(table, keys, columns), values);
+  }
+
+  among(column: RawBuilder<unknown>, keys: readonly bigint[]) {
+    return sql<SqlBool>`${column} = any(${keys}::bigint[])`;
+  }
+
+  async preferIndexes(tx: Tx): Promise<void> {
+    this.pipelineOf(tx).send(PREFER_INDEXES);
+  }
+
+  lockQueued(tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
+    return lockQueued(this, tx, queues, wanted, limit);
   }
 
   async updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void> {
@@ -361,33 +393,6 @@ class PostgresEngine implements Engine {
 /** From so many rows on a COPY, which has to be parsed anew each time, costs less than prepared inserts. */
 const WORTH_COPYING = 16;
 
-const STEP_KEY = { tree: 'int8', trajectory: 'int8', step_number: 'int8', namespace: 'text' } as const;
-
-const STEP_TYPES: Readonly<Record<(typeof STEP_COLUMNS)[number], ColumnType>> = {
-  ...STEP_KEY,
-  reward: 'float8',
-  terminated: 'bool',
-  truncated: 'bool',
-  writer_epoch: 'int8',
-  reward_sum: 'float8',
-  byte_sum: 'int8',
-  commit_time: 'timestamptz',
-  start_time: 'text',
-  end_time: 'text',
-  content_digest: 'bytea',
-  metrics: 'text',
-  actions: 'text',
-  observations: 'text',
-  info_json: 'text',
-  metadata_json: 'text',
-};
-
-/** Tables that take rows by the thousand, and the types of their columns. */
-const COPIED: Partial<Record<keyof Tables, Readonly<Record<string, ColumnType>>>> = {
-  steps: STEP_TYPES,
-  step_states: { ...STEP_KEY, name: 'text', digest: 'bytea', media_type: 'text', size: 'int8' },
-};
-
 const STATE_COLUMNS = [
   'namespace',
   'digest',
@@ -404,6 +409,10 @@ const REFERENCE_IF_HERE = ` on conflict (namespace, digest) do update
   set referenced = true, version = states.version + 1 where not states.referenced`;
 
 const UPSERT_POINTS = upsertPointsText(SCHEMA);
+
+/** Set until the transaction ends. */
+const PREFER_INDEXES = `select set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
+  set_config('enable_seqscan', 'off', true)`;
 
 const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch_point, t.status, t.status_message, t.seal_time, t.writer_id,
   t.writer_epoch, t.next_step_number, t.reward_sum, t.byte_sum, clock_timestamp() as now
@@ -470,6 +479,15 @@ function insertText(table: string, columns: readonly string[], count: number, su
     insertTexts.set(key, text);
   }
   return text;
+}
+
+function updateText(table: ManyRowsTable, keys: readonly string[], columns: readonly string[]): string {
+  const types = COLUMN_TYPES[table];
+  const all = [...keys, ...columns];
+  const arrays = all.map((column, i) => `$${i + 1}::${ARRAY_TYPES[types[column]!]}`).join(', ');
+  const set = columns.map((column) => `${column} = v.${column}`).join(', ');
+  const where = keys.map((column) => `t.${column} = v.${column}`).join(' and ');
+  return `update ${SCHEMA}.${table} as t set ${set} from unnest(${arrays}) as v (${all.join(', ')}) where ${where}`;
 }
 
 async function backOff(attempt: number): Promise<void> {

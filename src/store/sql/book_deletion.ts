@@ -12,6 +12,7 @@ export async function deleteRun(
   namespace: string,
   id: string,
   onBranches: BranchPolicy,
+  cancelLive = false,
 ): Promise<BookDeletion> {
   return deleteBooks(engine, async (tx) => {
     const row = await tx
@@ -23,7 +24,7 @@ export async function deleteRun(
       .executeTakeFirst();
     if (row === undefined) throw runNotFound(id);
     const doom = new Doom(engine, tx, namespace, [row.key], undefined);
-    const deletion = await doom.carryOut(`Run ${id}`, onBranches);
+    const deletion = await doom.carryOut(`Run ${id}`, onBranches, cancelLive);
     if (!deletion.keys.includes(row.key)) throw runNotFound(id);
     return deletion;
   });
@@ -34,6 +35,7 @@ export async function deleteExperiment(
   namespace: string,
   id: string,
   onBranches: BranchPolicy,
+  cancelLive = false,
 ): Promise<BookDeletion> {
   return deleteBooks(engine, async (tx) => {
     const query = tx
@@ -45,7 +47,7 @@ export async function deleteExperiment(
     // Under its lock nothing can be added to it.
     const row = await engine.lock(query, 'delete').executeTakeFirst();
     if (row === undefined) throw experimentNotFound(id);
-    return new Doom(engine, tx, namespace, [], row.key).carryOut(`Experiment ${id}`, onBranches);
+    return new Doom(engine, tx, namespace, [], row.key).carryOut(`Experiment ${id}`, onBranches, cancelLive);
   });
 }
 
@@ -72,7 +74,7 @@ interface Outside {
 /**
  * B4: hides runs, perhaps with their experiment, and all trajectories of theirs, under the locks that their writers and branches take: from then on these find
  * nothing. All that descends from what goes is known and locked before anything is hidden, so that no branch is made in between. What was hidden is known
- * by its run or its experiment, and purged later. Locks are taken from experiment to run to trajectory, by key; those of a deletion that meets another
+ * by its run or its experiment, and purged later. Locks are taken from experiment to run to rollout to trajectory, by key; those of a deletion that meets another
  * one in a ring are taken again.
  */
 class Doom {
@@ -94,9 +96,11 @@ class Doom {
     this.experiment = experiment;
   }
 
-  async carryOut(what: string, onBranches: BranchPolicy): Promise<BookDeletion> {
+  async carryOut(what: string, onBranches: BranchPolicy, cancelLive: boolean): Promise<BookDeletion> {
     for (;;) {
       await this.lockRuns();
+      const live = await this.lockRollouts();
+      if (live > 0n && !cancelLive) throw runActive(what, live);
       await this.lockTrajectories();
       const outside = await this.findOutside();
       if (outside.runs.length === 0 && outside.trajectories.length === 0) break;
@@ -128,6 +132,27 @@ class Doom {
       for (const { key } of await this.engine.lock(query.where('key', 'in', keys), 'delete').execute())
         this.runs.add(key);
     }
+  }
+
+  /**
+   * Those that are not terminal: nobody claims them any more, and what was claimed until now has its trajectory. Nothing of theirs is written, since they are
+   * not found by then. Gives how many are live.
+   */
+  private async lockRollouts(): Promise<bigint> {
+    let live = 0n;
+    for (const keys of chunks([...this.runs])) {
+      const locked = await this.tx
+        .with('l', (db) => {
+          const open = db.selectFrom('rollouts').select('status').where('run', 'in', keys);
+          return this.engine.lock(open.where('status', 'in', ['PENDING', ...LIVE]).orderBy('key'), 'delete');
+        })
+        .selectFrom('l')
+        .select(({ fn }) => fn.countAll<bigint>().as('live'))
+        .where('status', 'in', LIVE)
+        .executeTakeFirst();
+      live += locked?.live ?? 0n;
+    }
+    return live;
   }
 
   private async lockTrajectories(): Promise<void> {
@@ -215,6 +240,16 @@ const CHUNK = 1024;
 
 function* chunks(keys: readonly bigint[]): Generator<readonly bigint[]> {
   for (let at = 0; at < keys.length; at += CHUNK) yield padded(keys.slice(at, at + CHUNK));
+}
+
+const LIVE = ['INITIALIZING', 'RUNNING'];
+
+function runActive(what: string, live: bigint): AnabranchError {
+  return new AnabranchError(
+    'RUN_ACTIVE',
+    `${what} has ${live} rollouts that are INITIALIZING or RUNNING: let them end, or say cancel_live (what their workers still do is refused then).`,
+    { metadata: { rollouts: `${live}` } },
+  );
 }
 
 function hasBranches(what: string, { runs, trajectories }: Outside): AnabranchError {

@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import { purgeHidden } from './deletion.ts';
 import type { Engine, Tx } from './engine.ts';
+import { purgeEnvironments, purgeGroups, purgeRollouts } from './rollout_purge.ts';
 
 /**
  * B4: the rows of what was deleted with runs and experiments, children before parents, so that a purge that was broken off is taken up where it ended. Every
@@ -86,7 +87,7 @@ async function purgeRun(engine: Engine, tx: Tx, run: bigint, limit: number): Pro
   const query = tx.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 1);
   if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 0;
   let purged = 0;
-  for (const purge of [purgeSeries, purgeStages, purgeHistory]) {
+  for (const purge of [purgeRollouts, purgeEnvironments, purgeGroups, purgeSeries, purgeStages, purgeHistory]) {
     purged += await purge(tx, run, limit - purged);
     if (purged >= limit) return purged;
   }

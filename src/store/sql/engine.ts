@@ -1,10 +1,11 @@
-import type { Expression, Kysely, RawBuilder, SqlBool } from 'kysely';
+import type { Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { Aggregates } from './aggregates.ts';
 import type { PointBatch } from './point_batch.ts';
 import type { EncodedState, StepRow } from './step_writer.ts';
 import type { Stretch } from './stretches.ts';
-import type { Tables } from './tables.ts';
+import type { RolloutsTable, Tables } from './tables.ts';
 
 export type Db = Kysely<Tables>;
 /** What a transaction runs its statements on. */
@@ -81,6 +82,30 @@ export interface Engine {
     rows: readonly (readonly unknown[])[],
   ): Promise<void>;
 
+  /**
+   * Sets `columns` of the rows that are found by `keys`, in one statement or fast ones: each of `rows` has the values of the keys, then those of the
+   * columns. For tables whose rows change by the hundred.
+   */
+  updateRows(
+    tx: Tx,
+    table: ManyRowsTable,
+    keys: readonly string[],
+    columns: readonly string[],
+    rows: readonly (readonly unknown[])[],
+  ): Promise<void>;
+
+  /** Whether a column has one of these values, in one statement's text however many they are. */
+  among(column: RawBuilder<unknown>, keys: readonly bigint[]): RawBuilder<SqlBool>;
+
+  /** For this transaction: whatever an index can give, in its order, is read by it, and only as far as is needed, also where statistics are old. */
+  preferIndexes(tx: Tx): Promise<void>;
+
+  /**
+   * Takes at most `limit` PENDING rollouts out of these queues, by priority, then creation, each locked for writing; those that others hold are passed
+   * over (Q4, Q5). Costs the same however much is queued.
+   */
+  lockQueued(tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]>;
+
   /** Moves the heads of trajectories, in few statements or fast ones. */
   updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void>;
 
@@ -103,6 +128,8 @@ export interface Engine {
   /** Whether a column of JSON text, an object of strings, has this pair. */
   hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
 
+  readonly aggregates: Aggregates;
+
   /** `time` minus so many hours, as a value to compare a time column with. */
   hoursAgo(hours: number): RawBuilder<string>;
 
@@ -118,7 +145,27 @@ export interface Engine {
 }
 
 /** Tables whose rows have keys of their own. */
-export type KeyedTable = 'trajectories' | 'experiments' | 'runs' | 'stages' | 'metric_series';
+export type KeyedTable = 'trajectories' | 'experiments' | 'runs' | 'stages' | 'metric_series' | RolloutTable;
+type RolloutTable = 'tasks' | 'validators' | 'groups' | 'rollouts' | 'environments';
+
+/** Tables that `updateRows` knows. */
+export type ManyRowsTable = 'rollouts' | 'attempts';
+
+/** What of a stage is PENDING: all of it, or of one task. */
+export interface Queue {
+  readonly stage: bigint;
+  readonly task: bigint | null;
+}
+
+/** What is wanted of the queues. */
+export interface Wanted {
+  readonly labels: ReadonlyMap<string, string>;
+  readonly minPriority: number;
+  /** Keys of rollouts to leave. */
+  readonly except: readonly bigint[];
+}
+
+export type QueuedRow = Selectable<RolloutsTable>;
 
 export interface WriteOptions {
   /** No bound on how long a statement may take: for deletes, which grow with what they delete. */

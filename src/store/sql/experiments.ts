@@ -1,4 +1,4 @@
-import { type RawBuilder, type SqlBool, sql } from 'kysely';
+import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, experimentNotFound } from '../../domain/errors.ts';
 import { DEFAULT_EXPERIMENT, type Experiment } from '../../domain/run.ts';
@@ -13,6 +13,7 @@ import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Page } from '../contract/page.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { readExperiment, selectExperiments } from './experiment_rows.ts';
+import { hasItem } from './json_lists.ts';
 import { makeOnce, type Noun } from './requests.ts';
 import { readNow } from './trajectory_rows.ts';
 import { UniqueViolation } from './unique_violation.ts';
@@ -89,17 +90,10 @@ export async function listExperiments(
   let query = selectExperiments(engine.db, namespace, view);
   if (filter.environmentName !== undefined) query = query.where('x.environment_name', '=', filter.environmentName);
   if (filter.agentType !== undefined) query = query.where('x.agent_type', '=', filter.agentType);
-  for (const tag of filter.tags ?? []) query = query.where(hasTag(engine, tag));
+  for (const tag of filter.tags ?? []) query = query.where(hasItem(engine, 'x.tags', tag));
   if (page.after !== undefined) query = query.where('x.key', '<', page.after);
   const rows = await query.orderBy('x.key', 'desc').limit(page.limit).execute();
   return rows.map(readExperiment);
-}
-
-/** Whether an experiment (`x`) has this tag, each engine by its own words for the items of a JSON list. */
-function hasTag(engine: Engine, tag: string): RawBuilder<SqlBool> {
-  return engine.name === 'sqlite'
-    ? sql<SqlBool>`exists (select 1 from json_each(x.tags) as item where item.value = ${tag})`
-    : sql<SqlBool>`exists (select 1 from json_array_elements_text(x.tags::json) as item (value) where item.value = ${tag})`;
 }
 
 export async function updateExperiment(

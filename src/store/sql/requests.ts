@@ -11,7 +11,7 @@ interface MadeRef {
 
 /** What idempotency keys know of a noun. */
 export interface Noun<T> {
-  readonly name: 'Trajectory' | 'Experiment' | 'Run';
+  readonly name: keyof typeof WORDS;
   /** What was made before, as it is now; undefined if it was deleted since. */
   find(db: Db | Tx, ref: MadeRef): Promise<T | undefined>;
 }
@@ -21,10 +21,17 @@ const WORDS = {
   Trajectory: { gone: 'TRAJECTORY_NOT_FOUND', metadata: 'trajectory_id' },
   Experiment: { gone: 'EXPERIMENT_NOT_FOUND', metadata: 'experiment' },
   Run: { gone: 'RUN_NOT_FOUND', metadata: 'run' },
+  Environment: { gone: 'ENVIRONMENT_NOT_FOUND', metadata: 'environment' },
 } as const;
 
 /** Refusals that a racer may have caused who came with the same key. */
-const TAKEN: ReadonlySet<Reason> = new Set(['TRAJECTORY_EXISTS', 'EXPERIMENT_EXISTS', 'RUN_EXISTS', 'CONFIG_MISMATCH']);
+const TAKEN: ReadonlySet<Reason> = new Set([
+  'TRAJECTORY_EXISTS',
+  'EXPERIMENT_EXISTS',
+  'RUN_EXISTS',
+  'CONFIG_MISMATCH',
+  'ENVIRONMENT_EXISTS',
+]);
 
 /** So often a making that met a racer looks again at what is there; each time there is more to see. */
 const TRIES = 5;

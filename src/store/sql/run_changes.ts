@@ -1,6 +1,10 @@
+import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, Stage } from '../../domain/run.ts';
-import type { RunChangesRead } from '../contract/run.ts';
+import type { Page } from '../contract/page.ts';
+import type { ChangedIn, RunChangesRead } from '../contract/run.ts';
 import type { Engine } from './engine.ts';
+import { readGroups, selectGroups } from './group_rows.ts';
+import { readRollout, selectRollouts } from './rollout_rows.ts';
 import { findRun } from './run_rows.ts';
 import { readStage, selectStages } from './stage_rows.ts';
 import { tallyRuns } from './tallies.ts';
@@ -28,6 +32,40 @@ export async function readRunChanges(
   const tally = tallies.get(run.key);
   if (tally === undefined) throw new Error('a run asked for has no tally');
   return { run, stages, tally, horizon };
+}
+
+/** A group changes with its rollouts: what it shows is made of them. */
+export async function readChangedGroups(
+  engine: Engine,
+  namespace: string,
+  run: bigint,
+  { since, allStages }: ChangedIn,
+  page: Page<bigint>,
+): Promise<Group[]> {
+  let query = selectGroups(engine.db, 'BASIC').where('g.run', '=', run).where('g.namespace', '=', namespace);
+  if (since !== undefined) {
+    const changed = engine.db.selectFrom('rollouts as c').select('c.group_key').where('c.run', '=', run);
+    query = query.where(({ eb, or }) =>
+      or([eb('g.mark', '>=', since), eb('g.key', 'in', changed.where('c.mark', '>=', since))]),
+    );
+  } else if (!allStages) query = query.where('s.status', 'not in', TERMINAL);
+  if (page.after !== undefined) query = query.where('g.key', '>', page.after);
+  return readGroups(engine, engine.db, query.orderBy('g.key').limit(page.limit));
+}
+
+export async function readChangedRollouts(
+  engine: Engine,
+  namespace: string,
+  run: bigint,
+  { since, allStages }: ChangedIn,
+  page: Page<bigint>,
+): Promise<Rollout[]> {
+  let query = selectRollouts(engine, engine.db, 'BASIC').where('r.run', '=', run).where('r.namespace', '=', namespace);
+  if (since !== undefined) query = query.where('r.mark', '>=', since);
+  else if (!allStages) query = query.where('s.status', 'not in', TERMINAL);
+  if (page.after !== undefined) query = query.where('r.key', '>', page.after);
+  const rows = await query.orderBy('r.key').limit(page.limit).execute();
+  return rows.map(readRollout);
 }
 
 async function readStages(

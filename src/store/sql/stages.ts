@@ -169,7 +169,7 @@ function columnsOf(row: LockedStage, changes: StageChanges): Updateable<StagesTa
 }
 
 /** Each as a whole. Errors: INVALID_REQUEST (too many). */
-function mergeTimings(stored: string, changes: ReadonlyMap<string, TimeSpan>): Map<string, TimeSpan> {
+export function mergeTimings(stored: string, changes: ReadonlyMap<string, TimeSpan>): Map<string, TimeSpan> {
   const merged = readTimings(stored);
   for (const [name, span] of changes) merged.set(name, span);
   if (merged.size > LIMITS.timings) {

@@ -1,15 +1,21 @@
-import type { Selectable } from 'kysely';
+import type { Selectable, SelectQueryBuilder } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
-import { runNotFound, stageNotFound, trajectoryNotFound } from '../../domain/errors.ts';
+import {
+  environmentNotFound,
+  rolloutNotFound,
+  runNotFound,
+  stageNotFound,
+  trajectoryNotFound,
+} from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { Page } from '../contract/page.ts';
 import type { StatusChange, StatusOwner } from '../contract/status_change.ts';
 import type { Db, Engine, Tx } from './engine.ts';
-import type { StatusChangesTable } from './tables.ts';
+import type { StagesTable, StatusChangesTable, Tables } from './tables.ts';
 import { readReal } from './values.ts';
 
-/** Whose status: its noun, its row key, and the tree that its history stands under: a trajectory's own; of a run and its stages the run's key. */
+/** Whose status: its noun, its row key, and the tree that its history stands under: a trajectory's own; of a run and all in it the run's key. */
 export interface StatusEntity {
   readonly tree: bigint;
   readonly noun: StatusOwner['noun'];
@@ -56,6 +62,53 @@ export async function recordStatus(
     .execute();
 }
 
+export interface RecordedMove {
+  readonly caller: Caller;
+  readonly entity: StatusEntity;
+  readonly move: StatusMove;
+}
+
+/** Many at once, in few statements. */
+export async function recordStatuses(
+  engine: Engine,
+  tx: Tx,
+  now: string,
+  moves: readonly RecordedMove[],
+): Promise<void> {
+  const rows = moves.map(({ caller, entity, move }) => [
+    entity.tree,
+    entity.noun,
+    entity.key,
+    move.ordinal,
+    caller.namespace,
+    move.from,
+    move.to,
+    move.phase ?? '',
+    move.message,
+    move.metadataJson ?? '',
+    caller.actor,
+    move.progressPercent ?? null,
+    now,
+  ]);
+  await engine.insertRows(tx, 'status_changes', CHANGE_COLUMNS, rows);
+}
+
+const CHANGE_COLUMNS = [
+  'tree',
+  'entity_kind',
+  'entity',
+  'ordinal',
+  'namespace',
+  'old_status',
+  'new_status',
+  'phase',
+  'message',
+  'metadata_json',
+  'actor',
+  'progress_percent',
+  'change_time',
+] as const;
+
 export async function listStatusChanges(
   engine: Engine,
   namespace: string,
@@ -76,7 +129,7 @@ export async function listStatusChanges(
     .execute();
   // Whatever is there has its creation in its history, so only a later page can be empty.
   if (rows.length === 0 && (page.after === undefined || !(await isThere(engine.db, namespace, owner)))) {
-    throw notFound(owner);
+    throw NOT_FOUND[owner.noun](owner.id);
   }
   return rows.map(readChange);
 }
@@ -123,11 +176,21 @@ function ownerQuery(db: Db, namespace: string, { noun, id }: StatusOwner) {
     const own = db.selectFrom('runs as r').select(['r.key as tree', 'r.key']);
     return own.where('r.namespace', '=', namespace).where('r.id', '=', id).where('r.hidden', '=', 0);
   }
-  const own = db.selectFrom('stages as s').innerJoin('runs as r', 'r.key', 's.run').select(['s.run as tree', 's.key']);
+  const own = inRuns(db, noun).innerJoin('runs as r', 'r.key', 's.run').select(['s.run as tree', 's.key']);
   return own.where('s.namespace', '=', namespace).where('s.id', '=', id).where('r.hidden', '=', 0);
 }
 
-function notFound({ noun, id }: StatusOwner) {
-  if (noun === 'TRAJECTORY') return trajectoryNotFound(id);
-  return noun === 'RUN' ? runNotFound(id) : stageNotFound(id);
+/** Their tables are alike as far as this goes. */
+function inRuns(db: Db, noun: 'STAGE' | 'ROLLOUT' | 'ENVIRONMENT') {
+  if (noun === 'STAGE') return db.selectFrom('stages as s');
+  const table = noun === 'ROLLOUT' ? db.selectFrom('rollouts as s') : db.selectFrom('environments as s');
+  return table as unknown as SelectQueryBuilder<Tables & { s: StagesTable }, 's', object>;
 }
+
+const NOT_FOUND = {
+  TRAJECTORY: trajectoryNotFound,
+  RUN: runNotFound,
+  STAGE: stageNotFound,
+  ROLLOUT: rolloutNotFound,
+  ENVIRONMENT: environmentNotFound,
+} as const;

@@ -4,16 +4,25 @@ import { append, attachState, openForAppend } from './append.ts';
 import { deleteExperiment, deleteRun } from './book_deletion.ts';
 import { purgeDeleted } from './book_purge.ts';
 import { branchRun } from './branch_run.ts';
+import { claimRollouts } from './claims.ts';
 import { deleteTrajectory } from './deletion.ts';
 import type { Engine } from './engine.ts';
+import { createEnvironment, findEnvironment, listEnvironments, moveEnvironment } from './environments.ts';
 import { findExperiment } from './experiment_rows.ts';
 import { createExperiment, listExperiments, updateExperiment } from './experiments.ts';
+import { findGroup } from './group_rows.ts';
+import { getOrCreateGroup, listGroups, updateGroup } from './groups.ts';
 import { failStaleRuns, heartbeatRun } from './heartbeat.ts';
 import { KnownHeads } from './known_heads.ts';
+import { heartbeatRollouts, sweepLeases } from './leases.ts';
 import { getLineage } from './lineage.ts';
 import { listSeries, logMetrics, measureSeries, readExtrema, readPoints } from './metrics.ts';
 import { expireRequests } from './requests.ts';
-import { readRunChanges } from './run_changes.ts';
+import { endRollout } from './rollout_ends.ts';
+import { createRollouts } from './rollout_making.ts';
+import { releaseRollout, retryRollout, startRollout } from './rollout_moves.ts';
+import { getRollout, listRollouts, updateRollout } from './rollouts.ts';
+import { readChangedGroups, readChangedRollouts, readRunChanges } from './run_changes.ts';
 import { moveRun } from './run_moves.ts';
 import { findRun } from './run_rows.ts';
 import { createRun, listRuns, listRunTree, updateRun } from './runs.ts';
@@ -24,10 +33,14 @@ import { collectStates, findStates, readState, Upload } from './states.ts';
 import { listStatusChanges } from './status_changes.ts';
 import { listSteps } from './step_list.ts';
 import { findCheckpoint, listStepStates, readOutlines, readSteps } from './steps.ts';
+import { summarize } from './summaries.ts';
 import { deleteTag, getTag, listTags, setTag } from './tags.ts';
 import { tallyRuns } from './tallies.ts';
+import { findTask, listTasks, upsertTasks } from './tasks.ts';
 import { branchTrajectory, createTrajectory, listTrajectories, listTree, updateTrajectory } from './trajectories.ts';
 import { findById } from './trajectory_rows.ts';
+import { listValidationOverrides, overrideValidation, recordValidation } from './validations.ts';
+import { findValidator, listValidators, upsertValidators } from './validators.ts';
 
 /** The store over either engine. */
 export function sqlStore(engine: Engine): Store {
@@ -85,10 +98,13 @@ export function sqlStore(engine: Engine): Store {
     moveRun: (caller, id, verb, said) => moveRun(engine, caller, id, verb, said),
     heartbeatRun: (namespace, id) => heartbeatRun(engine, namespace, id),
     failStaleRuns: (limit) => failStaleRuns(engine, limit),
+    readChangedGroups: (namespace, run, where, page) => readChangedGroups(engine, namespace, run, where, page),
+    readChangedRollouts: (namespace, run, where, page) => readChangedRollouts(engine, namespace, run, where, page),
     readRunChanges: (namespace, runId, since, allStages) => readRunChanges(engine, namespace, runId, since, allStages),
 
-    deleteExperiment: (namespace, id, onBranches) => deleteExperiment(engine, namespace, id, onBranches),
-    deleteRun: (namespace, id, onBranches) => deleteRun(engine, namespace, id, onBranches),
+    deleteExperiment: (namespace, id, onBranches, cancelLive) =>
+      deleteExperiment(engine, namespace, id, onBranches, cancelLive),
+    deleteRun: (namespace, id, onBranches, cancelLive) => deleteRun(engine, namespace, id, onBranches, cancelLive),
     purgeDeleted: (limit) => purgeDeleted(engine, limit),
 
     tallyRuns: (namespace, runs) => tallyRuns(engine.db, namespace, runs),
@@ -106,8 +122,45 @@ export function sqlStore(engine: Engine): Store {
     readPoints: (namespace, series, range, limit) => readPoints(engine, namespace, series, range, limit),
     readExtrema: (namespace, series, stretches) => readExtrema(engine, namespace, series, stretches),
 
+    createRollouts: (caller, stageId, rollouts) => createRollouts(engine, caller, stageId, rollouts),
+    getRollout: (namespace, id) => getRollout(engine, namespace, id),
+    listRollouts: (namespace, filter, page, view) => listRollouts(engine, namespace, filter, page, view),
+    claimRollouts: (requests) => claimRollouts(engine, requests),
+    heartbeatRollouts: (namespace, leases, leaseMs) => heartbeatRollouts(engine, namespace, leases, leaseMs),
+    startRollout: (caller, token, said) => startRollout(engine, caller, token, said),
+    updateRollout: (namespace, id, attempt, changes) => updateRollout(engine, namespace, id, attempt, changes),
+    endRollout: (caller, end) => endRollout(engine, caller, end),
+    releaseRollout: (caller, token, said) => releaseRollout(engine, caller, token, said),
+    retryRollout: (caller, token, said) => retryRollout(engine, caller, token, said),
+    sweepLeases: (limit) => sweepLeases(engine, limit),
+
     listStatusChanges: (namespace, owner, page, ascending) =>
       listStatusChanges(engine, namespace, owner, page, ascending),
+
+    upsertTasks: (namespace, tasks) => upsertTasks(engine, namespace, tasks),
+    getTask: (namespace, id) => findTask(engine.db, namespace, id),
+    listTasks: (namespace, filter, page, view) => listTasks(engine, namespace, filter, page, view),
+    upsertValidators: (namespace, validators) => upsertValidators(engine, namespace, validators),
+    getValidator: (namespace, id) => findValidator(engine.db, namespace, id),
+    listValidators: (namespace, taskId, page) => listValidators(engine, namespace, taskId, page),
+
+    getOrCreateGroup: (namespace, making) => getOrCreateGroup(engine, namespace, making),
+    getGroup: (namespace, which) => findGroup(engine, engine.db, namespace, which),
+    listGroups: (namespace, stageId, page, view) => listGroups(engine, namespace, stageId, page, view),
+    updateGroup: (namespace, id, changes) => updateGroup(engine, namespace, id, changes),
+
+    recordValidation: (namespace, id, attempt, validation) =>
+      recordValidation(engine, namespace, id, attempt, validation),
+    overrideValidation: (caller, id, override) => overrideValidation(engine, caller, id, override),
+    listValidationOverrides: (namespace, id, page) => listValidationOverrides(engine, namespace, id, page),
+
+    summarize: (namespace, filter, by) => summarize(engine, namespace, filter, by),
+
+    createEnvironment: (caller, making, key) => createEnvironment(engine, caller, making, key),
+    getEnvironment: (namespace, id) => findEnvironment(engine.db, namespace, { id }),
+    listEnvironments: (namespace, of, statuses, page) => listEnvironments(engine, namespace, of, statuses, page),
+    moveEnvironment: (caller, id, verb, said, externalId) =>
+      moveEnvironment(engine, caller, id, verb, said, externalId),
 
     setTag: (namespace, id, name, stepNumber, expected) => setTag(engine, namespace, id, name, stepNumber, expected),
     getTag: (namespace, id, name) => getTag(engine, namespace, id, name),

@@ -7,6 +7,7 @@ type Int = ColumnType<bigint, bigint | number, bigint | number>;
 type NullableInt = ColumnType<bigint | null, bigint | number | null, bigint | number | null>;
 /** Bound as 0 or 1; read with `isSet`, since engines differ. */
 type Flag = ColumnType<boolean | bigint | 0 | 1, 0 | 1, 0 | 1>;
+type NullableFlag = ColumnType<boolean | bigint | 0 | 1 | null, 0 | 1 | null, 0 | 1 | null>;
 /** SQLite keeps NaN as the text `NaN`, since it would store NULL (W11); written with `bindReal`, read with `readReal`. */
 export type Real = ColumnType<number | string, number | string, number | string>;
 type NullableReal = ColumnType<number | string | null, number | string | null, number | string | null>;
@@ -31,6 +32,15 @@ export interface Tables {
   stages: StagesTable;
   metric_series: MetricSeriesTable;
   metric_points: MetricPointsTable;
+  tasks: TasksTable;
+  validators: ValidatorsTable;
+  groups: GroupsTable;
+  rollouts: RolloutsTable;
+  attempts: AttemptsTable;
+  validations: ValidationsTable;
+  validation_overrides: ValidationOverridesTable;
+  environments: EnvironmentsTable;
+  rollout_environments: RolloutEnvironmentsTable;
   /** SQLite's alone: the newest mark of a change. */
   change_marks: ChangeMarksTable;
 }
@@ -174,6 +184,8 @@ export interface RequestsTable {
   resource: Int;
   resource_id: string;
   create_time: Time;
+  /** Of ClaimRollouts: JSON text, pairs of a rollout's row key and the attempt that was claimed. */
+  claims: ColumnType<string | null, string | null | undefined, string | null>;
 }
 
 export type TableName = keyof Tables;
@@ -294,4 +306,185 @@ export interface MetricPointsTable {
 
 export interface ChangeMarksTable {
   mark: Int;
+}
+
+export interface TasksTable {
+  key: Int;
+  namespace: string;
+  id: string;
+  name: string;
+  description: string;
+  difficulty: string;
+  category: string;
+  app_name: string;
+  source_type: string;
+  max_turns: NullableInt;
+  /** A list, as JSON text; prerequisites too. */
+  tags: string;
+  prerequisites: string;
+  input_json: string;
+  metadata_json: string;
+  create_time: Time;
+  update_time: Time;
+}
+
+export interface ValidatorsTable {
+  key: Int;
+  namespace: string;
+  id: string;
+  task: Int;
+  type: string;
+  query: string;
+  method: string;
+  expected_result: string;
+  config_json: string;
+  advisory: Flag;
+  create_time: Time;
+  update_time: Time;
+}
+
+export interface GroupsTable {
+  key: Int;
+  namespace: string;
+  id: string;
+  run: Int;
+  stage: Int;
+  number: Int;
+  batch: NullableInt;
+  on_success: string;
+  labels: string;
+  metrics: string;
+  metadata_json: string;
+  /** How many rollouts it has, how many of them are terminal, and the turns these took. */
+  rollouts: Int;
+  terminal_rollouts: Int;
+  terminal_turns: Int;
+  /** Turns that ended with their rollouts, also those of attempts that were given up, and the seconds they took together. */
+  timed_turns: Int;
+  turn_seconds: Real;
+  create_time: Time;
+  update_time: Time;
+  revision: Int;
+  mark: Int;
+}
+
+export interface RolloutsTable {
+  key: Int;
+  namespace: string;
+  id: string;
+  run: Int;
+  stage: Int;
+  group_key: Int;
+  group_number: Int;
+  number: Int;
+  task: NullableInt;
+  labels: string;
+  input_json: string;
+  priority: Int;
+  max_turns: NullableInt;
+  max_attempts: Int;
+  /** The start point: id of the trajectory, and the last shared step. */
+  start_trajectory: string | null;
+  start_step: NullableInt;
+  model_uri: string;
+  status: string;
+  status_message: string;
+  phase: string;
+  attempt: Int;
+  /** Of the current attempt's trajectory, with `trajectory`; null before the first claim. */
+  tree: NullableInt;
+  trajectory: NullableInt;
+  worker_id: string;
+  /** How long its lease lasts from its last sign of life; 0: the current attempt does not hold it, or not any more. */
+  lease_ms: Int;
+  lease_end_time: NullableTime;
+  /** JSON text, without its summary, which stands apart so that it is read only where it is shown; empty: none. */
+  result: string;
+  summary_json: string;
+  result_success: NullableFlag;
+  validation_passed: NullableFlag;
+  /** The override that stands. */
+  override: NullableFlag;
+  /** The verdict (M3); null: unjudged. */
+  success: NullableFlag;
+  /** Once terminal: the result's, else the sum over own steps; null: none. */
+  reward: NullableReal;
+  /** Once terminal: own steps that are not the root. */
+  turns: Int;
+  metrics: string;
+  timings: string;
+  metadata_json: string;
+  start_time: NullableTime;
+  end_time: NullableTime;
+  create_time: Time;
+  update_time: Time;
+  /** As in `RunsTable`. */
+  status_changes: Int;
+  revision: Int;
+  mark: Int;
+}
+
+export interface AttemptsTable {
+  rollout: Int;
+  number: Int;
+  namespace: string;
+  tree: Int;
+  trajectory: Int;
+  status: string;
+  message: string;
+  worker_id: string;
+  claim_time: Time;
+  end_time: NullableTime;
+}
+
+export interface ValidationsTable {
+  rollout: Int;
+  validator: Int;
+  namespace: string;
+  /** As the validator was when it was recorded: what has been judged is not judged anew. */
+  advisory: Flag;
+  success: Flag;
+  query: string;
+  expected_result: string;
+  actual_result: string;
+  execution_ms: NullableInt;
+  error_message: string;
+  details_json: string;
+  record_time: Time;
+}
+
+export interface ValidationOverridesTable {
+  rollout: Int;
+  ordinal: Int;
+  namespace: string;
+  success: NullableFlag;
+  reason: string;
+  actor: string;
+  override_time: Time;
+}
+
+export interface EnvironmentsTable {
+  key: Int;
+  namespace: string;
+  id: string;
+  run: Int;
+  type: string;
+  external_id: string;
+  status: string;
+  status_message: string;
+  phase: string;
+  labels: string;
+  config_json: string;
+  start_time: NullableTime;
+  end_time: NullableTime;
+  create_time: Time;
+  update_time: Time;
+  /** As in `RunsTable`. */
+  status_changes: Int;
+}
+
+export interface RolloutEnvironmentsTable {
+  rollout: Int;
+  environment: Int;
+  namespace: string;
 }

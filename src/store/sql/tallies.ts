@@ -3,47 +3,114 @@ import { isTerminal, type Status } from '../../domain/lifecycle.ts';
 import type { KindTally, OpenStageTally, RunTally } from '../../domain/progress.ts';
 import { STAGE_KINDS, type StageKind } from '../../domain/run.ts';
 import type { Db, Tx } from './engine.ts';
+import { turnsOf } from './rollout_rows.ts';
+import { padded } from './statement_shapes.ts';
+import { together } from './together.ts';
 import { readReal } from './values.ts';
 
-/** What rollouts add: nothing, as long as there are none. */
-const NO_TURNS = Object.freeze({ count: 0n, turns: 0n });
+const NOTHING = Object.freeze({ count: 0n, turns: 0n });
 const NO_DURATIONS = Object.freeze({ count: 0n, seconds: 0 });
 
 /**
- * What progress is made of (M2), in two statements however many runs and stages there are: stages counted by kind and status, and the open ones
- * each. Every run asked for has an entry.
+ * What progress is made of (M2), in four statements however many runs, stages and rollouts there are: stages counted by kind and status, the open ones
+ * each, what groups have counted of their rollouts, and the rollouts that are live. Every run asked for has an entry.
  */
 export async function tallyRuns(
   db: Db | Tx,
   namespace: string,
   runs: readonly bigint[],
 ): Promise<Map<bigint, RunTally>> {
-  const tallies = new Map(runs.map((run) => [run, emptyTally()]));
+  const tallies = new Map(runs.map((run) => [run, new Counting()]));
   if (runs.length === 0) return tallies;
-  const [counts, open] = await Promise.all([countStages(db, namespace, runs), openStages(db, namespace, runs)]);
-  for (const row of counts) {
-    const tally = tallies.get(row.run);
-    if (tally !== undefined) addCount(tally, row);
-  }
-  for (const row of open) tallies.get(row.run)?.openStages.push(readOpenStage(row));
-  for (const { kinds, openStages } of tallies.values()) {
-    kinds.sort((a, b) => placeOf(a.kind) - placeOf(b.kind));
-    openStages.sort((a, b) => placeOf(a.kind) - placeOf(b.kind) || (a.number < b.number ? -1 : 1));
-  }
+  const keys = padded(runs);
+  const [counts, open, groups, live] = await together([
+    countStages(db, namespace, keys),
+    openStages(db, namespace, keys),
+    countRollouts(db, namespace, keys),
+    liveRollouts(db, namespace, keys),
+  ]);
+  for (const row of counts) tallies.get(row.run)?.addStages(row);
+  for (const row of open) tallies.get(row.run)?.addOpenStage(row);
+  for (const row of groups) tallies.get(row.run)?.addRollouts(row);
+  for (const row of live) tallies.get(row.run)?.addLiveRollout(row);
+  for (const tally of tallies.values()) tally.sort();
   return tallies;
 }
 
 type Changing<T> = { -readonly [K in keyof T]: T[K] };
+type OpenStage = Changing<Omit<OpenStageTally, 'liveTurns'>> & { readonly liveTurns: bigint[] };
 
 /** A tally while it is counted. */
-interface Counting extends RunTally {
-  readonly kinds: Changing<KindTally>[];
-  readonly openStages: OpenStageTally[];
-  substeps: RunTally['substeps'];
+class Counting implements RunTally {
+  readonly kinds: Changing<KindTally>[] = [];
+  readonly openStages: OpenStage[] = [];
+  turns: RunTally['turns'] = NO_DURATIONS;
+  substeps: RunTally['substeps'] = NO_DURATIONS;
+  readonly #openByKey = new Map<bigint, OpenStage>();
+
+  addStages(row: CountRow): void {
+    const counted = this.kindOf(row.kind as StageKind);
+    const status = row.status as Status;
+    counted[counterOf(status)] += row.count;
+    if (isTerminal(status)) {
+      const { substeps, ...rollouts } = counted.terminalStages;
+      counted.terminalStages = { ...rollouts, substeps: substeps + BigInt(row.completed_substeps) };
+    }
+    this.substeps = sum(this.substeps, BigInt(row.timed_substeps), row.substep_seconds);
+  }
+
+  addOpenStage(row: OpenRow): void {
+    const stage = readOpenStage(row);
+    this.openStages.push(stage);
+    this.#openByKey.set(row.key, stage);
+  }
+
+  addRollouts(row: GroupRow): void {
+    const counted = this.kindOf(row.kind as StageKind);
+    const terminal = { count: row.terminal_rollouts, turns: row.terminal_turns };
+    counted.rollouts += row.rollouts;
+    counted.terminalRollouts = {
+      count: counted.terminalRollouts.count + terminal.count,
+      turns: counted.terminalRollouts.turns + terminal.turns,
+    };
+    this.turns = sum(this.turns, row.timed_turns, row.turn_seconds);
+    const stage = row.open_stage === null ? undefined : this.#openByKey.get(row.open_stage);
+    if (stage === undefined) {
+      const { rollouts, turns, substeps } = counted.terminalStages;
+      counted.terminalStages = { rollouts: rollouts + row.rollouts, turns: turns + terminal.turns, substeps };
+      return;
+    }
+    stage.rollouts = row.rollouts;
+    stage.terminalRollouts = terminal;
+  }
+
+  addLiveRollout({ stage, kind, branch_point, next_step_number }: LiveRow): void {
+    const turns = next_step_number === null ? 0n : turnsOf(branch_point, next_step_number);
+    const open = this.#openByKey.get(stage);
+    if (open !== undefined) {
+      open.liveTurns.push(turns);
+      return;
+    }
+    const counted = this.kindOf(kind as StageKind);
+    counted.terminalStages = { ...counted.terminalStages, turns: counted.terminalStages.turns + turns };
+  }
+
+  sort(): void {
+    this.kinds.sort((a, b) => placeOf(a.kind) - placeOf(b.kind));
+    this.openStages.sort((a, b) => placeOf(a.kind) - placeOf(b.kind) || (a.number < b.number ? -1 : 1));
+  }
+
+  private kindOf(kind: StageKind): Changing<KindTally> {
+    const there = this.kinds.find((each) => each.kind === kind);
+    if (there !== undefined) return there;
+    const made = emptyKind(kind);
+    this.kinds.push(made);
+    return made;
+  }
 }
 
-function emptyTally(): Counting {
-  return { kinds: [], openStages: [], turns: NO_DURATIONS, substeps: NO_DURATIONS };
+function sum(before: RunTally['turns'], count: bigint, seconds: number | string): RunTally['turns'] {
+  return { count: before.count + count, seconds: before.seconds + readReal(seconds) };
 }
 
 type CountRow = Awaited<ReturnType<typeof countStages>>[number];
@@ -67,25 +134,6 @@ function countStages(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
     .execute();
 }
 
-function addCount(tally: Counting, row: CountRow): void {
-  const kind = row.kind as StageKind;
-  const status = row.status as Status;
-  let counted = tally.kinds.find((each) => each.kind === kind);
-  if (counted === undefined) {
-    counted = emptyKind(kind);
-    tally.kinds.push(counted);
-  }
-  counted[counterOf(status)] += row.count;
-  if (isTerminal(status)) {
-    const { turns, substeps } = counted.terminalStages;
-    counted.terminalStages = { turns, substeps: substeps + BigInt(row.completed_substeps) };
-  }
-  tally.substeps = {
-    count: tally.substeps.count + BigInt(row.timed_substeps),
-    seconds: tally.substeps.seconds + readReal(row.substep_seconds),
-  };
-}
-
 function emptyKind(kind: StageKind): Changing<KindTally> {
   return {
     kind,
@@ -94,8 +142,9 @@ function emptyKind(kind: StageKind): Changing<KindTally> {
     completed: 0n,
     failed: 0n,
     cancelled: 0n,
-    terminalStages: { turns: 0n, substeps: 0n },
-    terminalRollouts: NO_TURNS,
+    terminalStages: { rollouts: 0n, turns: 0n, substeps: 0n },
+    rollouts: 0n,
+    terminalRollouts: NOTHING,
   };
 }
 
@@ -119,14 +168,16 @@ type OpenRow = Awaited<ReturnType<typeof openStages>>[number];
 function openStages(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom('stages')
-    .select(['run', 'id', 'kind', 'number', 'status', 'phase', 'completed_substeps', 'total_substeps'])
+    .select(['run', 'key', 'id', 'kind', 'number', 'status', 'phase', 'completed_substeps', 'total_substeps'])
     .where('run', 'in', runs)
     .where('namespace', '=', namespace)
-    .where('status', 'not in', ['COMPLETED', 'FAILED', 'CANCELLED'])
+    .where('status', 'not in', TERMINAL)
     .execute();
 }
 
-function readOpenStage(row: OpenRow): OpenStageTally {
+const TERMINAL = ['COMPLETED', 'FAILED', 'CANCELLED'];
+
+function readOpenStage(row: OpenRow): OpenStage {
   return {
     id: row.id,
     kind: row.kind as StageKind,
@@ -135,9 +186,49 @@ function readOpenStage(row: OpenRow): OpenStageTally {
     phase: row.phase,
     completedSubsteps: row.completed_substeps,
     totalSubsteps: row.total_substeps ?? undefined,
-    terminalRollouts: NO_TURNS,
+    rollouts: 0n,
+    terminalRollouts: NOTHING,
     liveTurns: [],
   };
+}
+
+type GroupRow = Awaited<ReturnType<typeof countRollouts>>[number];
+
+/** Of open stages each, of the others those of a kind together. */
+function countRollouts(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
+  const openStage = sql<bigint | null>`case when s.status not in ('COMPLETED', 'FAILED', 'CANCELLED') then s.key end`;
+  return db
+    .selectFrom('groups as g')
+    .innerJoin('stages as s', 's.key', 'g.stage')
+    .select(['g.run', 's.kind', openStage.as('open_stage')])
+    .select([
+      sql<bigint>`cast(sum(g.rollouts) as bigint)`.as('rollouts'),
+      sql<bigint>`cast(sum(g.terminal_rollouts) as bigint)`.as('terminal_rollouts'),
+      sql<bigint>`cast(sum(g.terminal_turns) as bigint)`.as('terminal_turns'),
+      sql<bigint>`cast(sum(g.timed_turns) as bigint)`.as('timed_turns'),
+      sql<number>`sum(g.turn_seconds)`.as('turn_seconds'),
+    ])
+    .where('g.run', 'in', runs)
+    .where('g.namespace', '=', namespace)
+    .groupBy(['g.run', 's.kind', openStage])
+    .execute();
+}
+
+type LiveRow = Awaited<ReturnType<typeof liveRollouts>>[number];
+
+/** With their attempts' trajectories. The status is said as the index of live ones says it. */
+function liveRollouts(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
+  return db
+    .selectFrom('rollouts as o')
+    .innerJoin('stages as s', 's.key', 'o.stage')
+    .leftJoin('trajectories as t', (join) =>
+      join.onRef('t.tree', '=', 'o.tree').onRef('t.key', '=', 'o.trajectory').on('t.hidden', '=', 0),
+    )
+    .select(['o.run', 'o.stage', 's.kind', 't.branch_point', 't.next_step_number'])
+    .where('o.run', 'in', runs)
+    .where('o.namespace', '=', namespace)
+    .where(sql<boolean>`o.status in ('INITIALIZING', 'RUNNING')`)
+    .execute();
 }
 
 function placeOf(kind: StageKind): number {

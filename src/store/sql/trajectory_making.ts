@@ -209,7 +209,7 @@ function trajectoryExists(id: string): AnabranchError {
   );
 }
 
-function branchPointBeyondEnd(source: Trajectory, at: bigint): AnabranchError {
+export function branchPointBeyondEnd(source: Trajectory, at: bigint): AnabranchError {
   const holds =
     source.nextStepNumber === 0n ? 'it has no steps yet' : `it holds steps 0 to ${source.nextStepNumber - 1n}`;
   return new AnabranchError(

@@ -10,6 +10,11 @@ export function flag(value: boolean): 0 | 1 {
   return value ? 1 : 0;
 }
 
+/** One that may be missing. */
+export function bindFlag(value: boolean | undefined): 0 | 1 | null {
+  return value === undefined ? null : flag(value);
+}
+
 /** NaN is bound as text, which SQLite keeps (it would make a NULL of it) and Postgres reads. */
 export function bindReal(value: number): number | string {
   return Number.isNaN(value) ? 'NaN' : value;

@@ -2,6 +2,7 @@ import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlit
 import { SqliteAdapter, type SqliteDatabase, SqliteDialect } from 'kysely';
 import { formatInstant } from '../../domain/instant.ts';
 import { StoreOpenError } from '../contract/store.ts';
+import { addAggregates } from './aggregates.ts';
 import { translateError } from './errors.ts';
 
 /** Statements kept prepared per connection; shapes are few, so this is a bound against surprises, not a policy. */
@@ -138,6 +139,7 @@ export function openWriter(path: string): DatabaseSync {
 /** Opens the file for reading: sees committed rows only, beside the writer. */
 export function openReader(path: string): DatabaseSync {
   const database = new DatabaseSync(path, { readOnly: true, timeout: 5000 });
+  addAggregates(database);
   database.exec('pragma cache_size = -65536; pragma temp_store = memory;');
   return database;
 }

@@ -1,19 +1,33 @@
 import { closeSync, existsSync, mkdirSync, openSync, readSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { Kysely, type RawBuilder, sql } from 'kysely';
+import { Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
-import type { Engine, HeadRow, KeyedTable, LockedHead, NewStateRow, StretchExtrema, Tx } from '../sql/engine.ts';
+import type {
+  Engine,
+  HeadRow,
+  KeyedTable,
+  LockedHead,
+  ManyRowsTable,
+  NewStateRow,
+  Queue,
+  QueuedRow,
+  StretchExtrema,
+  Tx,
+  Wanted,
+} from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest } from '../sql/values.ts';
+import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
 import { isFileError } from './errors.ts';
 import { lockFile } from './lock.ts';
 import { PointWriter, readStretch, upsertPoints } from './metric_points.ts';
+import { readQueued } from './queue.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
@@ -106,6 +120,7 @@ class SqliteEngine implements Engine {
   readonly description: string;
   readonly db: Kysely<Tables>;
   readonly now = NOW;
+  readonly aggregates = sqliteAggregates;
   private readonly points: PointWriter;
   private readonly parts: Parts;
   private readonly writing: Kysely<Tables>;
@@ -212,6 +227,34 @@ class SqliteEngine implements Engine {
       `insert into ${table} (${columns.join(', ')}) values (${columns.map(() => '?').join(', ')})`,
     );
     for (const row of rows) insert.run(row);
+  }
+
+  async updateRows(
+    _tx: Tx,
+    table: ManyRowsTable,
+    keys: readonly string[],
+    columns: readonly string[],
+    rows: readonly (readonly unknown[])[],
+  ): Promise<void> {
+    const set = columns.map((column, i) => `${column} = ?${keys.length + i + 1}`).join(', ');
+    const where = keys.map((column, i) => `${column} = ?${i + 1}`).join(' and ');
+    const update = this.writer.prepare(`update ${table} set ${set} where ${where}`);
+    for (const row of rows) update.run(row);
+  }
+
+  among(column: RawBuilder<unknown>, keys: readonly bigint[]) {
+    return sql<SqlBool>`${column} in (select value from json_each(${`[${keys.join(',')}]`}))`;
+  }
+
+  /** It plans by its indexes anyway. */
+  async preferIndexes(): Promise<void> {}
+
+  async lockQueued(_tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
+    const rows = (query: RawBuilder<unknown>) => {
+      const { sql: text, parameters } = query.compile(this.writing);
+      return this.writer.prepare(text).all(parameters) as QueuedRow[];
+    };
+    return readQueued(this, rows, queues, wanted, limit);
   }
 
   async updateHeads(_tx: Tx, heads: readonly HeadRow[]): Promise<void> {

@@ -3,10 +3,12 @@ import { type Run, type Stage, StageKind } from '../../../gen/es/anabranch/v1/ru
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../../../src/client/index.ts';
+import * as catalogue from './cua_catalogue.ts';
+import { displaced, fromHistory, fromStatuses, KEPT_OF_HISTORY, move, rowsOf, type Verbs } from './cua_moves.ts';
+import * as rollouts from './cua_rollouts.ts';
 import {
   fromJson,
   fromMetrics,
-  fromStatus,
   fromTime,
   jsonOf,
   keep,
@@ -16,31 +18,22 @@ import {
   numberOf,
   type Row,
   type Rows,
-  statusOf,
   textOf,
   timeOf,
-  type Verb,
-  wayTo,
 } from './rows.ts';
 
 const TIMES = ['start_time', 'end_time', 'created_at', 'updated_at'];
 const DERIVED = ['progress_percent', 'avg_turn_time', 'estimated_total_time', 'estimated_remaining_time'];
 const OF_STAGE = ['id', 'status_message', 'error_message', 'metrics_json', ...DERIVED, ...TIMES];
 
-const RESULTS: Readonly<Record<Verb, string>> = {
-  start: 'running',
-  pause: 'paused',
-  complete: 'completed',
-  fail: 'failed',
-  cancel: 'cancelled',
-};
-
 export const KEPT: Readonly<Record<string, readonly string[]>> = {
   training: ['id', 'status_message', 'error_message', 'current_step', 'last_heartbeat', ...DERIVED, ...TIMES],
   step: OF_STAGE,
   eval: OF_STAGE,
   baseline: OF_STAGE,
-  status_history: ['id', 'progress_percent', 'metadata_json', 'changed_at', 'created_at'],
+  status_history: KEPT_OF_HISTORY,
+  ...catalogue.KEPT,
+  ...rollouts.KEPT,
 };
 
 const CONFIG = [
@@ -73,21 +66,19 @@ const KINDS: Readonly<Record<StageTable, StageKind>> = {
   baseline: StageKind.BASELINE,
 };
 
-/** What the status of a CUA step says beyond RUNNING, and the phase that says it here. */
-const STEP_PHASES: Readonly<Record<string, string>> = {
-  rollout_collecting: 'rollout_collection',
-  rollout_running: 'rollout_execution',
-  training: 'training',
-};
-
-/** Takes over one training with its history and its stages; gives the run's id. */
+/** Takes over one training with its history, its stages, and what ran in them; gives the run's id. */
 export async function takeOverTraining(client: AnabranchClient, rows: Rows): Promise<string> {
-  const [training = {}] = rows.training ?? [];
+  const [training = {}] = rowsOf(rows, 'training');
   const runId = await makeRun(client, training);
+  const known = await catalogue.takeOverCatalogue(client, runId, rows);
   for (const table of ['baseline', 'step', 'eval'] as const) {
-    for (const [i, row] of (rows[table] ?? []).entries()) await takeOverStage(client, runId, table, row, i);
+    for (const [i, row] of rowsOf(rows, table).entries()) {
+      const stageId = await makeStage(client, runId, table, row, i);
+      await rollouts.takeOverGroups(client, { stageId, table, id: row.id ?? null }, rows, known);
+      await moveStage(client, stageId, table, row, rows);
+    }
   }
-  const verbs: Record<Verb, (said: Said) => Promise<unknown>> = {
+  const verbs: Verbs = {
     start: (said) => client.runs.startRun({ runId, ...said }),
     pause: (said) => client.runs.pauseRun({ runId, ...said }),
     complete: (said) => client.runs.completeRun({ runId, ...said }),
@@ -96,7 +87,7 @@ export async function takeOverTraining(client: AnabranchClient, rows: Rows): Pro
   };
   const told = (message: string) =>
     client.runs.updateRun({ runId, updateMask: { paths: ['status_message'] }, statusMessage: message });
-  await move(training, verbs, told, rows.status_history ?? []);
+  await move('training', training, verbs, told, rowsOf(rows, 'status_history'));
   return runId;
 }
 
@@ -127,7 +118,13 @@ function planOf(row: Row) {
   return { stagePlans: [stagePlan], concurrency: 1 };
 }
 
-async function takeOverStage(client: AnabranchClient, runId: string, table: StageTable, row: Row, place: number) {
+async function makeStage(
+  client: AnabranchClient,
+  runId: string,
+  table: StageTable,
+  row: Row,
+  place: number,
+): Promise<string> {
   const { stage } = await client.runs.getOrCreateStage({
     runId,
     kind: KINDS[table],
@@ -140,7 +137,11 @@ async function takeOverStage(client: AnabranchClient, runId: string, table: Stag
   });
   const stageId = stage?.id ?? '';
   await client.runs.updateStage({ stageId, ...(table === 'step' ? stepChanges(row) : evalChanges(row)) });
-  const verbs: Record<Verb, (said: Said) => Promise<unknown>> = {
+  return stageId;
+}
+
+async function moveStage(client: AnabranchClient, stageId: string, table: StageTable, row: Row, rows: Rows) {
+  const verbs: Verbs = {
     start: (said) => client.runs.startStage({ stageId, ...said }),
     pause: (said) => client.runs.pauseStage({ stageId, ...said }),
     complete: (said) => client.runs.completeStage({ stageId, ...said }),
@@ -149,7 +150,7 @@ async function takeOverStage(client: AnabranchClient, runId: string, table: Stag
   };
   const told = (message: string) =>
     client.runs.updateStage({ stageId, updateMask: { paths: ['status_message'] }, statusMessage: message });
-  await move(row, verbs, told, []);
+  await move(table, row, verbs, told, rowsOf(rows, 'status_history'));
 }
 
 function stepChanges(row: Row) {
@@ -183,36 +184,13 @@ function timeSpan(start: Row[string] | undefined, end: Row[string] | undefined) 
   return { ...(startTime && { startTime }), ...(endTime && { endTime }) };
 }
 
-/** The status message has a place of its own unless an error stands there; an error has one in what failed. */
 function keptColumns(table: string, row: Row): readonly string[] {
-  const placed = row.status === 'failed' && row.error_message !== null ? 'error_message' : 'status_message';
-  return (KEPT[table] ?? []).filter((column) => column !== placed);
-}
-
-interface Said {
-  readonly message: string;
-  readonly metadataJson: string;
+  const kept = displaced(table, row);
+  return (KEPT[table] ?? []).filter((column) => column === kept || !/^(?:status|error)_message$/u.test(column));
 }
 
 function initialOf(row: Row): Status {
   return row.status === 'initializing' ? Status.INITIALIZING : Status.PENDING;
-}
-
-/** Moves it to where it was, each move saying what its history says of it. */
-async function move(
-  row: Row,
-  verbs: Record<Verb, (said: Said) => Promise<unknown>>,
-  tell: (message: string) => Promise<unknown>,
-  history: readonly Row[],
-): Promise<void> {
-  const status = textOf(row.status) in STEP_PHASES ? Status.RUNNING : statusOf(row.status);
-  for (const verb of wayTo(status)) {
-    const told = history.find(({ new_status }) => new_status === RESULTS[verb]);
-    const kept = told === undefined ? '' : JSON.stringify(keep('status_history', told, KEPT.status_history ?? []));
-    const message = verb === 'fail' ? row.error_message : told?.status_message;
-    await verbs[verb]({ message: textOf(message), metadataJson: kept });
-  }
-  if (row.status !== 'failed' || row.error_message === null) await tell(textOf(row.status_message));
 }
 
 /** Gives back what takeOverTraining took, and the history that it has here. */
@@ -220,25 +198,24 @@ export async function giveBackTraining(client: AnabranchClient, runId: string): 
   const { run } = await client.runs.getRun({ runId });
   if (run === undefined) throw new Error(`no run ${runId}`);
   const training = fromRun(run);
-  const id = training.id ?? null;
   const { stages } = await client.runs.listStages({ runId, view: View.FULL });
   const of = (table: StageTable) =>
-    stages
-      .filter(({ kind }) => kind === KINDS[table])
-      .map((stage) => ({ ...fromStage(table, stage), training_id: id }));
+    stages.flatMap((stage) => {
+      if (stage.kind !== KINDS[table]) return [];
+      return [{ stageId: stage.id, table, row: { ...fromStage(table, stage), training_id: training.id ?? null } }];
+    });
+  const [baseline, evaluation, step] = [of('baseline'), of('eval'), of('step')];
   const { changes } = await client.runs.listStatusChanges({ runId, ascending: true });
-  const history = changes.flatMap((change) => {
-    const kept = keptOf('status_history', change.metadataJson);
-    if (kept.id === undefined) return [];
-    const [oldStatus, newStatus] = [fromStatus(change.oldStatus), fromStatus(change.newStatus)];
-    const named = { old_status: oldStatus, new_status: newStatus, status_message: change.message };
-    return [{ entity_type: 'training', entity_id: id, ...named, ...kept }];
-  });
+  const environments = await catalogue.giveBackEnvironments(client, runId);
+  const ran = await rollouts.giveBackGroups(client, [...step, ...evaluation, ...baseline], environments);
+  const history = [...fromHistory('training', training.id, changes), ...environments.history, ...ran.history];
   return {
     training: [training],
-    baseline: of('baseline'),
-    eval: of('eval'),
-    step: of('step'),
+    baseline: baseline.map(({ row }) => row),
+    eval: evaluation.map(({ row }) => row),
+    step: step.map(({ row }) => row),
+    environment: environments.rows,
+    ...ran.rows,
     status_history: history,
   };
 }
@@ -251,7 +228,7 @@ function fromRun(run: Run): Row {
     config_json: nullable(jsonOf(config_json)),
     total_steps: run.plan?.stagePlans[0]?.stages ?? null,
     current_phase: nullable(run.phase),
-    ...fromStatuses(run),
+    ...fromStatuses('training', run),
     ...keptOf('training', run.metadataJson),
   };
 }
@@ -261,17 +238,15 @@ function fromStage(table: StageTable, stage: Stage): Row {
     ...fromMetrics(stage.metrics, METRICS[table]),
     model_path: nullable(stage.modelUri),
     current_phase: nullable(stage.phase),
-    ...fromStatuses(stage),
+    ...fromStatuses(table, stage),
     ...keptOf(table, stage.metadataJson),
   };
   if (table === 'baseline') return { ...common, eval_time: fromTime(stage.timings.eval?.endTime) };
   if (table === 'eval')
     return { ...common, step: Number(stage.number), eval_time: fromTime(stage.timings.eval?.endTime) };
   const { rollout, training } = stage.timings;
-  const inPhase = Object.entries(STEP_PHASES).find(([, phase]) => phase === stage.phase)?.[0];
   return {
     ...common,
-    ...(stage.status === Status.RUNNING && inPhase !== undefined ? { status: inPhase } : {}),
     step: Number(stage.number),
     batch: stage.batch === undefined ? null : Number(stage.batch),
     checkpoint_path: nullable(stage.modelCheckpointUri),
@@ -285,12 +260,6 @@ function fromStage(table: StageTable, stage: Stage): Row {
     training_start_time: fromTime(training?.startTime),
     training_end_time: fromTime(training?.endTime),
   };
-}
-
-function fromStatuses({ status, statusMessage }: Run | Stage): Row {
-  const said = nullable(statusMessage);
-  const place = status === Status.FAILED && said !== null ? 'error_message' : 'status_message';
-  return { status: fromStatus(status), status_message: null, error_message: null, [place]: said };
 }
 
 function fromColumns(config: Row, columns: readonly string[]): Row {

@@ -3,6 +3,7 @@ import type { Action, Observation, Step } from '../../../gen/es/anabranch/v1/tra
 import {
   type ActionInit,
   type AnabranchClient,
+  downloadState,
   type ObservationInit,
   openWriter,
   readSteps,
@@ -18,19 +19,20 @@ export const KEPT: Readonly<Record<string, readonly string[]>> = {
 
 const CONTENTS = { screenshot_uri: 'uri', text_content: 'text', model_input_json: 'json' } as const;
 
-/** The turns of one rollout, as a trajectory of the run; gives its id. */
-export async function takeOverTurns(client: AnabranchClient, runId: string, rows: Rows): Promise<string> {
-  const [first = {}] = rows.turn ?? [];
-  const trajectoryId = crypto.randomUUID();
-  const labels = { rollout_id: `${numberOf(first.rollout_id)}` };
-  await client.trajectories.createTrajectory({ trajectoryId, runId, labels, root: {} });
+/** The turns of one rollout, as its attempt's trajectory; all of it as it was collected to train on, where there is such a text, is a state of the root. */
+export async function takeOverTurns(
+  client: AnabranchClient,
+  trajectoryId: string,
+  collected: string,
+  rows: Rows,
+): Promise<void> {
   await using writer = await openWriter(client, { trajectoryId });
+  await writer.append({ states: collected === '' ? {} : { trajectory_data: new TextEncoder().encode(collected) } });
   for (const turn of rows.turn ?? []) {
     const actions = rows.action?.filter(({ turn_id }) => turn_id === turn.id) ?? [];
     const observations = rows.obs?.filter(({ turn_id }) => turn_id === turn.id) ?? [];
     await writer.append(toStep(turn, actions, observations));
   }
-  return trajectoryId;
 }
 
 function toStep(turn: Row, actions: readonly Row[], observations: readonly Row[]): StepInit {
@@ -82,12 +84,17 @@ function contentsOf(row: Row) {
   return Object.entries(CONTENTS).filter(([column]) => typeof row[column] === 'string');
 }
 
-export async function giveBackTurns(client: AnabranchClient, trajectoryId: string): Promise<Rows> {
-  const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
-  const rolloutId = Number(trajectory?.labels.rollout_id);
-  const rows = { turn: [] as Row[], action: [] as Row[], obs: [] as Row[] };
-  for await (const { step } of readSteps(client, { trajectoryId, startStepNumber: 1n })) {
-    const turn: Row = { ...fromStep(step), rollout_id: rolloutId };
+/** Without a trajectory there were no turns. */
+export async function giveBackTurns(client: AnabranchClient, trajectoryId: string) {
+  const rows = { data: null as string | null, turn: [] as Row[], action: [] as Row[], obs: [] as Row[] };
+  if (trajectoryId === '') return rows;
+  for await (const { step } of readSteps(client, { trajectoryId })) {
+    if (step.stepNumber === 0n) {
+      const collected = step.states.find(({ name }) => name === 'trajectory_data');
+      if (collected !== undefined) rows.data = new TextDecoder().decode(await downloadState(client, collected.digest));
+      continue;
+    }
+    const turn: Row = fromStep(step);
     const kept = JSON.parse(step.metadataJson) as { action: Row[]; obs: Row[] };
     const belongs = { turn_id: turn.id ?? null };
     const calls = step.actions.slice(step.actions.length - kept.action.length);

@@ -1,4 +1,5 @@
-/** A full record of every table of the three systems whose service is here, and a few more that stand around it. */
+/** A full record of every table of the three systems, and a few more that stand around it. */
+import { CUA_ROLLOUTS } from './rollout_records.ts';
 import type { Rows } from './rows.ts';
 
 export const FLE: Rows = {
@@ -224,6 +225,7 @@ export const CUA: Rows = {
       updated_at: '2026-03-01T13:00:00.000005',
     },
   ],
+  ...CUA_ROLLOUTS,
   turn: [
     {
       id: 300,
@@ -295,6 +297,42 @@ export const CUA: Rows = {
       metadata_json: '{"host": "gpu-7"}',
       changed_at: '2026-03-01T12:00:00.200000',
       created_at: '2026-03-01T12:00:00.200001',
+    },
+    {
+      id: 702,
+      entity_type: 'environment',
+      entity_id: 60,
+      old_status: 'creating',
+      new_status: 'running',
+      progress_percent: 100,
+      status_message: 'Box is up',
+      metadata_json: '{"boot_seconds": 41.5}',
+      changed_at: '2026-03-01T12:40:55.000000',
+      created_at: '2026-03-01T12:40:55.000001',
+    },
+    {
+      id: 703,
+      entity_type: 'rollout',
+      entity_id: 81,
+      old_status: 'agent_init',
+      new_status: 'running',
+      progress_percent: 10,
+      status_message: 'Task begins',
+      metadata_json: null,
+      changed_at: '2026-03-01T12:41:00.000000',
+      created_at: '2026-03-01T12:41:00.000001',
+    },
+    {
+      id: 704,
+      entity_type: 'rollout',
+      entity_id: 81,
+      old_status: 'running',
+      new_status: 'completed',
+      progress_percent: 100,
+      status_message: 'Rollout done',
+      metadata_json: '{"turns": 1}',
+      changed_at: '2026-03-01T12:41:30.000000',
+      created_at: '2026-03-01T12:41:30.000001',
     },
   ],
 };

@@ -313,6 +313,70 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_RUN_DELETED = 41;
    */
   RUN_DELETED = 41,
+
+  /**
+   * NOT_FOUND. No task of that name is in the catalogue. Metadata: `task`.
+   *
+   * @generated from enum value: ERROR_REASON_TASK_NOT_FOUND = 42;
+   */
+  TASK_NOT_FOUND = 42,
+
+  /**
+   * NOT_FOUND. No validator of that id is here. Metadata: `validator`.
+   *
+   * @generated from enum value: ERROR_REASON_VALIDATOR_NOT_FOUND = 43;
+   */
+  VALIDATOR_NOT_FOUND = 43,
+
+  /**
+   * NOT_FOUND. No group of that id or number is here, or it was deleted. Metadata: `group`.
+   *
+   * @generated from enum value: ERROR_REASON_GROUP_NOT_FOUND = 44;
+   */
+  GROUP_NOT_FOUND = 44,
+
+  /**
+   * NOT_FOUND. No rollout of that id is here, or it was deleted. Metadata: `rollout`.
+   *
+   * @generated from enum value: ERROR_REASON_ROLLOUT_NOT_FOUND = 45;
+   */
+  ROLLOUT_NOT_FOUND = 45,
+
+  /**
+   * NOT_FOUND. No environment of that id is here, or it was deleted. Metadata: `environment`.
+   *
+   * @generated from enum value: ERROR_REASON_ENVIRONMENT_NOT_FOUND = 46;
+   */
+  ENVIRONMENT_NOT_FOUND = 46,
+
+  /**
+   * ALREADY_EXISTS. The id asked for is another rollout's. Metadata: `rollout`.
+   *
+   * @generated from enum value: ERROR_REASON_ROLLOUT_EXISTS = 47;
+   */
+  ROLLOUT_EXISTS = 47,
+
+  /**
+   * ALREADY_EXISTS. The id asked for is taken. Metadata: `environment`.
+   *
+   * @generated from enum value: ERROR_REASON_ENVIRONMENT_EXISTS = 48;
+   */
+  ENVIRONMENT_EXISTS = 48,
+
+  /**
+   * FAILED_PRECONDITION. The attempt does not hold the rollout any more: its lease was lost, it was released, retried or cancelled. Stop working on
+   * it. Metadata: `rollout`, `attempt` (the current one), `status`.
+   *
+   * @generated from enum value: ERROR_REASON_LEASE_LOST = 49;
+   */
+  LEASE_LOST = 49,
+
+  /**
+   * FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many).
+   *
+   * @generated from enum value: ERROR_REASON_RUN_ACTIVE = 50;
+   */
+  RUN_ACTIVE = 50,
 }
 
 /**

@@ -765,6 +765,27 @@ export declare type KindProgress = Message<"anabranch.v1.KindProgress"> & {
    * @generated from field: int64 cancelled = 7;
    */
   cancelled: bigint;
+
+  /**
+   * Rollouts planned and made, whichever is more; those of terminal stages as they were made.
+   *
+   * @generated from field: int64 rollouts_expected = 8;
+   */
+  rolloutsExpected: bigint;
+
+  /**
+   * Rollouts made.
+   *
+   * @generated from field: int64 rollouts_made = 9;
+   */
+  rolloutsMade: bigint;
+
+  /**
+   * Rollouts that are terminal.
+   *
+   * @generated from field: int64 rollouts_terminal = 10;
+   */
+  rolloutsTerminal: bigint;
 };
 
 /**
@@ -848,6 +869,34 @@ export declare type StageProgress = Message<"anabranch.v1.StageProgress"> & {
    * @generated from field: int64 substeps_expected = 10;
    */
   substepsExpected: bigint;
+
+  /**
+   * Rollouts planned and made, whichever is more.
+   *
+   * @generated from field: int64 rollouts_expected = 11;
+   */
+  rolloutsExpected: bigint;
+
+  /**
+   * Rollouts made.
+   *
+   * @generated from field: int64 rollouts_made = 12;
+   */
+  rolloutsMade: bigint;
+
+  /**
+   * Rollouts that are INITIALIZING or RUNNING.
+   *
+   * @generated from field: int64 rollouts_live = 13;
+   */
+  rolloutsLive: bigint;
+
+  /**
+   * Rollouts that are terminal.
+   *
+   * @generated from field: int64 rollouts_terminal = 14;
+   */
+  rolloutsTerminal: bigint;
 };
 
 /**

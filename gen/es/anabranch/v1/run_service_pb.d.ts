@@ -9,6 +9,7 @@ import type { Step, Trajectory, View } from "./trajectory_pb.js";
 import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { CompareTrajectoriesResponse, OnBranches } from "./trajectory_service_pb.js";
 import type { Status, StatusChange } from "./status_pb.js";
+import type { Group, Rollout } from "./rollout_pb.js";
 
 /**
  * Describes the file anabranch/v1/run_service.proto.
@@ -419,6 +420,13 @@ export declare type DeleteExperimentRequest = Message<"anabranch.v1.DeleteExperi
    * @generated from field: anabranch.v1.OnBranches on_branches = 2;
    */
   onBranches: OnBranches;
+
+  /**
+   * Cancels rollouts that are INITIALIZING or RUNNING. Otherwise they refuse the call (RUN_ACTIVE).
+   *
+   * @generated from field: bool cancel_live = 3;
+   */
+  cancelLive: boolean;
 };
 
 /**
@@ -1004,6 +1012,13 @@ export declare type DeleteRunRequest = Message<"anabranch.v1.DeleteRunRequest"> 
    * @generated from field: anabranch.v1.OnBranches on_branches = 2;
    */
   onBranches: OnBranches;
+
+  /**
+   * Cancels rollouts that are INITIALIZING or RUNNING. Otherwise they refuse the call (RUN_ACTIVE).
+   *
+   * @generated from field: bool cancel_live = 3;
+   */
+  cancelLive: boolean;
 };
 
 /**
@@ -2927,6 +2942,20 @@ export declare type ListStatusChangesRequest = Message<"anabranch.v1.ListStatusC
    * @generated from field: string page_token = 6;
    */
   pageToken: string;
+
+  /**
+   * Of this rollout.
+   *
+   * @generated from field: optional string rollout_id = 7;
+   */
+  rolloutId?: string | undefined;
+
+  /**
+   * Of this environment.
+   *
+   * @generated from field: optional string environment_id = 8;
+   */
+  environmentId?: string | undefined;
 };
 
 /**
@@ -2988,6 +3017,13 @@ export declare type WatchRunRequest = Message<"anabranch.v1.WatchRunRequest"> & 
    * @generated from field: bool until_terminal = 3;
    */
   untilTerminal: boolean;
+
+  /**
+   * Shows groups and rollouts of the stages too: of open stages, or with all_stages of all.
+   *
+   * @generated from field: bool rollouts = 4;
+   */
+  rollouts: boolean;
 };
 
 /**
@@ -3029,6 +3065,20 @@ export declare type WatchRunResponse = Message<"anabranch.v1.WatchRunResponse"> 
    * @generated from field: bool caught_up = 4;
    */
   caughtUp: boolean;
+
+  /**
+   * The groups that changed, or belong to the snapshot; with `rollouts` only.
+   *
+   * @generated from field: repeated anabranch.v1.Group groups = 5;
+   */
+  groups: Group[];
+
+  /**
+   * The rollouts that changed, or belong to the snapshot; with `rollouts` only.
+   *
+   * @generated from field: repeated anabranch.v1.Rollout rollouts = 6;
+   */
+  rollouts: Rollout[];
 };
 
 /**
@@ -3036,6 +3086,378 @@ export declare type WatchRunResponse = Message<"anabranch.v1.WatchRunResponse"> 
  * Use `create(WatchRunResponseSchema)` to create a new message.
  */
 export declare const WatchRunResponseSchema: GenMessage<WatchRunResponse>;
+
+/**
+ * What rollouts are told apart by; exactly one is set.
+ *
+ * @generated from message anabranch.v1.SummaryDimension
+ */
+export declare type SummaryDimension = Message<"anabranch.v1.SummaryDimension"> & {
+  /**
+   * What it is of its own.
+   *
+   * @generated from field: anabranch.v1.SummaryKey key = 1;
+   */
+  key: SummaryKey;
+
+  /**
+   * A label of the rollout, or, where it has none of that name, of its run: `model`, `trial`. At most 64 bytes.
+   *
+   * @generated from field: string label = 2;
+   */
+  label: string;
+};
+
+/**
+ * Describes the message anabranch.v1.SummaryDimension.
+ * Use `create(SummaryDimensionSchema)` to create a new message.
+ */
+export declare const SummaryDimensionSchema: GenMessage<SummaryDimension>;
+
+/**
+ * Which rollouts to sum up, and how; filters that are set must all hold.
+ *
+ * @generated from message anabranch.v1.SummarizeRequest
+ */
+export declare type SummarizeRequest = Message<"anabranch.v1.SummarizeRequest"> & {
+  /**
+   * Only of these runs; empty: of any. At most 100.
+   *
+   * @generated from field: repeated string run_ids = 1;
+   */
+  runIds: string[];
+
+  /**
+   * Only of this experiment; empty: of any.
+   *
+   * @generated from field: string experiment_id = 2;
+   */
+  experimentId: string;
+
+  /**
+   * Only of stages of these kinds; empty: any.
+   *
+   * @generated from field: repeated anabranch.v1.StageKind stage_kinds = 3;
+   */
+  stageKinds: StageKind[];
+
+  /**
+   * Only of these tasks; empty: any. At most 1,000.
+   *
+   * @generated from field: repeated string task_ids = 4;
+   */
+  taskIds: string[];
+
+  /**
+   * Only of runs with all these labels, of exactly these values.
+   *
+   * @generated from field: map<string, string> run_labels = 5;
+   */
+  runLabels: { [key: string]: string };
+
+  /**
+   * Only rollouts with all these labels, of exactly these values.
+   *
+   * @generated from field: map<string, string> labels = 6;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * What to tell them apart by, in order; empty: all are one. At most 4.
+   *
+   * @generated from field: repeated anabranch.v1.SummaryDimension dimensions = 7;
+   */
+  dimensions: SummaryDimension[];
+
+  /**
+   * The k of pass@k; empty: 1. At most 16, each 1 to 1,000.
+   *
+   * @generated from field: repeated int32 pass_at = 8;
+   */
+  passAt: number[];
+};
+
+/**
+ * Describes the message anabranch.v1.SummarizeRequest.
+ * Use `create(SummarizeRequestSchema)` to create a new message.
+ */
+export declare const SummarizeRequestSchema: GenMessage<SummarizeRequest>;
+
+/**
+ * An estimate and its 95 % interval.
+ *
+ * @generated from message anabranch.v1.Estimate
+ */
+export declare type Estimate = Message<"anabranch.v1.Estimate"> & {
+  /**
+   * The estimate.
+   *
+   * @generated from field: double value = 1;
+   */
+  value: number;
+
+  /**
+   * Lower end; absent where there is no interval.
+   *
+   * @generated from field: optional double low = 2;
+   */
+  low?: number | undefined;
+
+  /**
+   * Upper end; absent where there is no interval.
+   *
+   * @generated from field: optional double high = 3;
+   */
+  high?: number | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.Estimate.
+ * Use `create(EstimateSchema)` to create a new message.
+ */
+export declare const EstimateSchema: GenMessage<Estimate>;
+
+/**
+ * pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks.
+ *
+ * @generated from message anabranch.v1.PassAt
+ */
+export declare type PassAt = Message<"anabranch.v1.PassAt"> & {
+  /**
+   * The k.
+   *
+   * @generated from field: int32 k = 1;
+   */
+  k: number;
+
+  /**
+   * Over tasks with at least k tries; absent without one. The interval is normal over tasks, clamped to 0 and 1, absent for one task.
+   *
+   * @generated from field: anabranch.v1.Estimate estimate = 2;
+   */
+  estimate?: Estimate | undefined;
+
+  /**
+   * How many tasks it is over.
+   *
+   * @generated from field: int64 tasks = 3;
+   */
+  tasks: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.PassAt.
+ * Use `create(PassAtSchema)` to create a new message.
+ */
+export declare const PassAtSchema: GenMessage<PassAt>;
+
+/**
+ * What the rollouts of one combination came to. Only current attempts count. Rewards that are missing or NaN are left out.
+ *
+ * @generated from message anabranch.v1.Summary
+ */
+export declare type Summary = Message<"anabranch.v1.Summary"> & {
+  /**
+   * The combination, in the order of the dimensions; empty: they have none.
+   *
+   * @generated from field: repeated string values = 1;
+   */
+  values: string[];
+
+  /**
+   * Rollouts made.
+   *
+   * @generated from field: int64 rollout_count = 2;
+   */
+  rolloutCount: bigint;
+
+  /**
+   * Rollouts that are PENDING.
+   *
+   * @generated from field: int64 pending_count = 3;
+   */
+  pendingCount: bigint;
+
+  /**
+   * Rollouts that are INITIALIZING or RUNNING.
+   *
+   * @generated from field: int64 live_count = 4;
+   */
+  liveCount: bigint;
+
+  /**
+   * Rollouts that are COMPLETED.
+   *
+   * @generated from field: int64 completed_count = 5;
+   */
+  completedCount: bigint;
+
+  /**
+   * Rollouts that are FAILED.
+   *
+   * @generated from field: int64 failed_count = 6;
+   */
+  failedCount: bigint;
+
+  /**
+   * Rollouts that are CANCELLED.
+   *
+   * @generated from field: int64 cancelled_count = 7;
+   */
+  cancelledCount: bigint;
+
+  /**
+   * All of them are terminal: the combination is finished.
+   *
+   * @generated from field: bool finished = 8;
+   */
+  finished: boolean;
+
+  /**
+   * Terminal rollouts that have a verdict.
+   *
+   * @generated from field: int64 judged_count = 9;
+   */
+  judgedCount: bigint;
+
+  /**
+   * Terminal rollouts that have none.
+   *
+   * @generated from field: int64 unjudged_count = 10;
+   */
+  unjudgedCount: bigint;
+
+  /**
+   * Terminal rollouts that succeeded.
+   *
+   * @generated from field: int64 success_count = 11;
+   */
+  successCount: bigint;
+
+  /**
+   * success_count / judged_count, with Wilson's interval; absent without a verdict.
+   *
+   * @generated from field: anabranch.v1.Estimate success_rate = 12;
+   */
+  successRate?: Estimate | undefined;
+
+  /**
+   * pass@k, in the order of the request.
+   *
+   * @generated from field: repeated anabranch.v1.PassAt pass_at = 13;
+   */
+  passAt: PassAt[];
+
+  /**
+   * Tasks that were stopped by a success: they count 1 for every k of at least their tries, and are left out below.
+   *
+   * @generated from field: int64 stopped_early = 14;
+   */
+  stoppedEarly: bigint;
+
+  /**
+   * Terminal rollouts that have a reward.
+   *
+   * @generated from field: int64 reward_count = 15;
+   */
+  rewardCount: bigint;
+
+  /**
+   * Mean of the rewards; absent without one.
+   *
+   * @generated from field: optional double reward_mean = 16;
+   */
+  rewardMean?: number | undefined;
+
+  /**
+   * Standard deviation of the rewards, the sample's; absent below two.
+   *
+   * @generated from field: optional double reward_std = 17;
+   */
+  rewardStd?: number | undefined;
+
+  /**
+   * The smallest reward; absent without one.
+   *
+   * @generated from field: optional double reward_min = 18;
+   */
+  rewardMin?: number | undefined;
+
+  /**
+   * The median reward; absent without one.
+   *
+   * @generated from field: optional double reward_median = 19;
+   */
+  rewardMedian?: number | undefined;
+
+  /**
+   * The largest reward; absent without one.
+   *
+   * @generated from field: optional double reward_max = 20;
+   */
+  rewardMax?: number | undefined;
+
+  /**
+   * Mean turns of terminal rollouts; absent without one.
+   *
+   * @generated from field: optional double mean_turns = 21;
+   */
+  meanTurns?: number | undefined;
+
+  /**
+   * Mean duration of terminal rollouts, from start_time to end_time; absent without one.
+   *
+   * @generated from field: google.protobuf.Duration mean_duration = 22;
+   */
+  meanDuration?: Duration | undefined;
+
+  /**
+   * Sum of the metric `tokens` of terminal rollouts; absent where none has it.
+   *
+   * @generated from field: optional double tokens = 23;
+   */
+  tokens?: number | undefined;
+
+  /**
+   * tokens / success_count; absent without a success or tokens.
+   *
+   * @generated from field: optional double tokens_per_success = 24;
+   */
+  tokensPerSuccess?: number | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.Summary.
+ * Use `create(SummarySchema)` to create a new message.
+ */
+export declare const SummarySchema: GenMessage<Summary>;
+
+/**
+ * Answer of Summarize.
+ *
+ * @generated from message anabranch.v1.SummarizeResponse
+ */
+export declare type SummarizeResponse = Message<"anabranch.v1.SummarizeResponse"> & {
+  /**
+   * One a combination, in order of their values (numbers by number); at most 10,000, and no more than fit into 1 MiB.
+   *
+   * @generated from field: repeated anabranch.v1.Summary summaries = 1;
+   */
+  summaries: Summary[];
+
+  /**
+   * There are more combinations than are listed.
+   *
+   * @generated from field: bool truncated = 2;
+   */
+  truncated: boolean;
+};
+
+/**
+ * Describes the message anabranch.v1.SummarizeResponse.
+ * Use `create(SummarizeResponseSchema)` to create a new message.
+ */
+export declare const SummarizeResponseSchema: GenMessage<SummarizeResponse>;
 
 /**
  * What to do if the name is taken.
@@ -3069,6 +3491,60 @@ export enum IfExists {
  * Describes the enum anabranch.v1.IfExists.
  */
 export declare const IfExistsSchema: GenEnum<IfExists>;
+
+/**
+ * What rollouts are told apart by, besides labels.
+ *
+ * @generated from enum anabranch.v1.SummaryKey
+ */
+export enum SummaryKey {
+  /**
+   * Not set: then a label is.
+   *
+   * @generated from enum value: SUMMARY_KEY_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The task.
+   *
+   * @generated from enum value: SUMMARY_KEY_TASK = 1;
+   */
+  TASK = 1,
+
+  /**
+   * The run.
+   *
+   * @generated from enum value: SUMMARY_KEY_RUN = 2;
+   */
+  RUN = 2,
+
+  /**
+   * The kind of the stage.
+   *
+   * @generated from enum value: SUMMARY_KEY_STAGE_KIND = 3;
+   */
+  STAGE_KIND = 3,
+
+  /**
+   * The model's URI.
+   *
+   * @generated from enum value: SUMMARY_KEY_MODEL_URI = 4;
+   */
+  MODEL_URI = 4,
+
+  /**
+   * The number among the siblings: the trial.
+   *
+   * @generated from enum value: SUMMARY_KEY_NUMBER = 5;
+   */
+  NUMBER = 5,
+}
+
+/**
+ * Describes the enum anabranch.v1.SummaryKey.
+ */
+export declare const SummaryKeySchema: GenEnum<SummaryKey>;
 
 /**
  * The books of runs: experiments, runs, stages, metrics, progress, and the history of every status.
@@ -3121,7 +3597,7 @@ export declare const RunService: GenService<{
   },
   /**
    * Deletes an experiment with its runs and trajectories, for good. It is not found any more when this answers; its rows go in the background.
-   * Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES.
+   * Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
    *
    * @generated from rpc anabranch.v1.RunService.DeleteExperiment
    */
@@ -3174,7 +3650,7 @@ export declare const RunService: GenService<{
   },
   /**
    * Deletes a run with its stages, metrics, history and trajectories, for good. It is not found any more when this answers; its rows go in the
-   * background. Errors: RUN_NOT_FOUND, HAS_BRANCHES.
+   * background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
    *
    * @generated from rpc anabranch.v1.RunService.DeleteRun
    */
@@ -3463,8 +3939,19 @@ export declare const RunService: GenService<{
     output: typeof GetProgressResponseSchema;
   },
   /**
+   * Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
+   * combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+   *
+   * @generated from rpc anabranch.v1.RunService.Summarize
+   */
+  summarize: {
+    methodKind: "unary";
+    input: typeof SummarizeRequestSchema;
+    output: typeof SummarizeResponseSchema;
+  },
+  /**
    * Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-   * INVALID_PAGE_TOKEN.
+   * ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RunService.ListStatusChanges
    */

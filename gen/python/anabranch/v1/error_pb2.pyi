@@ -108,6 +108,26 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ALREADY_EXISTS. The verb is in effect already, with another result. Metadata: `status`, `verb`."""
     ERROR_REASON_RUN_DELETED: _ErrorReason.ValueType  # 41
     """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
+    ERROR_REASON_TASK_NOT_FOUND: _ErrorReason.ValueType  # 42
+    """NOT_FOUND. No task of that name is in the catalogue. Metadata: `task`."""
+    ERROR_REASON_VALIDATOR_NOT_FOUND: _ErrorReason.ValueType  # 43
+    """NOT_FOUND. No validator of that id is here. Metadata: `validator`."""
+    ERROR_REASON_GROUP_NOT_FOUND: _ErrorReason.ValueType  # 44
+    """NOT_FOUND. No group of that id or number is here, or it was deleted. Metadata: `group`."""
+    ERROR_REASON_ROLLOUT_NOT_FOUND: _ErrorReason.ValueType  # 45
+    """NOT_FOUND. No rollout of that id is here, or it was deleted. Metadata: `rollout`."""
+    ERROR_REASON_ENVIRONMENT_NOT_FOUND: _ErrorReason.ValueType  # 46
+    """NOT_FOUND. No environment of that id is here, or it was deleted. Metadata: `environment`."""
+    ERROR_REASON_ROLLOUT_EXISTS: _ErrorReason.ValueType  # 47
+    """ALREADY_EXISTS. The id asked for is another rollout's. Metadata: `rollout`."""
+    ERROR_REASON_ENVIRONMENT_EXISTS: _ErrorReason.ValueType  # 48
+    """ALREADY_EXISTS. The id asked for is taken. Metadata: `environment`."""
+    ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 49
+    """FAILED_PRECONDITION. The attempt does not hold the rollout any more: its lease was lost, it was released, retried or cancelled. Stop working on
+    it. Metadata: `rollout`, `attempt` (the current one), `status`.
+    """
+    ERROR_REASON_RUN_ACTIVE: _ErrorReason.ValueType  # 50
+    """FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: the closed catalogue of reasons.
@@ -203,4 +223,24 @@ ERROR_REASON_RESULT_CONFLICT: ErrorReason.ValueType  # 40
 """ALREADY_EXISTS. The verb is in effect already, with another result. Metadata: `status`, `verb`."""
 ERROR_REASON_RUN_DELETED: ErrorReason.ValueType  # 41
 """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
+ERROR_REASON_TASK_NOT_FOUND: ErrorReason.ValueType  # 42
+"""NOT_FOUND. No task of that name is in the catalogue. Metadata: `task`."""
+ERROR_REASON_VALIDATOR_NOT_FOUND: ErrorReason.ValueType  # 43
+"""NOT_FOUND. No validator of that id is here. Metadata: `validator`."""
+ERROR_REASON_GROUP_NOT_FOUND: ErrorReason.ValueType  # 44
+"""NOT_FOUND. No group of that id or number is here, or it was deleted. Metadata: `group`."""
+ERROR_REASON_ROLLOUT_NOT_FOUND: ErrorReason.ValueType  # 45
+"""NOT_FOUND. No rollout of that id is here, or it was deleted. Metadata: `rollout`."""
+ERROR_REASON_ENVIRONMENT_NOT_FOUND: ErrorReason.ValueType  # 46
+"""NOT_FOUND. No environment of that id is here, or it was deleted. Metadata: `environment`."""
+ERROR_REASON_ROLLOUT_EXISTS: ErrorReason.ValueType  # 47
+"""ALREADY_EXISTS. The id asked for is another rollout's. Metadata: `rollout`."""
+ERROR_REASON_ENVIRONMENT_EXISTS: ErrorReason.ValueType  # 48
+"""ALREADY_EXISTS. The id asked for is taken. Metadata: `environment`."""
+ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 49
+"""FAILED_PRECONDITION. The attempt does not hold the rollout any more: its lease was lost, it was released, retried or cancelled. Stop working on
+it. Metadata: `rollout`, `attempt` (the current one), `status`.
+"""
+ERROR_REASON_RUN_ACTIVE: ErrorReason.ValueType  # 50
+"""FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

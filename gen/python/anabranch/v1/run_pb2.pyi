@@ -705,6 +705,9 @@ class KindProgress(_message.Message):
     COMPLETED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     CANCELLED_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_EXPECTED_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_MADE_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_TERMINAL_FIELD_NUMBER: _builtins.int
     kind: Global___StageKind.ValueType
     """Which kind."""
     planned: _builtins.int
@@ -719,6 +722,12 @@ class KindProgress(_message.Message):
     """Stages that are FAILED."""
     cancelled: _builtins.int
     """Stages that are CANCELLED."""
+    rollouts_expected: _builtins.int
+    """Rollouts planned and made, whichever is more; those of terminal stages as they were made."""
+    rollouts_made: _builtins.int
+    """Rollouts made."""
+    rollouts_terminal: _builtins.int
+    """Rollouts that are terminal."""
     def __init__(
         self,
         *,
@@ -729,10 +738,13 @@ class KindProgress(_message.Message):
         completed: _builtins.int = ...,
         failed: _builtins.int = ...,
         cancelled: _builtins.int = ...,
+        rollouts_expected: _builtins.int = ...,
+        rollouts_made: _builtins.int = ...,
+        rollouts_terminal: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "completed", b"completed", "failed", b"failed", "kind", b"kind", "made", b"made", "open", b"open", "planned", b"planned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "completed", b"completed", "failed", b"failed", "kind", b"kind", "made", b"made", "open", b"open", "planned", b"planned", "rollouts_expected", b"rollouts_expected", "rollouts_made", b"rollouts_made", "rollouts_terminal", b"rollouts_terminal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -754,6 +766,10 @@ class StageProgress(_message.Message):
     TURNS_EXPECTED_FIELD_NUMBER: _builtins.int
     SUBSTEPS_DONE_FIELD_NUMBER: _builtins.int
     SUBSTEPS_EXPECTED_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_EXPECTED_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_MADE_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_LIVE_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_TERMINAL_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
     """Which stage."""
     kind: Global___StageKind.ValueType
@@ -774,6 +790,14 @@ class StageProgress(_message.Message):
     """Optimiser steps done."""
     substeps_expected: _builtins.int
     """Optimiser steps expected."""
+    rollouts_expected: _builtins.int
+    """Rollouts planned and made, whichever is more."""
+    rollouts_made: _builtins.int
+    """Rollouts made."""
+    rollouts_live: _builtins.int
+    """Rollouts that are INITIALIZING or RUNNING."""
+    rollouts_terminal: _builtins.int
+    """Rollouts that are terminal."""
     def __init__(
         self,
         *,
@@ -787,10 +811,14 @@ class StageProgress(_message.Message):
         turns_expected: _builtins.int = ...,
         substeps_done: _builtins.int = ...,
         substeps_expected: _builtins.int = ...,
+        rollouts_expected: _builtins.int = ...,
+        rollouts_made: _builtins.int = ...,
+        rollouts_live: _builtins.int = ...,
+        rollouts_terminal: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_percent", b"_percent", "percent", b"percent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_percent", b"_percent", "kind", b"kind", "number", b"number", "percent", b"percent", "phase", b"phase", "stage_id", b"stage_id", "status", b"status", "substeps_done", b"substeps_done", "substeps_expected", b"substeps_expected", "turns_done", b"turns_done", "turns_expected", b"turns_expected"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_percent", b"_percent", "kind", b"kind", "number", b"number", "percent", b"percent", "phase", b"phase", "rollouts_expected", b"rollouts_expected", "rollouts_live", b"rollouts_live", "rollouts_made", b"rollouts_made", "rollouts_terminal", b"rollouts_terminal", "stage_id", b"stage_id", "status", b"status", "substeps_done", b"substeps_done", "substeps_expected", b"substeps_expected", "turns_done", b"turns_done", "turns_expected", b"turns_expected"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__percent: _TypeAlias = _typing.Literal["percent"]  # noqa: Y015
     _WhichOneofArgType__percent: _TypeAlias = _typing.Literal["_percent", b"_percent"]  # noqa: Y015

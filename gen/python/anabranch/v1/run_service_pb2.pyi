@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from anabranch.v1 import rollout_pb2 as _rollout_pb2
 from anabranch.v1 import run_pb2 as _run_pb2
 from anabranch.v1 import status_pb2 as _status_pb2
 from anabranch.v1 import trajectory_pb2 as _trajectory_pb2
@@ -49,6 +50,42 @@ IF_EXISTS_FAIL: IfExists.ValueType  # 1
 IF_EXISTS_RETURN_EXISTING: IfExists.ValueType  # 2
 """The run of that name is the answer, with where to resume. It is refused (CONFIG_MISMATCH) if config or plan are stated and differ."""
 Global___IfExists: _TypeAlias = IfExists  # noqa: Y015
+
+class _SummaryKey:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SummaryKeyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SummaryKey.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SUMMARY_KEY_UNSPECIFIED: _SummaryKey.ValueType  # 0
+    """Not set: then a label is."""
+    SUMMARY_KEY_TASK: _SummaryKey.ValueType  # 1
+    """The task."""
+    SUMMARY_KEY_RUN: _SummaryKey.ValueType  # 2
+    """The run."""
+    SUMMARY_KEY_STAGE_KIND: _SummaryKey.ValueType  # 3
+    """The kind of the stage."""
+    SUMMARY_KEY_MODEL_URI: _SummaryKey.ValueType  # 4
+    """The model's URI."""
+    SUMMARY_KEY_NUMBER: _SummaryKey.ValueType  # 5
+    """The number among the siblings: the trial."""
+
+class SummaryKey(_SummaryKey, metaclass=_SummaryKeyEnumTypeWrapper):
+    """What rollouts are told apart by, besides labels."""
+
+SUMMARY_KEY_UNSPECIFIED: SummaryKey.ValueType  # 0
+"""Not set: then a label is."""
+SUMMARY_KEY_TASK: SummaryKey.ValueType  # 1
+"""The task."""
+SUMMARY_KEY_RUN: SummaryKey.ValueType  # 2
+"""The run."""
+SUMMARY_KEY_STAGE_KIND: SummaryKey.ValueType  # 3
+"""The kind of the stage."""
+SUMMARY_KEY_MODEL_URI: SummaryKey.ValueType  # 4
+"""The model's URI."""
+SUMMARY_KEY_NUMBER: SummaryKey.ValueType  # 5
+"""The number among the siblings: the trial."""
+Global___SummaryKey: _TypeAlias = SummaryKey  # noqa: Y015
 
 @_typing.final
 class CreateExperimentRequest(_message.Message):
@@ -401,19 +438,23 @@ class DeleteExperimentRequest(_message.Message):
 
     EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
     ON_BRANCHES_FIELD_NUMBER: _builtins.int
+    CANCEL_LIVE_FIELD_NUMBER: _builtins.int
     experiment_id: _builtins.str
     """Which experiment."""
     on_branches: _trajectory_service_pb2.OnBranches.ValueType
     """What becomes of branches from outside of what is deleted: REFUSE (default) or CASCADE."""
+    cancel_live: _builtins.bool
+    """Cancels rollouts that are INITIALIZING or RUNNING. Otherwise they refuse the call (RUN_ACTIVE)."""
     def __init__(
         self,
         *,
         experiment_id: _builtins.str = ...,
         on_branches: _trajectory_service_pb2.OnBranches.ValueType = ...,
+        cancel_live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["experiment_id", b"experiment_id", "on_branches", b"on_branches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_live", b"cancel_live", "experiment_id", b"experiment_id", "on_branches", b"on_branches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -996,19 +1037,23 @@ class DeleteRunRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     ON_BRANCHES_FIELD_NUMBER: _builtins.int
+    CANCEL_LIVE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     on_branches: _trajectory_service_pb2.OnBranches.ValueType
     """What becomes of runs and trajectories that branch off from outside of what is deleted: REFUSE (default) or CASCADE."""
+    cancel_live: _builtins.bool
+    """Cancels rollouts that are INITIALIZING or RUNNING. Otherwise they refuse the call (RUN_ACTIVE)."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         on_branches: _trajectory_service_pb2.OnBranches.ValueType = ...,
+        cancel_live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["on_branches", b"on_branches", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_live", b"cancel_live", "on_branches", b"on_branches", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2893,6 +2938,8 @@ class ListStatusChangesRequest(_message.Message):
     ASCENDING_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Of this run."""
     stage_id: _builtins.str
@@ -2905,6 +2952,10 @@ class ListStatusChangesRequest(_message.Message):
     """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
     page_token: _builtins.str
     """`next_page_token` of the page before; empty: the first. The other fields must be the same as then."""
+    rollout_id: _builtins.str
+    """Of this rollout."""
+    environment_id: _builtins.str
+    """Of this environment."""
     def __init__(
         self,
         *,
@@ -2914,17 +2965,27 @@ class ListStatusChangesRequest(_message.Message):
         ascending: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        rollout_id: _builtins.str | None = ...,
+        environment_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_environment_id", b"_environment_id", "_rollout_id", b"_rollout_id", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "environment_id", b"environment_id", "rollout_id", b"rollout_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "ascending", b"ascending", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_environment_id", b"_environment_id", "_rollout_id", b"_rollout_id", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "ascending", b"ascending", "environment_id", b"environment_id", "page_size", b"page_size", "page_token", b"page_token", "rollout_id", b"rollout_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__environment_id: _TypeAlias = _typing.Literal["environment_id"]  # noqa: Y015
+    _WhichOneofArgType__environment_id: _TypeAlias = _typing.Literal["_environment_id", b"_environment_id"]  # noqa: Y015
+    _WhichOneofReturnType__rollout_id: _TypeAlias = _typing.Literal["rollout_id"]  # noqa: Y015
+    _WhichOneofArgType__rollout_id: _TypeAlias = _typing.Literal["_rollout_id", b"_rollout_id"]  # noqa: Y015
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
     _WhichOneofReturnType__stage_id: _TypeAlias = _typing.Literal["stage_id"]  # noqa: Y015
     _WhichOneofArgType__stage_id: _TypeAlias = _typing.Literal["_stage_id", b"_stage_id"]  # noqa: Y015
     _WhichOneofReturnType__trajectory_id: _TypeAlias = _typing.Literal["trajectory_id"]  # noqa: Y015
     _WhichOneofArgType__trajectory_id: _TypeAlias = _typing.Literal["_trajectory_id", b"_trajectory_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__environment_id) -> _WhichOneofReturnType__environment_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rollout_id) -> _WhichOneofReturnType__rollout_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
     @_typing.overload
@@ -2971,22 +3032,26 @@ class WatchRunRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     ALL_STAGES_FIELD_NUMBER: _builtins.int
     UNTIL_TERMINAL_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     all_stages: _builtins.bool
     """The snapshot has terminal stages too, not only open ones."""
     until_terminal: _builtins.bool
     """End (OK) once the run is COMPLETED, FAILED or CANCELLED, and that has been shown. Otherwise it is watched until the caller leaves."""
+    rollouts: _builtins.bool
+    """Shows groups and rollouts of the stages too: of open stages, or with all_stages of all."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         all_stages: _builtins.bool = ...,
         until_terminal: _builtins.bool = ...,
+        rollouts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_stages", b"all_stages", "run_id", b"run_id", "until_terminal", b"until_terminal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_stages", b"all_stages", "rollouts", b"rollouts", "run_id", b"run_id", "until_terminal", b"until_terminal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3002,6 +3067,8 @@ class WatchRunResponse(_message.Message):
     STAGES_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_FIELD_NUMBER: _builtins.int
     caught_up: _builtins.bool
     """The snapshot is complete with this message, or was before. Sent as a mark at least every 15 seconds."""
     @_builtins.property
@@ -3016,6 +3083,14 @@ class WatchRunResponse(_message.Message):
     def progress(self) -> _run_pb2.Progress:
         """How far it is, if anything of that changed; in the last message of the snapshot always."""
 
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Group]:
+        """The groups that changed, or belong to the snapshot; with `rollouts` only."""
+
+    @_builtins.property
+    def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Rollout]:
+        """The rollouts that changed, or belong to the snapshot; with `rollouts` only."""
+
     def __init__(
         self,
         *,
@@ -3023,11 +3098,393 @@ class WatchRunResponse(_message.Message):
         stages: _abc.Iterable[_run_pb2.Stage] | None = ...,
         progress: _run_pb2.Progress | None = ...,
         caught_up: _builtins.bool = ...,
+        groups: _abc.Iterable[_rollout_pb2.Group] | None = ...,
+        rollouts: _abc.Iterable[_rollout_pb2.Rollout] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "progress", b"progress", "run", b"run", "stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "groups", b"groups", "progress", b"progress", "rollouts", b"rollouts", "run", b"run", "stages", b"stages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchRunResponse: _TypeAlias = WatchRunResponse  # noqa: Y015
+
+@_typing.final
+class SummaryDimension(_message.Message):
+    """What rollouts are told apart by; exactly one is set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    key: Global___SummaryKey.ValueType
+    """What it is of its own."""
+    label: _builtins.str
+    """A label of the rollout, or, where it has none of that name, of its run: `model`, `trial`. At most 64 bytes."""
+    def __init__(
+        self,
+        *,
+        key: Global___SummaryKey.ValueType = ...,
+        label: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "label", b"label"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SummaryDimension: _TypeAlias = SummaryDimension  # noqa: Y015
+
+@_typing.final
+class SummarizeRequest(_message.Message):
+    """Which rollouts to sum up, and how; filters that are set must all hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RunLabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    RUN_IDS_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
+    STAGE_KINDS_FIELD_NUMBER: _builtins.int
+    TASK_IDS_FIELD_NUMBER: _builtins.int
+    RUN_LABELS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    DIMENSIONS_FIELD_NUMBER: _builtins.int
+    PASS_AT_FIELD_NUMBER: _builtins.int
+    experiment_id: _builtins.str
+    """Only of this experiment; empty: of any."""
+    @_builtins.property
+    def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only of these runs; empty: of any. At most 100."""
+
+    @_builtins.property
+    def stage_kinds(self) -> _containers.RepeatedScalarFieldContainer[_run_pb2.StageKind.ValueType]:
+        """Only of stages of these kinds; empty: any."""
+
+    @_builtins.property
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only of these tasks; empty: any. At most 1,000."""
+
+    @_builtins.property
+    def run_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only of runs with all these labels, of exactly these values."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only rollouts with all these labels, of exactly these values."""
+
+    @_builtins.property
+    def dimensions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SummaryDimension]:
+        """What to tell them apart by, in order; empty: all are one. At most 4."""
+
+    @_builtins.property
+    def pass_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The k of pass@k; empty: 1. At most 16, each 1 to 1,000."""
+
+    def __init__(
+        self,
+        *,
+        run_ids: _abc.Iterable[_builtins.str] | None = ...,
+        experiment_id: _builtins.str = ...,
+        stage_kinds: _abc.Iterable[_run_pb2.StageKind.ValueType] | None = ...,
+        task_ids: _abc.Iterable[_builtins.str] | None = ...,
+        run_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        dimensions: _abc.Iterable[Global___SummaryDimension] | None = ...,
+        pass_at: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimensions", b"dimensions", "experiment_id", b"experiment_id", "labels", b"labels", "pass_at", b"pass_at", "run_ids", b"run_ids", "run_labels", b"run_labels", "stage_kinds", b"stage_kinds", "task_ids", b"task_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SummarizeRequest: _TypeAlias = SummarizeRequest  # noqa: Y015
+
+@_typing.final
+class Estimate(_message.Message):
+    """An estimate and its 95 % interval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    value: _builtins.float
+    """The estimate."""
+    low: _builtins.float
+    """Lower end; absent where there is no interval."""
+    high: _builtins.float
+    """Upper end; absent where there is no interval."""
+    def __init__(
+        self,
+        *,
+        value: _builtins.float = ...,
+        low: _builtins.float | None = ...,
+        high: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_high", b"_high", "_low", b"_low", "high", b"high", "low", b"low"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_high", b"_high", "_low", b"_low", "high", b"high", "low", b"low", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__high: _TypeAlias = _typing.Literal["high"]  # noqa: Y015
+    _WhichOneofArgType__high: _TypeAlias = _typing.Literal["_high", b"_high"]  # noqa: Y015
+    _WhichOneofReturnType__low: _TypeAlias = _typing.Literal["low"]  # noqa: Y015
+    _WhichOneofArgType__low: _TypeAlias = _typing.Literal["_low", b"_low"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__high) -> _WhichOneofReturnType__high | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__low) -> _WhichOneofReturnType__low | None: ...
+
+Global___Estimate: _TypeAlias = Estimate  # noqa: Y015
+
+@_typing.final
+class PassAt(_message.Message):
+    """pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    K_FIELD_NUMBER: _builtins.int
+    ESTIMATE_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    k: _builtins.int
+    """The k."""
+    tasks: _builtins.int
+    """How many tasks it is over."""
+    @_builtins.property
+    def estimate(self) -> Global___Estimate:
+        """Over tasks with at least k tries; absent without one. The interval is normal over tasks, clamped to 0 and 1, absent for one task."""
+
+    def __init__(
+        self,
+        *,
+        k: _builtins.int = ...,
+        estimate: Global___Estimate | None = ...,
+        tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "k", b"k", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PassAt: _TypeAlias = PassAt  # noqa: Y015
+
+@_typing.final
+class Summary(_message.Message):
+    """What the rollouts of one combination came to. Only current attempts count. Rewards that are missing or NaN are left out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    ROLLOUT_COUNT_FIELD_NUMBER: _builtins.int
+    PENDING_COUNT_FIELD_NUMBER: _builtins.int
+    LIVE_COUNT_FIELD_NUMBER: _builtins.int
+    COMPLETED_COUNT_FIELD_NUMBER: _builtins.int
+    FAILED_COUNT_FIELD_NUMBER: _builtins.int
+    CANCELLED_COUNT_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    JUDGED_COUNT_FIELD_NUMBER: _builtins.int
+    UNJUDGED_COUNT_FIELD_NUMBER: _builtins.int
+    SUCCESS_COUNT_FIELD_NUMBER: _builtins.int
+    SUCCESS_RATE_FIELD_NUMBER: _builtins.int
+    PASS_AT_FIELD_NUMBER: _builtins.int
+    STOPPED_EARLY_FIELD_NUMBER: _builtins.int
+    REWARD_COUNT_FIELD_NUMBER: _builtins.int
+    REWARD_MEAN_FIELD_NUMBER: _builtins.int
+    REWARD_STD_FIELD_NUMBER: _builtins.int
+    REWARD_MIN_FIELD_NUMBER: _builtins.int
+    REWARD_MEDIAN_FIELD_NUMBER: _builtins.int
+    REWARD_MAX_FIELD_NUMBER: _builtins.int
+    MEAN_TURNS_FIELD_NUMBER: _builtins.int
+    MEAN_DURATION_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_SUCCESS_FIELD_NUMBER: _builtins.int
+    rollout_count: _builtins.int
+    """Rollouts made."""
+    pending_count: _builtins.int
+    """Rollouts that are PENDING."""
+    live_count: _builtins.int
+    """Rollouts that are INITIALIZING or RUNNING."""
+    completed_count: _builtins.int
+    """Rollouts that are COMPLETED."""
+    failed_count: _builtins.int
+    """Rollouts that are FAILED."""
+    cancelled_count: _builtins.int
+    """Rollouts that are CANCELLED."""
+    finished: _builtins.bool
+    """All of them are terminal: the combination is finished."""
+    judged_count: _builtins.int
+    """Terminal rollouts that have a verdict."""
+    unjudged_count: _builtins.int
+    """Terminal rollouts that have none."""
+    success_count: _builtins.int
+    """Terminal rollouts that succeeded."""
+    stopped_early: _builtins.int
+    """Tasks that were stopped by a success: they count 1 for every k of at least their tries, and are left out below."""
+    reward_count: _builtins.int
+    """Terminal rollouts that have a reward."""
+    reward_mean: _builtins.float
+    """Mean of the rewards; absent without one."""
+    reward_std: _builtins.float
+    """Standard deviation of the rewards, the sample's; absent below two."""
+    reward_min: _builtins.float
+    """The smallest reward; absent without one."""
+    reward_median: _builtins.float
+    """The median reward; absent without one."""
+    reward_max: _builtins.float
+    """The largest reward; absent without one."""
+    mean_turns: _builtins.float
+    """Mean turns of terminal rollouts; absent without one."""
+    tokens: _builtins.float
+    """Sum of the metric `tokens` of terminal rollouts; absent where none has it."""
+    tokens_per_success: _builtins.float
+    """tokens / success_count; absent without a success or tokens."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The combination, in the order of the dimensions; empty: they have none."""
+
+    @_builtins.property
+    def success_rate(self) -> Global___Estimate:
+        """success_count / judged_count, with Wilson's interval; absent without a verdict."""
+
+    @_builtins.property
+    def pass_at(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassAt]:
+        """pass@k, in the order of the request."""
+
+    @_builtins.property
+    def mean_duration(self) -> _duration_pb2.Duration:
+        """Mean duration of terminal rollouts, from start_time to end_time; absent without one."""
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[_builtins.str] | None = ...,
+        rollout_count: _builtins.int = ...,
+        pending_count: _builtins.int = ...,
+        live_count: _builtins.int = ...,
+        completed_count: _builtins.int = ...,
+        failed_count: _builtins.int = ...,
+        cancelled_count: _builtins.int = ...,
+        finished: _builtins.bool = ...,
+        judged_count: _builtins.int = ...,
+        unjudged_count: _builtins.int = ...,
+        success_count: _builtins.int = ...,
+        success_rate: Global___Estimate | None = ...,
+        pass_at: _abc.Iterable[Global___PassAt] | None = ...,
+        stopped_early: _builtins.int = ...,
+        reward_count: _builtins.int = ...,
+        reward_mean: _builtins.float | None = ...,
+        reward_std: _builtins.float | None = ...,
+        reward_min: _builtins.float | None = ...,
+        reward_median: _builtins.float | None = ...,
+        reward_max: _builtins.float | None = ...,
+        mean_turns: _builtins.float | None = ...,
+        mean_duration: _duration_pb2.Duration | None = ...,
+        tokens: _builtins.float | None = ...,
+        tokens_per_success: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "mean_duration", b"mean_duration", "mean_turns", b"mean_turns", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "finished", b"finished", "judged_count", b"judged_count", "live_count", b"live_count", "mean_duration", b"mean_duration", "mean_turns", b"mean_turns", "pass_at", b"pass_at", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "stopped_early", b"stopped_early", "success_count", b"success_count", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success", "unjudged_count", b"unjudged_count", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__mean_turns: _TypeAlias = _typing.Literal["mean_turns"]  # noqa: Y015
+    _WhichOneofArgType__mean_turns: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns"]  # noqa: Y015
+    _WhichOneofReturnType__reward_max: _TypeAlias = _typing.Literal["reward_max"]  # noqa: Y015
+    _WhichOneofArgType__reward_max: _TypeAlias = _typing.Literal["_reward_max", b"_reward_max"]  # noqa: Y015
+    _WhichOneofReturnType__reward_mean: _TypeAlias = _typing.Literal["reward_mean"]  # noqa: Y015
+    _WhichOneofArgType__reward_mean: _TypeAlias = _typing.Literal["_reward_mean", b"_reward_mean"]  # noqa: Y015
+    _WhichOneofReturnType__reward_median: _TypeAlias = _typing.Literal["reward_median"]  # noqa: Y015
+    _WhichOneofArgType__reward_median: _TypeAlias = _typing.Literal["_reward_median", b"_reward_median"]  # noqa: Y015
+    _WhichOneofReturnType__reward_min: _TypeAlias = _typing.Literal["reward_min"]  # noqa: Y015
+    _WhichOneofArgType__reward_min: _TypeAlias = _typing.Literal["_reward_min", b"_reward_min"]  # noqa: Y015
+    _WhichOneofReturnType__reward_std: _TypeAlias = _typing.Literal["reward_std"]  # noqa: Y015
+    _WhichOneofArgType__reward_std: _TypeAlias = _typing.Literal["_reward_std", b"_reward_std"]  # noqa: Y015
+    _WhichOneofReturnType__tokens: _TypeAlias = _typing.Literal["tokens"]  # noqa: Y015
+    _WhichOneofArgType__tokens: _TypeAlias = _typing.Literal["_tokens", b"_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__tokens_per_success: _TypeAlias = _typing.Literal["tokens_per_success"]  # noqa: Y015
+    _WhichOneofArgType__tokens_per_success: _TypeAlias = _typing.Literal["_tokens_per_success", b"_tokens_per_success"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mean_turns) -> _WhichOneofReturnType__mean_turns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_max) -> _WhichOneofReturnType__reward_max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_mean) -> _WhichOneofReturnType__reward_mean | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_median) -> _WhichOneofReturnType__reward_median | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_min) -> _WhichOneofReturnType__reward_min | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_std) -> _WhichOneofReturnType__reward_std | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens) -> _WhichOneofReturnType__tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens_per_success) -> _WhichOneofReturnType__tokens_per_success | None: ...
+
+Global___Summary: _TypeAlias = Summary  # noqa: Y015
+
+@_typing.final
+class SummarizeResponse(_message.Message):
+    """Answer of Summarize."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMMARIES_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """There are more combinations than are listed."""
+    @_builtins.property
+    def summaries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Summary]:
+        """One a combination, in order of their values (numbers by number); at most 10,000, and no more than fit into 1 MiB."""
+
+    def __init__(
+        self,
+        *,
+        summaries: _abc.Iterable[Global___Summary] | None = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["summaries", b"summaries", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SummarizeResponse: _TypeAlias = SummarizeResponse  # noqa: Y015

@@ -217,6 +217,11 @@ class RunServiceStub:
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.GetProgressRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_run__service__pb2.GetProgressResponse.FromString,
                 _registered_method=True)
+        self.Summarize = channel.unary_unary(
+                '/anabranch.v1.RunService/Summarize',
+                request_serializer=anabranch_dot_v1_dot_run__service__pb2.SummarizeRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_run__service__pb2.SummarizeResponse.FromString,
+                _registered_method=True)
         self.ListStatusChanges = channel.unary_unary(
                 '/anabranch.v1.RunService/ListStatusChanges',
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.ListStatusChangesRequest.SerializeToString,
@@ -266,7 +271,7 @@ class RunServiceServicer:
 
     def DeleteExperiment(self, request, context):
         """Deletes an experiment with its runs and trajectories, for good. It is not found any more when this answers; its rows go in the background.
-        Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES.
+        Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -304,7 +309,7 @@ class RunServiceServicer:
 
     def DeleteRun(self, request, context):
         """Deletes a run with its stages, metrics, history and trajectories, for good. It is not found any more when this answers; its rows go in the
-        background. Errors: RUN_NOT_FOUND, HAS_BRANCHES.
+        background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -511,9 +516,17 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Summarize(self, request, context):
+        """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
+        combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListStatusChanges(self, request, context):
         """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-        INVALID_PAGE_TOKEN.
+        ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -711,6 +724,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.GetProgress,
                     request_deserializer=anabranch_dot_v1_dot_run__service__pb2.GetProgressRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_run__service__pb2.GetProgressResponse.SerializeToString,
+            ),
+            'Summarize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Summarize,
+                    request_deserializer=anabranch_dot_v1_dot_run__service__pb2.SummarizeRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_run__service__pb2.SummarizeResponse.SerializeToString,
             ),
             'ListStatusChanges': grpc.unary_unary_rpc_method_handler(
                     servicer.ListStatusChanges,
@@ -1698,6 +1716,33 @@ class RunService:
             '/anabranch.v1.RunService/GetProgress',
             anabranch_dot_v1_dot_run__service__pb2.GetProgressRequest.SerializeToString,
             anabranch_dot_v1_dot_run__service__pb2.GetProgressResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Summarize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.RunService/Summarize',
+            anabranch_dot_v1_dot_run__service__pb2.SummarizeRequest.SerializeToString,
+            anabranch_dot_v1_dot_run__service__pb2.SummarizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

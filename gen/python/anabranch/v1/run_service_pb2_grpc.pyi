@@ -48,7 +48,7 @@ class RunServiceStub:
     """Changes what the mask names; runs made before keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
     DeleteExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.DeleteExperimentRequest, _run_service_pb2.DeleteExperimentResponse]
     """Deletes an experiment with its runs and trajectories, for good. It is not found any more when this answers; its rows go in the background.
-    Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES.
+    Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
     CreateRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]
     """Makes a run, with its main trajectory and the root of that if asked for; or gives the one that has the name (`if_exists`).
@@ -63,7 +63,7 @@ class RunServiceStub:
     """Changes what the mask names. The config is what it was made with: to try another, branch. Errors: RUN_NOT_FOUND, RUN_EXISTS."""
     DeleteRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]
     """Deletes a run with its stages, metrics, history and trajectories, for good. It is not found any more when this answers; its rows go in the
-    background. Errors: RUN_NOT_FOUND, HAS_BRANCHES.
+    background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
     BranchRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.BranchRunRequest, _run_service_pb2.BranchRunResponse]
     """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
@@ -155,9 +155,13 @@ class RunServiceStub:
     """
     GetProgress: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetProgressRequest, _run_service_pb2.GetProgressResponse]
     """Tells how far a run is. Errors: RUN_NOT_FOUND."""
+    Summarize: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.SummarizeRequest, _run_service_pb2.SummarizeResponse]
+    """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
+    combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+    """
     ListStatusChanges: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]
     """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-    INVALID_PAGE_TOKEN.
+    ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]
     """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
@@ -186,7 +190,7 @@ class RunServiceAsyncStub(RunServiceStub):
     """Changes what the mask names; runs made before keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
     DeleteExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.DeleteExperimentRequest, _run_service_pb2.DeleteExperimentResponse]  # type: ignore[assignment]
     """Deletes an experiment with its runs and trajectories, for good. It is not found any more when this answers; its rows go in the background.
-    Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES.
+    Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
     CreateRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]  # type: ignore[assignment]
     """Makes a run, with its main trajectory and the root of that if asked for; or gives the one that has the name (`if_exists`).
@@ -201,7 +205,7 @@ class RunServiceAsyncStub(RunServiceStub):
     """Changes what the mask names. The config is what it was made with: to try another, branch. Errors: RUN_NOT_FOUND, RUN_EXISTS."""
     DeleteRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]  # type: ignore[assignment]
     """Deletes a run with its stages, metrics, history and trajectories, for good. It is not found any more when this answers; its rows go in the
-    background. Errors: RUN_NOT_FOUND, HAS_BRANCHES.
+    background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
     BranchRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.BranchRunRequest, _run_service_pb2.BranchRunResponse]  # type: ignore[assignment]
     """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
@@ -293,9 +297,13 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     GetProgress: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetProgressRequest, _run_service_pb2.GetProgressResponse]  # type: ignore[assignment]
     """Tells how far a run is. Errors: RUN_NOT_FOUND."""
+    Summarize: _aio.UnaryUnaryMultiCallable[_run_service_pb2.SummarizeRequest, _run_service_pb2.SummarizeResponse]  # type: ignore[assignment]
+    """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
+    combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+    """
     ListStatusChanges: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]  # type: ignore[assignment]
     """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-    INVALID_PAGE_TOKEN.
+    ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]  # type: ignore[assignment]
     """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
@@ -351,7 +359,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.DeleteExperimentResponse, _abc.Awaitable[_run_service_pb2.DeleteExperimentResponse]]:
         """Deletes an experiment with its runs and trajectories, for good. It is not found any more when this answers; its rows go in the background.
-        Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES.
+        Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
 
     @_abc_1.abstractmethod
@@ -396,7 +404,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.DeleteRunResponse, _abc.Awaitable[_run_service_pb2.DeleteRunResponse]]:
         """Deletes a run with its stages, metrics, history and trajectories, for good. It is not found any more when this answers; its rows go in the
-        background. Errors: RUN_NOT_FOUND, HAS_BRANCHES.
+        background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
 
     @_abc_1.abstractmethod
@@ -646,13 +654,23 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """Tells how far a run is. Errors: RUN_NOT_FOUND."""
 
     @_abc_1.abstractmethod
+    def Summarize(
+        self,
+        request: _run_service_pb2.SummarizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.SummarizeResponse, _abc.Awaitable[_run_service_pb2.SummarizeResponse]]:
+        """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
+        combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
     def ListStatusChanges(
         self,
         request: _run_service_pb2.ListStatusChangesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ListStatusChangesResponse, _abc.Awaitable[_run_service_pb2.ListStatusChangesResponse]]:
         """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-        INVALID_PAGE_TOKEN.
+        ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
     @_abc_1.abstractmethod

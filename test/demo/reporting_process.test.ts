@@ -3,17 +3,17 @@ import { describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
 import type { DemoEvent } from '../../src/demo/events.ts';
 import { runDemo } from '../../src/demo/experiment.ts';
+import { startReportingProcess } from '../../src/demo/reporting_process.ts';
 import type { VariantReport } from '../../src/demo/variant_client.ts';
-import { startVariantProcess } from '../../src/demo/variant_process.ts';
 import { startTestServer } from '../support/test-server.ts';
 
 const TASK = { address: '127.0.0.1:1', trajectoryId: 'none', gains: { x: 0, xDot: 0, theta: 0, thetaDot: 0 } };
 /** A program that is not the variant's client: Node running one line. The task follows as an argument. */
 const script = (text: string) => [process.execPath, '-e', text];
 
-describe('the process of a variant', () => {
+describe('the process of a client', () => {
   it('is given its task, and tells its reports in order', async () => {
-    const child = startVariantProcess(
+    const child = startReportingProcess<VariantReport>(
       script(`const { trajectoryId } = JSON.parse(process.argv[1]);
         for (const stepNumber of [1, 2]) console.log(JSON.stringify({ event: 'step', stepNumber, trajectoryId }))`),
       TASK,
@@ -25,18 +25,18 @@ describe('the process of a variant', () => {
   });
 
   it('that fails says how it ended, and what it complained of', async () => {
-    const child = startVariantProcess(script(`console.error('no cart here'); process.exit(3)`), TASK);
+    const child = startReportingProcess<VariantReport>(script(`console.error('no cart here'); process.exit(3)`), TASK);
     await expect(child.ended()).rejects.toThrow('ended with code 3: no cart here');
   });
 
   it('that cannot be started says so', async () => {
-    const child = startVariantProcess(['/nowhere/anabranch'], TASK);
+    const child = startReportingProcess<VariantReport>(['/nowhere/anabranch'], TASK);
     await expect(child.ended()).rejects.toThrow(/ended with an error \(spawn \/nowhere\/anabranch ENOENT\)/);
     await child.kill();
   });
 
   it('is gone when kill() resolves, and may be killed again', async () => {
-    const child = startVariantProcess(script('setInterval(() => {}, 1000)'), TASK);
+    const child = startReportingProcess<VariantReport>(script('setInterval(() => {}, 1000)'), TASK);
     await child.kill();
     expect(() => process.kill(child.pid, 0)).toThrow(/ESRCH/);
     await child.kill();

@@ -1,0 +1,121 @@
+import type { Caller } from '../../domain/caller.ts';
+import { runNotFound, stageNotFound } from '../../domain/errors.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import { requireText } from '../../domain/text.ts';
+import type { ClaimRequest } from '../../store/contract/rollout.ts';
+import type { App } from '../app.ts';
+import { idempotencyKey, mapText } from '../idempotency.ts';
+import { requireLabels } from '../run/fields.ts';
+import { WatchPace } from '../run/watch_pace.ts';
+import type { Claimed } from './claim_collector.ts';
+
+export interface ClaimRolloutsArgs {
+  /** Empty: of any. */
+  readonly runId: string;
+  readonly stageId: string;
+  readonly taskIds: readonly string[];
+  readonly labels: ReadonlyMap<string, string>;
+  readonly minPriority: number;
+  /** At least 1. */
+  readonly maxRollouts: number;
+  readonly workerId: string;
+  readonly leaseMs: number;
+  /** 0: not at all. */
+  readonly waitMs: number;
+  /** Empty: none (ID1). */
+  readonly requestId: string;
+  /** Aborted when the caller is gone: waiting ends at once. */
+  readonly signal: AbortSignal;
+}
+
+const NOTHING: Claimed = { kind: 'claimed', claims: [], drained: false };
+
+/**
+ * Q2: claims together with all others who ask at this moment; with `waitMs`, a long poll: hints and polls mean "ask again". It ends early when
+ * nothing more can come, though not where that was so from the start: who asks again and again must not spin.
+ * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+ */
+export async function claimRollouts(app: App, caller: Caller, args: ClaimRolloutsArgs): Promise<Claimed> {
+  const request = requestOf(caller, args);
+  const { maxRollouts, waitMs, signal } = args;
+  const ask = async (): Promise<Claimed> => {
+    const trajectories = Array.from({ length: maxRollouts }, () => ({ id: app.ids.uuid(), uid: app.ids.uid() }));
+    return (await app.claims.claim({ ...request, trajectories }, signal)) ?? NOTHING;
+  };
+  const begun = performance.now();
+  const first = await ask();
+  const left = waitMs - (performance.now() - begun);
+  if (first.claims.length > 0 || left <= 0) return first;
+  return keepAsking(app, await hintsOf(app, caller, request), ask, first, left, signal);
+}
+
+async function keepAsking(
+  app: App,
+  subscribe: (listener: () => void) => () => void,
+  ask: () => Promise<Claimed>,
+  first: Claimed,
+  waitMs: number,
+  signal: AbortSignal,
+): Promise<Claimed> {
+  const { claimRestMs, pollMs, progressMs } = app.settings;
+  const pace = new WatchPace({ watchMs: claimRestMs, pollMs, progressMs });
+  let over = signal.aborted;
+  const end = () => {
+    over = true;
+    pace.end();
+  };
+  const unsubscribe = subscribe(() => pace.hint());
+  const stopWaitingForDrain = app.drain.onBegin(end);
+  const timer = setTimeout(end, waitMs).unref();
+  signal.addEventListener('abort', end, { once: true });
+  try {
+    let last = first;
+    // Once more before any waiting: what came between the first look and the subscription.
+    while (!over) {
+      pace.look();
+      last = await ask();
+      if (last.claims.length > 0 || (last.drained && !first.drained)) return last;
+      await pace.next();
+    }
+    return last;
+  } finally {
+    signal.removeEventListener('abort', end);
+    clearTimeout(timer);
+    stopWaitingForDrain();
+    unsubscribe();
+    pace.stop();
+  }
+}
+
+/** How to hear of what may have come: of the run, where it is known. */
+async function hintsOf(
+  app: App,
+  { namespace }: Caller,
+  { runId, stageId }: Pick<ClaimRequest, 'runId' | 'stageId'>,
+): Promise<(listener: () => void) => () => void> {
+  if (stageId !== undefined) {
+    const stage = await app.store.getStage(namespace, { id: stageId });
+    if (stage === undefined) throw stageNotFound(stageId);
+    return (listener) => app.changes.subscribe(stage.run.key, listener);
+  }
+  if (runId !== undefined) {
+    const run = await app.store.getRun(namespace, { id: runId });
+    if (run === undefined) throw runNotFound(runId);
+    return (listener) => app.changes.subscribe(run.key, listener);
+  }
+  return (listener) => app.changes.subscribeAll(listener);
+}
+
+function requestOf(caller: Caller, args: ClaimRolloutsArgs): Omit<ClaimRequest, 'trajectories'> {
+  const { taskIds, minPriority, maxRollouts, leaseMs, waitMs } = args;
+  const runId = args.runId === '' ? undefined : parseUuid(args.runId, 'run_id');
+  const stageId = args.stageId === '' ? undefined : parseUuid(args.stageId, 'stage_id');
+  for (const [i, taskId] of taskIds.entries()) requireText(taskId, `task_ids[${i}]`);
+  const labels = requireLabels(args.labels);
+  const workerId = requireText(args.workerId, 'worker_id');
+  const numbers = [minPriority, maxRollouts, leaseMs, waitMs].map((number) => `${number}`);
+  const tasks = [...new Set(taskIds)].sort();
+  const fields = [runId, stageId, JSON.stringify(tasks), mapText(labels), workerId, ...numbers];
+  const key = idempotencyKey('ClaimRollouts', args.requestId, fields);
+  return { caller, runId, stageId, taskIds: tasks, labels, minPriority, workerId, leaseMs, key };
+}

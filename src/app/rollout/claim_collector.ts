@@ -1,0 +1,102 @@
+import { AnabranchError } from '../../domain/errors.ts';
+import type { ClaimOutcome, ClaimRequest, RolloutStore } from '../../store/contract/rollout.ts';
+import type { Logger } from '../app.ts';
+
+/** What one call of the store may be asked for: it holds rows while it runs. It has at least one request. */
+const MOST_REQUESTS = 256;
+const MOST_ROLLOUTS = 1000;
+
+export type Claimed = Extract<ClaimOutcome, { kind: 'claimed' }>;
+
+/**
+ * Claims for all who wait in one call of the store, at once when idle; while one call is under way, the next gathers. So many workers cost about as many
+ * transactions as one.
+ */
+export interface ClaimCollector {
+  /** Throws what its own request is refused with. A request whose signal is aborted before its turn is not asked for: undefined. */
+  claim(request: ClaimRequest, signal: AbortSignal): Promise<Claimed | undefined>;
+  /** Resolves when nothing waits and no call is under way. */
+  idle(): Promise<void>;
+}
+
+interface Waiting {
+  readonly request: ClaimRequest;
+  readonly signal: AbortSignal;
+  readonly resolve: (claimed: Claimed | undefined) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+export function createClaimCollector(store: Pick<RolloutStore, 'claimRollouts'>, logger: Logger): ClaimCollector {
+  let waiting: Waiting[] = [];
+  let running: Promise<void> | undefined;
+
+  const run = async (): Promise<void> => {
+    while (waiting.length > 0) {
+      // At the end of this turn of the event loop all requests that have arrived by now share a call.
+      await new Promise((resolve) => setImmediate(resolve));
+      const call = takeCall();
+      if (call.length > 0) await serve(store, logger, call);
+    }
+    running = undefined;
+  };
+
+  const takeCall = (): Waiting[] => {
+    const call: Waiting[] = [];
+    let rollouts = 0;
+    let taken = 0;
+    for (const one of waiting) {
+      const most = one.request.trajectories.length;
+      if (call.length > 0 && (call.length === MOST_REQUESTS || rollouts + most > MOST_ROLLOUTS)) break;
+      taken += 1;
+      if (one.signal.aborted) {
+        one.resolve(undefined);
+        continue;
+      }
+      rollouts += most;
+      call.push(one);
+    }
+    waiting = waiting.slice(taken);
+    return call;
+  };
+
+  return {
+    claim: (request, signal) =>
+      new Promise((resolve, reject) => {
+        waiting.push({ request, signal, resolve, reject });
+        running ??= run();
+      }),
+    async idle() {
+      while (running !== undefined) await running;
+    },
+  };
+}
+
+async function serve(
+  store: Pick<RolloutStore, 'claimRollouts'>,
+  logger: Logger,
+  call: readonly Waiting[],
+): Promise<void> {
+  try {
+    const outcomes = await store.claimRollouts(call.map(({ request }) => request));
+    for (const [i, one] of call.entries()) settle(one, outcomes[i]);
+  } catch (error) {
+    // An outage is everybody's. Anything else may be the fault of one request, so each is tried alone.
+    if (call.length === 1 || isOutage(error)) {
+      for (const { reject } of call) reject(error);
+      return;
+    }
+    logger.warn({ err: error, requests: call.length }, 'claiming together failed; trying each request alone');
+    for (const one of call) await serve(store, logger, [one]);
+  }
+}
+
+function settle({ resolve, reject }: Waiting, outcome: ClaimOutcome | undefined): void {
+  if (outcome?.kind === 'claimed') resolve(outcome);
+  else reject(outcome?.error ?? new Error('the store gave fewer outcomes than there were requests'));
+}
+
+function isOutage(error: unknown): boolean {
+  return (
+    error instanceof AnabranchError && (error.reason === 'DATABASE_UNAVAILABLE' || error.reason === 'STORAGE_FULL')
+  );
+}

@@ -1,0 +1,105 @@
+import type { Caller } from '../../domain/caller.ts';
+import { environmentNotFound } from '../../domain/errors.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import type { Status, Verb } from '../../domain/lifecycle.ts';
+import type { Environment } from '../../domain/rollout.ts';
+import { requireJson, requireText } from '../../domain/text.ts';
+import type { NewEnvironment } from '../../store/contract/environment.ts';
+import type { Said } from '../../store/contract/run.ts';
+import type { App } from '../app.ts';
+import { idempotencyKey, mapText } from '../idempotency.ts';
+import { gatherPage } from '../page.ts';
+import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
+import { newId, requireLabels, requireSaid } from '../run/fields.ts';
+import { environmentBytes } from './row_bytes.ts';
+
+export interface CreateEnvironmentArgs extends Omit<NewEnvironment, 'id'> {
+  /** Empty: the server makes one. */
+  readonly environmentId: string;
+  /** Empty: none (ID1). */
+  readonly requestId: string;
+}
+
+/** Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND. */
+export async function createEnvironment(app: App, caller: Caller, args: CreateEnvironmentArgs): Promise<Environment> {
+  const { environmentId, requestId, ...fields } = args;
+  const runId = parseUuid(fields.runId, 'run_id');
+  requireText(fields.type, 'type');
+  requireText(fields.externalId, 'external_id');
+  requireText(fields.phase, 'phase');
+  requireLabels(fields.labels);
+  requireJson(fields.configJson, 'config_json');
+  const { type, externalId, status, labels, configJson, phase } = fields;
+  const key = idempotencyKey('CreateEnvironment', requestId, [
+    environmentId.toLowerCase(),
+    runId,
+    type,
+    externalId,
+    status,
+    mapText(labels),
+    configJson,
+    phase,
+  ]);
+  const id = newId(environmentId, 'environment_id', app.ids.uuid);
+  return app.store.createEnvironment(caller, { ...fields, runId, id }, key);
+}
+
+/** Errors: ENVIRONMENT_NOT_FOUND. */
+export async function getEnvironment(
+  app: App,
+  caller: Caller,
+  { environmentId }: { readonly environmentId: string },
+): Promise<Environment> {
+  const id = parseUuid(environmentId, 'environment_id');
+  const found = await app.store.getEnvironment(caller.namespace, id);
+  if (found === undefined) throw environmentNotFound(id);
+  return found;
+}
+
+export interface ListEnvironmentsArgs extends PageArgs {
+  readonly of: { readonly runId: string } | { readonly rolloutId: string };
+  /** Undefined: any. */
+  readonly statuses: readonly Status[] | undefined;
+}
+
+/** Newest first; a page ends early at about 1 MiB. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND. */
+export async function listEnvironments(
+  app: App,
+  caller: Caller,
+  args: ListEnvironmentsArgs,
+): Promise<PageOf<Environment>> {
+  const of =
+    'runId' in args.of
+      ? { runId: parseUuid(args.of.runId, 'run_id') }
+      : { rolloutId: parseUuid(args.of.rolloutId, 'rollout_id') };
+  const { statuses } = args;
+  const query = { caller, rpc: 'ListEnvironments', filter: [of, [...new Set(statuses)].sort()] };
+  const cursor = readPageToken(query, args.pageToken);
+  const page = await gatherPage(
+    {
+      fetch: (limit, after) => app.store.listEnvironments(caller.namespace, of, statuses, { limit, after }),
+      keyOf: ({ key }) => key,
+      bytesOf: environmentBytes,
+    },
+    pageLimit(args.pageSize),
+    cursor === undefined ? undefined : cursorInt(cursor, 0),
+    'FULL',
+  );
+  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+}
+
+export interface MoveEnvironmentArgs {
+  readonly environmentId: string;
+  readonly verb: Exclude<Verb, 'reopen'>;
+  readonly said: Said;
+  /** Undefined: it stays. */
+  readonly externalId?: string | undefined;
+}
+
+/** L2, L5. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+export async function moveEnvironment(app: App, caller: Caller, args: MoveEnvironmentArgs): Promise<Environment> {
+  const id = parseUuid(args.environmentId, 'environment_id');
+  const { verb, externalId } = args;
+  if (externalId !== undefined) requireText(externalId, 'external_id');
+  return app.store.moveEnvironment(caller, id, verb, requireSaid(args.said), externalId);
+}

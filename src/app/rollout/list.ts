@@ -1,0 +1,70 @@
+import type { Caller } from '../../domain/caller.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import type { Rollout } from '../../domain/rollout.ts';
+import { requireText } from '../../domain/text.ts';
+import type { BookView } from '../../store/contract/experiment.ts';
+import type { RolloutCursor, RolloutFilter } from '../../store/contract/rollout.ts';
+import type { App } from '../app.ts';
+import { gatherPage } from '../page.ts';
+import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
+import { requireLabels } from '../run/fields.ts';
+import { rolloutBytes } from './row_bytes.ts';
+
+export interface ListRolloutsArgs extends PageArgs {
+  readonly filter: RolloutFilter;
+  readonly view: BookView;
+}
+
+/** By stage, group number, number; a page ends early at about 1 MiB. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
+export async function listRollouts(app: App, caller: Caller, args: ListRolloutsArgs): Promise<PageOf<Rollout>> {
+  const { view } = args;
+  const filter = checkFilter(args.filter);
+  const query = { caller, rpc: 'ListRollouts', filter: [...filterFields(filter), view] };
+  const cursor = readPageToken(query, args.pageToken);
+  const page = await gatherPage<Rollout, RolloutCursor>(
+    {
+      fetch: (limit, after) => app.store.listRollouts(caller.namespace, filter, { limit, after }, view),
+      keyOf: placeOf,
+      bytesOf: (rollout) => rolloutBytes(rollout, view),
+    },
+    pageLimit(args.pageSize),
+    cursor && { stage: cursorInt(cursor, 0), groupNumber: cursorInt(cursor, 1), number: cursorInt(cursor, 2) },
+    view,
+  );
+  const { last } = page;
+  if (!page.more || last === undefined) return { items: page.items, nextPageToken: '' };
+  const place = [last.stage, last.groupNumber, last.number].map((part) => `${part}`);
+  return { items: page.items, nextPageToken: makePageToken(query, place) };
+}
+
+/** Where a rollout stands in a list. */
+export function placeOf({ stage, group, number }: Rollout): RolloutCursor {
+  return { stage: stage.key, groupNumber: group.number, number };
+}
+
+function checkFilter(filter: RolloutFilter): RolloutFilter {
+  requireText(filter.taskId ?? '', 'task_id');
+  requireLabels(filter.labels ?? new Map());
+  if (Number.isNaN(filter.minReward)) throw invalidField('min_reward', 'must be a number, not NaN');
+  if (Number.isNaN(filter.maxReward)) throw invalidField('max_reward', 'must be a number, not NaN');
+  return { ...filter, of: placeIn(filter.of) };
+}
+
+function placeIn(of: RolloutFilter['of']): RolloutFilter['of'] {
+  if ('runId' in of) return { runId: parseUuid(of.runId, 'run_id') };
+  if ('stageId' in of) return { stageId: parseUuid(of.stageId, 'stage_id') };
+  return { groupId: parseUuid(of.groupId, 'group_id') };
+}
+
+function filterFields(filter: RolloutFilter): unknown[] {
+  return [
+    filter.of,
+    filter.taskId,
+    filter.statuses === undefined ? undefined : [...new Set(filter.statuses)].sort(),
+    filter.labels,
+    filter.minReward,
+    filter.maxReward,
+    filter.success,
+  ];
+}

@@ -1,0 +1,127 @@
+import type { Caller } from '../../domain/caller.ts';
+import { stageNotFound } from '../../domain/errors.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import { isTerminal } from '../../domain/lifecycle.ts';
+import type { Group } from '../../domain/rollout.ts';
+import type { App } from '../app.ts';
+import { serverDraining } from '../drain.ts';
+import { WatchPace } from '../run/watch_pace.ts';
+import { orDeleted, type Place, type RolloutsRead, readGroup, stageNow } from './read_group.ts';
+
+/** Groups looked at by one statement. */
+const GROUPS = 256;
+
+export interface ReadRolloutsArgs {
+  readonly stageId: string;
+  /** Only groups all of whose rollouts are COMPLETED; otherwise all terminal ones. */
+  readonly completeGroupsOnly: boolean;
+  /** Until the stage and all its groups are terminal. */
+  readonly follow: boolean;
+  readonly view: 'BASIC' | 'FULL';
+  /** Aborted when the caller is gone: waiting ends at once. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Q6: the rollouts of a stage with their steps, group by group as groups become terminal, each group once. Level-triggered, as WatchRun: hints and
+ * polls mean "look at the groups again". Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING.
+ */
+export async function* readRollouts(
+  app: App,
+  caller: Caller,
+  args: ReadRolloutsArgs,
+): AsyncGenerator<RolloutsRead, void, undefined> {
+  const stageId = parseUuid(args.stageId, 'stage_id');
+  const stage = await app.store.getStage(caller.namespace, { id: stageId });
+  if (stage === undefined) throw stageNotFound(stageId);
+  const place: Place = { app, caller, stage, view: args.view };
+  if (!args.follow) {
+    yield* readEnded(place, args, new Set());
+    return;
+  }
+  const pace = new WatchPace(app.settings);
+  const end = () => pace.end();
+  // Subscribes before the first look: what ends meanwhile is looked at again.
+  const unsubscribe = app.changes.subscribe(stage.run.key, () => pace.hint());
+  const stopWaitingForDrain = app.drain.onBegin(end);
+  args.signal.addEventListener('abort', end, { once: true });
+  try {
+    yield* follow(place, args, pace);
+  } finally {
+    args.signal.removeEventListener('abort', end);
+    stopWaitingForDrain();
+    unsubscribe();
+    pace.stop();
+  }
+}
+
+async function* follow(
+  place: Place,
+  args: ReadRolloutsArgs,
+  pace: WatchPace,
+): AsyncGenerator<RolloutsRead, void, undefined> {
+  const told = new Set<bigint>();
+  let caughtUp = false;
+  while (!args.signal.aborted) {
+    requireServing(place);
+    pace.look();
+    // Read before its groups: what a stage gets once it was seen to have ended is no part of this stream.
+    const { status } = await stageNow(place);
+    const before = told.size;
+    const waits = yield* readEnded(place, args, told);
+    if (!caughtUp || told.size > before || pace.markDue) {
+      pace.told();
+      yield { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
+      caughtUp = true;
+    }
+    if (isTerminal(status) && !waits) return;
+    await pace.next();
+  }
+}
+
+/** The groups that have ended and are not yet `told`. Returns whether there are others that have not. */
+async function* readEnded(
+  place: Place,
+  { completeGroupsOnly, signal }: ReadRolloutsArgs,
+  told: Set<bigint>,
+): AsyncGenerator<RolloutsRead, boolean, undefined> {
+  const { app, caller, stage } = place;
+  let waits = false;
+  let after: bigint | undefined;
+  for (;;) {
+    const page = { limit: GROUPS, after };
+    const groups = await orDeleted(place, app.store.listGroups(caller.namespace, stage.id, page, 'BASIC'));
+    for (const group of groups) {
+      if (signal.aborted) return waits;
+      requireServing(place);
+      if (told.has(group.key) || isEmpty(group)) continue;
+      if (!hasEnded(group)) waits = true;
+      else if (!completeGroupsOnly || isComplete(group)) {
+        const shown = yield* readGroup(place, group, ({ status }) =>
+          completeGroupsOnly ? status === 'COMPLETED' : isTerminal(status),
+        );
+        if (shown) told.add(group.key);
+        else waits = true; // retried since
+      }
+    }
+    after = groups.at(-1)?.number;
+    if (groups.length < GROUPS) return waits;
+  }
+}
+
+function isEmpty({ statistics }: Group): boolean {
+  const { pending, live, completed, failed, cancelled } = statistics;
+  return pending + live + completed + failed + cancelled === 0n;
+}
+
+function hasEnded({ statistics: { pending, live } }: Group): boolean {
+  return pending === 0n && live === 0n;
+}
+
+function isComplete({ statistics: { failed, cancelled } }: Group): boolean {
+  return failed === 0n && cancelled === 0n;
+}
+
+function requireServing({ app }: Place): void {
+  if (app.drain.begun) throw serverDraining();
+}

@@ -1,0 +1,58 @@
+import type {
+  Attempt,
+  Environment,
+  Group,
+  Rollout,
+  Task,
+  Validation,
+  ValidationOverride,
+  Validator,
+} from '../../domain/rollout.ts';
+import type { BookView } from '../../store/contract/experiment.ts';
+import { namesBytes, pairsBytes, sum, utf8 } from '../run/row_bytes.ts';
+
+/** No fewer bytes than rows take when encoded: for answers that must stay below a limit (RD3). */
+
+export function taskBytes(task: Task, view: BookView): number {
+  const { id, name, description, difficulty, category, appName, sourceType, tags, prerequisites } = task;
+  const bytes = 160 + sum([id, name, description, difficulty, category, appName, sourceType]);
+  const words = 8 * (tags.length + prerequisites.length) + sum(tags) + sum(prerequisites);
+  return bytes + words + (view === 'FULL' ? 16 + sum([task.inputJson, task.metadataJson]) : 0);
+}
+
+export function validatorBytes({ taskId, type, query, method, expectedResult, configJson }: Validator): number {
+  return 192 + sum([taskId, type, query, method, expectedResult, configJson]);
+}
+
+export function groupBytes({ labels, metrics, metadataJson }: Group, view: BookView): number {
+  return 448 + pairsBytes(labels) + namesBytes(metrics) + (view === 'FULL' ? 8 + utf8(metadataJson) : 0);
+}
+
+export function rolloutBytes(rollout: Rollout, view: BookView): number {
+  const { taskId, modelUri, statusMessage, phase, workerId, result, override } = rollout;
+  let bytes = 640 + sum([taskId, modelUri, statusMessage, phase, workerId]);
+  bytes += pairsBytes(rollout.labels) + namesBytes(rollout.metrics);
+  for (const name of rollout.timings.keys()) bytes += 64 + utf8(name);
+  if (result !== undefined) bytes += 32 + 8 * result.errors.length + sum(result.errors);
+  if (override !== undefined) bytes += overrideBytes(override);
+  if (view === 'BASIC') return bytes;
+  return bytes + 32 + sum([rollout.inputJson, rollout.metadataJson, result?.summaryJson ?? '']);
+}
+
+export function attemptBytes({ message, workerId }: Attempt): number {
+  return 128 + sum([message, workerId]);
+}
+
+export function validationBytes(validation: Validation): number {
+  const { validatorType, query, expectedResult, actualResult, errorMessage, detailsJson } = validation;
+  return 192 + sum([validatorType, query, expectedResult, actualResult, errorMessage, detailsJson]);
+}
+
+export function overrideBytes({ reason, actor }: ValidationOverride): number {
+  return 64 + sum([reason, actor]);
+}
+
+export function environmentBytes(environment: Environment): number {
+  const { type, externalId, statusMessage, phase, labels, configJson } = environment;
+  return 256 + sum([type, externalId, statusMessage, phase, configJson]) + pairsBytes(labels);
+}

@@ -1,0 +1,83 @@
+import type { Caller } from '../../domain/caller.ts';
+import { invalidField, taskNotFound } from '../../domain/errors.ts';
+import type { Task } from '../../domain/rollout.ts';
+import { requireJson, requireText } from '../../domain/text.ts';
+import type { BookView } from '../../store/contract/experiment.ts';
+import type { TaskFilter, TaskUpsert, Upserted } from '../../store/contract/task.ts';
+import type { App } from '../app.ts';
+import { gatherPage } from '../page.ts';
+import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
+import { taskBytes } from './row_bytes.ts';
+
+/** All or none; what is not given never overwrites. */
+export async function upsertTasks(
+  app: App,
+  caller: Caller,
+  { tasks }: { readonly tasks: readonly TaskUpsert[] },
+): Promise<Upserted> {
+  const seen = new Set<string>();
+  for (const [i, task] of tasks.entries()) {
+    requireTask(task, `tasks[${i}]`);
+    if (seen.has(task.id)) throw invalidField(`tasks[${i}].id`, 'must be there once in a call');
+    seen.add(task.id);
+  }
+  return app.store.upsertTasks(caller.namespace, tasks);
+}
+
+const TEXTS = {
+  id: 'id',
+  name: 'name',
+  description: 'description',
+  difficulty: 'difficulty',
+  category: 'category',
+  appName: 'app_name',
+  sourceType: 'source_type',
+} as const;
+
+function requireTask(task: TaskUpsert, field: string): void {
+  for (const [key, name] of Object.entries(TEXTS)) {
+    requireText(task[key as keyof typeof TEXTS] ?? '', `${field}.${name}`);
+  }
+  for (const words of ['tags', 'prerequisites'] as const) {
+    for (const [i, word] of (task[words] ?? []).entries()) requireText(word, `${field}.${words}.words[${i}]`);
+  }
+  requireJson(task.inputJson ?? '', `${field}.input_json`);
+  requireJson(task.metadataJson ?? '', `${field}.metadata_json`);
+}
+
+/** Errors: TASK_NOT_FOUND. */
+export async function getTask(app: App, caller: Caller, { taskId }: { readonly taskId: string }): Promise<Task> {
+  const found = await app.store.getTask(caller.namespace, requireText(taskId, 'task_id'));
+  if (found === undefined) throw taskNotFound(taskId);
+  return found;
+}
+
+export interface ListTasksArgs extends PageArgs {
+  readonly filter: TaskFilter;
+  readonly view: BookView;
+}
+
+/** Newest first; a page ends early at about 1 MiB. */
+export async function listTasks(app: App, caller: Caller, args: ListTasksArgs): Promise<PageOf<Task>> {
+  const { filter, view } = args;
+  const { ids = [], category = '', difficulty = '', sourceType = '', tags = [] } = filter;
+  for (const [i, id] of ids.entries()) requireText(id, `task_ids[${i}]`);
+  requireText(category, 'category');
+  requireText(difficulty, 'difficulty');
+  requireText(sourceType, 'source_type');
+  for (const [i, tag] of tags.entries()) requireText(tag, `tags[${i}]`);
+  const fields = [[...new Set(ids)].sort(), category, difficulty, sourceType, [...new Set(tags)].sort(), view];
+  const query = { caller, rpc: 'ListTasks', filter: fields };
+  const cursor = readPageToken(query, args.pageToken);
+  const page = await gatherPage(
+    {
+      fetch: (limit, after) => app.store.listTasks(caller.namespace, filter, { limit, after }, view),
+      keyOf: ({ key }) => key,
+      bytesOf: (task) => taskBytes(task, view),
+    },
+    pageLimit(args.pageSize),
+    cursor === undefined ? undefined : cursorInt(cursor, 0),
+    view,
+  );
+  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+}

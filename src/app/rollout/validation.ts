@@ -1,0 +1,70 @@
+import type { Caller } from '../../domain/caller.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import type { Rollout, Validation, ValidationOverride } from '../../domain/rollout.ts';
+import { requireJson, requireText } from '../../domain/text.ts';
+import type { NewOverride, NewValidation } from '../../store/contract/rollout.ts';
+import type { App } from '../app.ts';
+import { gatherPage } from '../page.ts';
+import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
+import { overrideBytes } from './row_bytes.ts';
+
+export function requireNewValidation(validation: NewValidation, field: string): NewValidation {
+  requireText(validation.query, `${field}.query`);
+  requireText(validation.expectedResult, `${field}.expected_result`);
+  requireText(validation.actualResult, `${field}.actual_result`);
+  requireText(validation.errorMessage, `${field}.error_message`);
+  requireJson(validation.detailsJson, `${field}.details_json`);
+  return { ...validation, validatorId: parseUuid(validation.validatorId, `${field}.validator_id`) };
+}
+
+export interface RecordValidationArgs {
+  readonly rolloutId: string;
+  /** Undefined: whoever holds it. */
+  readonly attempt: number | undefined;
+  readonly validation: NewValidation;
+}
+
+/** M3: one of each validator; the verdict moves with it. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND. */
+export async function recordValidation(
+  app: App,
+  caller: Caller,
+  { rolloutId, attempt, validation }: RecordValidationArgs,
+): Promise<{ readonly rollout: Rollout; readonly validation: Validation }> {
+  const id = parseUuid(rolloutId, 'rollout_id');
+  const checked = requireNewValidation(validation, 'validation');
+  return app.store.recordValidation(caller.namespace, id, attempt, checked);
+}
+
+/** M3: the verdict by hand, or its withdrawal; kept in a log. Errors: ROLLOUT_NOT_FOUND. */
+export async function overrideValidation(
+  app: App,
+  caller: Caller,
+  { rolloutId, ...override }: NewOverride & { readonly rolloutId: string },
+): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }> {
+  const id = parseUuid(rolloutId, 'rollout_id');
+  requireText(override.reason, 'reason');
+  requireText(override.actor, 'actor');
+  return app.store.overrideValidation(caller, id, override);
+}
+
+/** Newest first; a page ends early at about 1 MiB. Errors: ROLLOUT_NOT_FOUND. */
+export async function listValidationOverrides(
+  app: App,
+  caller: Caller,
+  args: PageArgs & { readonly rolloutId: string },
+): Promise<PageOf<ValidationOverride>> {
+  const id = parseUuid(args.rolloutId, 'rollout_id');
+  const query = { caller, rpc: 'ListValidationOverrides', filter: [id] };
+  const cursor = readPageToken(query, args.pageToken);
+  const page = await gatherPage(
+    {
+      fetch: (limit, after) => app.store.listValidationOverrides(caller.namespace, id, { limit, after }),
+      keyOf: ({ ordinal }) => ordinal,
+      bytesOf: overrideBytes,
+    },
+    pageLimit(args.pageSize),
+    cursor === undefined ? undefined : cursorInt(cursor, 0),
+    'FULL',
+  );
+  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+}

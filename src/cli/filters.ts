@@ -1,0 +1,77 @@
+/** Values of flags that choose what is listed: each refused in one line, saying what was wanted. */
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { CliError } from './context.ts';
+import { kindName, statusName } from './status.ts';
+
+const STATUSES = new Map(
+  [
+    Status.PENDING,
+    Status.INITIALIZING,
+    Status.RUNNING,
+    Status.PAUSED,
+    Status.COMPLETED,
+    Status.FAILED,
+    Status.CANCELLED,
+  ].map((status) => [statusName(status), status]),
+);
+
+/** `running,paused`; may be given more than once. */
+export function parseStatuses(text: string, before: readonly Status[] = []): Status[] {
+  const found = text.split(',').map((name) => {
+    const status = STATUSES.get(name.trim().toLowerCase());
+    if (status !== undefined) return status;
+    throw new CliError(
+      `--status is "${text}": wanted some of ${[...STATUSES.keys()].join(', ')}, with commas between.`,
+      {
+        exitCode: 2,
+      },
+    );
+  });
+  return [...new Set([...before, ...found])];
+}
+
+/** `model=pid`; may be given more than once. */
+export function parseLabel(text: string, before: Readonly<Record<string, string>> = {}): Record<string, string> {
+  const at = text.indexOf('=');
+  if (at > 0) return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
+  throw new CliError(`--label is "${text}": wanted KEY=VALUE, such as model=pid.`, { exitCode: 2 });
+}
+
+/** A number that may be a bound; not NaN. */
+export function parseBound(flag: string): (text: string) => number {
+  return (text) => {
+    const value = text.trim() === '' ? Number.NaN : Number(text);
+    if (!Number.isNaN(value)) return value;
+    throw new CliError(`${flag} is "${text}": wanted a number.`, { exitCode: 2 });
+  };
+}
+
+export function parseYesNo(flag: string): (text: string) => boolean {
+  return (text) => {
+    if (text === 'yes' || text === 'no') return text === 'yes';
+    throw new CliError(`${flag} is "${text}": wanted yes or no.`, { exitCode: 2 });
+  };
+}
+
+export interface StagePlace {
+  readonly kind: StageKind;
+  readonly number: bigint;
+}
+
+const KINDS = [StageKind.TRAIN_STEP, StageKind.EVAL, StageKind.BASELINE];
+const LARGEST_NUMBER = 2n ** 63n - 1n;
+
+/** `train step 2` as other commands show it, or `train-step-2`, `eval:1`, … */
+export function parseStage(text: string): StagePlace {
+  const words = text
+    .toLowerCase()
+    .replace(/[-_:/\s]+/g, ' ')
+    .trim();
+  const [, name, digits = ''] = /^(.*\S) (\d+)$/.exec(words) ?? [];
+  const kind = KINDS.find((each) => kindName(each) === name);
+  if (kind !== undefined && BigInt(digits) <= LARGEST_NUMBER) return { kind, number: BigInt(digits) };
+  throw new CliError(`--stage is "${text}": wanted a kind and a number, such as train-step-2, eval-1 or baseline-0.`, {
+    exitCode: 2,
+  });
+}

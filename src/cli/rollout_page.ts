@@ -1,0 +1,237 @@
+/** One rollout on a page: what came of it and why, its attempts, what judged it, where it happened, its turns. */
+import type {
+  Attempt,
+  Environment,
+  Rollout,
+  Task,
+  Validation,
+  ValidationOverride,
+} from '../../gen/es/anabranch/v1/rollout_pb.js';
+import type { Run, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { durationText, secondsOf, timeText, tookText } from './progress_text.ts';
+import { verdictText } from './rollouts_table.ts';
+import { stageTitle } from './stage_lines.ts';
+import { colourOf, statusName } from './status.ts';
+import { stepLine } from './step_line.ts';
+
+/** All that is known of a rollout. */
+export interface RolloutPageParts {
+  /** In the FULL view. */
+  readonly rollout: Rollout;
+  readonly run: Run | undefined;
+  readonly stage: Stage | undefined;
+  readonly task: Task | undefined;
+  /** By number. */
+  readonly attempts: readonly Attempt[];
+  readonly validations: readonly Validation[];
+  /** Newest first. */
+  readonly overrides: readonly ValidationOverride[];
+  readonly environments: readonly Environment[];
+  /** Undefined where no attempt has a trajectory. */
+  readonly steps: AttemptSteps | undefined;
+}
+
+/** The last own steps of an attempt. */
+export interface AttemptSteps {
+  readonly attempt: number;
+  readonly steps: readonly Step[];
+  /** So many own steps come before them. */
+  readonly earlierSteps: bigint;
+}
+
+export interface RolloutPageOptions {
+  /** No line is wider. */
+  readonly columns: number;
+  readonly paint: Paint;
+}
+
+const LABEL_COLUMNS = 12;
+
+/** The lines, without line ends. Sections with nothing to say are left out. */
+export function rolloutPage(parts: RolloutPageParts, options: RolloutPageOptions): string[] {
+  const { paint, columns } = options;
+  const narrower = { paint, columns: columns - 2 };
+  const sections: readonly (readonly [string, readonly string[]])[] = [
+    ['errors', (parts.rollout.result?.errors ?? []).map((error) => cut(printable(error), narrower.columns))],
+    ['validations', validationLines(parts.validations, narrower)],
+    ['overrides', overrideLines(parts.overrides, narrower)],
+    ['attempts', attemptLines(parts.attempts, narrower)],
+    ['environments', environmentLines(parts.environments, narrower)],
+    ['times', timingLines(parts.rollout, narrower)],
+  ];
+  return [
+    titleLine(parts, options),
+    ...headLines(parts, options),
+    ...sections.flatMap(([title, lines]) =>
+      lines.length === 0 ? [] : ['', paint.dim(title), ...lines.map((line) => `  ${line}`)],
+    ),
+    ...turnLines(parts, options),
+  ];
+}
+
+/** What it is on the left, the status on the right. */
+function titleLine({ rollout, stage }: RolloutPageParts, { columns, paint }: RolloutPageOptions): string {
+  const status = statusName(rollout.status);
+  const where = stage === undefined ? '' : ` of ${stageTitle(stage)}`;
+  const name = `rollout ${rollout.number} of group ${rollout.groupNumber}${where}`;
+  return `${paint.bold(fill(name, columns - widthOf(status) - 1))} ${colourOf(status, paint)(status)}`;
+}
+
+function headLines(parts: RolloutPageParts, { columns, paint }: RolloutPageOptions): string[] {
+  const { rollout, run } = parts;
+  const { result } = rollout;
+  const facts: readonly (readonly [string, string])[] = [
+    ['reward', rollout.reward === undefined ? '' : shortNumber(rollout.reward)],
+    ['success', successFact(rollout)],
+    ['turns', turnsFact(rollout)],
+    ['task', taskFact(parts)],
+    ['phase', rollout.phase],
+    ['message', rollout.statusMessage],
+    ['id', rollout.id],
+    ['run', run === undefined ? rollout.runId : `${run.name} (${run.id})`],
+    ['attempt', rollout.attempt === 0 ? 'none yet' : `${rollout.attempt} of at most ${rollout.maxAttempts}`],
+    ['trajectory', rollout.trajectoryId],
+    ['begins at', beginFact(rollout)],
+    ['worker', rollout.workerId],
+    ['lease until', rollout.leaseEndTime === undefined ? '' : timeText(rollout.leaseEndTime)],
+    ['priority', rollout.priority === 0 ? '' : String(rollout.priority)],
+    ['model', rollout.modelUri],
+    [
+      'labels',
+      Object.entries(rollout.labels)
+        .map(([key, value]) => `${key}=${value}`)
+        .join(', '),
+    ],
+    ['numbers', numbersText(rollout.metrics)],
+    ['created', rollout.createTime === undefined ? '' : timeText(rollout.createTime)],
+    ['began', rollout.startTime === undefined ? '' : timeText(rollout.startTime)],
+    ['ended', endFact(rollout)],
+    ['input', rollout.inputJson],
+    ['summary', result?.summaryJson ?? ''],
+    ['metadata', rollout.metadataJson],
+  ];
+  return facts.flatMap(([label, fact]) =>
+    fact === ''
+      ? []
+      : [`  ${paint.dim(label.padEnd(LABEL_COLUMNS))}${cut(printable(fact), columns - LABEL_COLUMNS - 2)}`],
+  );
+}
+
+/** The verdict and whose it is; then what the worker said, which may be something else. */
+function successFact({ success, override, validationPassed, result }: Rollout): string {
+  const { taskCompleted, agentReportedSuccess } = result ?? {};
+  const whose =
+    override?.success !== undefined
+      ? 'overridden'
+      : validationPassed !== undefined
+        ? 'validated'
+        : 'as its worker said';
+  const said = [
+    success === undefined ? '' : `${verdictText(success)}, ${whose}`,
+    agentReportedSuccess === undefined ? '' : `the agent said ${verdictText(agentReportedSuccess)}`,
+    taskCompleted === undefined ? '' : `task ${taskCompleted ? '' : 'not '}completed`,
+  ].filter((part) => part !== '');
+  return said.join('; ');
+}
+
+function turnsFact({ attempt, turns, maxTurns }: Rollout): string {
+  const most = maxTurns === undefined ? '' : `at most ${maxTurns}`;
+  if (attempt === 0) return most;
+  return most === '' ? String(turns) : `${turns} of ${most}`;
+}
+
+function taskFact({ rollout: { taskId }, task }: RolloutPageParts): string {
+  const told = task?.name || task?.description || '';
+  return told === '' ? taskId : `${taskId}: ${told}`;
+}
+
+function beginFact({ startFrom }: Rollout): string {
+  return startFrom === undefined ? '' : `step ${startFrom.stepNumber} of ${startFrom.trajectoryId}`;
+}
+
+function endFact({ startTime, endTime }: Rollout): string {
+  if (endTime === undefined) return '';
+  const took = tookText(startTime, endTime);
+  return timeText(endTime) + (took === undefined ? '' : `, after ${took}`);
+}
+
+/** `state       yes  wanted 200, found 200, 1 s` */
+function validationLines(validations: readonly Validation[], { columns, paint }: RolloutPageOptions): string[] {
+  const title = (each: Validation) => printable(each.validatorType) + (each.advisory ? ' (advisory)' : '');
+  const width = Math.min(32, widest(validations.map(title)));
+  return validations.map((each) => {
+    const verdict = verdictText(each.success);
+    const notes = [
+      each.query,
+      each.expectedResult === '' ? '' : `wanted ${each.expectedResult}`,
+      each.actualResult === '' ? '' : `found ${each.actualResult}`,
+      each.errorMessage === '' ? '' : `error: ${each.errorMessage}`,
+      each.executionDuration === undefined ? '' : durationText(secondsOf(each.executionDuration)),
+    ].filter((note) => note !== '');
+    const coloured = each.success ? paint.green(fill(verdict, 3)) : paint.red(fill(verdict, 3));
+    return `${fill(title(each), width)}  ${coloured}  ${cut(printable(notes.join(', ')), columns - width - 7)}`.trimEnd();
+  });
+}
+
+/** `2026-11-21 15:40:12 UTC  yes  ana: the screen shows it` */
+function overrideLines(overrides: readonly ValidationOverride[], { columns, paint }: RolloutPageOptions): string[] {
+  return overrides.map(({ success, reason, actor, overrideTime }) => {
+    const time = overrideTime === undefined ? '' : `${timeText(overrideTime)}  `;
+    const verdict = success === undefined ? 'withdrawn' : verdictText(success);
+    const room = columns - widthOf(time) - widthOf(verdict) - 2;
+    return `${paint.dim(time)}${paint.bold(verdict)}  ${cut(printable(`${actor}: ${reason}`), room)}`;
+  });
+}
+
+/** `1 failed       12 s  worker-2, the lease ended`, and below it the trajectory, which holds what it did. */
+function attemptLines(attempts: readonly Attempt[], { columns, paint }: RolloutPageOptions): string[] {
+  const numbers = widest(attempts.map(({ number }) => String(number)));
+  const statuses = widest(attempts.map(({ status }) => statusName(status)));
+  return attempts.flatMap(({ number, status, claimTime, endTime, workerId, message, trajectoryId }) => {
+    const name = statusName(status);
+    const took = (tookText(claimTime, endTime) ?? '').padStart(6);
+    const said = printable([workerId, message].filter((part) => part !== '').join(', '));
+    const head = `${String(number).padStart(numbers)} ${colourOf(name, paint)(fill(name, statuses))} ${took}`;
+    const room = columns - numbers - statuses - 6 - 4;
+    return [
+      `${head}  ${cut(said, room)}`.trimEnd(),
+      `${' '.repeat(numbers + 1)}${paint.dim(trajectoryId === '' ? 'its trajectory was deleted' : trajectoryId)}`,
+    ];
+  });
+}
+
+/** `android  pixel-7  running, booted` and its id, of which others may need to know. */
+function environmentLines(environments: readonly Environment[], { columns, paint }: RolloutPageOptions): string[] {
+  return environments.flatMap(({ type, externalId, status, phase, statusMessage, id }) => {
+    const name = statusName(status);
+    const head = printable([type, externalId].filter((part) => part !== '').join(' ')) || 'environment';
+    const said = [name, phase, statusMessage].filter((part) => part !== '').join(', ');
+    const shown = cut(head, Math.floor(columns / 2));
+    const rest = cut(printable(said), columns - widthOf(shown) - 2);
+    return [`${shown}  ${colourOf(name, paint)(rest)}`, paint.dim(`  ${id}`)];
+  });
+}
+
+/** `env_creation    3 s`; without a duration what goes on. */
+function timingLines({ timings }: Rollout, { columns }: RolloutPageOptions): string[] {
+  const names = Object.keys(timings).sort();
+  const width = Math.min(40, widest(names.map(printable)));
+  return names.map((name) => {
+    const { startTime, endTime } = timings[name] ?? {};
+    const took = tookText(startTime, endTime) ?? (startTime === undefined ? '' : `since ${timeText(startTime)}`);
+    return cut(`${fill(printable(name), width)}  ${took.padStart(6)}`, columns);
+  });
+}
+
+function turnLines({ rollout, steps }: RolloutPageParts, { columns, paint }: RolloutPageOptions): string[] {
+  if (steps === undefined || steps.steps.length === 0) return [];
+  const title = steps.attempt === rollout.attempt ? 'turns' : `turns of attempt ${steps.attempt}`;
+  const earlier = steps.earlierSteps === 0n ? '' : ` (${steps.earlierSteps} before; --turns N shows more)`;
+  return ['', paint.dim(`${title}${earlier}`), ...steps.steps.map((step) => stepLine(step, { columns, paint }))];
+}
+
+function widest(texts: readonly string[]): number {
+  return texts.reduce((width, text) => Math.max(width, widthOf(text)), 0);
+}

@@ -1,0 +1,178 @@
+/** Rollouts below their groups, groups below their stages: turns, reward, verdict, status. */
+import type { Group, GroupStatistics, Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
+import type { Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import { cut, fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { stageTitle } from './stage_lines.ts';
+import { colourOf, statusName } from './status.ts';
+
+/** A stage with what is listed of it. */
+export interface RolloutParts {
+  readonly stage: Stage;
+  /** By number; of those beyond the listed rollouts nothing need be known. */
+  readonly groups: readonly Group[];
+  /** Every group of the stage is here. */
+  readonly allGroups: boolean;
+  /** By group number, then number. */
+  readonly rollouts: readonly Rollout[];
+}
+
+export interface RolloutsTableOptions {
+  /** No line is wider. */
+  readonly columns: number;
+  readonly paint: Paint;
+  /** What stands beside a rollout's number: its id, or its task and worker. */
+  readonly beside: 'ids' | 'tasks';
+}
+
+const INDENT = '  ';
+const SUCCESS_COLUMNS = 5;
+const STATUS_LEAST_COLUMNS = 12;
+const NOTE_LEAST_COLUMNS = 10;
+
+/** The lines, without line ends; a heading first. */
+export function rolloutsTable(parts: readonly RolloutParts[], options: RolloutsTableOptions): string[] {
+  const { columns, paint } = options;
+  const rows = parts.flatMap((part) => [stageRow(part), ...groupRows(part, options)]);
+  const heading = row('', { tries: 'try', turns: 'turns', reward: 'reward', success: 'ok', status: 'status' });
+  const widest = (of: (cells: Row) => string) =>
+    [heading, ...rows].reduce((width, cells) => Math.max(width, widthOf(of(cells))), 0);
+  const widths = {
+    tries: rows.some(({ tries }) => tries !== '') ? widest(({ tries }) => tries) : 0,
+    turns: widest(({ turns }) => turns),
+    reward: widest(({ reward }) => reward),
+  };
+  const numbers = widths.turns + widths.reward + SUCCESS_COLUMNS + (widths.tries === 0 ? 0 : widths.tries + 1) + 4;
+  const title = Math.min(
+    widest(({ title }) => title),
+    columns - numbers - STATUS_LEAST_COLUMNS,
+  );
+  const status = columns - numbers - title;
+  const line = (cells: Row) => {
+    const shown = fill(cells.title, title);
+    const said = statusText(cells, status);
+    return [
+      cells.bold ? paint.bold(shown) : shown,
+      ...(widths.tries === 0 ? [] : [cells.tries.padStart(widths.tries)]),
+      cells.turns.padStart(widths.turns),
+      cells.reward.padStart(widths.reward),
+      cells.success.padStart(SUCCESS_COLUMNS),
+      cells === heading ? said : colourOf(cells.statusWord, paint)(said),
+    ]
+      .join(' ')
+      .trimEnd();
+  };
+  return [paint.dim(line(heading)), ...rows.map(line)];
+}
+
+/** What is said of the status is left out where next to nothing of it could be read. */
+function statusText({ status, statusWord }: Row, columns: number): string {
+  const readable = widthOf(status) <= columns || columns >= widthOf(statusWord) + NOTE_LEAST_COLUMNS;
+  return cut(readable ? status : statusWord || status, columns);
+}
+
+interface Row {
+  readonly title: string;
+  readonly bold: boolean;
+  readonly tries: string;
+  readonly turns: string;
+  readonly reward: string;
+  readonly success: string;
+  readonly status: string;
+  /** What the colour is told from. */
+  readonly statusWord: string;
+}
+
+function row(title: string, more: Partial<Row>): Row {
+  return {
+    ...{ title, bold: false, tries: '', turns: '', reward: '', success: '', status: '', statusWord: '' },
+    ...more,
+  };
+}
+
+/** Means over all groups, where all are known. */
+function stageRow({ stage, groups, allGroups }: RolloutParts): Row {
+  const status = statusName(stage.status);
+  const all = allGroups ? together(groups.flatMap(({ statistics }) => statistics ?? [])) : {};
+  const said = [status, stage.phase].filter((part) => part !== '').join(', ');
+  return row(stageTitle(stage), { bold: true, ...all, status: printable(said), statusWord: status });
+}
+
+function together(statistics: readonly GroupStatistics[]): Pick<Row, 'reward' | 'success'> {
+  const sum = (of: (each: GroupStatistics) => bigint) =>
+    Number(statistics.reduce((total, each) => total + of(each), 0n));
+  const rewards = sum(({ rewardCount }) => rewardCount);
+  const total = statistics.reduce(
+    (all, { rewardMean, rewardCount }) => all + (rewardMean ?? 0) * Number(rewardCount),
+    0,
+  );
+  const judged = sum(({ judgedCount }) => judgedCount);
+  return {
+    reward: rewards === 0 ? '' : shortNumber(total / rewards),
+    success: judged === 0 ? '' : rateText(sum(({ successCount }) => successCount) / judged),
+  };
+}
+
+function groupRows({ groups, rollouts }: RolloutParts, options: RolloutsTableOptions): Row[] {
+  return [...Map.groupBy(rollouts, ({ groupNumber }) => groupNumber)].flatMap(([number, own]) => {
+    const group = groups.find((each) => each.number === number);
+    return [groupRow(number, group, own), ...own.map((rollout) => rolloutRow(rollout, options))];
+  });
+}
+
+/** `group 3  cartpole, 2 of 4, ±12.5` with the mean and the success rate of those that have ended. */
+function groupRow(number: bigint, group: Group | undefined, rollouts: readonly Rollout[]): Row {
+  const { statistics } = group ?? {};
+  const notes = [
+    taskText(rollouts),
+    ...(statistics === undefined ? [] : [endedText(statistics), spreadText(statistics)]),
+  ];
+  const title = `${INDENT}group ${number}  ${notes.filter((note) => note !== '').join(', ')}`;
+  const status = group === undefined ? '' : statusName(group.status);
+  return row(printable(title).trimEnd(), {
+    bold: true,
+    reward: statistics?.rewardMean === undefined ? '' : shortNumber(statistics.rewardMean),
+    success: statistics?.successRate === undefined ? '' : rateText(statistics.successRate),
+    status,
+    statusWord: status,
+  });
+}
+
+/** The task that all have; nothing where they have several, or none. */
+function taskText([first, ...others]: readonly Rollout[]): string {
+  return first !== undefined && others.every(({ taskId }) => taskId === first.taskId) ? first.taskId : '';
+}
+
+function endedText({ rolloutCount, completedCount, failedCount, cancelledCount }: GroupStatistics): string {
+  const ended = completedCount + failedCount + cancelledCount;
+  return ended === rolloutCount ? '' : `${ended} of ${rolloutCount} ended`;
+}
+
+/** The standard deviation, where there is something to deviate. */
+function spreadText({ rewardStd }: GroupStatistics): string {
+  return rewardStd === undefined ? '' : `±${shortNumber(Number(rewardStd.toPrecision(3)))}`;
+}
+
+/** ` 75 %`: whole percents, 100 only where all succeeded. */
+export function rateText(rate: number): string {
+  return `${rate < 1 ? Math.min(99, Math.round(rate * 100)) : 100} %`;
+}
+
+/** `yes`, `no`, or nothing where nobody has judged. */
+export function verdictText(success: boolean | undefined): string {
+  return success === undefined ? '' : success ? 'yes' : 'no';
+}
+
+function rolloutRow(rollout: Rollout, { beside }: RolloutsTableOptions): Row {
+  const { id, number, taskId, workerId, attempt, turns, reward, success, phase, statusMessage } = rollout;
+  const status = statusName(rollout.status);
+  const worked = [taskId, workerId].filter((part) => part !== '').join(' by ');
+  const said = [status, phase, statusMessage].filter((part) => part !== '').join(', ');
+  return row(printable(`${INDENT}${INDENT}${number} ${beside === 'ids' ? id : worked}`), {
+    tries: attempt > 1 ? String(attempt) : '',
+    turns: attempt === 0 ? '' : String(turns),
+    reward: reward === undefined ? '' : shortNumber(reward),
+    success: verdictText(success),
+    status: printable(said),
+    statusWord: status,
+  });
+}

@@ -1,0 +1,141 @@
+/**
+ * A worker of the demo's training, made to be a process of its own, and one of them to be killed: it claims rollouts, plays them into the
+ * trajectories that come with the claims, and completes them. It holds nothing that the store does not: a rollout whose worker died is
+ * claimed again by another.
+ */
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Claim } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../client/index.ts';
+import { CartPole } from './cartpole.ts';
+import type { Gains } from './controller.ts';
+import { act, checkpointOf, isOver } from './episode.ts';
+import { standStill } from './reporting_process.ts';
+import { NOISE } from './variant.ts';
+
+export interface WorkerTask {
+  readonly address: string;
+  readonly runId: string;
+  readonly workerId: string;
+  readonly leaseSeconds: number;
+  /** Having taken so many turns of the first rollout, stop dead: the killer is waiting. */
+  readonly hangAfter?: number;
+}
+
+/** What the process tells, one JSON text a line. Numbers of steps are small here. */
+export type WorkerReport =
+  | { readonly event: 'ready'; readonly environmentId: string }
+  | ({ readonly event: 'claimed' } & Held)
+  | ({ readonly event: 'hanging'; readonly turns: number } & Held)
+  | ({ readonly event: 'completed'; readonly turns: number } & Held)
+  /** Its lease had ended, and another worker may have it. */
+  | ({ readonly event: 'lost' } & Held);
+
+interface Held {
+  readonly rolloutId: string;
+  readonly attempt: number;
+}
+
+/** What a task of the catalogue says of its episode. */
+export interface TaskInput {
+  readonly seed: number;
+}
+
+interface Surroundings {
+  readonly client: AnabranchClient;
+  readonly task: WorkerTask;
+  readonly report: (report: WorkerReport) => void;
+  readonly signal: AbortSignal;
+}
+
+export async function runRolloutWorker(
+  task: WorkerTask,
+  { report, signal }: { report: (report: WorkerReport) => void; signal: AbortSignal },
+): Promise<void> {
+  const client = connectClient({ address: task.address });
+  try {
+    const { runId, workerId } = task;
+    const made = { runId, type: 'cartpole', externalId: workerId, initialStatus: Status.RUNNING };
+    const { environment } = await client.rollouts.createEnvironment(made, { signal });
+    const environmentId = environment?.id ?? '';
+    report({ event: 'ready', environmentId });
+    for await (const claim of claims({ client, task, report, signal })) {
+      await work(claim, environmentId, { client, task, report, signal });
+    }
+    await client.rollouts.completeEnvironment({ environmentId }, { signal });
+  } finally {
+    client.close();
+  }
+}
+
+/** Waits in a claim while others hold what is left, and ends when the run does. */
+async function* claims({ client, task, signal }: Surroundings): AsyncGenerator<Claim> {
+  const { runId, workerId, leaseSeconds } = task;
+  const request = { runId, workerId, leaseDuration: { seconds: BigInt(leaseSeconds) }, wait: { seconds: 10n } };
+  for (;;) {
+    const { claims, drained } = await client.rollouts.claimRollouts(request, { signal });
+    yield* claims;
+    if (!drained) continue;
+    const { run } = await client.runs.getRun({ runId }, { signal });
+    if (run?.endTime !== undefined) return;
+    await pause(100, undefined, { signal }); // the trainer is about to make more
+  }
+}
+
+async function work(claim: Claim, environmentId: string, around: Surroundings): Promise<void> {
+  const { client, report, signal } = around;
+  const { id: rolloutId = '', attempt = 0 } = claim.rollout ?? {};
+  const held = { rolloutId, attempt };
+  report({ event: 'claimed', ...held });
+  try {
+    const updateMask = { paths: ['environment_ids'] };
+    await client.rollouts.updateRollout({ ...held, updateMask, environmentIds: [environmentId] }, { signal });
+    await client.rollouts.startRollout(held, { signal });
+    await play(claim, held, around);
+  } catch (error) {
+    if (!LOST.has(reasonOf(error) ?? '')) throw error;
+    report({ event: 'lost', ...held });
+  }
+}
+
+/** What a worker is told whose lease has ended: the rollout, or its trajectory, is another's. */
+const LOST = new Set(['LEASE_LOST', 'WRITER_FENCED', 'TRAJECTORY_SEALED']);
+
+/** Each turn is durable before the next is taken; what came of it is told in one call, which ends the trajectory, too. */
+async function play(claim: Claim, held: Held, { client, task, report, signal }: Surroundings): Promise<void> {
+  const { seed } = JSON.parse(claim.task?.inputJson ?? '') as TaskInput;
+  const { gains } = JSON.parse(claim.rollout?.inputJson ?? '') as { gains: Gains };
+  const { id: trajectoryId = '', uid = '' } = claim.trajectory ?? {};
+  const maxTurns = Number(claim.maxTurns);
+  const began = performance.now();
+  const cart = CartPole.reset(seed, NOISE);
+  // Every step is awaited, so nothing is left to flush, however this ends.
+  const done = new AbortController();
+  using _ = { [Symbol.dispose]: () => done.abort() };
+  const writer = await openWriter(client, { trajectoryId, uid, signal: AbortSignal.any([signal, done.signal]) });
+  await writer.append(checkpointOf(cart));
+  while (!isOver(cart) && cart.state.steps < maxTurns) {
+    await writer.append(act(cart, gains));
+    if (cart.state.steps !== task.hangAfter) continue;
+    report({ event: 'hanging', turns: cart.state.steps, ...held });
+    standStill();
+  }
+  const turns = cart.state.steps;
+  const success = !cart.terminated;
+  await client.rollouts.completeRollout(
+    {
+      ...held,
+      message: success ? `balanced for ${turns} turns` : `fell at turn ${turns}`,
+      expectedNextStepNumber: writer.nextStepNumber,
+      result: { taskCompleted: success },
+      validations: claim.validators.map(({ id: validatorId }) => ({
+        validatorId,
+        success,
+        actualResult: `${turns} turns`,
+      })),
+      metrics: { steps_per_second: (turns / (performance.now() - began)) * 1000 },
+    },
+    { signal },
+  );
+  report({ event: 'completed', turns, ...held });
+}

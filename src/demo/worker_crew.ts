@@ -1,0 +1,116 @@
+/** The workers of the demo's training: processes that claim rollouts, of which the first is killed in the middle of one. */
+import type { AnabranchClient } from '../client/index.ts';
+import type { TrainingEvent } from './events.ts';
+import { type ReportingProcess, startReportingProcess, withProcess } from './reporting_process.ts';
+import type { WorkerReport, WorkerTask } from './rollout_worker.ts';
+
+export interface CrewOptions {
+  readonly client: AnabranchClient;
+  readonly runId: string;
+  readonly workers: number;
+  readonly workerCommand: readonly string[];
+  readonly onEvent: (event: TrainingEvent) => void;
+  /** Told of the first failure of a worker that was not killed by plan. */
+  readonly onFailure: (error: unknown) => void;
+  readonly signal: AbortSignal;
+}
+
+export interface Crew {
+  /** Starts the workers, the first time: there is something to claim. */
+  begin(): void;
+  /** The rollout whose first worker was killed; empty before. */
+  readonly killedRolloutId: string;
+  /** Resolves when all have ended; they do when the run has. */
+  ended(): Promise<void>;
+}
+
+/** Long enough for a worker that is alive, short enough to be waited for. */
+const LEASE_SECONDS = 2;
+/** Less than any episode takes. */
+const HANG_AFTER = 10;
+
+export function startCrew(options: CrewOptions): Crew {
+  return new WorkerCrew(options);
+}
+
+class WorkerCrew implements Crew {
+  readonly #options: CrewOptions;
+  readonly #working: Promise<void>[] = [];
+  #killed: { readonly rolloutId: string; readonly workerId: string } | undefined;
+
+  constructor(options: CrewOptions) {
+    this.#options = options;
+  }
+
+  get killedRolloutId(): string {
+    return this.#killed?.rolloutId ?? '';
+  }
+
+  begin(): void {
+    if (this.#working.length > 0) return;
+    this.#start(1, HANG_AFTER);
+  }
+
+  async ended(): Promise<void> {
+    // The first one starts the others.
+    for (let i = 0; i < this.#working.length; i++) await this.#working[i];
+  }
+
+  #start(number: number, hangAfter?: number): void {
+    const { client, runId, workerCommand, onFailure } = this.#options;
+    const workerId = `worker-${number}`;
+    const hanging = hangAfter === undefined ? {} : { hangAfter };
+    const task: WorkerTask = { address: client.url, runId, workerId, leaseSeconds: LEASE_SECONDS, ...hanging };
+    const process = startReportingProcess<WorkerReport>(workerCommand, task);
+    const working = withProcess(process, this.#options.signal, () => this.#follow(process, workerId));
+    this.#working.push(working);
+    working.catch(onFailure);
+  }
+
+  async #follow(process: ReportingProcess<WorkerReport>, workerId: string): Promise<void> {
+    const { onEvent } = this.#options;
+    let environmentId = '';
+    for await (const report of process.reports) {
+      if (report.event === 'ready') {
+        environmentId = report.environmentId;
+        onEvent({ event: 'worker', name: workerId, pid: process.pid });
+      } else if (report.event === 'claimed') {
+        this.#claimed(workerId, report);
+      } else if (report.event === 'hanging') {
+        return this.#kill(process, { ...report, workerId, environmentId });
+      }
+    }
+    await process.ended();
+  }
+
+  #claimed(workerId: string, { rolloutId, attempt }: { rolloutId: string; attempt: number }): void {
+    const { workers, onEvent } = this.#options;
+    // The first worker has its rollout: now there is somebody to take the others, and later this one.
+    for (let number = this.#working.length + 1; number <= workers; number++) this.#start(number);
+    if (rolloutId === this.#killed?.rolloutId) onEvent({ event: 'claimed_again', name: workerId, rolloutId, attempt });
+  }
+
+  async #kill(
+    process: ReportingProcess<WorkerReport>,
+    {
+      rolloutId,
+      turns,
+      workerId,
+      environmentId,
+    }: { rolloutId: string; turns: number; workerId: string; environmentId: string },
+  ): Promise<void> {
+    const { client, onEvent, signal } = this.#options;
+    this.#killed = { rolloutId, workerId };
+    await process.kill();
+    onEvent({
+      event: 'worker_killed',
+      name: workerId,
+      pid: process.pid,
+      rolloutId,
+      turns,
+      leaseSeconds: LEASE_SECONDS,
+    });
+    // Nobody else can know that the place where it worked is gone with it.
+    await client.rollouts.failEnvironment({ environmentId, message: 'its process was killed' }, { signal });
+  }
+}

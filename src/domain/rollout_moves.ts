@@ -1,0 +1,70 @@
+import { AnabranchError } from './errors.ts';
+import { isTerminal, type Outcome, type Status } from './lifecycle.ts';
+import { ROLLOUT_MOVES, type RolloutVerb } from './rollout.ts';
+
+/** What of a rollout decides what may be done with it. */
+export interface Held {
+  readonly id: string;
+  readonly status: Status;
+  readonly attempt: number;
+  /** The current attempt speaks for it: it was claimed, and since then neither requeued, retried nor cancelled. */
+  readonly held: boolean;
+}
+
+/** F2, Q2: an attempt that does not hold the rollout is refused, whatever the clock says. Undefined: whoever holds it. Errors: LEASE_LOST. */
+export function requireLease(rollout: Held, attempt: number | undefined): void {
+  if (attempt === undefined || (attempt === rollout.attempt && rollout.held)) return;
+  throw leaseLost(rollout, attempt);
+}
+
+/**
+ * L3, L5: the status that a verb leads to; undefined where it is in effect already and nothing is to be written. `attempt` is undefined for Cancel, which
+ * is no matter of who holds it. Errors: LEASE_LOST, RESULT_CONFLICT, ILLEGAL_TRANSITION.
+ */
+export function decideRolloutMove(
+  rollout: Held,
+  stored: Outcome,
+  verb: RolloutVerb,
+  attempt: number | undefined,
+  said: Outcome,
+): Status | undefined {
+  const { status } = rollout;
+  if (attempt !== undefined) {
+    if (attempt !== rollout.attempt) throw leaseLost(rollout, attempt);
+    // What is to be given back, or tried again, is so already.
+    if (verb === 'release' && !rollout.held) return undefined;
+    if (verb === 'retry' && status === 'PENDING') return undefined;
+    if (verb !== 'retry') requireLease(rollout, attempt);
+  }
+  const { from, to } = ROLLOUT_MOVES[verb];
+  if (from.includes(status)) return to;
+  const metadata = { status, verb };
+  if (status !== to) {
+    throw new AnabranchError(
+      'ILLEGAL_TRANSITION',
+      `${nameOf(verb)} needs a rollout that is ${from.join(' or ')}; this one is ${status}.`,
+      { metadata },
+    );
+  }
+  if (isTerminal(to) && (stored.message !== said.message || stored.resultJson !== said.resultJson)) {
+    throw new AnabranchError(
+      'RESULT_CONFLICT',
+      `This rollout is ${status} already, with another message or result: what has ended stays as it ended, unless it is retried.`,
+      { metadata },
+    );
+  }
+  return undefined;
+}
+
+function nameOf(verb: RolloutVerb): string {
+  return `${verb[0]?.toUpperCase()}${verb.slice(1)}Rollout`;
+}
+
+function leaseLost({ id, status, attempt: current }: Held, attempt: number): AnabranchError {
+  const now = current === attempt ? 'that attempt holds it no more' : `its current attempt is ${current}`;
+  return new AnabranchError(
+    'LEASE_LOST',
+    `Attempt ${attempt} does not hold rollout ${id}: it is ${status}, and ${now}. Stop working on it; ClaimRollouts gives others.`,
+    { metadata: { rollout: id, attempt: `${current}`, status } },
+  );
+}

@@ -1,0 +1,156 @@
+/** What is counted of the rollouts of one combination; `summaryOf` makes the rest of it (M3). Rewards that are missing or NaN are in none of it. */
+export interface SummaryCounts {
+  readonly pending: bigint;
+  readonly live: bigint;
+  readonly completed: bigint;
+  readonly failed: bigint;
+  readonly cancelled: bigint;
+  /** Terminal ones that have a verdict, and those of them that succeeded. */
+  readonly judged: bigint;
+  readonly successes: bigint;
+  readonly rewards: Moments;
+  /** Of terminal ones. */
+  readonly turns: bigint;
+  readonly durations: { readonly count: bigint; readonly seconds: number };
+  readonly tokens: { readonly count: bigint; readonly sum: number };
+  readonly tasks: readonly TaskTrials[];
+}
+
+interface Moments {
+  readonly count: bigint;
+  readonly sum: number;
+  readonly min: number;
+  readonly max: number;
+  /** Sum of squares around the mean. */
+  readonly squares: number;
+  readonly median: number;
+}
+
+/** One task's rollouts that ended and were not cancelled, and how many succeeded. */
+export interface TaskTrials {
+  readonly trials: bigint;
+  readonly successes: bigint;
+  /** Others were cancelled since a sibling had succeeded. */
+  readonly stopped: boolean;
+}
+
+export interface Summary {
+  readonly rollouts: bigint;
+  /** All are terminal. */
+  readonly finished: boolean;
+  readonly unjudged: bigint;
+  readonly successRate: Estimate | undefined;
+  readonly passAt: readonly PassAt[];
+  readonly stoppedEarly: bigint;
+  readonly rewardMean: number | undefined;
+  /** The sample's; undefined below two. */
+  readonly rewardStd: number | undefined;
+  readonly rewardMin: number | undefined;
+  readonly rewardMedian: number | undefined;
+  readonly rewardMax: number | undefined;
+  readonly meanTurns: number | undefined;
+  readonly meanSeconds: number | undefined;
+  readonly tokens: number | undefined;
+  readonly tokensPerSuccess: number | undefined;
+}
+
+export interface Estimate {
+  readonly value: number;
+  /** 95 %; undefined where nothing can be said of how far off the value may be. */
+  readonly interval: { readonly low: number; readonly high: number } | undefined;
+}
+
+export interface PassAt {
+  readonly k: number;
+  /** Undefined where no task counts. */
+  readonly estimate: Estimate | undefined;
+  /** How many tasks count. */
+  readonly tasks: bigint;
+}
+
+/** M3: what these rollouts came to; `passAt` says which k are asked for. */
+export function summaryOf(counts: SummaryCounts, passAt: readonly number[]): Summary {
+  const { pending, live, completed, failed, cancelled, judged, successes, rewards, turns, durations, tokens } = counts;
+  const terminal = completed + failed + cancelled;
+  const some = rewards.count > 0n;
+  return {
+    rollouts: pending + live + terminal,
+    finished: pending + live === 0n,
+    unjudged: terminal - judged,
+    successRate: rateOf(successes, judged),
+    passAt: passAt.map((k) => passAtOf(k, counts.tasks)),
+    stoppedEarly: BigInt(counts.tasks.filter(stoppedBySuccess).length),
+    rewardMean: some ? meanOf(rewards) : undefined,
+    rewardStd: rewards.count > 1n ? Math.sqrt(rewards.squares / Number(rewards.count - 1n)) : undefined,
+    rewardMin: some ? rewards.min : undefined,
+    rewardMedian: some ? rewards.median : undefined,
+    rewardMax: some ? rewards.max : undefined,
+    meanTurns: terminal > 0n ? Number(turns) / Number(terminal) : undefined,
+    // A clock may have been set back meanwhile.
+    meanSeconds: durations.count > 0n ? Math.max(0, durations.seconds / Number(durations.count)) : undefined,
+    tokens: tokens.count > 0n ? tokens.sum : undefined,
+    tokensPerSuccess: tokens.count > 0n && successes > 0n ? tokens.sum / Number(successes) : undefined,
+  };
+}
+
+/** Never outside of what it is the mean of, however the sum was rounded. */
+function meanOf({ count, sum, min, max }: Moments): number {
+  return Math.min(max, Math.max(min, sum / Number(count)));
+}
+
+/** Two-sided 95 % of the normal distribution. */
+const Z = 1.959963984540054;
+
+/** A rate with Wilson's interval, which stays within 0 and 1 and is never empty; undefined without a trial. */
+function rateOf(successes: bigint, trials: bigint): Estimate | undefined {
+  if (trials === 0n) return undefined;
+  const [c, n] = [Number(successes), Number(trials)];
+  const centre = (c + Z ** 2 / 2) / (n + Z ** 2);
+  const half = (Z / (n + Z ** 2)) * Math.sqrt((c * (n - c)) / n + Z ** 2 / 4);
+  const low = c === 0 ? 0 : Math.max(0, centre - half);
+  const high = c === n ? 1 : Math.min(1, centre + half);
+  return { value: c / n, interval: { low, high } };
+}
+
+/** pass@k over the tasks that tried k times; for those that a success stopped see `chanceOf`. */
+function passAtOf(k: number, tasks: readonly TaskTrials[]): PassAt {
+  const chances = tasks.map((task) => chanceOf(k, task)).filter((chance) => chance !== undefined);
+  return { k, estimate: averageOf(chances), tasks: BigInt(chances.length) };
+}
+
+/** The normal interval over tasks: one task alone has none. */
+function averageOf(chances: readonly number[]): Estimate | undefined {
+  const count = chances.length;
+  if (count === 0) return undefined;
+  const value = chances.reduce((sum, chance) => sum + chance, 0) / count;
+  if (count === 1) return { value, interval: undefined };
+  const squares = chances.reduce((sum, chance) => sum + (chance - value) ** 2, 0);
+  const half = Z * Math.sqrt(squares / (count - 1) / count);
+  return { value, interval: { low: Math.max(0, value - half), high: Math.min(1, value + half) } };
+}
+
+/**
+ * The chance that one of k tries at a task succeeds; undefined where its trials do not tell. A task that a success stopped has succeeded within its tries, and
+ * so within any k that is no fewer; of fewer it tells nothing, as it was tried until it succeeded.
+ */
+function chanceOf(k: number, task: TaskTrials): number | undefined {
+  if (stoppedBySuccess(task)) return BigInt(k) >= task.trials ? 1 : undefined;
+  return task.trials < BigInt(k) ? undefined : drawOne(Number(task.trials), Number(task.successes), k);
+}
+
+/** Not where the success was one of another combination. */
+function stoppedBySuccess({ successes, stopped }: TaskTrials): boolean {
+  return stopped && successes > 0n;
+}
+
+/**
+ * The chance that k of n, drawn without putting back, hold at least one of c: 1 − C(n−c,k)/C(n,k). By a sum of logarithms, since the binomials overflow and small
+ * chances would drown in 1; c and k may be exchanged, so the fewer factors are taken.
+ */
+function drawOne(n: number, c: number, k: number): number {
+  if (n - c < k) return 1;
+  const [factors, drawn] = c < k ? [c, k] : [k, c];
+  let log = 0;
+  for (let left = n - factors + 1; left <= n; left += 1) log += Math.log1p(-drawn / left);
+  return -Math.expm1(log);
+}

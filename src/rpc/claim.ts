@@ -1,0 +1,66 @@
+import { create } from '@bufbuild/protobuf';
+import type { ServiceImpl } from '@connectrpc/connect';
+import {
+  ClaimRolloutsResponseSchema,
+  ClaimSchema,
+  HeartbeatRolloutsResponseSchema,
+  LeaseStateSchema,
+  RolloutService,
+  type Claim as WireClaim,
+  type LeaseState as WireLease,
+} from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { claimRollouts } from '../app/rollout/claim.ts';
+import { type Extent, fitClaims } from '../app/rollout/fit.ts';
+import { heartbeatRollouts } from '../app/rollout/lease.ts';
+import { unary, type Wire } from './call.ts';
+import { fromMillis } from './convert/duration.ts';
+import { toClaimArgs, toLeaseMs } from './convert/rollout_in.ts';
+import { fromBareRollout, fromRollout, fromTask, fromValidator } from './convert/rollout_out.ts';
+import { fromTrajectory } from './convert/trajectory_out.ts';
+import { fromStatus } from './convert/values.ts';
+
+const rpc = RolloutService.method;
+type Claim = Awaited<ReturnType<typeof claimRollouts>>['claims'][number];
+type LeaseState = Awaited<ReturnType<typeof heartbeatRollouts>>[number];
+
+/** The queue, as its workers see it. */
+export function claimMethods(
+  wire: Wire,
+): Pick<ServiceImpl<typeof RolloutService>, 'claimRollouts' | 'heartbeatRollouts'> {
+  const { app } = wire;
+  return {
+    claimRollouts: unary(wire, rpc.claimRollouts, 'write', async (request, { caller, signal }) => {
+      const { claims, drained } = await claimRollouts(app, caller, { ...toClaimArgs(request), signal });
+      const extents = fitClaims(claims);
+      return create(ClaimRolloutsResponseSchema, {
+        claims: claims.map((claim, i) => fromClaim(claim, extents[i] ?? 'BARE')),
+        drained,
+      });
+    }),
+
+    heartbeatRollouts: unary(wire, rpc.heartbeatRollouts, 'write', async ({ leases, leaseDuration }, { caller }) => {
+      const states = await heartbeatRollouts(app, caller, { leases, leaseMs: toLeaseMs(leaseDuration) });
+      return create(HeartbeatRolloutsResponseSchema, { leases: states.map(fromLeaseState) });
+    }),
+  };
+}
+
+function fromClaim({ rollout, task, validators, trajectory, maxTurns }: Claim, extent: Extent): WireClaim {
+  const wire = create(ClaimSchema);
+  const view = extent === 'WHOLE' ? 'FULL' : 'BASIC';
+  wire.rollout = extent === 'BARE' ? fromBareRollout(rollout) : fromRollout(rollout, view);
+  if (task !== undefined && extent !== 'BARE') wire.task = fromTask(task, view);
+  wire.trajectory = fromTrajectory(trajectory, view);
+  if (extent === 'WHOLE') wire.validators = validators.map(fromValidator);
+  if (maxTurns !== undefined) wire.maxTurns = maxTurns;
+  wire.truncated = extent !== 'WHOLE';
+  return wire;
+}
+
+function fromLeaseState({ id, attempt, kept, status, runStatus, remainingMs }: LeaseState): WireLease {
+  const wire = create(LeaseStateSchema, { rolloutId: id, attempt, kept });
+  if (status !== undefined) wire.status = fromStatus(status);
+  if (runStatus !== undefined) wire.runStatus = fromStatus(runStatus);
+  if (remainingMs !== undefined) wire.remaining = fromMillis(Math.max(0, remainingMs));
+  return wire;
+}

@@ -1,0 +1,195 @@
+import { OnSuccess, type RolloutResult as WireResult } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import type {
+  ClaimRolloutsRequest,
+  ListRolloutsRequest,
+  ListTasksRequest,
+  UpdateGroupRequest,
+  UpdateRolloutRequest,
+  NewRollout as WireRollout,
+  TaskUpsert as WireTask,
+  NewValidation as WireValidation,
+  ValidatorUpsert as WireValidator,
+} from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import type { Status as WireStatus } from '../../../gen/es/anabranch/v1/status_pb.js';
+import type { ClaimRolloutsArgs } from '../../app/rollout/claim.ts';
+import type { NewRolloutArgs } from '../../app/rollout/create.ts';
+import type { UpdateGroupArgs } from '../../app/rollout/group.ts';
+import type { ListRolloutsArgs } from '../../app/rollout/list.ts';
+import type { ListTasksArgs, upsertTasks } from '../../app/rollout/task.ts';
+import type { UpdateRolloutArgs } from '../../app/rollout/update.ts';
+import type { RecordValidationArgs } from '../../app/rollout/validation.ts';
+import type { upsertValidators } from '../../app/rollout/validator.ts';
+import { invalidField } from '../../domain/errors.ts';
+import type { Status } from '../../domain/lifecycle.ts';
+import type { OnSuccess as DomainPolicy, RolloutResult } from '../../domain/rollout.ts';
+import { required } from '../place.ts';
+import { toMillis } from './duration.ts';
+import { changesOf } from './mask.ts';
+import { toTimings } from './run_in.ts';
+import { toMap, toStatus } from './values.ts';
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+const DEFAULT_ATTEMPTS = 3;
+const DEFAULT_LEASE_MS = 60_000;
+const LEASE_MS = { least: 1000, most: 24 * 3600 * 1000 };
+const MOST_WAIT_MS = 30_000;
+
+/** Undefined for none. */
+export function toOnSuccess(policy: OnSuccess): DomainPolicy | undefined {
+  if (policy === OnSuccess.CANCEL_PENDING) return 'CANCEL_PENDING';
+  return policy === OnSuccess.CONTINUE ? 'CONTINUE' : undefined;
+}
+
+export function toTaskUpsert(task: WireTask): Parameters<typeof upsertTasks>[2]['tasks'][number] {
+  const { id, name, description, difficulty, category, appName, sourceType, maxTurns, inputJson, metadataJson } = task;
+  return {
+    id,
+    name,
+    description,
+    difficulty,
+    category,
+    appName,
+    sourceType,
+    maxTurns,
+    tags: task.tags?.words,
+    prerequisites: task.prerequisites?.words,
+    inputJson,
+    metadataJson,
+  };
+}
+
+export function toTaskFilter(request: ListTasksRequest): ListTasksArgs['filter'] {
+  const { taskIds, category, difficulty, sourceType, tags } = request;
+  return {
+    ...(taskIds.length === 0 ? {} : { ids: taskIds }),
+    ...(category === '' ? {} : { category }),
+    ...(difficulty === '' ? {} : { difficulty }),
+    ...(sourceType === '' ? {} : { sourceType }),
+    ...(tags.length === 0 ? {} : { tags }),
+  };
+}
+
+export function toValidatorUpsert(
+  validator: WireValidator,
+): Parameters<typeof upsertValidators>[2]['validators'][number] {
+  const { taskId, type, query, method, expectedResult, configJson, advisory } = validator;
+  return { taskId, type, query, method, expectedResult, configJson, advisory };
+}
+
+export function toGroupChanges(request: UpdateGroupRequest): UpdateGroupArgs['changes'] {
+  return changesOf<UpdateGroupArgs['changes']>(request.updateMask, {
+    batch: () => ({ batch: request.batch }),
+    on_success: () => ({ onSuccess: toOnSuccess(request.onSuccess) ?? 'CONTINUE' }),
+    labels: () => ({ labels: toMap(request.labels) }),
+    metrics: () => ({ metrics: toMap(request.metrics) }),
+    metadata_json: () => ({ metadataJson: request.metadataJson }),
+  });
+}
+
+export function toNewRollout(rollout: WireRollout, index: number): NewRolloutArgs {
+  const { rolloutId, taskId, inputJson, priority, maxTurns, maxAttempts, startFrom, modelUri, metadataJson } = rollout;
+  const field = `rollouts[${index}]`;
+  return {
+    rolloutId,
+    groupNumber: required(rollout.groupNumber, `${field}.group_number`),
+    number: required(rollout.number, `${field}.number`),
+    taskId,
+    labels: toMap(rollout.labels),
+    inputJson,
+    priority,
+    maxTurns,
+    maxAttempts: maxAttempts || DEFAULT_ATTEMPTS,
+    startFrom: startFrom && {
+      trajectoryId: startFrom.trajectoryId,
+      stepNumber: required(startFrom.stepNumber, `${field}.start_from.step_number`),
+    },
+    modelUri,
+    metadataJson,
+    onSuccess: toOnSuccess(rollout.onSuccess),
+  };
+}
+
+export function toClaimArgs(request: ClaimRolloutsRequest): Omit<ClaimRolloutsArgs, 'signal'> {
+  const { runId, stageId, taskIds, minPriority, maxRollouts, workerId, requestId } = request;
+  const waitMs = toMillis(request.wait, 'wait') ?? 0;
+  if (waitMs > MOST_WAIT_MS) throw invalidField('wait', 'must be at most 30 s');
+  return {
+    runId,
+    stageId,
+    taskIds,
+    labels: toMap(request.labels),
+    minPriority,
+    maxRollouts: Math.max(1, maxRollouts),
+    workerId,
+    leaseMs: toLeaseMs(request.leaseDuration) ?? DEFAULT_LEASE_MS,
+    waitMs,
+    requestId,
+  };
+}
+
+/** The proto's rule looks at it to the nanosecond; this is what is left after rounding. Undefined for none. */
+export function toLeaseMs(duration: ClaimRolloutsRequest['leaseDuration']): number | undefined {
+  const leaseMs = toMillis(duration, 'lease_duration');
+  if (leaseMs !== undefined && (leaseMs < LEASE_MS.least || leaseMs > LEASE_MS.most)) {
+    throw invalidField('lease_duration', 'must be 1 s to 24 h');
+  }
+  return leaseMs;
+}
+
+export function toRolloutChanges(request: UpdateRolloutRequest): UpdateRolloutArgs['changes'] {
+  return changesOf<UpdateRolloutArgs['changes']>(request.updateMask, {
+    labels: () => ({ labels: toMap(request.labels) }),
+    priority: () => ({ priority: request.priority }),
+    max_turns: () => ({ maxTurns: request.maxTurns }),
+    max_attempts: () => ({ maxAttempts: request.maxAttempts || DEFAULT_ATTEMPTS }),
+    model_uri: () => ({ modelUri: request.modelUri }),
+    status_message: () => ({ statusMessage: request.statusMessage }),
+    metrics: () => ({ metrics: toMap(request.metrics) }),
+    timings: () => ({ timings: toTimings(request.timings) }),
+    metadata_json: () => ({ metadataJson: request.metadataJson }),
+    environment_ids: () => ({ environmentIds: request.environmentIds }),
+  });
+}
+
+export function toRolloutFilter(request: ListRolloutsRequest): ListRolloutsArgs['filter'] {
+  const filter: Mutable<ListRolloutsArgs['filter']> = { of: toPlace(request) };
+  if (request.taskId !== '') filter.taskId = request.taskId;
+  if (request.statuses.length > 0) filter.statuses = toStatuses(request.statuses);
+  const labels = toMap(request.labels);
+  if (labels.size > 0) filter.labels = labels;
+  if (request.minReward !== undefined) filter.minReward = request.minReward;
+  if (request.maxReward !== undefined) filter.maxReward = request.maxReward;
+  if (request.success !== undefined) filter.success = request.success;
+  return filter;
+}
+
+/** Exactly one of them is set. */
+function toPlace({ runId, stageId, groupId }: ListRolloutsRequest): ListRolloutsArgs['filter']['of'] {
+  if (runId !== '') return { runId };
+  return stageId === '' ? { groupId } : { stageId };
+}
+
+export function toStatuses(statuses: readonly WireStatus[]): Status[] {
+  return statuses.map(toStatus).filter((status) => status !== undefined);
+}
+
+export function toResult(result: WireResult | undefined): RolloutResult | undefined {
+  if (result === undefined) return undefined;
+  const { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson } = result;
+  return { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson };
+}
+
+export function toNewValidation(validation: WireValidation, field: string): RecordValidationArgs['validation'] {
+  const { validatorId, query, expectedResult, actualResult, errorMessage, detailsJson } = validation;
+  return {
+    validatorId,
+    success: required(validation.success, `${field}.success`),
+    query,
+    expectedResult,
+    actualResult,
+    executionMs: toMillis(validation.executionDuration, `${field}.execution_duration`),
+    errorMessage,
+    detailsJson,
+  };
+}

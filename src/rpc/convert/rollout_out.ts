@@ -1,0 +1,227 @@
+import { create } from '@bufbuild/protobuf';
+import {
+  AttemptSchema,
+  EnvironmentSchema,
+  GroupSchema,
+  GroupStatisticsSchema,
+  OnSuccess,
+  RolloutResultSchema,
+  RolloutSchema,
+  StartPointSchema,
+  TaskSchema,
+  ValidationOverrideSchema,
+  ValidationSchema,
+  ValidatorSchema,
+  type Attempt as WireAttempt,
+  type Environment as WireEnvironment,
+  type Group as WireGroup,
+  type ValidationOverride as WireOverride,
+  type RolloutResult as WireResult,
+  type Rollout as WireRollout,
+  type GroupStatistics as WireStatistics,
+  type Task as WireTask,
+  type Validation as WireValidation,
+  type Validator as WireValidator,
+} from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import {
+  type Attempt,
+  type Environment,
+  type Group,
+  type GroupStatistics,
+  groupStatus,
+  type Rollout,
+  type RolloutResult,
+  type Task,
+  type Validation,
+  type ValidationOverride,
+  type Validator,
+} from '../../domain/rollout.ts';
+import { fromMillis } from './duration.ts';
+import { fromTimings } from './run_out.ts';
+import { fromInstant, fromMap, fromStatus } from './values.ts';
+
+type View = 'BASIC' | 'FULL';
+
+/** BASIC leaves out what holds JSON (FM7). */
+export function fromTask(task: Task, view: View): WireTask {
+  const wire = create(TaskSchema);
+  wire.id = task.id;
+  wire.name = task.name;
+  wire.description = task.description;
+  wire.difficulty = task.difficulty;
+  wire.category = task.category;
+  wire.appName = task.appName;
+  wire.sourceType = task.sourceType;
+  if (task.maxTurns !== undefined) wire.maxTurns = task.maxTurns;
+  wire.tags = [...task.tags];
+  wire.prerequisites = [...task.prerequisites];
+  if (view === 'FULL') {
+    wire.inputJson = task.inputJson;
+    wire.metadataJson = task.metadataJson;
+  }
+  wire.createTime = fromInstant(task.createTime);
+  wire.updateTime = fromInstant(task.updateTime);
+  return wire;
+}
+
+export function fromValidator({ key: _, createTime, updateTime, ...texts }: Validator): WireValidator {
+  const times = { createTime: fromInstant(createTime), updateTime: fromInstant(updateTime) };
+  return create(ValidatorSchema, { ...texts, ...times });
+}
+
+/** BASIC leaves out what holds JSON (FM7). */
+export function fromGroup(group: Group, view: View): WireGroup {
+  const wire = create(GroupSchema);
+  wire.id = group.id;
+  wire.runId = group.run.id;
+  wire.stageId = group.stage.id;
+  wire.number = group.number;
+  if (group.batch !== undefined) wire.batch = group.batch;
+  wire.onSuccess = OnSuccess[group.onSuccess];
+  wire.labels = fromMap(group.labels);
+  wire.metrics = fromMap(group.metrics);
+  if (view === 'FULL') wire.metadataJson = group.metadataJson;
+  wire.status = fromStatus(groupStatus(group.statistics));
+  wire.statistics = fromStatistics(group.statistics);
+  wire.createTime = fromInstant(group.createTime);
+  wire.updateTime = fromInstant(group.updateTime);
+  wire.revision = group.revision;
+  return wire;
+}
+
+function fromStatistics(statistics: GroupStatistics): WireStatistics {
+  const { pending, live, completed, failed, cancelled, judged, successes, rewards, best } = statistics;
+  const wire = create(GroupStatisticsSchema);
+  wire.rolloutCount = pending + live + completed + failed + cancelled;
+  wire.pendingCount = pending;
+  wire.liveCount = live;
+  wire.completedCount = completed;
+  wire.failedCount = failed;
+  wire.cancelledCount = cancelled;
+  wire.judgedCount = judged;
+  wire.successCount = successes;
+  if (judged > 0n) wire.successRate = Number(successes) / Number(judged);
+  wire.rewardCount = rewards.count;
+  if (rewards.mean !== undefined) wire.rewardMean = rewards.mean;
+  if (rewards.std !== undefined) wire.rewardStd = rewards.std;
+  if (best !== undefined) {
+    wire.bestReward = best.reward;
+    wire.bestRolloutId = best.rolloutId;
+  }
+  return wire;
+}
+
+/** BASIC leaves out what holds JSON (FM7). */
+export function fromRollout(rollout: Rollout, view: View): WireRollout {
+  const wire = fromBareRollout(rollout);
+  wire.labels = fromMap(rollout.labels);
+  wire.statusMessage = rollout.statusMessage;
+  wire.phase = rollout.phase;
+  wire.modelUri = rollout.modelUri;
+  wire.metrics = fromMap(rollout.metrics);
+  wire.timings = fromTimings(rollout.timings);
+  if (view === 'FULL') {
+    wire.inputJson = rollout.inputJson;
+    wire.metadataJson = rollout.metadataJson;
+  }
+  if (rollout.result !== undefined) wire.result = fromResult(rollout.result, view);
+  if (rollout.override !== undefined) wire.override = fromOverride(rollout.override);
+  return wire;
+}
+
+/** Without all that can be large. */
+export function fromBareRollout(rollout: Rollout): WireRollout {
+  const wire = create(RolloutSchema);
+  wire.id = rollout.id;
+  wire.runId = rollout.run.id;
+  wire.stageId = rollout.stage.id;
+  wire.groupId = rollout.group.id;
+  wire.groupNumber = rollout.group.number;
+  wire.number = rollout.number;
+  wire.taskId = rollout.taskId;
+  wire.priority = rollout.priority;
+  if (rollout.maxTurns !== undefined) wire.maxTurns = rollout.maxTurns;
+  wire.maxAttempts = rollout.maxAttempts;
+  if (rollout.startFrom !== undefined) wire.startFrom = create(StartPointSchema, rollout.startFrom);
+  wire.status = fromStatus(rollout.status);
+  wire.attempt = rollout.attempt;
+  wire.trajectoryId = rollout.trajectoryId;
+  wire.turns = rollout.turns;
+  wire.workerId = rollout.workerId;
+  if (rollout.leaseEndTime !== undefined) wire.leaseEndTime = fromInstant(rollout.leaseEndTime);
+  if (rollout.validationPassed !== undefined) wire.validationPassed = rollout.validationPassed;
+  if (rollout.success !== undefined) wire.success = rollout.success;
+  if (rollout.reward !== undefined) wire.reward = rollout.reward;
+  if (rollout.startTime !== undefined) wire.startTime = fromInstant(rollout.startTime);
+  if (rollout.endTime !== undefined) wire.endTime = fromInstant(rollout.endTime);
+  wire.createTime = fromInstant(rollout.createTime);
+  wire.updateTime = fromInstant(rollout.updateTime);
+  wire.revision = rollout.revision;
+  return wire;
+}
+
+function fromResult(result: RolloutResult, view: View): WireResult {
+  const { reward, taskCompleted, agentReportedSuccess, success } = result;
+  const wire = create(RolloutResultSchema);
+  if (reward !== undefined) wire.reward = reward;
+  if (taskCompleted !== undefined) wire.taskCompleted = taskCompleted;
+  if (agentReportedSuccess !== undefined) wire.agentReportedSuccess = agentReportedSuccess;
+  if (success !== undefined) wire.success = success;
+  wire.errors = [...result.errors];
+  if (view === 'FULL') wire.summaryJson = result.summaryJson;
+  return wire;
+}
+
+export function fromAttempt({ status, claimTime, endTime, ...attempt }: Attempt): WireAttempt {
+  const wire = create(AttemptSchema, { ...attempt, status: fromStatus(status), claimTime: fromInstant(claimTime) });
+  if (endTime !== undefined) wire.endTime = fromInstant(endTime);
+  return wire;
+}
+
+/** BASIC leaves out what holds JSON (FM7). */
+export function fromValidation(rolloutId: string, validation: Validation, view: View): WireValidation {
+  const wire = fromBareValidation(rolloutId, validation);
+  wire.query = validation.query;
+  wire.expectedResult = validation.expectedResult;
+  wire.actualResult = validation.actualResult;
+  if (view === 'FULL') wire.detailsJson = validation.detailsJson;
+  return wire;
+}
+
+/** Without all that can be large. */
+export function fromBareValidation(rolloutId: string, validation: Validation): WireValidation {
+  const wire = create(ValidationSchema);
+  wire.rolloutId = rolloutId;
+  wire.validatorId = validation.validatorId;
+  wire.validatorType = validation.validatorType;
+  wire.success = validation.success;
+  wire.advisory = validation.advisory;
+  if (validation.executionMs !== undefined) wire.executionDuration = fromMillis(validation.executionMs);
+  wire.errorMessage = validation.errorMessage;
+  wire.recordTime = fromInstant(validation.recordTime);
+  return wire;
+}
+
+export function fromOverride({ ordinal, success, reason, actor, overrideTime }: ValidationOverride): WireOverride {
+  const wire = create(ValidationOverrideSchema, { ordinal, reason, actor, overrideTime: fromInstant(overrideTime) });
+  if (success !== undefined) wire.success = success;
+  return wire;
+}
+
+export function fromEnvironment(environment: Environment): WireEnvironment {
+  const wire = create(EnvironmentSchema);
+  wire.id = environment.id;
+  wire.runId = environment.run.id;
+  wire.type = environment.type;
+  wire.externalId = environment.externalId;
+  wire.status = fromStatus(environment.status);
+  wire.statusMessage = environment.statusMessage;
+  wire.phase = environment.phase;
+  wire.labels = fromMap(environment.labels);
+  wire.configJson = environment.configJson;
+  if (environment.startTime !== undefined) wire.startTime = fromInstant(environment.startTime);
+  if (environment.endTime !== undefined) wire.endTime = fromInstant(environment.endTime);
+  wire.createTime = fromInstant(environment.createTime);
+  wire.updateTime = fromInstant(environment.updateTime);
+  return wire;
+}

@@ -1,0 +1,109 @@
+import { create } from '@bufbuild/protobuf';
+import type { ServiceImpl } from '@connectrpc/connect';
+import {
+  CancelEnvironmentResponseSchema,
+  CompleteEnvironmentResponseSchema,
+  CreateEnvironmentResponseSchema,
+  FailEnvironmentResponseSchema,
+  GetEnvironmentResponseSchema,
+  ListEnvironmentsResponseSchema,
+  PauseEnvironmentResponseSchema,
+  ResumeEnvironmentResponseSchema,
+  RolloutService,
+  StartEnvironmentResponseSchema,
+} from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import {
+  createEnvironment,
+  getEnvironment,
+  listEnvironments,
+  type MoveEnvironmentArgs,
+  moveEnvironment,
+} from '../app/rollout/environment.ts';
+import type { Caller } from '../domain/caller.ts';
+import { unary, type Wire } from './call.ts';
+import { toStatuses } from './convert/rollout_in.ts';
+import { fromEnvironment } from './convert/rollout_out.ts';
+import { toInitialStatus, toMap } from './convert/values.ts';
+
+const rpc = RolloutService.method;
+type Service = ServiceImpl<typeof RolloutService>;
+
+export function wholeEnvironments(
+  wire: Wire,
+): Pick<Service, 'createEnvironment' | 'getEnvironment' | 'listEnvironments'> {
+  const { app } = wire;
+  return {
+    createEnvironment: unary(wire, rpc.createEnvironment, 'write', async (request, { caller }) => {
+      const { environmentId, requestId, runId, type, externalId, configJson, phase } = request;
+      const status = toInitialStatus(request.initialStatus);
+      const labels = toMap(request.labels);
+      const args = { environmentId, requestId, runId, type, externalId, status, labels, configJson, phase };
+      const environment = fromEnvironment(await createEnvironment(app, caller, args));
+      return create(CreateEnvironmentResponseSchema, { environment });
+    }),
+
+    getEnvironment: unary(wire, rpc.getEnvironment, 'read', async ({ environmentId }, { caller }) => {
+      const environment = fromEnvironment(await getEnvironment(app, caller, { environmentId }));
+      return create(GetEnvironmentResponseSchema, { environment });
+    }),
+
+    listEnvironments: unary(wire, rpc.listEnvironments, 'read', async (request, { caller }) => {
+      const { runId, rolloutId, pageSize, pageToken } = request;
+      const of = runId === '' ? { rolloutId } : { runId };
+      const statuses = request.statuses.length === 0 ? undefined : toStatuses(request.statuses);
+      const page = await listEnvironments(app, caller, { of, statuses, pageSize, pageToken });
+      return create(ListEnvironmentsResponseSchema, {
+        environments: page.items.map(fromEnvironment),
+        nextPageToken: page.nextPageToken,
+      });
+    }),
+  };
+}
+
+export function environmentVerbs(
+  wire: Wire,
+): Pick<
+  Service,
+  | 'startEnvironment'
+  | 'pauseEnvironment'
+  | 'resumeEnvironment'
+  | 'completeEnvironment'
+  | 'failEnvironment'
+  | 'cancelEnvironment'
+> {
+  const { app } = wire;
+  const move = async (caller: Caller, verb: MoveEnvironmentArgs['verb'], request: EnvironmentVerbRequest) => {
+    const { environmentId, message, metadataJson, phase, externalId } = request;
+    const said = { message, metadataJson, phase, resultJson: '' };
+    const now = await moveEnvironment(app, caller, { environmentId, verb, said, externalId });
+    return { environment: fromEnvironment(now) };
+  };
+  return {
+    startEnvironment: unary(wire, rpc.startEnvironment, 'write', async (request, { caller }) =>
+      create(StartEnvironmentResponseSchema, await move(caller, 'start', request)),
+    ),
+    pauseEnvironment: unary(wire, rpc.pauseEnvironment, 'write', async (request, { caller }) =>
+      create(PauseEnvironmentResponseSchema, await move(caller, 'pause', request)),
+    ),
+    resumeEnvironment: unary(wire, rpc.resumeEnvironment, 'write', async (request, { caller }) =>
+      create(ResumeEnvironmentResponseSchema, await move(caller, 'resume', request)),
+    ),
+    completeEnvironment: unary(wire, rpc.completeEnvironment, 'write', async (request, { caller }) =>
+      create(CompleteEnvironmentResponseSchema, await move(caller, 'complete', request)),
+    ),
+    failEnvironment: unary(wire, rpc.failEnvironment, 'write', async (request, { caller }) =>
+      create(FailEnvironmentResponseSchema, await move(caller, 'fail', request)),
+    ),
+    cancelEnvironment: unary(wire, rpc.cancelEnvironment, 'write', async (request, { caller }) =>
+      create(CancelEnvironmentResponseSchema, await move(caller, 'cancel', request)),
+    ),
+  };
+}
+
+interface EnvironmentVerbRequest {
+  readonly environmentId: string;
+  readonly message: string;
+  readonly metadataJson: string;
+  readonly phase?: string | undefined;
+  readonly externalId?: string | undefined;
+}

@@ -1,0 +1,33 @@
+import { create } from '@bufbuild/protobuf';
+import type { MethodImpl } from '@connectrpc/connect';
+import {
+  type ReadRolloutsResponse,
+  ReadRolloutsResponseSchema,
+  RolloutService,
+} from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { readRollouts as readRolloutsOf } from '../app/rollout/read.ts';
+import type { RolloutsRead } from '../app/rollout/read_group.ts';
+import { serverStream, type Wire } from './call.ts';
+import { toView } from './convert/filter.ts';
+import { fromRollout } from './convert/rollout_out.ts';
+import { fromStoredStep } from './convert/step_out.ts';
+
+/** The trainer's read: one message for each part of the use case, which keeps them below 1 MiB. */
+export function readRollouts(wire: Wire): MethodImpl<typeof RolloutService.method.readRollouts> {
+  return serverStream(wire, RolloutService.method.readRollouts, async function* (request, { caller, signal }) {
+    const { stageId, completeGroupsOnly, follow } = request;
+    const view = toView(request.view, 'FULL');
+    const reading = readRolloutsOf(wire.app, caller, { stageId, completeGroupsOnly, follow, view, signal });
+    for await (const read of reading) yield fromRolloutsRead(read, view);
+  });
+}
+
+function fromRolloutsRead(read: RolloutsRead, view: 'BASIC' | 'FULL'): ReadRolloutsResponse {
+  const answer = create(ReadRolloutsResponseSchema);
+  if (read.rollout !== undefined) answer.rollout = fromRollout(read.rollout, view);
+  for (const step of read.steps) answer.steps.push(fromStoredStep(step));
+  answer.rolloutDone = read.rolloutDone;
+  answer.groupDone = read.groupDone;
+  answer.caughtUp = read.caughtUp;
+  return answer;
+}

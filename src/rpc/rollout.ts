@@ -1,0 +1,189 @@
+import { create } from '@bufbuild/protobuf';
+import type { ServiceImpl } from '@connectrpc/connect';
+import {
+  CancelRolloutResponseSchema,
+  CompleteRolloutResponseSchema,
+  CreateRolloutsResponseSchema,
+  FailRolloutResponseSchema,
+  GetRolloutResponseSchema,
+  ListRolloutsResponseSchema,
+  ListValidationOverridesResponseSchema,
+  OverrideValidationResponseSchema,
+  RecordValidationResponseSchema,
+  ReleaseRolloutResponseSchema,
+  RetryRolloutResponseSchema,
+  RolloutService,
+  SetRolloutPhaseResponseSchema,
+  StartRolloutResponseSchema,
+  UpdateRolloutResponseSchema,
+} from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { createRollouts } from '../app/rollout/create.ts';
+import { fitRecord } from '../app/rollout/fit.ts';
+import { getRollout } from '../app/rollout/get.ts';
+import { listRollouts } from '../app/rollout/list.ts';
+import { endRollout, type RolloutMoveArgs, releaseRollout, retryRollout, startRollout } from '../app/rollout/move.ts';
+import { updateRollout } from '../app/rollout/update.ts';
+import { listValidationOverrides, overrideValidation, recordValidation } from '../app/rollout/validation.ts';
+import { unary, type Wire } from './call.ts';
+import { toView } from './convert/filter.ts';
+import { toNewRollout, toNewValidation, toResult, toRolloutChanges, toRolloutFilter } from './convert/rollout_in.ts';
+import { fromAttempt, fromBareValidation, fromOverride, fromRollout, fromValidation } from './convert/rollout_out.ts';
+import { toTimings } from './convert/run_in.ts';
+import { toMap } from './convert/values.ts';
+import { required } from './place.ts';
+
+const rpc = RolloutService.method;
+type Service = ServiceImpl<typeof RolloutService>;
+
+/** Make, get, list, change. */
+export function wholeRollouts(
+  wire: Wire,
+): Pick<Service, 'createRollouts' | 'getRollout' | 'listRollouts' | 'updateRollout' | 'setRolloutPhase'> {
+  const { app } = wire;
+  return {
+    createRollouts: unary(wire, rpc.createRollouts, 'write', async ({ stageId, rollouts }, { caller }) => {
+      const made = await createRollouts(app, caller, { stageId, rollouts: rollouts.map(toNewRollout) });
+      return create(CreateRolloutsResponseSchema, { rollouts: made });
+    }),
+
+    getRollout: unary(wire, rpc.getRollout, 'read', async ({ rolloutId, view: asked }, { caller }) => {
+      const view = toView(asked, 'FULL');
+      const { rollout, attempts, validations, environmentIds, validationExtent, truncated } = fitRecord(
+        await getRollout(app, caller, { rolloutId }),
+        view,
+      );
+      return create(GetRolloutResponseSchema, {
+        rollout: fromRollout(rollout, view),
+        attempts: attempts.map(fromAttempt),
+        validations: validations.map((validation) =>
+          validationExtent === 'BARE'
+            ? fromBareValidation(rollout.id, validation)
+            : fromValidation(rollout.id, validation, validationExtent === 'WHOLE' ? 'FULL' : 'BASIC'),
+        ),
+        environmentIds: [...environmentIds],
+        truncated,
+      });
+    }),
+
+    listRollouts: unary(wire, rpc.listRollouts, 'read', async (request, { caller }) => {
+      const { pageSize, pageToken } = request;
+      const view = toView(request.view, 'BASIC');
+      const page = await listRollouts(app, caller, { filter: toRolloutFilter(request), view, pageSize, pageToken });
+      const rollouts = page.items.map((rollout) => fromRollout(rollout, view));
+      return create(ListRolloutsResponseSchema, { rollouts, nextPageToken: page.nextPageToken });
+    }),
+
+    updateRollout: unary(wire, rpc.updateRollout, 'write', async (request, { caller }) => {
+      const { rolloutId, attempt } = request;
+      const now = await updateRollout(app, caller, { rolloutId, attempt, changes: toRolloutChanges(request) });
+      return create(UpdateRolloutResponseSchema, { rollout: fromRollout(now, 'FULL') });
+    }),
+
+    setRolloutPhase: unary(wire, rpc.setRolloutPhase, 'write', async (request, { caller }) => {
+      const { rolloutId, attempt, phase, message } = request;
+      const changes = { phase, ...(message === undefined ? {} : { statusMessage: message }) };
+      const now = await updateRollout(app, caller, { rolloutId, attempt, changes });
+      return create(SetRolloutPhaseResponseSchema, { rollout: fromRollout(now, 'FULL') });
+    }),
+  };
+}
+
+/** L3. */
+export function rolloutVerbs(
+  wire: Wire,
+): Pick<
+  Service,
+  'startRollout' | 'completeRollout' | 'failRollout' | 'cancelRollout' | 'releaseRollout' | 'retryRollout'
+> {
+  const { app } = wire;
+  return {
+    startRollout: unary(wire, rpc.startRollout, 'write', async (request, { caller }) => {
+      const rollout = fromRollout(await startRollout(app, caller, toMove(request)), 'FULL');
+      return create(StartRolloutResponseSchema, { rollout });
+    }),
+
+    completeRollout: unary(wire, rpc.completeRollout, 'write', async (request, { caller }) => {
+      const ended = await endRollout(app, caller, {
+        ...toMove(request),
+        status: 'COMPLETED',
+        result: toResult(request.result),
+        validations: request.validations.map((validation, i) => toNewValidation(validation, `validations[${i}]`)),
+        expectedNextStepNumber: request.expectedNextStepNumber,
+        metrics: toMap(request.metrics),
+        timings: toTimings(request.timings),
+      });
+      return create(CompleteRolloutResponseSchema, { rollout: fromRollout(ended, 'FULL') });
+    }),
+
+    failRollout: unary(wire, rpc.failRollout, 'write', async (request, { caller }) => {
+      const result = toResult(request.result);
+      const ended = await endRollout(app, caller, { ...toMove(request), status: 'FAILED', result });
+      return create(FailRolloutResponseSchema, { rollout: fromRollout(ended, 'FULL') });
+    }),
+
+    cancelRollout: unary(wire, rpc.cancelRollout, 'write', async (request, { caller }) => {
+      const { rolloutId, message, metadataJson } = request;
+      const said = { message, metadataJson };
+      const ended = await endRollout(app, caller, { rolloutId, attempt: undefined, said, status: 'CANCELLED' });
+      return create(CancelRolloutResponseSchema, { rollout: fromRollout(ended, 'FULL') });
+    }),
+
+    releaseRollout: unary(wire, rpc.releaseRollout, 'write', async (request, { caller }) => {
+      const rollout = fromRollout(await releaseRollout(app, caller, toMove(request)), 'FULL');
+      return create(ReleaseRolloutResponseSchema, { rollout });
+    }),
+
+    retryRollout: unary(wire, rpc.retryRollout, 'write', async (request, { caller }) => {
+      const rollout = fromRollout(await retryRollout(app, caller, toMove(request)), 'FULL');
+      return create(RetryRolloutResponseSchema, { rollout });
+    }),
+  };
+}
+
+/** M3. */
+export function verdicts(
+  wire: Wire,
+): Pick<Service, 'recordValidation' | 'overrideValidation' | 'listValidationOverrides'> {
+  const { app } = wire;
+  return {
+    recordValidation: unary(wire, rpc.recordValidation, 'write', async (request, { caller }) => {
+      const { rolloutId, attempt } = request;
+      const found = toNewValidation(required(request.validation, 'validation'), 'validation');
+      const { rollout, validation } = await recordValidation(app, caller, { rolloutId, attempt, validation: found });
+      return create(RecordValidationResponseSchema, {
+        validation: fromValidation(rollout.id, validation, 'FULL'),
+        rollout: fromRollout(rollout, 'FULL'),
+      });
+    }),
+
+    overrideValidation: unary(wire, rpc.overrideValidation, 'write', async (request, { caller }) => {
+      const { rolloutId, success, reason, actor } = request;
+      const { rollout, override } = await overrideValidation(app, caller, { rolloutId, success, reason, actor });
+      return create(OverrideValidationResponseSchema, {
+        override: fromOverride(override),
+        rollout: fromRollout(rollout, 'FULL'),
+      });
+    }),
+
+    listValidationOverrides: unary(wire, rpc.listValidationOverrides, 'read', async (request, { caller }) => {
+      const { rolloutId, pageSize, pageToken } = request;
+      const page = await listValidationOverrides(app, caller, { rolloutId, pageSize, pageToken });
+      return create(ListValidationOverridesResponseSchema, {
+        overrides: page.items.map(fromOverride),
+        nextPageToken: page.nextPageToken,
+      });
+    }),
+  };
+}
+
+/** What the verbs of workers have in common. */
+function toMove(request: {
+  readonly rolloutId: string;
+  readonly attempt: number;
+  readonly message: string;
+  readonly metadataJson: string;
+  readonly phase?: string | undefined;
+}): RolloutMoveArgs {
+  const { rolloutId, attempt, message, metadataJson, phase } = request;
+  return { rolloutId, attempt, said: { message, metadataJson, ...(phase === undefined ? {} : { phase }) } };
+}

@@ -1,0 +1,111 @@
+import { create } from '@bufbuild/protobuf';
+import type { ServiceImpl } from '@connectrpc/connect';
+import {
+  EstimateSchema,
+  PassAtSchema,
+  RunService,
+  type SummarizeRequest,
+  SummarizeResponseSchema,
+  type SummaryDimension,
+  SummaryKey,
+  SummarySchema,
+  type Estimate as WireEstimate,
+  type Summary as WireSummary,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { type SummarizeArgs, type SummaryShown, summarize } from '../app/run/summarize.ts';
+import { invalidField } from '../domain/errors.ts';
+import type { Estimate } from '../domain/summary.ts';
+import { unary, type Wire } from './call.ts';
+import { fromSeconds } from './convert/duration.ts';
+import { toStageKind } from './convert/run_in.ts';
+import { toMap } from './convert/values.ts';
+
+const rpc = RunService.method;
+
+export function summaryMethods(wire: Wire): Pick<ServiceImpl<typeof RunService>, 'summarize'> {
+  return {
+    summarize: unary(wire, rpc.summarize, 'read', async (request, { caller }) => {
+      const { items, truncated } = await summarize(wire.app, caller, toArgs(request));
+      return create(SummarizeResponseSchema, { summaries: items.map(fromSummary), truncated });
+    }),
+  };
+}
+
+function toArgs(request: SummarizeRequest): SummarizeArgs {
+  const { runIds, experimentId, taskIds, passAt } = request;
+  return {
+    filter: {
+      runs: runIds,
+      experimentId: experimentId === '' ? undefined : experimentId,
+      stageKinds: request.stageKinds.map(toStageKind).filter((kind) => kind !== undefined),
+      taskIds,
+      runLabels: toMap(request.runLabels),
+      labels: toMap(request.labels),
+    },
+    by: request.dimensions.map(toKey),
+    passAt: passAt.length === 0 ? [1] : passAt,
+  };
+}
+
+const KEYS: Readonly<Record<number, SummarizeArgs['by'][number]>> = {
+  [SummaryKey.TASK]: 'TASK',
+  [SummaryKey.RUN]: 'RUN',
+  [SummaryKey.STAGE_KIND]: 'STAGE_KIND',
+  [SummaryKey.MODEL_URI]: 'MODEL_URI',
+  [SummaryKey.NUMBER]: 'NUMBER',
+};
+
+function toKey({ key, label }: SummaryDimension, index: number): SummarizeArgs['by'][number] {
+  const known = KEYS[key];
+  const field = `dimensions[${index}]`;
+  if (known !== undefined) {
+    if (label !== '') throw invalidField(`${field}.label`, 'must be empty when key is set: a dimension is one of them');
+    return known;
+  }
+  if (label === '') throw invalidField(`${field}.key`, 'must be set, or label');
+  return { label };
+}
+
+function fromSummary({ counts, summary }: SummaryShown): WireSummary {
+  const wire = create(SummarySchema);
+  wire.values = [...counts.values];
+  wire.rolloutCount = summary.rollouts;
+  wire.pendingCount = counts.pending;
+  wire.liveCount = counts.live;
+  wire.completedCount = counts.completed;
+  wire.failedCount = counts.failed;
+  wire.cancelledCount = counts.cancelled;
+  wire.finished = summary.finished;
+  wire.judgedCount = counts.judged;
+  wire.unjudgedCount = summary.unjudged;
+  wire.successCount = counts.successes;
+  if (summary.successRate !== undefined) wire.successRate = fromEstimate(summary.successRate);
+  wire.stoppedEarly = summary.stoppedEarly;
+  wire.rewardCount = counts.rewards.count;
+  wire.passAt = summary.passAt.map(({ k, estimate, tasks }) => {
+    return create(PassAtSchema, { k, tasks, ...(estimate === undefined ? {} : { estimate: fromEstimate(estimate) }) });
+  });
+  fillMeans(wire, summary);
+  return wire;
+}
+
+/** What is absent where there is nothing to take it from. */
+function fillMeans(wire: WireSummary, summary: SummaryShown['summary']): void {
+  if (summary.rewardMean !== undefined) wire.rewardMean = summary.rewardMean;
+  if (summary.rewardStd !== undefined) wire.rewardStd = summary.rewardStd;
+  if (summary.rewardMin !== undefined) wire.rewardMin = summary.rewardMin;
+  if (summary.rewardMedian !== undefined) wire.rewardMedian = summary.rewardMedian;
+  if (summary.rewardMax !== undefined) wire.rewardMax = summary.rewardMax;
+  if (summary.meanTurns !== undefined) wire.meanTurns = summary.meanTurns;
+  if (summary.meanSeconds !== undefined) wire.meanDuration = fromSeconds(summary.meanSeconds);
+  if (summary.tokens !== undefined) wire.tokens = summary.tokens;
+  if (summary.tokensPerSuccess !== undefined) wire.tokensPerSuccess = summary.tokensPerSuccess;
+}
+
+function fromEstimate({ value, interval }: Estimate): WireEstimate {
+  const wire = create(EstimateSchema, { value });
+  if (interval === undefined) return wire;
+  wire.low = interval.low;
+  wire.high = interval.high;
+  return wire;
+}

@@ -1,0 +1,41 @@
+import type { Caller } from '../../domain/caller.ts';
+import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
+import type { Environment } from '../../domain/rollout.ts';
+import type { IdempotencyKey } from './idempotency.ts';
+import type { Page } from './page.ts';
+import type { Said } from './run.ts';
+
+export interface EnvironmentStore {
+  /** Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND (made under this key, deleted since). */
+  createEnvironment(caller: Caller, making: NewEnvironment, key?: IdempotencyKey): Promise<Environment>;
+
+  getEnvironment(namespace: string, id: string): Promise<Environment | undefined>;
+
+  /** Newest first. The cursor is the key of the last row. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND. */
+  listEnvironments(
+    namespace: string,
+    of: { readonly runId: string } | { readonly rolloutId: string },
+    statuses: readonly Status[] | undefined,
+    page: Page<bigint>,
+  ): Promise<Environment[]>;
+
+  /** L2 but Reopen, L5: as moveRun. `externalId` undefined: it stays. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+  moveEnvironment(
+    caller: Caller,
+    id: string,
+    verb: Exclude<Verb, 'reopen'>,
+    said: Said,
+    externalId: string | undefined,
+  ): Promise<Environment>;
+}
+
+export interface NewEnvironment {
+  readonly id: string;
+  readonly runId: string;
+  readonly type: string;
+  readonly externalId: string;
+  readonly status: InitialStatus;
+  readonly labels: ReadonlyMap<string, string>;
+  readonly configJson: string;
+  readonly phase: string;
+}

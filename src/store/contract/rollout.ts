@@ -1,0 +1,238 @@
+import type { Caller } from '../../domain/caller.ts';
+import type { SealStatus, Status } from '../../domain/lifecycle.ts';
+import type {
+  Attempt,
+  OnSuccess,
+  Rollout,
+  RolloutResult,
+  StartPoint,
+  Task,
+  Validation,
+  ValidationOverride,
+  Validator,
+} from '../../domain/rollout.ts';
+import type { TimeSpan } from '../../domain/run.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { BookView } from './experiment.ts';
+import type { IdempotencyKey } from './idempotency.ts';
+import type { Page } from './page.ts';
+
+/**
+ * Rollouts, their attempts, leases and verdicts. Locks are taken rollout before trajectory, of many rollouts in order of key; runs and stages are read
+ * without a lock (Q4). `attempt` is the token of a lease (Q2): a verb of an older one is LEASE_LOST, whatever the clock says.
+ */
+export interface RolloutStore {
+  /**
+   * Makes what is not there by (group number, number), and groups that are missing, all or none; race-free.
+   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point), ROLLOUT_EXISTS (id).
+   */
+  createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<MadeRollout[]>;
+
+  getRollout(namespace: string, id: string): Promise<RolloutRecord | undefined>;
+
+  /** By stage in the order of making, then group number, then number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
+  listRollouts(namespace: string, filter: RolloutFilter, page: Page<RolloutCursor>, view: BookView): Promise<Rollout[]>;
+
+  /**
+   * Claims for many callers in one transaction (Q2, Q5): PENDING to INITIALIZING, with a new attempt, its trajectory (a branch at the start point, if there
+   * is one) and the StatusChanges; rollouts that others hold are passed over. One whose start point is gone is FAILED, and the claim goes on to
+   * the next (Q3). A key used before with the same request gives those of its claims that still live; an empty answer is not kept.
+   * Outcomes come in the order of the requests. Errors of one request are its outcome alone: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+   */
+  claimRollouts(requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]>;
+
+  /** Keeps leases that are still held (Q2), in the order given. */
+  heartbeatRollouts(
+    namespace: string,
+    leases: readonly LeaseToken[],
+    leaseMs: number | undefined,
+  ): Promise<LeaseState[]>;
+
+  /** L3's Start. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+  startRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
+
+  /** Changes what is given. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST (an attempt is given and not the current one), ENVIRONMENT_NOT_FOUND, INVALID_REQUEST. */
+  updateRollout(namespace: string, id: string, attempt: number | undefined, changes: RolloutChanges): Promise<Rollout>;
+
+  /**
+   * L3's Complete, Fail and Cancel, with result and validations, the attempt's end, the seal of its trajectory if that is there and open, the group's counters,
+   * and under CANCEL_PENDING after a success the siblings' cancellation, in one transaction. Cancel carries no attempt.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   */
+  endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;
+
+  /** L3's Requeue by its worker (Q1, Q3). Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+  releaseRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
+
+  /** L3's Retry: one attempt more is allowed than there were. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+  retryRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
+
+  /**
+   * Requeues at most `limit` rollouts, of all namespaces, whose leases have ended: max(lease end, last commit to the attempt's trajectory + lease) by the
+   * database's clock, looked at again under the locks (Q3). Rows that others hold are left for the next time. Returns how many.
+   */
+  sweepLeases(limit: number): Promise<number>;
+
+  /** Upserts the validation of one validator, and the verdict with it. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND. */
+  recordValidation(
+    namespace: string,
+    id: string,
+    attempt: number | undefined,
+    validation: NewValidation,
+  ): Promise<{ readonly rollout: Rollout; readonly validation: Validation }>;
+
+  /** Appends to the log, and moves the verdict with it. Errors: ROLLOUT_NOT_FOUND. */
+  overrideValidation(
+    caller: Caller,
+    id: string,
+    override: NewOverride,
+  ): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }>;
+
+  /** Newest first. The cursor is the ordinal of the last row. Errors: ROLLOUT_NOT_FOUND. */
+  listValidationOverrides(namespace: string, id: string, page: Page<bigint>): Promise<ValidationOverride[]>;
+}
+
+export interface NewRollout {
+  readonly id: string;
+  readonly groupId: string;
+  readonly groupNumber: bigint;
+  readonly number: bigint;
+  readonly taskId: string;
+  readonly labels: ReadonlyMap<string, string>;
+  readonly inputJson: string;
+  readonly priority: number;
+  readonly maxTurns: bigint | undefined;
+  readonly maxAttempts: number;
+  readonly startFrom: StartPoint | undefined;
+  readonly modelUri: string;
+  readonly metadataJson: string;
+  /** Of the group, if it is made. */
+  readonly onSuccess: OnSuccess;
+}
+
+export interface MadeRollout {
+  readonly rolloutId: string;
+  readonly groupId: string;
+  readonly existed: boolean;
+}
+
+/** A rollout with all that belongs to it. */
+export interface RolloutRecord {
+  readonly rollout: Rollout;
+  readonly attempts: readonly Attempt[];
+  readonly validations: readonly Validation[];
+  readonly environmentIds: readonly string[];
+}
+
+/** Filters that are set must all hold; of a run, a stage or a group, by id. */
+export interface RolloutFilter {
+  readonly of: { readonly runId: string } | { readonly stageId: string } | { readonly groupId: string };
+  readonly taskId?: string;
+  readonly statuses?: readonly Status[];
+  readonly labels?: ReadonlyMap<string, string>;
+  readonly minReward?: number;
+  readonly maxReward?: number;
+  readonly success?: boolean;
+}
+
+export interface RolloutCursor {
+  readonly stage: bigint;
+  readonly groupNumber: bigint;
+  readonly number: bigint;
+}
+
+export interface ClaimRequest {
+  readonly caller: Caller;
+  readonly runId: string | undefined;
+  readonly stageId: string | undefined;
+  readonly taskIds: readonly string[];
+  readonly labels: ReadonlyMap<string, string>;
+  readonly minPriority: number;
+  readonly workerId: string;
+  readonly leaseMs: number;
+  /** Ids for the attempts' trajectories: as many as may be claimed. */
+  readonly trajectories: readonly { readonly id: string; readonly uid: string }[];
+  readonly key: IdempotencyKey | undefined;
+}
+
+export type ClaimOutcome =
+  | { readonly kind: 'claimed'; readonly claims: readonly Claim[]; readonly drained: boolean }
+  | { readonly kind: 'refused'; readonly error: Error };
+
+export interface Claim {
+  readonly rollout: Rollout;
+  readonly task: Task | undefined;
+  readonly validators: readonly Validator[];
+  readonly trajectory: Trajectory;
+  /** Its own, else the task's, else the plan's. */
+  readonly maxTurns: bigint | undefined;
+}
+
+/** A rollout by id, and the attempt that was claimed. */
+export interface LeaseToken {
+  readonly id: string;
+  readonly attempt: number;
+}
+
+export interface LeaseState extends LeaseToken {
+  readonly kept: boolean;
+  /** Undefined where it was deleted. */
+  readonly status: Status | undefined;
+  readonly runStatus: Status | undefined;
+  /** Undefined where it is lost. */
+  readonly remainingMs: number | undefined;
+}
+
+export interface RolloutSaid {
+  readonly message: string;
+  readonly metadataJson: string;
+  readonly phase?: string | undefined;
+}
+
+/** What is not there stays; `undefined` that is there clears. */
+export interface RolloutChanges {
+  readonly labels?: ReadonlyMap<string, string>;
+  readonly priority?: number;
+  readonly maxTurns?: bigint | undefined;
+  readonly maxAttempts?: number;
+  readonly modelUri?: string;
+  readonly statusMessage?: string;
+  readonly phase?: string;
+  readonly metrics?: ReadonlyMap<string, number>;
+  readonly timings?: ReadonlyMap<string, TimeSpan>;
+  readonly metadataJson?: string;
+  /** They replace all. */
+  readonly environmentIds?: readonly string[];
+}
+
+export interface RolloutEnd {
+  readonly id: string;
+  readonly status: SealStatus;
+  /** Undefined for Cancel: whoever holds it. */
+  readonly attempt: number | undefined;
+  readonly said: RolloutSaid;
+  readonly result: RolloutResult | undefined;
+  readonly validations: readonly NewValidation[];
+  readonly expectedNextStepNumber: bigint | undefined;
+  readonly metrics: ReadonlyMap<string, number>;
+  readonly timings: ReadonlyMap<string, TimeSpan>;
+}
+
+export interface NewValidation {
+  readonly validatorId: string;
+  readonly success: boolean;
+  /** Empty: the validator's; the expected result likewise. */
+  readonly query: string;
+  readonly expectedResult: string;
+  readonly actualResult: string;
+  readonly executionMs: number | undefined;
+  readonly errorMessage: string;
+  readonly detailsJson: string;
+}
+
+export interface NewOverride {
+  readonly success: boolean | undefined;
+  readonly reason: string;
+  /** Empty: the caller's actor. */
+  readonly actor: string;
+}

@@ -1,0 +1,55 @@
+import type { StageKind } from '../../domain/run.ts';
+
+/** What summaries (M3) are made of: rollouts counted by what they are grouped by, in a number of statements that does not grow with them. */
+export interface SummaryStore {
+  /** Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
+  summarize(namespace: string, filter: SummaryFilter, by: readonly SummaryKey[]): Promise<SummaryRow[]>;
+}
+
+export interface SummaryFilter {
+  /** Ids; both empty: all of the namespace. */
+  readonly runs: readonly string[];
+  readonly experimentId: string | undefined;
+  readonly stageKinds: readonly StageKind[];
+  readonly taskIds: readonly string[];
+  /** Labels of runs, and of rollouts. */
+  readonly runLabels: ReadonlyMap<string, string>;
+  readonly labels: ReadonlyMap<string, string>;
+}
+
+/** A dimension: the task, the run, the stage's kind, the model's URI, a label of the rollout (else of its run), or its number among its siblings. */
+export type SummaryKey = 'TASK' | 'RUN' | 'STAGE_KIND' | 'MODEL_URI' | 'NUMBER' | { readonly label: string };
+
+/** One combination of values. */
+export interface SummaryRow {
+  /** In the order of the dimensions; empty: has none. */
+  readonly values: readonly string[];
+  readonly pending: bigint;
+  readonly live: bigint;
+  readonly completed: bigint;
+  readonly failed: bigint;
+  readonly cancelled: bigint;
+  readonly judged: bigint;
+  readonly successes: bigint;
+  readonly stoppedEarly: bigint;
+  /** All 0 where there are none. */
+  readonly rewards: {
+    readonly count: bigint;
+    readonly sum: number;
+    readonly min: number;
+    readonly max: number;
+    /** Sum of squares around the mean. */
+    readonly squares: number;
+    readonly median: number;
+  };
+  readonly turns: bigint;
+  /** Of terminal rollouts that have a duration. */
+  readonly durations: { readonly count: bigint; readonly seconds: number };
+  /** Sum of the metric `tokens` over terminal rollouts that have it. */
+  readonly tokens: { readonly count: bigint; readonly sum: number };
+  /**
+   * Of each task among them: its trials, which are rollouts that FAILED, and COMPLETED ones with a verdict (what is unjudged is left out, M3), and the successes of
+   * COMPLETED ones. `stopped`: some of it was cancelled by a sibling's success (F-49).
+   */
+  readonly tasks: readonly { readonly trials: bigint; readonly successes: bigint; readonly stopped: boolean }[];
+}

@@ -1,0 +1,16 @@
+import type { RawBuilder } from 'kysely';
+
+/** What sums up rows, where engines say it in words of their own. Nothing that is null is in it; without anything they are null. */
+export interface Aggregates {
+  /** The sum of squares around the mean. */
+  squares(value: RawBuilder<unknown>): RawBuilder<number | null>;
+  median(value: RawBuilder<unknown>): RawBuilder<number | null>;
+  /** The sum over rows of the seconds from one time column to another, in milliseconds at least. */
+  secondsBetween(from: RawBuilder<unknown>, to: RawBuilder<unknown>): RawBuilder<number | null>;
+  /** What an object of JSON text, its values strings, has under a key; null: nothing. */
+  textAt(object: RawBuilder<unknown>, key: string): RawBuilder<string | null>;
+  /** What a map of metrics, as `bindMetrics` has it, has under a key; null: nothing, or NaN. */
+  numberAt(metrics: RawBuilder<unknown>, key: string): RawBuilder<number | null>;
+  /** A text to group by, compared by its bytes, which is quick. */
+  bytewise(text: RawBuilder<unknown>): RawBuilder<string>;
+}

@@ -1,0 +1,147 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../domain/caller.ts';
+import { parseInstant } from '../../domain/instant.ts';
+import { isSealed, type SealStatus, type Status } from '../../domain/lifecycle.ts';
+import type { Attempt } from '../../domain/rollout.ts';
+import type { Db, Engine, HeadRow, LockedHead, Tx } from './engine.ts';
+import { type EndedAttempt, type TimedTurns, timeTurns } from './group_counters.ts';
+import { ownReward, turnsOf } from './rollout_rows.ts';
+import type { LockedRollout } from './rollout_writing.ts';
+import { type RecordedMove, recordStatuses } from './status_changes.ts';
+import { together } from './together.ts';
+import { bindReal, readOptionalTime, readReal } from './values.ts';
+
+type Placed = Pick<LockedRollout, 'key' | 'tree' | 'trajectory'>;
+
+/**
+ * The trajectories of rollouts' current attempts, locked after the rollouts, by rollout; those that are gone or hidden are left out, and with `never` those
+ * that others hold, for an append.
+ */
+export async function lockAttempts(
+  engine: Engine,
+  tx: Tx,
+  rollouts: readonly Placed[],
+  wait: 'never' | 'bounded',
+): Promise<Map<bigint, LockedHead>> {
+  const of = new Map<bigint, bigint>();
+  const refs = rollouts.flatMap(({ key, tree, trajectory }) => {
+    if (tree === null || trajectory === null) return [];
+    of.set(trajectory, key);
+    return [{ tree, key: trajectory }];
+  });
+  if (refs.length === 0) return new Map();
+  refs.sort((a, b) => (a.tree === b.tree ? Number(a.key - b.key) : Number(a.tree - b.tree)));
+  const { heads } = await engine.lockHeads(tx, refs, wait);
+  return new Map(heads.flatMap((head) => (head.hidden ? [] : [[of.get(head.key) ?? 0n, head]])));
+}
+
+/** What an attempt came to, as its trajectory stands under its lock. */
+export interface AttemptEnd {
+  readonly turns: bigint;
+  /** Undefined: no step of its own has one. */
+  readonly reward: number | undefined;
+  readonly lastCommitTime: string;
+  readonly timing: EndedAttempt;
+}
+
+/** By rollout; without those whose trajectory is gone. */
+export async function readAttemptEnds(
+  engine: Engine,
+  tx: Tx,
+  rollouts: readonly bigint[],
+): Promise<Map<bigint, AttemptEnd>> {
+  const rows = await tx
+    .selectFrom('rollouts as r')
+    .innerJoin('trajectories as t', (join) =>
+      join.onRef('t.tree', '=', 'r.tree').onRef('t.key', '=', 'r.trajectory').on('t.hidden', '=', 0),
+    )
+    .innerJoin('attempts as a', (join) => join.onRef('a.rollout', '=', 'r.key').onRef('a.number', '=', 'r.attempt'))
+    .select(['r.key', 't.tree', 't.key as trajectory', 't.branch_point', 't.next_step_number', 't.update_time'])
+    .select(['a.claim_time', ownReward(engine).as('reward')])
+    .where(engine.among(sql.ref('r.key'), rollouts))
+    .execute();
+  return new Map(rows.map((row) => [row.key, readEnd(row)]));
+}
+
+function readEnd(row: {
+  readonly tree: bigint;
+  readonly trajectory: bigint;
+  readonly branch_point: bigint | null;
+  readonly next_step_number: bigint;
+  readonly update_time: string;
+  readonly claim_time: string;
+  readonly reward: number | string | null;
+}): AttemptEnd {
+  const { tree, trajectory, claim_time: claimTime, update_time: lastCommitTime } = row;
+  const turns = turnsOf(row.branch_point, row.next_step_number);
+  const firstTurn = (row.branch_point ?? 0n) + 1n;
+  return {
+    turns,
+    reward: row.reward === null ? undefined : readReal(row.reward),
+    lastCommitTime,
+    timing: { tree, trajectory, firstTurn, turns, claimTime, lastCommitTime },
+  };
+}
+
+const NO_TURNS: TimedTurns = Object.freeze({ timedTurns: 0n, turnSeconds: 0 });
+
+/** M2: how long the turns of attempts took, in the order given. */
+export function timeAttempts(tx: Tx, ends: readonly (AttemptEnd | undefined)[]): Promise<TimedTurns[]> {
+  return together(ends.map(async (end) => (end === undefined ? NO_TURNS : timeTurns(tx, end.timing))));
+}
+
+export interface AttemptSeal {
+  readonly caller: Caller;
+  readonly rollout: Pick<LockedRollout, 'key' | 'attempt'>;
+  /** Undefined: its trajectory is gone. */
+  readonly head: LockedHead | undefined;
+  readonly status: SealStatus;
+  readonly message: string;
+}
+
+/** Ends attempts, and seals their trajectories where they are open (L3), in few statements however many. */
+export async function endAttempts(engine: Engine, tx: Tx, now: string, seals: readonly AttemptSeal[]): Promise<void> {
+  const rows = seals.map(({ rollout, status, message }) => [rollout.key, rollout.attempt, status, message, now]);
+  const open = seals.flatMap((seal) =>
+    seal.head === undefined || isSealed(seal.head.status) ? [] : [{ ...seal, head: seal.head }],
+  );
+  await engine.updateRows(tx, 'attempts', ['rollout', 'number'], ['status', 'message', 'end_time'], rows);
+  if (open.length === 0) return;
+  await engine.updateHeads(
+    tx,
+    open.map(({ head, status, message }) => sealed(head, status, message, now)),
+  );
+  const moves = open.map(({ caller, head, status, message }): RecordedMove => {
+    const entity = { tree: head.tree, noun: 'TRAJECTORY', key: head.key } as const;
+    return { caller, entity, move: { ordinal: 1n, from: 'RUNNING', to: status, message } };
+  });
+  await recordStatuses(engine, tx, now, moves);
+}
+
+function sealed(head: LockedHead, status: SealStatus, message: string, now: string): HeadRow {
+  const { tree, key, nextStepNumber, rewardSum, byteSum } = head;
+  const end = { status, statusMessage: message, updateTime: now, sealTime: now };
+  return { tree, key, nextStepNumber, rewardSum: bindReal(rewardSum), byteSum, ...end };
+}
+
+/** All attempts of a rollout, by number. */
+export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<Attempt[]> {
+  const rows = await db
+    .selectFrom('attempts as a')
+    .leftJoin('trajectories as t', (join) =>
+      join.onRef('t.tree', '=', 'a.tree').onRef('t.key', '=', 'a.trajectory').on('t.hidden', '=', 0),
+    )
+    .select(['a.number', 'a.status', 'a.message', 'a.worker_id', 'a.claim_time', 'a.end_time', 't.id'])
+    .where('a.rollout', '=', rollout)
+    .orderBy('a.number')
+    .execute();
+  return rows.map((row) => ({
+    number: Number(row.number),
+    trajectoryId: row.id ?? '',
+    status: row.status as Status,
+    message: row.message,
+    workerId: row.worker_id,
+    claimTime: parseInstant(row.claim_time),
+    endTime: readOptionalTime(row.end_time),
+  }));
+}

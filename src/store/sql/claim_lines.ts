@@ -1,0 +1,115 @@
+import { sql } from 'kysely';
+import { stageNotFound } from '../../domain/errors.ts';
+import type { ClaimRequest } from '../contract/rollout.ts';
+import type { Engine, Queue, Tx } from './engine.ts';
+import { IS_PENDING, isWanted } from './queue.ts';
+import { findRunKeys } from './run_keys.ts';
+import { findStage } from './stage_rows.ts';
+import { together } from './together.ts';
+import { isSet } from './values.ts';
+
+/** Requests that look for the same: they are served together, in the order of their coming. */
+export interface Line {
+  /** What they all look for. */
+  readonly wanted: ClaimRequest;
+  /** Places among all requests. */
+  readonly places: readonly number[];
+}
+
+export function linesOf(requests: readonly ClaimRequest[], places: Iterable<number>): Line[] {
+  const lines = new Map<string, { wanted: ClaimRequest; places: number[] }>();
+  for (const place of places) {
+    const request = requests[place]!;
+    const name = nameOf(request);
+    const line = lines.get(name);
+    if (line === undefined) lines.set(name, { wanted: request, places: [place] });
+    else line.places.push(place);
+  }
+  return [...lines.values()];
+}
+
+function nameOf({ caller, runId, stageId, taskIds, labels, minPriority }: ClaimRequest): string {
+  if (taskIds.length === 0 && labels.size === 0) return `${caller.namespace}/${runId}/${stageId}/${minPriority}`;
+  const pairs = [...labels].sort(([a], [b]) => (a < b ? -1 : 1));
+  return JSON.stringify([caller.namespace, runId, stageId, [...taskIds].sort(), pairs, minPriority]);
+}
+
+/** Where a line looks. */
+export interface Field {
+  /** Queues that may be claimed from: neither their stages nor their runs are paused or terminal (Q4). */
+  readonly queues: readonly Queue[];
+  /** Where something may be claimed from later: paused ones are among them. */
+  readonly stages: readonly bigint[];
+  readonly runs: readonly bigint[];
+  /** Keys of the tasks that are wanted; undefined: any. */
+  readonly tasks: readonly bigint[] | undefined;
+}
+
+/** Read without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
+export async function readField(tx: Tx, { caller, runId, stageId, taskIds }: ClaimRequest): Promise<Field> {
+  const { namespace } = caller;
+  const [stages, tasks] = await together([
+    readStages(tx, namespace, runId, stageId),
+    readTasks(tx, namespace, taskIds),
+  ]);
+  if (stages.length === 0) await requireThere(tx, namespace, runId, stageId);
+  const open = stages.filter(({ paused }) => !isSet(paused));
+  const queues = open.flatMap(({ key }): Queue[] =>
+    tasks === undefined ? [{ stage: key, task: null }] : tasks.map((task) => ({ stage: key, task })),
+  );
+  const runs = [...new Set(stages.map(({ run }) => run))];
+  return { queues, stages: stages.map(({ key }) => key), runs, tasks };
+}
+
+/** Stages that are not terminal, of runs that are not. Said as the index of open stages says it. */
+function readStages(tx: Tx, namespace: string, runId: string | undefined, stageId: string | undefined) {
+  let query = tx
+    .selectFrom('stages as s')
+    .innerJoin('runs as u', (join) => join.onRef('u.key', '=', 's.run').on('u.hidden', '=', 0))
+    .select(['s.key', 's.run'])
+    .select(sql<boolean | bigint>`(s.status = 'PAUSED' or u.status = 'PAUSED')`.as('paused'))
+    .where('s.namespace', '=', namespace)
+    .where(sql<boolean>`s.status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`)
+    .where(sql<boolean>`u.status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`);
+  if (runId !== undefined) query = query.where('u.namespace', '=', namespace).where('u.id', '=', runId);
+  if (stageId !== undefined) query = query.where('s.id', '=', stageId);
+  return query.execute();
+}
+
+/** Undefined: any. Names that are in no catalogue fit nothing. */
+async function readTasks(tx: Tx, namespace: string, ids: readonly string[]): Promise<bigint[] | undefined> {
+  if (ids.length === 0) return undefined;
+  const rows = await tx
+    .selectFrom('tasks')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where('id', 'in', ids)
+    .execute();
+  return rows.map(({ key }) => key);
+}
+
+/** Nothing to claim from is one thing, a name of nothing another. */
+async function requireThere(
+  tx: Tx,
+  namespace: string,
+  runId: string | undefined,
+  stageId: string | undefined,
+): Promise<void> {
+  const run = runId === undefined ? undefined : await findRunKeys(tx, namespace, runId);
+  if (stageId === undefined) return;
+  const stage = await findStage(tx, namespace, { id: stageId });
+  if (stage === undefined || (run !== undefined && run.key !== stage.run.key)) throw stageNotFound(stageId);
+}
+
+/** Whether nothing more can come of a field unless more is made, or something is retried: nothing that fits is PENDING or live. */
+export async function isDrained(engine: Engine, tx: Tx, field: Field, request: ClaimRequest): Promise<boolean> {
+  if (field.stages.length === 0 || field.tasks?.length === 0) return true;
+  const from = sql`select 1 from ${engine.table('rollouts')} as r where ${engine.among(sql.ref('r.stage'), field.stages)}`;
+  const ofTasks = field.tasks === undefined ? sql`` : sql`and ${engine.among(sql.ref('r.task'), field.tasks)}`;
+  const wanted = { labels: request.labels, minPriority: request.minPriority, except: [] };
+  const live = sql`${engine.among(sql.ref('r.run'), field.runs)} and r.status in ('INITIALIZING', 'RUNNING')`;
+  const { rows } = await sql<{ readonly more: boolean | bigint }>`select (
+    exists (${from} ${ofTasks} and ${isWanted(engine, wanted, IS_PENDING)})
+    or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, live)})) as more`.execute(tx);
+  return !isSet(rows[0]?.more ?? false);
+}

@@ -1,0 +1,63 @@
+import { sql } from 'kysely';
+import type { StageKind } from '../../domain/run.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { Claim } from '../contract/rollout.ts';
+import type { ClaimedAttempt } from './claim_keys.ts';
+import { readCatalogue } from './claim_making.ts';
+import { plannedTurns } from './claim_places.ts';
+import type { Engine, Tx } from './engine.ts';
+import { readRollout, selectRollouts } from './rollout_rows.ts';
+import { readPlan } from './run_values.ts';
+import { together } from './together.ts';
+import { readTrajectory, selectTrajectories } from './trajectory_rows.ts';
+
+/** Q2: of attempts that were granted before, those that still live, in the order in which they were granted. */
+export async function readClaims(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  granted: readonly ClaimedAttempt[],
+): Promise<Claim[]> {
+  const rows = await selectRollouts(engine, tx, 'FULL')
+    .select(['r.task', 's.kind', 'u.plan', 't.tree as trajectory_tree', 't.key as trajectory_key'])
+    .where('r.namespace', '=', namespace)
+    .where(
+      engine.among(
+        sql.ref('r.key'),
+        granted.map(([rollout]) => rollout),
+      ),
+    )
+    .where('r.status', 'in', ['INITIALIZING', 'RUNNING'])
+    .execute();
+  const [catalogue, trajectories] = await together([
+    readCatalogue(engine, tx, [...new Set(rows.flatMap(({ task }) => task ?? []))]),
+    readTrajectories(
+      engine,
+      tx,
+      namespace,
+      rows.flatMap(({ trajectory_key }) => trajectory_key ?? []),
+    ),
+  ]);
+  const byKey = new Map(rows.map((row) => [row.key, row]));
+  return granted.flatMap(([key, attempt]): Claim[] => {
+    const row = byKey.get(key);
+    const trajectory = row === undefined ? undefined : trajectories.get(row.trajectory_key ?? -1n);
+    // Without its trajectory there is nothing to work on.
+    if (row === undefined || row.attempt !== attempt || trajectory === undefined) return [];
+    const task = row.task === null ? undefined : catalogue.tasks.get(row.task);
+    const validators = (task && catalogue.validators.get(task.key)) ?? [];
+    const planned = plannedTurns(readPlan(row.plan), row.kind as StageKind);
+    const maxTurns = row.max_turns ?? task?.maxTurns ?? planned;
+    return [{ rollout: readRollout(row), task, validators, trajectory, maxTurns }];
+  });
+}
+
+async function readTrajectories(engine: Engine, tx: Tx, namespace: string, keys: readonly bigint[]) {
+  if (keys.length === 0) return new Map<bigint, Trajectory>();
+  const rows = await selectTrajectories(tx)
+    .where('t.namespace', '=', namespace)
+    .where(engine.among(sql.ref('t.key'), keys))
+    .where('t.hidden', '=', 0)
+    .execute();
+  return new Map(rows.map((row) => [row.key, readTrajectory(row)]));
+}

@@ -1,0 +1,96 @@
+import { sql } from 'kysely';
+import { parseInstant } from '../../domain/instant.ts';
+import type { Engine, Tx } from './engine.ts';
+
+/** What a group counts of its rollouts (M2), so that progress need not look at those that are terminal. */
+export interface GroupCount extends TimedTurns {
+  readonly rollouts: bigint;
+  readonly terminalRollouts: bigint;
+  readonly terminalTurns: bigint;
+}
+
+/** Turns that took a known time, and how many seconds together. */
+export interface TimedTurns {
+  readonly timedTurns: bigint;
+  readonly turnSeconds: number;
+}
+
+/**
+ * Adds to what groups count, by row key; less than nothing takes back. Locks them in order of key: groups are written last in a transaction, so that those who
+ * lock rollouts never wait for one who waits for them. The run is to be announced.
+ */
+export async function countInGroups(
+  engine: Engine,
+  tx: Tx,
+  now: string,
+  counts: ReadonlyMap<bigint, Partial<GroupCount>>,
+): Promise<void> {
+  if (counts.size === 0) return;
+  const mark = await engine.changeMark(tx);
+  const keys = [...counts.keys()].sort((a, b) => (a < b ? -1 : 1));
+  for (let at = 0; at < keys.length; at += CHUNK) {
+    const chunk = keys.slice(at, at + CHUNK);
+    if (chunk.length > 1) {
+      const locked = tx.selectFrom('groups').select('key').where('key', 'in', chunk).orderBy('key');
+      await engine.lock(locked, 'write').execute();
+    }
+    const rows = chunk.map((key) => valuesOf(key, counts.get(key) ?? {}));
+    // Only SQLite has no types for the columns of a CTE, and only it needs none.
+    await sql`with c (key, rollouts, terminal_rollouts, terminal_turns, timed_turns, turn_seconds) as (values ${sql.join(rows)})
+      update ${engine.table('groups')} as g set rollouts = g.rollouts + c.rollouts, terminal_rollouts = g.terminal_rollouts + c.terminal_rollouts,
+        terminal_turns = g.terminal_turns + c.terminal_turns, timed_turns = g.timed_turns + c.timed_turns,
+        turn_seconds = g.turn_seconds + c.turn_seconds, revision = g.revision + 1, mark = ${mark}, update_time = ${now}
+      from c where g.key = c.key`.execute(tx);
+  }
+}
+
+/** Groups of one statement: engines bound how many parameters one has. */
+const CHUNK = 1000;
+
+function valuesOf(key: bigint, count: Partial<GroupCount>) {
+  const { rollouts = 0n, terminalRollouts = 0n, terminalTurns = 0n, timedTurns = 0n, turnSeconds = 0 } = count;
+  const whole = [key, rollouts, terminalRollouts, terminalTurns, timedTurns].map(
+    (value) => sql`cast(${value} as bigint)`,
+  );
+  return sql`(${sql.join(whole)}, cast(${turnSeconds} as double precision))`;
+}
+
+/** An attempt whose turns are to be timed. */
+export interface EndedAttempt {
+  readonly tree: bigint;
+  readonly trajectory: bigint;
+  /** The first step that is a turn: own, and not the root. */
+  readonly firstTurn: bigint;
+  readonly turns: bigint;
+  /** When it was claimed, and when the last step was committed, by the database's clock. */
+  readonly claimTime: string;
+  readonly lastCommitTime: string;
+}
+
+/**
+ * M2: how long the turns of an attempt took that has ended: what their own times say, where the client gave both; where it gave none, what the database's
+ * clock says from the claim to the last turn.
+ */
+export async function timeTurns(tx: Tx, attempt: EndedAttempt): Promise<TimedTurns> {
+  if (attempt.turns <= 0n) return { timedTurns: 0n, turnSeconds: 0 };
+  const timed = await tx
+    .selectFrom('steps')
+    .select(['start_time', 'end_time'])
+    .where('tree', '=', attempt.tree)
+    .where('trajectory', '=', attempt.trajectory)
+    .where('step_number', '>=', attempt.firstTurn)
+    .where('start_time', 'is not', null)
+    .where('end_time', 'is not', null)
+    .execute();
+  if (timed.length === 0) {
+    return { timedTurns: attempt.turns, turnSeconds: secondsBetween(attempt.claimTime, attempt.lastCommitTime) };
+  }
+  const turnSeconds = timed.reduce((sum, turn) => sum + secondsBetween(turn.start_time, turn.end_time), 0);
+  return { timedTurns: BigInt(timed.length), turnSeconds };
+}
+
+/** A clock may have been set back meanwhile. */
+function secondsBetween(from: string | null, to: string | null): number {
+  if (from === null || to === null) return 0;
+  return Math.max(0, Number(parseInstant(to) - parseInstant(from)) / 1e9);
+}

@@ -1,0 +1,93 @@
+import type { OnSuccess } from '../../domain/rollout.ts';
+import type { NewGroup } from '../contract/group.ts';
+import type { Engine, Tx } from './engine.ts';
+import { bindLabels } from './values.ts';
+
+/** A group by its number, as what is made in it needs it. */
+export interface GroupRef {
+  readonly key: bigint;
+  readonly id: string;
+  readonly onSuccess: OnSuccess;
+  /** By this call. */
+  readonly created: boolean;
+}
+
+/** Groups of one statement: engines bound how many parameters one has. */
+const CHUNK = 1000;
+
+/**
+ * Makes the groups of a stage that are not there, and gives all of them by number. Of several who make one at once one does; the others wait for its row
+ * and find it. The run is kept.
+ */
+export async function makeGroups(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  place: { readonly run: bigint; readonly stage: bigint },
+  now: string,
+  groups: readonly Omit<NewGroup, 'stageId'>[],
+): Promise<Map<bigint, GroupRef>> {
+  const there = await findGroups(
+    tx,
+    place.stage,
+    groups.map(({ number }) => number),
+  );
+  const missing = groups.filter(({ number }) => !there.has(number)).sort((a, b) => (a.number < b.number ? -1 : 1));
+  if (missing.length === 0) return there;
+  const mark = await engine.changeMark(tx);
+  const keys = await engine.nextKeys(tx, 'groups', missing.length);
+  const rows = missing.map((group, i) => ({
+    key: keys[i]!,
+    namespace,
+    id: group.id,
+    ...place,
+    number: group.number,
+    batch: group.batch ?? null,
+    on_success: group.onSuccess,
+    labels: bindLabels(group.labels),
+    metrics: '{}',
+    metadata_json: group.metadataJson,
+    rollouts: 0n,
+    terminal_rollouts: 0n,
+    terminal_turns: 0n,
+    timed_turns: 0n,
+    turn_seconds: 0,
+    create_time: now,
+    update_time: now,
+    revision: 1n,
+    mark,
+  }));
+  const made = new Set<bigint>();
+  for (let at = 0; at < rows.length; at += CHUNK) {
+    const inserted = await tx
+      .insertInto('groups')
+      .values(rows.slice(at, at + CHUNK))
+      .onConflict((conflict) => conflict.columns(['stage', 'number']).doNothing())
+      .returning('number')
+      .execute();
+    for (const { number } of inserted) made.add(number);
+  }
+  const found = await findGroups(
+    tx,
+    place.stage,
+    missing.map(({ number }) => number),
+  );
+  for (const [number, group] of found) there.set(number, { ...group, created: made.has(number) });
+  return there;
+}
+
+async function findGroups(tx: Tx, stage: bigint, numbers: readonly bigint[]): Promise<Map<bigint, GroupRef>> {
+  const found = new Map<bigint, GroupRef>();
+  for (let at = 0; at < numbers.length; at += CHUNK) {
+    const rows = await tx
+      .selectFrom('groups')
+      .select(['key', 'id', 'number', 'on_success'])
+      .where('stage', '=', stage)
+      .where('number', 'in', numbers.slice(at, at + CHUNK))
+      .execute();
+    for (const { key, id, number, on_success } of rows) {
+      found.set(number, { key, id, onSuccess: on_success as OnSuccess, created: false });
+    }
+  }
+  return found;
+}

@@ -1,0 +1,165 @@
+import { sql } from 'kysely';
+import { parseInstant } from '../../domain/instant.ts';
+import type { Status } from '../../domain/lifecycle.ts';
+import type { LeaseState, LeaseToken } from '../contract/rollout.ts';
+import { type AttemptEnd, lockAttempts, readAttemptEnds } from './attempts.ts';
+import type { Engine, LockedHead, Tx } from './engine.ts';
+import { type Leaving, requeue } from './requeueing.ts';
+import { heldOf, type LockedRollout, leaseEndFrom } from './rollout_writing.ts';
+import { together } from './together.ts';
+import { readNow } from './trajectory_rows.ts';
+import { isSet } from './values.ts';
+
+/** Said as the index of leases says it. */
+const IS_LIVE = sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`;
+
+export async function heartbeatRollouts(
+  engine: Engine,
+  namespace: string,
+  leases: readonly LeaseToken[],
+  leaseMs: number | undefined,
+): Promise<LeaseState[]> {
+  return engine.write(async (tx) => {
+    const rows = await lockHeld(engine, tx, namespace, [...new Set(leases.map(({ id }) => id))]);
+    const kept = new Set(leases.filter((lease) => holds(rows.get(lease.id), lease)).map(({ id }) => id));
+    const beating = [...rows.values()].filter(({ id }) => kept.has(id));
+    const ends = beating.map((row) => ({ row, ms: leaseMs ?? Number(row.lease_ms) }));
+    await moveLeaseEnds(
+      engine,
+      tx,
+      ends.map(({ row, ms }) => ({ row, from: undefined, ms })),
+    );
+    const remaining = new Map(ends.map(({ row, ms }) => [row.id, ms]));
+    return leases.map((lease) => stateOf(lease, rows.get(lease.id), remaining.get(lease.id)));
+  });
+}
+
+type HeldRow = Awaited<ReturnType<typeof lockHeld>> extends Map<string, infer Row> ? Row : never;
+
+/** In order of key, as everything that locks many; runs are read beside, unlocked (Q4). */
+async function lockHeld(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
+  const query = tx
+    .selectFrom('rollouts as r')
+    .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt', 'r.lease_ms', 'r.lease_end_time', 'r.revision'])
+    .select((eb) => [
+      eb.selectFrom('runs as u').select('u.status').whereRef('u.key', '=', 'r.run').as('run_status'),
+      eb.selectFrom('runs as h').select('h.hidden').whereRef('h.key', '=', 'r.run').as('run_hidden'),
+    ])
+    .where('r.namespace', '=', namespace)
+    .where('r.id', 'in', ids)
+    .orderBy('r.key');
+  const rows = await engine.lock(query, 'write').execute();
+  return new Map(rows.map((row) => [row.id, row]));
+}
+
+function holds(row: HeldRow | undefined, { attempt }: LeaseToken): boolean {
+  if (row === undefined || isHidden(row)) return false;
+  const live = row.status === 'INITIALIZING' || row.status === 'RUNNING';
+  return live && heldOf(row).attempt === attempt;
+}
+
+function isHidden({ run_hidden }: HeldRow): boolean {
+  return run_hidden === null || isSet(run_hidden);
+}
+
+function stateOf(lease: LeaseToken, row: HeldRow | undefined, remainingMs: number | undefined): LeaseState {
+  const { id, attempt } = lease;
+  if (row === undefined || isHidden(row)) {
+    return { id, attempt, kept: false, status: undefined, runStatus: undefined, remainingMs: undefined };
+  }
+  const kept = holds(row, lease);
+  const runStatus = (row.run_status ?? undefined) as Status | undefined;
+  const status = row.status as Status;
+  return { id, attempt, kept, status, runStatus, remainingMs: kept ? remainingMs : undefined };
+}
+
+interface LeaseMove {
+  readonly row: Pick<LockedRollout, 'key' | 'revision'>;
+  /** Undefined: now. */
+  readonly from: string | undefined;
+  readonly ms: number | bigint;
+}
+
+async function moveLeaseEnds(engine: Engine, tx: Tx, moves: readonly LeaseMove[]): Promise<void> {
+  if (moves.length === 0) return;
+  const [now, mark] = await together([readNow(tx, engine.now), engine.changeMark(tx)]);
+  const rows = moves.map(({ row, from, ms }) => [row.key, leaseEndFrom(from ?? now, ms), now, row.revision + 1n, mark]);
+  await engine.updateRows(tx, 'rollouts', ['key'], ['lease_end_time', 'update_time', 'revision', 'mark'], rows);
+}
+
+/** Who requeues rollouts whose workers are silent, in their history. */
+const SWEEPER = 'anabranch';
+
+export async function sweepLeases(engine: Engine, limit: number): Promise<number> {
+  let total = 0;
+  for (let more = true; more && total < limit; ) {
+    const size = Math.min(BATCH, limit - total);
+    const { requeued, kept, changed } = await engine.write((tx) => sweepBatch(engine, tx, size));
+    engine.announce(changed);
+    total += requeued;
+    // What was kept stands further back now; only what others hold is met again.
+    more = requeued + kept >= size;
+  }
+  return total;
+}
+
+/** Rollouts of one transaction, so that none is held for long. */
+const BATCH = 200;
+
+interface Swept {
+  readonly requeued: number;
+  readonly kept: number;
+  readonly changed: readonly bigint[];
+}
+
+async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept> {
+  const rows = await lockEnded(engine, tx, await readNow(tx, engine.now), limit);
+  if (rows.length === 0) return { requeued: 0, kept: 0, changed: [] };
+  const heads = await lockAttempts(engine, tx, rows, 'never');
+  const [now, ends] = await together([
+    readNow(tx, engine.now),
+    readAttemptEnds(
+      engine,
+      tx,
+      rows.map(({ key }) => key),
+    ),
+  ]);
+  const alive: LeaseMove[] = [];
+  const silent: Leaving[] = [];
+  for (const row of rows) {
+    const [head, end] = [heads.get(row.key), ends.get(row.key)];
+    // Somebody holds its trajectory, most likely to append to it: left for the next time.
+    if (head === undefined && end !== undefined) continue;
+    if (isKept(row, end, now)) alive.push({ row, from: end?.lastCommitTime, ms: row.lease_ms });
+    else silent.push(silenced(row, head, end, now));
+  }
+  await moveLeaseEnds(engine, tx, alive);
+  await requeue(engine, tx, now, silent);
+  const changed = silent.flatMap(({ row }) => (row.trajectory === null ? [row.run] : [row.run, row.trajectory]));
+  return { requeued: silent.length, kept: alive.length, changed: [...new Set(changed)] };
+}
+
+async function lockEnded(engine: Engine, tx: Tx, now: string, limit: number): Promise<LockedRollout[]> {
+  const query = tx
+    .selectFrom('rollouts as r')
+    .selectAll('r')
+    .where(IS_LIVE)
+    .where('r.lease_end_time', '<', now)
+    .orderBy('r.lease_end_time')
+    .limit(limit);
+  return (engine.name === 'sqlite' ? query : query.forNoKeyUpdate().skipLocked()).execute();
+}
+
+/** Q3: the last commit to the attempt's trajectory keeps the lease as a heartbeat does. */
+function isKept({ lease_ms }: LockedRollout, end: AttemptEnd | undefined, now: string): boolean {
+  return end !== undefined && leaseEndFrom(end.lastCommitTime, lease_ms) >= now;
+}
+
+function silenced(row: LockedRollout, head: LockedHead | undefined, end: AttemptEnd | undefined, now: string): Leaving {
+  const heard = parseInstant(row.lease_end_time ?? now) - row.lease_ms * 1_000_000n;
+  const committed = end === undefined ? heard : parseInstant(end.lastCommitTime);
+  const silence = parseInstant(now) - (committed > heard ? committed : heard);
+  const message = `attempt ${row.attempt} lost its lease: no sign of life from worker "${row.worker_id}" for ${silence / 1_000_000_000n} s`;
+  const caller = { namespace: row.namespace, actor: SWEEPER };
+  return { caller, row, head, message, metadataJson: '' };
+}

@@ -1,0 +1,172 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../domain/caller.ts';
+import { isTerminal, type Status } from '../../domain/lifecycle.ts';
+import { type OnSuccess, requeued, verdict } from '../../domain/rollout.ts';
+import { type AttemptEnd, endAttempts, readAttemptEnds, timeAttempts } from './attempts.ts';
+import type { Engine, LockedHead, Tx } from './engine.ts';
+import { countInGroups, type GroupCount } from './group_counters.ts';
+import { readFlag } from './rollout_rows.ts';
+import type { LockedRollout } from './rollout_writing.ts';
+import { recordStatuses } from './status_changes.ts';
+import { bindFlag, bindReal } from './values.ts';
+
+/** A locked rollout, and what is said of its move. */
+export interface Leaving {
+  readonly caller: Caller;
+  readonly row: LockedRollout;
+  readonly head: LockedHead | undefined;
+  readonly message: string;
+  readonly metadataJson: string;
+}
+
+/**
+ * Q1, Q3: takes rollouts from those who held them, in few statements however many. Their attempts have failed; whether they are tried again is decided under
+ * the locks of those groups in which a success ends the others.
+ */
+export async function requeue(engine: Engine, tx: Tx, now: string, leaving: readonly Leaving[]): Promise<void> {
+  if (leaving.length === 0) return;
+  const keys = leaving.map(({ row }) => row.key);
+  const ends = await readAttemptEnds(engine, tx, keys);
+  const policies = await readPolicies(
+    engine,
+    tx,
+    leaving.map(({ row }) => row.group_key),
+  );
+  const seals = leaving.map(({ caller, row, head, message }) => {
+    return { caller, rollout: row, head, status: 'FAILED', message } as const;
+  });
+  await endAttempts(engine, tx, now, seals);
+  // Only current attempts count (M3): what validators said of this one goes with it.
+  await tx
+    .deleteFrom('validations')
+    .where(engine.among(sql.ref('rollout'), keys))
+    .execute();
+  const moves = leaving.map((each): PendingMove => {
+    const { row } = each;
+    const policy = policies.get(row.group_key) ?? { onSuccess: 'CONTINUE', succeeded: false };
+    const to = requeued(Number(row.attempt), Number(row.max_attempts), policy.onSuccess, policy.succeeded);
+    return { ...each, to, end: ends.get(row.key), unjudged: true };
+  });
+  await moveMany(engine, tx, now, moves);
+}
+
+interface Policy {
+  readonly onSuccess: OnSuccess;
+  readonly succeeded: boolean;
+}
+
+/** Groups in which a success ends the others are locked first, so that a success and a requeue that meet do not miss each other. */
+async function readPolicies(engine: Engine, tx: Tx, groups: readonly bigint[]): Promise<Map<bigint, Policy>> {
+  const locked = await engine
+    .lock(
+      tx
+        .selectFrom('groups')
+        .select('key')
+        .where(engine.among(sql.ref('key'), [...new Set(groups)]))
+        .where('on_success', '=', 'CANCEL_PENDING')
+        .orderBy('key'),
+      'write',
+    )
+    .execute();
+  if (locked.length === 0) return new Map();
+  const keys = locked.map(({ key }) => key);
+  const successes = await tx
+    .selectFrom('rollouts')
+    .select('group_key')
+    .distinct()
+    .where(engine.among(sql.ref('group_key'), keys))
+    .where('status', '=', 'COMPLETED')
+    .where('success', '=', 1)
+    .execute();
+  const succeeded = new Set(successes.map(({ group_key }) => group_key));
+  return new Map(keys.map((key) => [key, { onSuccess: 'CANCEL_PENDING', succeeded: succeeded.has(key) }]));
+}
+
+export interface PendingMove extends Leaving {
+  readonly to: 'PENDING' | 'FAILED' | 'CANCELLED';
+  readonly end: AttemptEnd | undefined;
+  /** What was found of it is of an attempt that failed. */
+  readonly unjudged: boolean;
+}
+
+const COLUMNS = [
+  'status',
+  'status_message',
+  'phase',
+  'worker_id',
+  'lease_ms',
+  'lease_end_time',
+  'result',
+  'summary_json',
+  'result_success',
+  'validation_passed',
+  'success',
+  'reward',
+  'turns',
+  'end_time',
+  'update_time',
+  'status_changes',
+  'revision',
+  'mark',
+] as const;
+
+/** Moves locked rollouts that nobody holds from here on, with their StatusChanges and what their groups count. */
+export async function moveMany(engine: Engine, tx: Tx, now: string, moves: readonly PendingMove[]): Promise<void> {
+  if (moves.length === 0) return;
+  const mark = await engine.changeMark(tx);
+  const rows = moves.map((move) => movedRow(move, now, mark));
+  await engine.updateRows(tx, 'rollouts', ['key'], COLUMNS, rows);
+  await recordStatuses(
+    engine,
+    tx,
+    now,
+    moves.map(({ caller, row, to, message, metadataJson }) => ({
+      caller,
+      entity: { tree: row.run, noun: 'ROLLOUT', key: row.key },
+      move: { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson },
+    })),
+  );
+  await countInGroups(engine, tx, now, await countsOf(tx, moves));
+}
+
+function movedRow({ row, to, message, end, unjudged }: PendingMove, now: string, mark: bigint): unknown[] {
+  const ended = isTerminal(to);
+  const override = readFlag(row.override);
+  const passed = unjudged ? undefined : readFlag(row.validation_passed);
+  const success = verdict({ override, validationPassed: passed, result: undefined });
+  const reward = ended && end?.reward !== undefined ? bindReal(end.reward) : null;
+  const turns = ended ? (end?.turns ?? 0n) : 0n;
+  const judged = ['', '', null, bindFlag(passed), bindFlag(success), reward, turns];
+  const counts = [row.status_changes + 1n, row.revision + 1n, mark];
+  return [row.key, to, message, '', '', 0n, null, ...judged, ended ? now : null, now, ...counts];
+}
+
+/** Turns of an attempt that is over are timed, whether or not the rollout is. */
+async function countsOf(tx: Tx, moves: readonly PendingMove[]): Promise<Map<bigint, GroupCount>> {
+  // One that was PENDING has no attempt that was not timed when it ended.
+  const times = await timeAttempts(
+    tx,
+    moves.map(({ row, end }) => (row.status === 'PENDING' ? undefined : end)),
+  );
+  const counts = new Map<bigint, GroupCount>();
+  for (const [i, { row, to, end }] of moves.entries()) {
+    const before = counts.get(row.group_key) ?? NOTHING;
+    const { timedTurns, turnSeconds } = times[i] ?? NOTHING;
+    counts.set(row.group_key, {
+      rollouts: 0n,
+      terminalRollouts: before.terminalRollouts + (isTerminal(to) ? 1n : 0n),
+      terminalTurns: before.terminalTurns + (isTerminal(to) ? (end?.turns ?? 0n) : 0n),
+      timedTurns: before.timedTurns + timedTurns,
+      turnSeconds: before.turnSeconds + turnSeconds,
+    });
+  }
+  return counts;
+}
+
+const NOTHING: GroupCount = Object.freeze({
+  rollouts: 0n,
+  terminalRollouts: 0n,
+  terminalTurns: 0n,
+  timedTurns: 0n,
+  turnSeconds: 0,
+});

@@ -1,0 +1,164 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError } from '../../domain/errors.ts';
+import type { SealStatus } from '../../domain/lifecycle.ts';
+import { type Rollout, type RolloutVerb, rolloutOutcome, verdict } from '../../domain/rollout.ts';
+import { decideRolloutMove } from '../../domain/rollout_moves.ts';
+import type { RolloutEnd } from '../contract/rollout.ts';
+import { type AttemptEnd, endAttempts, lockAttempts, readAttemptEnds, timeAttempts } from './attempts.ts';
+import type { Engine, LockedHead, Tx } from './engine.ts';
+import { countInGroups } from './group_counters.ts';
+import { mergeMetrics } from './metric_maps.ts';
+import { moveMany } from './requeueing.ts';
+import { recordMove, storedOutcome } from './rollout_moves.ts';
+import { bindResult } from './rollout_results.ts';
+import { readFlag, readWritten } from './rollout_rows.ts';
+import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
+import { bindTimings } from './stage_rows.ts';
+import { mergeTimings } from './stages.ts';
+import { readNow } from './trajectory_rows.ts';
+import { writeValidations } from './validations.ts';
+import { bindFlag, bindMetrics, bindReal } from './values.ts';
+
+const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
+  SealStatus,
+  RolloutVerb
+>;
+
+/** L3's Complete, Fail and Cancel: all that ends with a rollout ends in one transaction, under locks taken rollout, trajectory, siblings, group. */
+export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd): Promise<Rollout> {
+  const { rollout, changed } = await engine.write(async (tx) => {
+    const row = await lockRollout(engine, tx, caller.namespace, end.id);
+    const said = rolloutOutcome(end.said.message, end.result);
+    const to = decideRolloutMove(heldOf(row), storedOutcome(row), VERBS[end.status], end.attempt, said);
+    if (to !== undefined) await endLocked(engine, tx, caller, row, end);
+    const after = await readWritten(engine, tx, caller.namespace, row.key);
+    return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
+  });
+  engine.announce(changed.filter((key) => key !== null));
+  return rollout;
+}
+
+async function endLocked(engine: Engine, tx: Tx, caller: Caller, row: LockedRollout, end: RolloutEnd): Promise<void> {
+  const heads = await lockAttempts(engine, tx, [row], 'bounded');
+  const head = heads.get(row.key);
+  requirePosition(head, end.expectedNextStepNumber);
+  const came = (await readAttemptEnds(engine, tx, [row.key])).get(row.key);
+  const now = await readNow(tx, engine.now);
+  const passed =
+    end.validations.length === 0
+      ? readFlag(row.validation_passed)
+      : await writeValidations(tx, row, end.validations, now);
+  const success = verdict({
+    override: readFlag(row.override),
+    validationPassed: passed,
+    result: end.result?.success,
+  });
+  await writeEnd(engine, tx, row, end, now, { came, passed, success });
+  await recordMove(tx, caller, row, now, end.status, end.said, end.said.phase ?? row.phase);
+  const live = row.status !== 'PENDING';
+  if (live) {
+    const seal = { caller, rollout: row, head, status: end.status, message: end.said.message };
+    await endAttempts(engine, tx, now, [seal]);
+  }
+  const cancels = end.status === 'COMPLETED' && success === true && (await cancelsSiblings(tx, row));
+  if (cancels) await cancelPending(engine, tx, caller, row, now);
+  const [time] = await timeAttempts(tx, [live ? came : undefined]);
+  const counts = { terminalRollouts: 1n, terminalTurns: came?.turns ?? 0n, ...time };
+  await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
+  // The group is locked now: a sibling that was requeued before has committed, one that is requeued later sees the success.
+  if (cancels) await cancelPending(engine, tx, caller, row, now);
+}
+
+function requirePosition(head: LockedHead | undefined, expected: bigint | undefined): void {
+  if (expected === undefined || expected === head?.nextStepNumber) return;
+  const ends = head === undefined ? 'it was deleted' : `it ends at ${head.nextStepNumber}`;
+  throw new AnabranchError(
+    'UNEXPECTED_POSITION',
+    `expected_next_step_number is ${expected}, but of the attempt's trajectory ${ends}: see that all turns are acked, then send it again.`,
+    { metadata: { next_step_number: `${head?.nextStepNumber ?? 0n}` } },
+  );
+}
+
+interface Found {
+  readonly came: AttemptEnd | undefined;
+  readonly passed: boolean | undefined;
+  readonly success: boolean | undefined;
+}
+
+async function writeEnd(
+  engine: Engine,
+  tx: Tx,
+  row: LockedRollout,
+  end: RolloutEnd,
+  now: string,
+  { came, passed, success }: Found,
+): Promise<void> {
+  const reward = end.result?.reward ?? came?.reward;
+  await writeRollout(engine, tx, row.key, now, {
+    status: end.status,
+    status_message: end.said.message,
+    phase: end.said.phase ?? row.phase,
+    worker_id: '',
+    lease_end_time: null,
+    // Whoever held what was cancelled holds it no more; one that ended it may say so again.
+    ...(end.status === 'CANCELLED' ? { lease_ms: 0n } : {}),
+    result: bindResult(end.result),
+    summary_json: end.result?.summaryJson ?? '',
+    result_success: bindFlag(end.result?.success),
+    validation_passed: bindFlag(passed),
+    success: bindFlag(success),
+    reward: reward === undefined ? null : bindReal(reward),
+    turns: came?.turns ?? 0n,
+    metrics: bindMetrics(mergeMetrics(row.metrics, end.metrics)),
+    timings: bindTimings(mergeTimings(row.timings, end.timings)),
+    end_time: now,
+    status_changes: row.status_changes + 1n,
+  });
+}
+
+async function cancelsSiblings(tx: Tx, { group_key }: LockedRollout): Promise<boolean> {
+  const group = await tx.selectFrom('groups').select('on_success').where('key', '=', group_key).executeTakeFirst();
+  return group?.on_success === 'CANCEL_PENDING';
+}
+
+/** Who cancels siblings, in their history. */
+const POLICY = 'anabranch';
+
+/** F-49: what of a group is PENDING after a sibling's success is not begun any more. */
+async function cancelPending(
+  engine: Engine,
+  tx: Tx,
+  { namespace }: Caller,
+  success: LockedRollout,
+  now: string,
+): Promise<void> {
+  const query = tx
+    .selectFrom('rollouts')
+    .selectAll()
+    .where('group_key', '=', success.group_key)
+    .where(sql<boolean>`status = 'PENDING'`)
+    .orderBy('key');
+  const rows = await engine.lock(query, 'write').execute();
+  if (rows.length === 0) return;
+  const ends = await readAttemptEnds(
+    engine,
+    tx,
+    rows.map(({ key }) => key),
+  );
+  const message = `rollout ${success.number} of its group succeeded`;
+  const caller = { namespace, actor: POLICY };
+  const moves = rows.map((row) => {
+    return {
+      caller,
+      row,
+      head: undefined,
+      message,
+      metadataJson: '',
+      to: 'CANCELLED',
+      end: ends.get(row.key),
+      unjudged: false,
+    } as const;
+  });
+  await moveMany(engine, tx, now, moves);
+}

@@ -1,0 +1,271 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError, stageNotFound, taskNotFound, trajectoryNotFound } from '../../domain/errors.ts';
+import type { MadeRollout, NewRollout } from '../contract/rollout.ts';
+import type { Engine, Tx } from './engine.ts';
+import { countInGroups } from './group_counters.ts';
+import { type GroupRef, makeGroups } from './group_making.ts';
+import { keepRun } from './run_keys.ts';
+import { findStage } from './stage_rows.ts';
+import { recordStatuses } from './status_changes.ts';
+import { together } from './together.ts';
+import { branchPointBeyondEnd } from './trajectory_making.ts';
+import { findById, readNow } from './trajectory_rows.ts';
+import { againWhenRaced } from './unique_violation.ts';
+import { bindLabels } from './values.ts';
+
+/** Q6: makes what is not there. Where a racer makes some of it in between, it is run again and finds them. */
+export async function createRollouts(
+  engine: Engine,
+  caller: Caller,
+  stageId: string,
+  rollouts: readonly NewRollout[],
+): Promise<MadeRollout[]> {
+  const { made, run } = await againWhenRaced(() =>
+    engine.write(async (tx) => {
+      const place = await keepPlace(engine, tx, caller.namespace, stageId);
+      const making = new Making(engine, tx, caller, place, rollouts);
+      return { made: await making.make(), run: place.run };
+    }),
+  );
+  if (made.some(({ existed }) => !existed)) engine.announce([run]);
+  return made;
+}
+
+interface Place {
+  readonly run: bigint;
+  readonly stage: bigint;
+}
+
+/** The stage, its run under a lock that keeps it from being deleted. Errors: STAGE_NOT_FOUND. */
+async function keepPlace(engine: Engine, tx: Tx, namespace: string, stageId: string): Promise<Place> {
+  const stage = await findStage(tx, namespace, { id: stageId });
+  if (stage === undefined) throw stageNotFound(stageId);
+  await keepRun(engine, tx, namespace, stage.run.id);
+  return { run: stage.run.key, stage: stage.key };
+}
+
+class Making {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly caller: Caller;
+  private readonly place: Place;
+  private readonly rollouts: readonly NewRollout[];
+
+  constructor(engine: Engine, tx: Tx, caller: Caller, place: Place, rollouts: readonly NewRollout[]) {
+    this.engine = engine;
+    this.tx = tx;
+    this.caller = caller;
+    this.place = place;
+    this.rollouts = rollouts;
+  }
+
+  async make(): Promise<MadeRollout[]> {
+    const [now, mark] = await together([readNow(this.tx, this.engine.now), this.engine.changeMark(this.tx)]);
+    const groups = await this.groups(now);
+    const there = await this.there([...groups.values()]);
+    const missing = this.rollouts.filter(({ groupNumber, number }) => !there.has(placeOf(groupNumber, number)));
+    await this.refuseTaken(missing);
+    const tasks = await this.tasks(missing);
+    await this.requireStarts(missing);
+    await this.insert(missing, groups, tasks, now, mark);
+    const made = new Map(missing.map(({ groupNumber, number, id }) => [placeOf(groupNumber, number), id]));
+    return this.rollouts.map(({ groupNumber, number }) => {
+      const at = placeOf(groupNumber, number);
+      const existing = there.get(at);
+      const groupId = groups.get(groupNumber)?.id ?? '';
+      return { rolloutId: existing ?? made.get(at) ?? '', groupId, existed: existing !== undefined };
+    });
+  }
+
+  private groups(now: string): Promise<Map<bigint, GroupRef>> {
+    const first = new Map<bigint, NewRollout>();
+    for (const rollout of this.rollouts) {
+      if (!first.has(rollout.groupNumber)) first.set(rollout.groupNumber, rollout);
+    }
+    const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {
+      return { id: groupId, number: groupNumber, batch: undefined, onSuccess, labels: new Map(), metadataJson: '' };
+    });
+    return makeGroups(this.engine, this.tx, this.caller.namespace, this.place, now, groups);
+  }
+
+  /** Ids of those that are there, by place. */
+  private async there(groups: readonly GroupRef[]): Promise<Map<string, string>> {
+    const old = groups.filter(({ created }) => !created).map(({ key }) => key);
+    if (old.length === 0) return new Map();
+    const numbers = [...new Set(this.rollouts.map(({ number }) => number))];
+    const rows = await this.tx
+      .selectFrom('rollouts')
+      .select(['group_number', 'number', 'id'])
+      .where(this.engine.among(sql.ref('group_key'), old))
+      .where(this.engine.among(sql.ref('number'), numbers))
+      .execute();
+    return new Map(rows.map(({ group_number, number, id }) => [placeOf(group_number, number), id]));
+  }
+
+  /** Errors: ROLLOUT_EXISTS. */
+  private async refuseTaken(missing: readonly NewRollout[]): Promise<void> {
+    const seen = new Set<string>();
+    for (const { id } of missing) {
+      if (seen.has(id)) throw rolloutExists(id);
+      seen.add(id);
+    }
+    for (let at = 0; at < missing.length; at += CHUNK) {
+      const taken = await this.tx
+        .selectFrom('rollouts')
+        .select('id')
+        .where('namespace', '=', this.caller.namespace)
+        .where(
+          'id',
+          'in',
+          missing.slice(at, at + CHUNK).map(({ id }) => id),
+        )
+        .executeTakeFirst();
+      if (taken !== undefined) throw rolloutExists(taken.id);
+    }
+  }
+
+  /** Row keys by id. Errors: TASK_NOT_FOUND. */
+  private async tasks(missing: readonly NewRollout[]): Promise<Map<string, bigint>> {
+    const ids = [...new Set(missing.map(({ taskId }) => taskId))].filter((id) => id !== '');
+    const found = new Map<string, bigint>();
+    for (let at = 0; at < ids.length; at += CHUNK) {
+      const rows = await this.tx
+        .selectFrom('tasks')
+        .select(['id', 'key'])
+        .where('namespace', '=', this.caller.namespace)
+        .where('id', 'in', ids.slice(at, at + CHUNK))
+        .execute();
+      for (const { id, key } of rows) found.set(id, key);
+    }
+    const unknown = ids.find((id) => !found.has(id));
+    if (unknown !== undefined) throw taskNotFound(unknown);
+    return found;
+  }
+
+  /** Start points are there now; whether they still are is seen again when one is claimed. Errors: TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END. */
+  private async requireStarts(missing: readonly NewRollout[]): Promise<void> {
+    const furthest = new Map<string, bigint>();
+    for (const { startFrom } of missing) {
+      if (startFrom === undefined) continue;
+      const { trajectoryId, stepNumber } = startFrom;
+      const before = furthest.get(trajectoryId);
+      if (before === undefined || stepNumber > before) furthest.set(trajectoryId, stepNumber);
+    }
+    const sources = await together([...furthest.keys()].map((id) => findById(this.tx, this.caller.namespace, id)));
+    for (const [i, [id, stepNumber]] of [...furthest].entries()) {
+      const source = sources[i];
+      if (source === undefined || source.hidden) throw trajectoryNotFound(id);
+      if (stepNumber >= source.nextStepNumber) throw branchPointBeyondEnd(source, stepNumber);
+    }
+  }
+
+  private async insert(
+    missing: readonly NewRollout[],
+    groups: ReadonlyMap<bigint, GroupRef>,
+    tasks: ReadonlyMap<string, bigint>,
+    now: string,
+    mark: bigint,
+  ): Promise<void> {
+    if (missing.length === 0) return;
+    const { engine, tx, caller, place } = this;
+    const keys = await engine.nextKeys(tx, 'rollouts', missing.length);
+    const counts = new Map<bigint, { rollouts: bigint }>();
+    const rows = missing.map((rollout, i) => {
+      const group = groups.get(rollout.groupNumber);
+      if (group === undefined) throw new Error('a group made in this transaction is not there');
+      counts.set(group.key, { rollouts: (counts.get(group.key)?.rollouts ?? 0n) + 1n });
+      const task = rollout.taskId === '' ? null : (tasks.get(rollout.taskId) ?? null);
+      return newRow(caller.namespace, place, rollout, { key: keys[i]!, group: group.key, task }, now, mark);
+    });
+    await engine.insertRows(tx, 'rollouts', COLUMNS, rows);
+    const creations = keys.map((key) => {
+      const entity = { tree: place.run, noun: 'ROLLOUT', key } as const;
+      return { caller, entity, move: { ordinal: 0n, from: null, to: 'PENDING', message: '' } as const };
+    });
+    await recordStatuses(engine, tx, now, creations);
+    await countInGroups(engine, tx, now, counts);
+  }
+}
+
+/** Ids of one statement: engines bound how many parameters one has. */
+const CHUNK = 1000;
+
+const COLUMNS = [
+  'key',
+  'namespace',
+  'id',
+  'run',
+  'stage',
+  'group_key',
+  'group_number',
+  'number',
+  'task',
+  'labels',
+  'input_json',
+  'priority',
+  'max_turns',
+  'max_attempts',
+  'start_trajectory',
+  'start_step',
+  'model_uri',
+  'status',
+  'status_message',
+  'phase',
+  'attempt',
+  'tree',
+  'trajectory',
+  'worker_id',
+  'lease_ms',
+  'lease_end_time',
+  'result',
+  'summary_json',
+  'result_success',
+  'validation_passed',
+  'override',
+  'success',
+  'reward',
+  'turns',
+  'metrics',
+  'timings',
+  'metadata_json',
+  'start_time',
+  'end_time',
+  'create_time',
+  'update_time',
+  'status_changes',
+  'revision',
+  'mark',
+] as const;
+
+/** What a rollout begins as: PENDING, with nobody and nothing to it. In the order of `COLUMNS`. */
+function newRow(
+  namespace: string,
+  { run, stage }: Place,
+  making: NewRollout,
+  { key, group, task }: { readonly key: bigint; readonly group: bigint; readonly task: bigint | null },
+  now: string,
+  mark: bigint,
+): unknown[] {
+  const { id, groupNumber, number, labels, inputJson, priority, maxTurns, maxAttempts, startFrom, modelUri } = making;
+  return [
+    ...[key, namespace, id, run, stage, group, groupNumber, number, task],
+    ...[bindLabels(labels), inputJson, BigInt(priority), maxTurns ?? null, BigInt(maxAttempts)],
+    ...[startFrom?.trajectoryId ?? null, startFrom?.stepNumber ?? null, modelUri],
+    ...['PENDING', '', '', 0n, null, null, '', 0n, null],
+    ...['', '', null, null, null, null, null, 0n, '{}', '{}', making.metadataJson],
+    ...[null, null, now, now, 1n, 1n, mark],
+  ];
+}
+
+function placeOf(groupNumber: bigint, number: bigint): string {
+  return `${groupNumber}/${number}`;
+}
+
+function rolloutExists(id: string): AnabranchError {
+  return new AnabranchError(
+    'ROLLOUT_EXISTS',
+    `The id ${id} is another rollout's (of another group or number): use another, or none.`,
+    { metadata: { rollout: id } },
+  );
+}

@@ -1,0 +1,152 @@
+import type { Caller } from '../../domain/caller.ts';
+import { rolloutNotFound } from '../../domain/errors.ts';
+import type { Outcome, Status } from '../../domain/lifecycle.ts';
+import { type Rollout, type RolloutVerb, rolloutOutcome, verdict } from '../../domain/rollout.ts';
+import { decideRolloutMove } from '../../domain/rollout_moves.ts';
+import type { LeaseToken, RolloutSaid } from '../contract/rollout.ts';
+import { lockAttempts } from './attempts.ts';
+import type { Engine, Tx } from './engine.ts';
+import { countInGroups } from './group_counters.ts';
+import { requeue } from './requeueing.ts';
+import { readResult } from './rollout_results.ts';
+import { findRollout, readFlag, readWritten } from './rollout_rows.ts';
+import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
+import { keepRun } from './run_keys.ts';
+import { recordStatus } from './status_changes.ts';
+import { readNow } from './trajectory_rows.ts';
+import { bindFlag } from './values.ts';
+
+const NOTHING_SAID: Outcome = { message: '', resultJson: '' };
+
+/** What a rollout's row said when it ended. */
+export function storedOutcome(row: LockedRollout): Outcome {
+  return rolloutOutcome(row.status_message, readResult(row.result, row.summary_json));
+}
+
+/** L5: the move of one rollout, written in the transaction that makes it. */
+export async function recordMove(
+  tx: Tx,
+  caller: Caller,
+  row: LockedRollout,
+  now: string,
+  to: Status,
+  said: RolloutSaid,
+  phase: string,
+): Promise<void> {
+  const { message, metadataJson } = said;
+  const move = { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase };
+  await recordStatus(tx, caller, { tree: row.run, noun: 'ROLLOUT', key: row.key }, now, move);
+}
+
+/** A verb that moves the status alone, or with what `move` does besides; it may find itself in effect already (L5). */
+async function moved(
+  engine: Engine,
+  caller: Caller,
+  token: LeaseToken,
+  verb: RolloutVerb,
+  move: (tx: Tx, row: LockedRollout, to: Status) => Promise<readonly (bigint | null)[]>,
+): Promise<Rollout> {
+  const { rollout, changed } = await engine.write(async (tx) => {
+    if (verb === 'retry') await keepRunOf(engine, tx, caller.namespace, token.id);
+    const row = await lockRollout(engine, tx, caller.namespace, token.id);
+    const to = decideRolloutMove(heldOf(row), storedOutcome(row), verb, token.attempt, NOTHING_SAID);
+    const others = to === undefined ? undefined : await move(tx, row, to);
+    const after = await readWritten(engine, tx, caller.namespace, row.key);
+    return { rollout: after, changed: others === undefined ? [] : [row.run, ...others] };
+  });
+  engine.announce(changed.filter((key) => key !== null));
+  return rollout;
+}
+
+export async function startRollout(
+  engine: Engine,
+  caller: Caller,
+  token: LeaseToken,
+  said: RolloutSaid,
+): Promise<Rollout> {
+  return moved(engine, caller, token, 'start', async (tx, row, to) => {
+    const now = await readNow(tx, engine.now);
+    const phase = said.phase ?? row.phase;
+    await writeRollout(engine, tx, row.key, now, {
+      status: to,
+      status_message: said.message,
+      phase,
+      start_time: row.start_time ?? now,
+      status_changes: row.status_changes + 1n,
+    });
+    await tx
+      .updateTable('attempts')
+      .set({ status: to })
+      .where('rollout', '=', row.key)
+      .where('number', '=', row.attempt)
+      .execute();
+    await recordMove(tx, caller, row, now, to, said, phase);
+    return [];
+  });
+}
+
+export async function releaseRollout(
+  engine: Engine,
+  caller: Caller,
+  token: LeaseToken,
+  said: RolloutSaid,
+): Promise<Rollout> {
+  return moved(engine, caller, token, 'release', async (tx, row) => {
+    const heads = await lockAttempts(engine, tx, [row], 'bounded');
+    const { message, metadataJson } = said;
+    const now = await readNow(tx, engine.now);
+    await requeue(engine, tx, now, [{ caller, row, head: heads.get(row.key), message, metadataJson }]);
+    return [row.trajectory];
+  });
+}
+
+export async function retryRollout(
+  engine: Engine,
+  caller: Caller,
+  token: LeaseToken,
+  said: RolloutSaid,
+): Promise<Rollout> {
+  return moved(engine, caller, token, 'retry', async (tx, row, to) => {
+    const now = await readNow(tx, engine.now);
+    const override = readFlag(row.override);
+    const attempts = row.attempt + 1n;
+    // Only current attempts count (M3): what was found of the last one stays with it. Its trajectory was sealed when it ended.
+    await tx.deleteFrom('validations').where('rollout', '=', row.key).execute();
+    await writeRollout(engine, tx, row.key, now, {
+      status: to,
+      status_message: said.message,
+      phase: '',
+      max_attempts: row.max_attempts > attempts ? row.max_attempts : attempts,
+      worker_id: '',
+      lease_ms: 0n,
+      lease_end_time: null,
+      result: '',
+      summary_json: '',
+      result_success: null,
+      validation_passed: null,
+      success: bindFlag(verdict({ override, validationPassed: undefined, result: undefined })),
+      reward: null,
+      turns: 0n,
+      end_time: null,
+      status_changes: row.status_changes + 1n,
+    });
+    await recordMove(tx, caller, row, now, to, said, '');
+    await countInGroups(
+      engine,
+      tx,
+      now,
+      new Map([[row.group_key, { terminalRollouts: -1n, terminalTurns: -row.turns }]]),
+    );
+    return [];
+  });
+}
+
+/**
+ * A deletion of the run looks for rollouts that are not terminal: the run is kept, so that none becomes so behind its back. Errors: ROLLOUT_NOT_FOUND,
+ * RUN_NOT_FOUND.
+ */
+async function keepRunOf(engine: Engine, tx: Tx, namespace: string, id: string): Promise<void> {
+  const seen = await findRollout(engine, tx, namespace, { id }, 'BASIC');
+  if (seen === undefined) throw rolloutNotFound(id);
+  await keepRun(engine, tx, namespace, seen.run.id);
+}

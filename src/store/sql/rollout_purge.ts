@@ -1,0 +1,68 @@
+import type { Tx } from './engine.ts';
+
+/** Rows that may go with one rollout, or one environment: as many of them as are removed at once are so many times fewer than rows. */
+const ROWS_EACH = 5;
+/** Keys of one statement: engines bound how many parameters one has. */
+const CHUNK = 1000;
+
+/** B4: rollouts of a run, each with all that is its own but trajectories, which are gone by then. Removes some `limit` rows, and says how many. */
+export async function purgeRollouts(tx: Tx, run: bigint, limit: number): Promise<number> {
+  return purgeBatches(limit, async (count) => {
+    const rows = await tx.selectFrom('rollouts').select('key').where('run', '=', run).limit(count).execute();
+    if (rows.length === 0) return 0;
+    const keys = rows.map(({ key }) => key);
+    let purged = await purgeChanges(tx, run, 'ROLLOUT', keys);
+    for (const table of ['attempts', 'validations', 'validation_overrides', 'rollout_environments'] as const) {
+      const { numDeletedRows } = await tx.deleteFrom(table).where('rollout', 'in', keys).executeTakeFirst();
+      purged += Number(numDeletedRows);
+    }
+    const { numDeletedRows } = await tx.deleteFrom('rollouts').where('key', 'in', keys).executeTakeFirst();
+    return purged + Number(numDeletedRows);
+  });
+}
+
+/** The environments of a run, wherever they are used. */
+export async function purgeEnvironments(tx: Tx, run: bigint, limit: number): Promise<number> {
+  return purgeBatches(limit, async (count) => {
+    const rows = await tx.selectFrom('environments').select('key').where('run', '=', run).limit(count).execute();
+    if (rows.length === 0) return 0;
+    const keys = rows.map(({ key }) => key);
+    const changes = await purgeChanges(tx, run, 'ENVIRONMENT', keys);
+    const uses = await tx.deleteFrom('rollout_environments').where('environment', 'in', keys).executeTakeFirst();
+    const { numDeletedRows } = await tx.deleteFrom('environments').where('key', 'in', keys).executeTakeFirst();
+    return changes + Number(uses.numDeletedRows) + Number(numDeletedRows);
+  });
+}
+
+export async function purgeGroups(tx: Tx, run: bigint, limit: number): Promise<number> {
+  const some = tx.selectFrom('groups').select('key').where('run', '=', run).limit(limit);
+  const { numDeletedRows } = await tx.deleteFrom('groups').where('key', 'in', some).executeTakeFirst();
+  return Number(numDeletedRows);
+}
+
+/** Batch by batch, until enough rows are gone or nothing is left. */
+async function purgeBatches(limit: number, purgeSome: (count: number) => Promise<number>): Promise<number> {
+  let purged = 0;
+  while (purged < limit) {
+    const count = Math.min(CHUNK, Math.max(1, Math.floor((limit - purged) / ROWS_EACH)));
+    const rows = await purgeSome(count);
+    if (rows === 0) break;
+    purged += rows;
+  }
+  return purged;
+}
+
+async function purgeChanges(
+  tx: Tx,
+  run: bigint,
+  noun: 'ROLLOUT' | 'ENVIRONMENT',
+  keys: readonly bigint[],
+): Promise<number> {
+  const { numDeletedRows } = await tx
+    .deleteFrom('status_changes')
+    .where('tree', '=', run)
+    .where('entity_kind', '=', noun)
+    .where('entity', 'in', keys)
+    .executeTakeFirst();
+  return Number(numDeletedRows);
+}

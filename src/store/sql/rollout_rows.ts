@@ -1,0 +1,208 @@
+import { sql } from 'kysely';
+import { type Instant, parseInstant } from '../../domain/instant.ts';
+import { isTerminal, type Status } from '../../domain/lifecycle.ts';
+import type { Rollout, ValidationOverride } from '../../domain/rollout.ts';
+import type { BookView } from '../contract/experiment.ts';
+import type { Db, Engine, Tx } from './engine.ts';
+import { readResult } from './rollout_results.ts';
+import { readTimings } from './stage_rows.ts';
+import { isSet, readLabels, readMetrics, readOptionalTime, readReal } from './values.ts';
+
+export type RolloutRow = Awaited<ReturnType<ReturnType<typeof selectRollouts>['execute']>>[number];
+
+/** Rows of rollouts (`r`) of runs that are there, with what they show of their group, stage, run, task, trajectory and override. */
+export function selectRollouts(engine: Engine, db: Db | Tx, view: BookView) {
+  // JSON of any size: the BASIC view does not even read it.
+  const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`r.${column}`)}` : sql<string>`''`);
+  return db
+    .selectFrom('rollouts as r')
+    .innerJoin('runs as u', (join) => join.onRef('u.key', '=', 'r.run').on('u.hidden', '=', 0))
+    .innerJoin('stages as s', 's.key', 'r.stage')
+    .innerJoin('groups as g', 'g.key', 'r.group_key')
+    .leftJoin('tasks as k', 'k.key', 'r.task')
+    .leftJoin('trajectories as t', (join) =>
+      join.onRef('t.tree', '=', 'r.tree').onRef('t.key', '=', 'r.trajectory').on('t.hidden', '=', 0),
+    )
+    .leftJoin('validation_overrides as o', (join) =>
+      join
+        .onRef('o.rollout', '=', 'r.key')
+        .on('r.override', 'is not', null)
+        .on('o.ordinal', '=', (eb) =>
+          eb
+            .selectFrom('validation_overrides as n')
+            .select((max) => max.fn.max('n.ordinal').as('ordinal'))
+            .whereRef('n.rollout', '=', 'r.key'),
+        ),
+    )
+    .select([
+      'r.key',
+      'r.id',
+      'r.run',
+      'r.stage',
+      'r.group_key',
+      'r.group_number',
+      'r.number',
+      'r.labels',
+      'r.priority',
+      'r.max_turns',
+      'r.max_attempts',
+      'r.start_trajectory',
+      'r.start_step',
+      'r.model_uri',
+      'r.status',
+      'r.status_message',
+      'r.phase',
+      'r.attempt',
+      'r.worker_id',
+      'r.lease_ms',
+      'r.lease_end_time',
+      'r.result',
+      'r.validation_passed',
+      'r.success',
+      'r.reward',
+      'r.turns',
+      'r.metrics',
+      'r.timings',
+      'r.start_time',
+      'r.end_time',
+      'r.create_time',
+      'r.update_time',
+      'r.revision',
+      'u.id as run_id',
+      's.id as stage_id',
+      'g.id as group_id',
+      'k.id as task_id',
+      't.id as trajectory_id',
+      't.branch_point',
+      't.next_step_number',
+      't.update_time as commit_time',
+      'o.ordinal as override_ordinal',
+      'o.success as override_success',
+      'o.reason as override_reason',
+      'o.actor as override_actor',
+      'o.override_time',
+    ])
+    .select([
+      large('input_json').as('input_json'),
+      large('summary_json').as('summary_json'),
+      large('metadata_json').as('metadata_json'),
+      sql<number | string | null>`case when ${IS_OPEN} then ${ownReward(engine)} end`.as('own_reward'),
+    ]);
+}
+
+/** Turns and reward of what is not terminal are those of its trajectory as it is now. */
+const IS_OPEN = sql`r.status in ('PENDING', 'INITIALIZING', 'RUNNING')`;
+
+/**
+ * The sum over own steps of the trajectory (`t`), beyond what it stood at at the branch point; null where none has a reward that counts (W11). NaN is a text on
+ * SQLite.
+ */
+export function ownReward(engine: Engine) {
+  const rewarded = sql`exists (select 1 from ${engine.table('steps')} as w
+    where w.tree = t.tree and w.trajectory = t.key and w.reward <> 'NaN')`;
+  const shared = sql`coalesce((select p.reward_sum from ${engine.table('steps')} as p
+    where p.tree = t.tree and p.trajectory = t.parent and p.step_number = t.branch_point), 0)`;
+  return sql<number | string | null>`case when not ${rewarded} then null
+    when t.reward_sum = 'NaN' then 'NaN' else t.reward_sum - ${shared} end`;
+}
+
+/** The reward as it is shown. */
+export function shownReward(engine: Engine) {
+  return sql<number | string | null>`case when ${IS_OPEN} then ${ownReward(engine)} else r.reward end`;
+}
+
+/** Own steps that are not the root. */
+export function turnsOf(branchPoint: bigint | null, nextStepNumber: bigint): bigint {
+  const turns = nextStepNumber - (branchPoint ?? 0n) - 1n;
+  return turns > 0n ? turns : 0n;
+}
+
+export type RolloutPlace = { readonly id: string } | { readonly key: bigint };
+
+/** FULL view unless told otherwise; undefined if it is not there. */
+export async function findRollout(
+  engine: Engine,
+  db: Db | Tx,
+  namespace: string,
+  place: RolloutPlace,
+  view: BookView = 'FULL',
+): Promise<Rollout | undefined> {
+  const query = selectRollouts(engine, db, view).where('r.namespace', '=', namespace);
+  const at = 'key' in place ? query.where('r.key', '=', place.key) : query.where('r.id', '=', place.id);
+  const row = await at.executeTakeFirst();
+  return row === undefined ? undefined : readRollout(row);
+}
+
+/** As it is after a write of this transaction, which holds it. */
+export async function readWritten(engine: Engine, tx: Tx, namespace: string, key: bigint): Promise<Rollout> {
+  const rollout = await findRollout(engine, tx, namespace, { key });
+  if (rollout === undefined) throw new Error('a rollout locked in this transaction is not there');
+  return rollout;
+}
+
+export function readRollout(row: RolloutRow): Rollout {
+  const status = row.status as Status;
+  const ended = isTerminal(status);
+  const reward = ended ? row.reward : row.own_reward;
+  return {
+    key: row.key,
+    id: row.id,
+    run: { key: row.run, id: row.run_id },
+    stage: { key: row.stage, id: row.stage_id },
+    group: { key: row.group_key, id: row.group_id, number: row.group_number },
+    number: row.number,
+    taskId: row.task_id ?? '',
+    labels: readLabels(row.labels),
+    inputJson: row.input_json,
+    priority: Number(row.priority),
+    maxTurns: row.max_turns ?? undefined,
+    maxAttempts: Number(row.max_attempts),
+    startFrom: readStart(row),
+    modelUri: row.model_uri,
+    status,
+    statusMessage: row.status_message,
+    phase: row.phase,
+    attempt: Number(row.attempt),
+    trajectoryId: row.trajectory_id ?? '',
+    turns: ended || row.next_step_number === null ? row.turns : turnsOf(row.branch_point, row.next_step_number),
+    workerId: row.worker_id,
+    leaseEndTime: leaseEnd(row),
+    result: readResult(row.result, row.summary_json),
+    validationPassed: readFlag(row.validation_passed),
+    override: readOverride(row),
+    success: readFlag(row.success),
+    reward: reward === null ? undefined : readReal(reward),
+    metrics: readMetrics(row.metrics),
+    timings: readTimings(row.timings),
+    metadataJson: row.metadata_json,
+    startTime: readOptionalTime(row.start_time),
+    endTime: readOptionalTime(row.end_time),
+    createTime: parseInstant(row.create_time),
+    updateTime: parseInstant(row.update_time),
+    revision: row.revision,
+  };
+}
+
+export function readFlag(flag: boolean | bigint | number | null): boolean | undefined {
+  return flag === null ? undefined : isSet(flag);
+}
+
+export function readStart(row: { readonly start_trajectory: string | null; readonly start_step: bigint | null }) {
+  if (row.start_trajectory === null || row.start_step === null) return undefined;
+  return { trajectoryId: row.start_trajectory, stepNumber: row.start_step };
+}
+
+/** Q3: an append keeps a lease too. */
+function leaseEnd(row: Pick<RolloutRow, 'lease_end_time' | 'lease_ms' | 'commit_time'>): Instant | undefined {
+  if (row.lease_end_time === null) return undefined;
+  const kept = parseInstant(row.lease_end_time);
+  if (row.commit_time === null) return kept;
+  const byAppend = parseInstant(row.commit_time) + row.lease_ms * 1_000_000n;
+  return byAppend > kept ? byAppend : kept;
+}
+
+function readOverride(row: RolloutRow): ValidationOverride | undefined {
+  const { override_ordinal: ordinal, override_reason: reason, override_actor: actor, override_time: time } = row;
+  if (ordinal === null || reason === null || actor === null || time === null) return undefined;
+  return { ordinal, success: readFlag(row.override_success), reason, actor, overrideTime: parseInstant(time) };
+}

@@ -1,0 +1,176 @@
+import { type RawBuilder, sql } from 'kysely';
+import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../domain/errors.ts';
+import type { Rollout } from '../../domain/rollout.ts';
+import { requireLease } from '../../domain/rollout_moves.ts';
+import type { BookView } from '../contract/experiment.ts';
+import type { Page } from '../contract/page.ts';
+import type { RolloutChanges, RolloutCursor, RolloutFilter, RolloutRecord } from '../contract/rollout.ts';
+import { listAttempts } from './attempts.ts';
+import type { Db, Engine, Tx } from './engine.ts';
+import { mergeMetrics } from './metric_maps.ts';
+import { findRollout, readRollout, readWritten, selectRollouts, shownReward } from './rollout_rows.ts';
+import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
+import { findRunKeys } from './run_keys.ts';
+import { bindTimings, findStage } from './stage_rows.ts';
+import { mergeTimings } from './stages.ts';
+import { readNow } from './trajectory_rows.ts';
+import { listValidations } from './validations.ts';
+import { bindLabels, bindMetrics } from './values.ts';
+
+export async function getRollout(engine: Engine, namespace: string, id: string): Promise<RolloutRecord | undefined> {
+  const rollout = await findRollout(engine, engine.db, namespace, { id });
+  if (rollout === undefined) return undefined;
+  const [attempts, validations, environmentIds] = await Promise.all([
+    listAttempts(engine.db, rollout.key),
+    listValidations(engine.db, rollout.key),
+    listEnvironmentIds(engine.db, rollout.key),
+  ]);
+  return { rollout, attempts, validations, environmentIds };
+}
+
+async function listEnvironmentIds(db: Db, rollout: bigint): Promise<string[]> {
+  const rows = await db
+    .selectFrom('rollout_environments as l')
+    .innerJoin('environments as e', 'e.key', 'l.environment')
+    .select('e.id')
+    .where('l.rollout', '=', rollout)
+    .orderBy('e.key')
+    .execute();
+  return rows.map(({ id }) => id);
+}
+
+export async function listRollouts(
+  engine: Engine,
+  namespace: string,
+  filter: RolloutFilter,
+  page: Page<RolloutCursor>,
+  view: BookView,
+): Promise<Rollout[]> {
+  const place = await placeOf(engine.db, namespace, filter.of);
+  if (filter.statuses?.length === 0) return [];
+  let query = selectRollouts(engine, engine.db, view)
+    .where('r.namespace', '=', namespace)
+    .where('r.run', '=', place.run);
+  if (place.stage !== undefined) query = query.where('r.stage', '=', place.stage);
+  if (place.group !== undefined) query = query.where('r.group_key', '=', place.group);
+  if (filter.taskId !== undefined) query = query.where('k.id', '=', filter.taskId);
+  if (filter.statuses !== undefined) query = query.where('r.status', 'in', filter.statuses);
+  if (filter.success !== undefined) query = query.where('r.success', '=', filter.success ? 1 : 0);
+  for (const [key, value] of filter.labels ?? []) {
+    query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
+  }
+  for (const condition of rewardConditions(engine, filter)) query = query.where(condition);
+  if (page.after !== undefined) query = query.where(isBehind(place, page.after));
+  const ordered = place.stage === undefined ? query.orderBy('r.stage') : query;
+  const rows = await ordered.orderBy('r.group_number').orderBy('r.number').limit(page.limit).execute();
+  return rows.map(readRollout);
+}
+
+interface Place {
+  readonly run: bigint;
+  readonly stage: bigint | undefined;
+  readonly group: bigint | undefined;
+}
+
+/** Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
+async function placeOf(db: Db, namespace: string, of: RolloutFilter['of']): Promise<Place> {
+  if ('runId' in of) {
+    const { key } = await findRunKeys(db, namespace, of.runId);
+    return { run: key, stage: undefined, group: undefined };
+  }
+  if ('stageId' in of) {
+    const stage = await findStage(db, namespace, { id: of.stageId });
+    if (stage === undefined) throw stageNotFound(of.stageId);
+    return { run: stage.run.key, stage: stage.key, group: undefined };
+  }
+  const group = await db
+    .selectFrom('groups as g')
+    .innerJoin('runs as u', (join) => join.onRef('u.key', '=', 'g.run').on('u.hidden', '=', 0))
+    .select(['g.key', 'g.run', 'g.stage'])
+    .where('g.namespace', '=', namespace)
+    .where('g.id', '=', of.groupId)
+    .executeTakeFirst();
+  if (group === undefined) throw groupNotFound(of.groupId);
+  return { run: group.run, stage: group.stage, group: group.key };
+}
+
+/** W11: what is missing or NaN is in no range; 'NaN' is the text that SQLite keeps, and Postgres' own NaN: both engines would sort it above every number. */
+function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilter): RawBuilder<boolean>[] {
+  if (minReward === undefined && maxReward === undefined) return [];
+  const reward = shownReward(engine);
+  const conditions = [sql<boolean>`${reward} <> 'NaN'`];
+  if (minReward !== undefined) conditions.push(sql<boolean>`${reward} >= ${minReward}`);
+  if (maxReward !== undefined) conditions.push(sql<boolean>`${reward} <= ${maxReward}`);
+  return conditions;
+}
+
+/** Rows after the cursor, in the order of the index by place. */
+function isBehind(place: Place, { stage, groupNumber, number }: RolloutCursor): RawBuilder<boolean> {
+  const [at, group, own] = [stage, groupNumber, number].map((value) => sql`cast(${value} as bigint)`);
+  return place.stage === undefined
+    ? sql<boolean>`(r.stage, r.group_number, r.number) > (${at}, ${group}, ${own})`
+    : sql<boolean>`(r.group_number, r.number) > (${group}, ${own})`;
+}
+
+export async function updateRollout(
+  engine: Engine,
+  namespace: string,
+  id: string,
+  attempt: number | undefined,
+  changes: RolloutChanges,
+): Promise<Rollout> {
+  const rollout = await engine.write(async (tx) => {
+    const row = await lockRollout(engine, tx, namespace, id);
+    requireLease(heldOf(row), attempt);
+    const { environmentIds } = changes;
+    if (environmentIds !== undefined) await replaceEnvironments(tx, row, environmentIds);
+    await writeRollout(engine, tx, row.key, await readNow(tx, engine.now), columnsOf(row, changes));
+    return readWritten(engine, tx, namespace, row.key);
+  });
+  engine.announce([rollout.run.key]);
+  return rollout;
+}
+
+function columnsOf(row: LockedRollout, changes: RolloutChanges) {
+  const { labels, priority, maxAttempts, modelUri, statusMessage, phase, metrics, timings, metadataJson } = changes;
+  return {
+    ...(labels === undefined ? {} : { labels: bindLabels(labels) }),
+    ...(priority === undefined ? {} : { priority }),
+    ...('maxTurns' in changes ? { max_turns: changes.maxTurns ?? null } : {}),
+    ...(maxAttempts === undefined ? {} : { max_attempts: maxAttempts }),
+    ...(modelUri === undefined ? {} : { model_uri: modelUri }),
+    ...(statusMessage === undefined ? {} : { status_message: statusMessage }),
+    ...(phase === undefined ? {} : { phase }),
+    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
+    ...(timings === undefined ? {} : { timings: bindTimings(mergeTimings(row.timings, timings)) }),
+    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
+  };
+}
+
+/** Errors: ENVIRONMENT_NOT_FOUND, INVALID_REQUEST (of another run). */
+async function replaceEnvironments(tx: Tx, row: LockedRollout, ids: readonly string[]): Promise<void> {
+  const { namespace, run } = row;
+  const found =
+    ids.length === 0
+      ? []
+      : await tx
+          .selectFrom('environments')
+          .select(['key', 'id', 'run'])
+          .where('namespace', '=', namespace)
+          .where('id', 'in', ids)
+          .execute();
+  const byId = new Map(found.map((each) => [each.id, each]));
+  const links = ids.map((id) => {
+    const environment = byId.get(id);
+    if (environment === undefined) throw environmentNotFound(id);
+    if (environment.run !== run) {
+      throw invalidField(
+        'environment_ids',
+        `names ${id}, which is of another run: use environments of the rollout's own`,
+      );
+    }
+    return { rollout: row.key, environment: environment.key, namespace };
+  });
+  await tx.deleteFrom('rollout_environments').where('rollout', '=', row.key).execute();
+  if (links.length > 0) await tx.insertInto('rollout_environments').values(links).execute();
+}

@@ -1,0 +1,110 @@
+import { sql } from 'kysely';
+import { ownerOf, segmentsOf } from '../../domain/lineage.ts';
+import type { StartPoint } from '../../domain/rollout.ts';
+import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
+import type { Engine, Tx } from './engine.ts';
+import { getLineage } from './lineage.ts';
+import { together } from './together.ts';
+import { readTrajectory, selectTrajectories } from './trajectory_rows.ts';
+import { readReal } from './values.ts';
+
+/** A step to begin from, which cannot be deleted any more until the transaction ends. */
+export interface HeldPoint {
+  readonly source: Trajectory;
+  /** The owner of the step. */
+  readonly owner: { readonly key: bigint; readonly id: string };
+  readonly rewardSum: number;
+  readonly byteSum: bigint;
+}
+
+/** `gone`: it was deleted; `busy`: somebody is deleting near it. */
+export type FoundPoint = HeldPoint | 'gone' | 'busy';
+
+/** Finds and holds start points (B1), in a number of statements that grows only with lineages that are needed to tell who owns a step. */
+export async function holdStartPoints(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  points: readonly StartPoint[],
+): Promise<Map<string, FoundPoint>> {
+  const wanted = new Map(points.map((point) => [nameOf(point), point]));
+  if (wanted.size === 0) return new Map();
+  const sources = await findSources(tx, namespace, points);
+  const owned = await together(
+    [...wanted.values()].map(async (point) => {
+      const source = sources.get(point.trajectoryId);
+      return { point, source, owner: source && (await ownerKeyOf(tx, namespace, source, point.stepNumber)) };
+    }),
+  );
+  const places = owned.flatMap(({ point, source, owner }) =>
+    source === undefined || owner === undefined ? [] : [{ tree: source.ref.tree, owner, step: point.stepNumber }],
+  );
+  const [owners, steps] = places.length === 0 ? [NONE, NONE] : await holdSteps(engine, tx, places);
+  return new Map(
+    owned.map(({ point, source, owner }): [string, FoundPoint] => {
+      const step = owner === undefined ? undefined : steps.get(`${owner}/${point.stepNumber}`);
+      if (source === undefined || owner === undefined || step === undefined) return [nameOf(point), 'gone'];
+      const id = owners.get(`${owner}`)?.id;
+      if (id === undefined) return [nameOf(point), 'busy'];
+      const sums = { rewardSum: readReal(step.reward_sum), byteSum: step.byte_sum };
+      return [nameOf(point), { source, owner: { key: owner, id }, ...sums }];
+    }),
+  );
+}
+
+const NONE = new Map<string, never>();
+
+export function nameOf({ trajectoryId, stepNumber }: StartPoint): string {
+  return `${trajectoryId}/${stepNumber}`;
+}
+
+/** Those that are there, by id. */
+async function findSources(tx: Tx, namespace: string, points: readonly StartPoint[]): Promise<Map<string, Trajectory>> {
+  const ids = [...new Set(points.map(({ trajectoryId }) => trajectoryId))];
+  const rows = await selectTrajectories(tx)
+    .where('t.namespace', '=', namespace)
+    .where('t.id', 'in', ids)
+    .where('t.hidden', '=', 0)
+    .execute();
+  return new Map(rows.map((row) => [row.id, readTrajectory(row)]));
+}
+
+async function ownerKeyOf(tx: Tx, namespace: string, source: Trajectory, step: bigint): Promise<bigint | undefined> {
+  if (step >= source.nextStepNumber) return undefined;
+  if (step >= ownBegin(source)) return source.ref.key;
+  return ownerOf(segmentsOf(await getLineage(tx, namespace, source.ref), source.nextStepNumber), step);
+}
+
+interface Place {
+  readonly tree: bigint;
+  readonly owner: bigint;
+  readonly step: bigint;
+}
+
+/** The owners that could be locked, in order of key and without waiting for a deletion; then, under the locks, the steps that are there. */
+async function holdSteps(engine: Engine, tx: Tx, places: readonly Place[]) {
+  const trees = [...new Set(places.map(({ tree }) => tree))];
+  const keys = [...new Set(places.map(({ owner }) => owner))];
+  const numbers = [...new Set(places.map(({ step }) => step))];
+  const owners = tx
+    .selectFrom('trajectories as t')
+    .select(['t.key', 't.id'])
+    .where(engine.among(sql.ref('t.tree'), trees))
+    .where(engine.among(sql.ref('t.key'), keys))
+    .orderBy('t.tree')
+    .orderBy('t.key');
+  const steps = tx
+    .selectFrom('steps as s')
+    .select(['s.trajectory', 's.step_number', 's.reward_sum', 's.byte_sum'])
+    .where(engine.among(sql.ref('s.tree'), trees))
+    .where(engine.among(sql.ref('s.trajectory'), keys))
+    .where(engine.among(sql.ref('s.step_number'), numbers));
+  const [locked, found] = await together([
+    (engine.name === 'sqlite' ? owners : owners.forKeyShare().skipLocked()).execute(),
+    steps.execute(),
+  ]);
+  return [
+    new Map(locked.map((row) => [`${row.key}`, row])),
+    new Map(found.map((row) => [`${row.trajectory}/${row.step_number}`, row])),
+  ] as const;
+}

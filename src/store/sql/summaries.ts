@@ -1,0 +1,276 @@
+import { type RawBuilder, sql } from 'kysely';
+import { experimentNotFound, runNotFound } from '../../domain/errors.ts';
+import type { SummaryFilter, SummaryKey, SummaryRow } from '../contract/summary.ts';
+import type { Engine } from './engine.ts';
+import { momentsOf, type Rewards } from './moments.ts';
+import { readReal } from './values.ts';
+
+/**
+ * M3: rollouts counted by what they are told apart by, in two statements that look at each once: one for a combination, one for a combination and a task.
+ */
+export async function summarize(
+  engine: Engine,
+  namespace: string,
+  filter: SummaryFilter,
+  by: readonly SummaryKey[],
+): Promise<SummaryRow[]> {
+  const from = rolloutsOf(engine, await conditionsOf(engine, namespace, filter));
+  const values = by.map((key) => engine.aggregates.bytewise(dimension(engine, key)));
+  const [combinations, tasks] = await Promise.all([
+    countCombinations(engine, from, values),
+    countTasks(engine, from, values),
+  ]);
+  const tasksOf = Map.groupBy(tasks, (row) => combinationOf(row, by.length));
+  const beyond = combinations.some(({ immense }) => immense > 0n);
+  const rewardsOf = beyond ? await readImmense(engine, from, values) : undefined;
+  return combinations.map((row) => {
+    const combination = combinationOf(row, by.length);
+    const judged = (tasksOf.get(combination) ?? []).map(readTask);
+    const rewards = rewardsOf === undefined ? readRewards(row) : momentsOf(rewardsOf.get(combination) ?? []);
+    return { ...readCombination(row, by.length), rewards, tasks: judged, stoppedEarly: countStopped(judged) };
+  });
+}
+
+/** Rollouts (`o`) of runs that are there (`u`), with their stages (`s`) and tasks (`k`), under these conditions. */
+function rolloutsOf(engine: Engine, conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
+  return sql`from ${engine.table('rollouts')} as o join ${engine.table('runs')} as u on u.key = o.run
+    join ${engine.table('stages')} as s on s.key = o.stage left join ${engine.table('tasks')} as k on k.key = o.task
+    where ${sql.join(conditions, sql` and `)}`;
+}
+
+/** Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
+async function conditionsOf(
+  engine: Engine,
+  namespace: string,
+  { runs, experimentId, stageKinds, taskIds, runLabels, labels }: SummaryFilter,
+): Promise<RawBuilder<unknown>[]> {
+  const conditions = [sql`o.namespace = ${namespace}`, sql`u.namespace = ${namespace}`, sql`not u.hidden`];
+  if (runs.length > 0) conditions.push(engine.among(sql.ref('o.run'), await runKeys(engine, namespace, runs)));
+  if (experimentId !== undefined)
+    conditions.push(sql`u.experiment = ${await experimentKey(engine, namespace, experimentId)}`);
+  if (stageKinds.length > 0) conditions.push(sql`s.kind in (${sql.join(stageKinds)})`);
+  if (taskIds.length > 0) conditions.push(sql`k.id in (${sql.join(taskIds)})`);
+  for (const [key, value] of runLabels)
+    conditions.push(sql`${engine.hasPair(sql.ref<string>('u.labels'), key, value)}`);
+  for (const [key, value] of labels) conditions.push(sql`${engine.hasPair(sql.ref<string>('o.labels'), key, value)}`);
+  return conditions;
+}
+
+async function runKeys(engine: Engine, namespace: string, ids: readonly string[]): Promise<bigint[]> {
+  const rows = await engine.db
+    .selectFrom('runs')
+    .select(['id', 'key'])
+    .where('namespace', '=', namespace)
+    .where('id', 'in', ids)
+    .where('hidden', '=', 0)
+    .execute();
+  const missing = ids.find((id) => rows.every((row) => row.id !== id));
+  if (missing !== undefined) throw runNotFound(missing);
+  return rows.map(({ key }) => key);
+}
+
+async function experimentKey(engine: Engine, namespace: string, id: string): Promise<bigint> {
+  const row = await engine.db
+    .selectFrom('experiments')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where('id', '=', id)
+    .where('hidden', '=', 0)
+    .executeTakeFirst();
+  if (row === undefined) throw experimentNotFound(id);
+  return row.key;
+}
+
+function dimension({ aggregates }: Engine, key: SummaryKey): RawBuilder<unknown> {
+  switch (key) {
+    case 'TASK':
+      return sql`coalesce(k.id, '')`;
+    case 'RUN':
+      return sql`cast(u.id as text)`;
+    case 'STAGE_KIND':
+      return sql`s.kind`;
+    case 'MODEL_URI':
+      return sql`o.model_uri`;
+    case 'NUMBER':
+      return sql`cast(o.number as text)`;
+    default: {
+      const own = aggregates.textAt(sql.ref('o.labels'), key.label);
+      return sql`coalesce(${own}, ${aggregates.textAt(sql.ref('u.labels'), key.label)}, '')`;
+    }
+  }
+}
+
+/** The values as the columns v0, v1, … */
+function columnsOf(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
+  return sql.join(
+    values.map((value, i) => sql`${value} as ${sql.ref(`v${i}`)}, `),
+    sql``,
+  );
+}
+
+function groupedBy(columns: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
+  return columns.length === 0 ? sql`` : sql`group by ${sql.join(columns)}`;
+}
+
+/** The columns of values, by their places. */
+function places(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown>[] {
+  return values.map((_, i) => sql.ref(`v${i}`));
+}
+
+const TERMINAL = sql`status in ('COMPLETED', 'FAILED', 'CANCELLED')`;
+
+/**
+ * Sums of squares of numbers beyond this could be more than a double holds, which one engine refuses and the other hides: where there are such numbers, all are
+ * read.
+ */
+const IMMENSE = 1e140;
+/** Likewise of sums. */
+const IMMENSE_SUM = 1e300;
+
+interface CombinationRow extends ValueColumns {
+  readonly rollouts: bigint;
+  readonly pending: bigint;
+  readonly live: bigint;
+  readonly completed: bigint;
+  readonly failed: bigint;
+  readonly cancelled: bigint;
+  readonly judged: bigint;
+  readonly successes: bigint;
+  readonly rewards: bigint;
+  readonly immense: bigint;
+  readonly reward_sum: number | null;
+  readonly reward_min: number | null;
+  readonly reward_max: number | null;
+  readonly reward_squares: number | null;
+  readonly reward_median: number | null;
+  readonly turns: bigint;
+  readonly durations: bigint;
+  readonly seconds: number | null;
+  readonly tokens: bigint;
+  readonly token_sum: number | null;
+  readonly token_min: number | null;
+  readonly token_max: number | null;
+}
+
+/** v0, v1, … */
+interface ValueColumns {
+  readonly [value: `v${number}`]: string;
+}
+
+async function countCombinations(
+  engine: Engine,
+  from: RawBuilder<unknown>,
+  values: readonly RawBuilder<unknown>[],
+): Promise<CombinationRow[]> {
+  const { median, squares, secondsBetween, numberAt } = engine.aggregates;
+  const having = (condition: RawBuilder<unknown>) => sql`count(case when ${condition} then 1 end)`;
+  const tokens = sql`case when o.metrics like '%"tokens"%' then ${numberAt(sql.ref('o.metrics'), 'tokens')} end`;
+  const x = sql.ref('x');
+  const timed = (time: string) => sql`case when ended and start_time is not null then ${sql.ref(time)} end`;
+  const { rows } = await sql<CombinationRow>`
+    with q as (select ${columnsOf(values)} o.status, o.success, o.turns, o.start_time, o.end_time, o.${TERMINAL} as ended,
+      case when o.${TERMINAL} and o.reward <> 'NaN' and abs(o.reward) < ${IMMENSE} then o.reward end as x,
+      case when o.${TERMINAL} and o.reward <> 'NaN' and abs(o.reward) >= ${IMMENSE} then 1 end as immense,
+      case when o.${TERMINAL} then ${tokens} end as t ${from} limit 9223372036854775807)
+    select ${sql.join([...places(values), sql`count(*) as rollouts`])},
+      ${having(sql`status = 'PENDING'`)} as pending, ${having(sql`status in ('INITIALIZING', 'RUNNING')`)} as live,
+      ${having(sql`status = 'COMPLETED'`)} as completed, ${having(sql`status = 'FAILED'`)} as failed,
+      ${having(sql`status = 'CANCELLED'`)} as cancelled, ${having(sql`ended and success is not null`)} as judged,
+      ${having(sql`ended and success`)} as successes, count(x) as rewards, count(immense) as immense, sum(x) as reward_sum,
+      min(x) as reward_min, max(x) as reward_max, ${squares(x)} as reward_squares, ${median(x)} as reward_median,
+      cast(coalesce(sum(case when ended then turns end), 0) as bigint) as turns, count(${timed('end_time')}) as durations,
+      ${secondsBetween(timed('start_time'), timed('end_time'))} as seconds, count(t) as tokens,
+      sum(case when abs(t) < ${IMMENSE_SUM} then t end) as token_sum, min(t) as token_min, max(t) as token_max
+    from q ${groupedBy(places(values))}`.execute(engine.db);
+  return rows.filter(({ rollouts }) => rollouts > 0n);
+}
+
+function combinationOf(row: ValueColumns, count: number): string {
+  return JSON.stringify(valuesOf(row, count));
+}
+
+function valuesOf(row: ValueColumns, count: number): string[] {
+  return Array.from({ length: count }, (_, i) => row[`v${i}`] ?? '');
+}
+
+function readCombination(row: CombinationRow, count: number): Omit<SummaryRow, 'rewards' | 'tasks' | 'stoppedEarly'> {
+  const { pending, live, completed, failed, cancelled, judged, successes, turns, durations, tokens } = row;
+  return {
+    values: valuesOf(row, count),
+    pending,
+    live,
+    completed,
+    failed,
+    cancelled,
+    judged,
+    successes,
+    turns,
+    durations: { count: durations, seconds: readReal(row.seconds ?? 0) },
+    tokens: { count: tokens, sum: tokenSum(row) },
+  };
+}
+
+/** What is as good as infinite makes the sum so. */
+function tokenSum({ token_sum, token_min, token_max }: CombinationRow): number {
+  const least = token_min === null || token_min > -IMMENSE_SUM ? 0 : Number.NEGATIVE_INFINITY;
+  const most = token_max === null || token_max < IMMENSE_SUM ? 0 : Number.POSITIVE_INFINITY;
+  return readReal(token_sum ?? 0) + least + most;
+}
+
+function readRewards(row: CombinationRow): Rewards {
+  return {
+    count: row.rewards,
+    sum: readReal(row.reward_sum ?? 0),
+    min: readReal(row.reward_min ?? 0),
+    max: readReal(row.reward_max ?? 0),
+    squares: readReal(row.reward_squares ?? 0),
+    median: readReal(row.reward_median ?? 0),
+  };
+}
+
+/** Every reward of every combination. */
+async function readImmense(
+  engine: Engine,
+  from: RawBuilder<unknown>,
+  values: readonly RawBuilder<unknown>[],
+): Promise<Map<string, number[]>> {
+  const { rows } = await sql<ValueColumns & { readonly reward: number | string }>`
+    select ${columnsOf(values)} o.reward ${from} and o.${TERMINAL} and o.reward <> 'NaN'`.execute(engine.db);
+  const byCombination = Map.groupBy(rows, (row) => combinationOf(row, values.length));
+  return new Map([...byCombination].map(([key, found]) => [key, found.map(({ reward }) => readReal(reward))]));
+}
+
+interface TaskRow extends ValueColumns {
+  readonly trials: bigint;
+  readonly successes: bigint;
+  readonly stopped: bigint;
+}
+
+/**
+ * A rollout that is COMPLETED without a verdict is no trial: nobody knows what came of it. One that FAILED is, and never succeeds. A task was stopped where
+ * one was cancelled in a group that cancels what is left once a sibling has succeeded, and one had.
+ */
+async function countTasks(
+  engine: Engine,
+  from: RawBuilder<unknown>,
+  values: readonly RawBuilder<unknown>[],
+): Promise<TaskRow[]> {
+  const having = (condition: RawBuilder<unknown>) => sql`count(case when ${condition} then 1 end)`;
+  const stopped = sql`o.status = 'CANCELLED' and exists (select 1 from ${engine.table('groups')} as g
+    where g.key = o.group_key and g.on_success = 'CANCEL_PENDING') and exists (select 1 from ${engine.table('rollouts')} as w
+    where w.group_key = o.group_key and w.status = 'COMPLETED' and w.success)`;
+  const task = sql.ref('o.task');
+  const { rows } = await sql<TaskRow>`select ${columnsOf(values)} o.task,
+      ${having(sql`o.status = 'FAILED' or (o.status = 'COMPLETED' and o.success is not null)`)} as trials,
+      ${having(sql`o.status = 'COMPLETED' and o.success`)} as successes, ${having(stopped)} as stopped
+    ${from} and o.task is not null ${groupedBy([...places(values), task])}`.execute(engine.db);
+  return rows;
+}
+
+function readTask({ trials, successes, stopped }: TaskRow): SummaryRow['tasks'][number] {
+  return { trials, successes, stopped: stopped > 0n };
+}
+
+function countStopped(tasks: SummaryRow['tasks']): bigint {
+  return BigInt(tasks.filter(({ stopped }) => stopped).length);
+}

@@ -1,0 +1,46 @@
+import type { DatabaseSync } from 'node:sqlite';
+import { type RawBuilder, sql } from 'kysely';
+import type { Aggregates } from '../sql/aggregates.ts';
+
+const SQUARES = 'anabranch_squares';
+
+/** Which keys `->>` takes as they are: others would be paths. */
+const PLAIN_KEY = /^[A-Za-z_][\w.:/ -]*$/;
+
+export const sqliteAggregates = Object.freeze<Aggregates>({
+  squares: (value) => sql`${sql.raw(SQUARES)}(${value})`,
+  median: (value) => sql`median(${value})`,
+  secondsBetween: (from, to) => sql`sum((julianday(${to}) - julianday(${from})) * 86400.0)`,
+  textAt: (object, key) => at(object, key),
+  // What JSON has no number for is a string.
+  numberAt: (
+    metrics,
+    key,
+  ) => sql`case ${at(metrics, key)} when 'NaN' then null when 'Infinity' then 9e999 when '-Infinity' then -9e999
+    when '-0' then 0.0 else ${at(metrics, key)} end`,
+  bytewise: (text) => sql`${text}`,
+});
+
+function at<T>(object: RawBuilder<unknown>, key: string): RawBuilder<T> {
+  return PLAIN_KEY.test(key)
+    ? sql`(${object} ->> ${key})`
+    : sql`(select pair.value from json_each(${object}) as pair where pair.key = ${key})`;
+}
+
+/** SQLite has no variance of its own; the mean moves along with the values (Welford), so that large ones cost no digits. */
+export function addAggregates(database: DatabaseSync): void {
+  database.aggregate<Float64Array>(SQUARES, {
+    deterministic: true,
+    start: () => new Float64Array(3),
+    step(sums, value) {
+      if (typeof value !== 'number') return sums;
+      const [count = 0, mean = 0, squares = 0] = sums;
+      const moved = mean + (value - mean) / (count + 1);
+      sums[0] = count + 1;
+      sums[1] = moved;
+      sums[2] = squares + (value - mean) * (value - moved);
+      return sums;
+    },
+    result: ([count = 0, , squares = 0]) => (count === 0 ? null : squares),
+  });
+}

@@ -1,0 +1,277 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import { type Outcome, STATUSES, type Status } from '../../src/domain/lifecycle.ts';
+import {
+  type GroupStatistics,
+  groupStatus,
+  ROLLOUT_VERBS,
+  type RolloutResult,
+  type RolloutVerb,
+  requeued,
+  rewardStatistics,
+  rolloutOutcome,
+  validationPassed,
+  verdict,
+} from '../../src/domain/rollout.ts';
+import { decideRolloutMove, type Held, requireLease } from '../../src/domain/rollout_moves.ts';
+
+/**
+ * L3 and L5 as a table, written from the rules and not from the code, for the attempt that holds the rollout (a rollout that is PENDING has none, one that
+ * is CANCELLED no more). A status: the verb leads there. `same`: it is in effect already. `result`: it is in effect, and must have been said with the same
+ * message and result. `no`: illegal. `lost`: that attempt holds it no more.
+ */
+const TABLE = `
+            PENDING    INITIALIZING  RUNNING    COMPLETED  FAILED   CANCELLED
+  start     lost       RUNNING       same       no         no       lost
+  complete  lost       COMPLETED     COMPLETED  result     no       lost
+  fail      lost       FAILED        FAILED     no         result   lost
+  cancel    CANCELLED  CANCELLED     CANCELLED  no         no       result
+  release   same       PENDING       PENDING    no         no       same
+  retry     same       no            no         no         PENDING  PENDING
+`;
+
+const [[...columns] = [], ...lines] = TABLE.trim()
+  .split('\n')
+  .map((line) => line.trim().split(/\s+/u));
+const rows = lines.map(([verb = '', ...cells]) => ({ verb, cells }));
+const cases = rows.flatMap(({ verb, cells }) => cells.map((cell, i) => [verb, columns[i], cell])) as [
+  RolloutVerb,
+  Status,
+  string,
+][];
+
+const outcome = fc.record({ message: fc.string(), resultJson: fc.json() });
+const other = fc.tuple(outcome, outcome).filter(([a, b]) => a.message !== b.message || a.resultJson !== b.resultJson);
+const attempts = fc.integer({ min: 1, max: 100 });
+
+/** A rollout as it comes to be in that status: the attempt speaks for it until it is requeued, retried or cancelled (Q2). */
+function rolloutIn(status: Status, attempt: number): Held {
+  return { id: 'a rollout', status, attempt, held: status !== 'PENDING' && status !== 'CANCELLED' };
+}
+
+/** Cancel is no matter of who holds it. */
+function attemptOf(verb: RolloutVerb, attempt: number): number | undefined {
+  return verb === 'cancel' ? undefined : attempt;
+}
+
+describe('moves of rollouts', () => {
+  it('L3: the table has every verb, and every status but PAUSED, which no rollout has', () => {
+    expect(rows.map(({ verb }) => verb)).toEqual([...ROLLOUT_VERBS]);
+    expect(columns).toEqual(STATUSES.filter((status) => status !== 'PAUSED'));
+  });
+
+  it.each(cases)('L3, L5, Q2: %s by the current attempt from %s is: %s', (verb, status, cell) => {
+    const move = (attempt: number, stored: Outcome, said: Outcome) =>
+      reasonOf(() => decideRolloutMove(rolloutIn(status, attempt), stored, verb, attemptOf(verb, attempt), said));
+    const wanted = (equal: boolean) => {
+      if (cell === 'no') return { reason: 'ILLEGAL_TRANSITION' };
+      if (cell === 'lost') return { reason: 'LEASE_LOST' };
+      if (cell === 'result') return equal ? undefined : { reason: 'RESULT_CONFLICT' };
+      return cell === 'same' ? undefined : cell;
+    };
+    fc.assert(
+      fc.property(attempts, other, (attempt, [stored, said]) => {
+        expect(move(attempt, said, { ...said })).toEqual(wanted(true));
+        expect(move(attempt, stored, said)).toEqual(wanted(false));
+      }),
+    );
+  });
+
+  it.each(ROLLOUT_VERBS.filter((verb) => verb !== 'cancel'))(
+    'F2, Q2: %s by any other attempt is LEASE_LOST, whatever the status, and says which is current',
+    (verb) => {
+      const statuses = fc.constantFrom(...(columns as Status[]));
+      fc.assert(
+        fc.property(statuses, attempts, attempts, outcome, (status, current, late, said) => {
+          fc.pre(current !== late);
+          const refused = () => decideRolloutMove(rolloutIn(status, current), said, verb, late, said);
+          expect(reasonOf(refused)).toEqual({ reason: 'LEASE_LOST' });
+          expect(refused).toThrow(
+            expect.objectContaining({ metadata: { rollout: 'a rollout', attempt: `${current}`, status } }),
+          );
+        }),
+      );
+    },
+  );
+
+  it('Q2: an attempt speaks for a rollout while it is the current one and holds it; without an attempt, anybody does', () => {
+    fc.assert(
+      fc.property(attempts, attempts, fc.boolean(), (current, said, held) => {
+        const rollout: Held = { id: 'a rollout', status: 'RUNNING', attempt: current, held };
+        const fine = said === current && held;
+        expect(reasonOf(() => requireLease(rollout, said))).toEqual(fine ? undefined : { reason: 'LEASE_LOST' });
+        expect(reasonOf(() => requireLease(rollout, undefined))).toBeUndefined();
+      }),
+    );
+  });
+
+  it('Q2, Q3: an attempt that was swept is refused by every verb, but giving back what it has no more is no error', () => {
+    const statuses = fc.constantFrom(...(columns as Status[]));
+    fc.assert(
+      fc.property(statuses, attempts, outcome, (status, attempt, said) => {
+        const swept: Held = { id: 'a rollout', status, attempt, held: false };
+        const move = (verb: RolloutVerb) => reasonOf(() => decideRolloutMove(swept, said, verb, attempt, said));
+        for (const verb of ['start', 'complete', 'fail'] as const) expect(move(verb)).toEqual({ reason: 'LEASE_LOST' });
+        expect(move('release')).toBeUndefined();
+      }),
+    );
+  });
+
+  it('L3, Q1: whatever is said in whatever order, one attempt at most completes a rollout, and no older one moves it', () => {
+    const said = fc.array(fc.tuple(fc.constantFrom('claim', ...ROLLOUT_VERBS), fc.nat(4)), { maxLength: 60 });
+    fc.assert(
+      fc.property(said, (verbs) => {
+        let rollout: Held = { id: 'a rollout', status: 'PENDING', attempt: 0, held: false };
+        const completed: number[] = [];
+        const nothing = { message: '', resultJson: '' };
+        for (const [verb, back] of verbs) {
+          const before = rollout;
+          if (verb === 'claim') {
+            if (rollout.status === 'PENDING')
+              rollout = { ...rollout, status: 'INITIALIZING', attempt: rollout.attempt + 1, held: true };
+            continue;
+          }
+          const attempt = attemptOf(verb, rollout.attempt - back);
+          const to = reasonOf(() => decideRolloutMove(rollout, nothing, verb, attempt, nothing));
+          if (typeof to !== 'string') continue;
+          if (attempt !== undefined) expect(attempt).toBe(before.attempt);
+          rollout = { ...rollout, status: to as Status, held: to !== 'PENDING' && to !== 'CANCELLED' };
+          if (to === 'COMPLETED') completed.push(rollout.attempt);
+        }
+        expect(completed.length).toBeLessThanOrEqual(1);
+        if (completed.length === 1) expect(rollout).toMatchObject({ status: 'COMPLETED', attempt: completed[0] });
+      }),
+    );
+  });
+});
+
+describe('requeueing', () => {
+  // attempt of how many, the group's policy, whether a sibling has succeeded
+  it.each([
+    [1, 3, 'CONTINUE', false, 'PENDING'],
+    [2, 3, 'CONTINUE', true, 'PENDING'],
+    [3, 3, 'CONTINUE', false, 'FAILED'],
+    [3, 3, 'CONTINUE', true, 'FAILED'],
+    // What was claimed before the limit was lowered.
+    [4, 3, 'CONTINUE', false, 'FAILED'],
+    [1, 1, 'CONTINUE', false, 'FAILED'],
+    [1, 3, 'CANCEL_PENDING', false, 'PENDING'],
+    [3, 3, 'CANCEL_PENDING', false, 'FAILED'],
+    [1, 3, 'CANCEL_PENDING', true, 'CANCELLED'],
+    [3, 3, 'CANCEL_PENDING', true, 'CANCELLED'],
+  ] as const)('Q3: attempt %i of %i, %s, a sibling has succeeded: %s: %s', (attempt, most, policy, succeeded, to) => {
+    expect(requeued(attempt, most, policy, succeeded)).toBe(to);
+  });
+});
+
+describe('the status of a group', () => {
+  it('L4: PENDING until one has started, RUNNING until all have ended, then COMPLETED, FAILED or CANCELLED, in this order', () => {
+    const siblings = fc.array(fc.constantFrom(...(columns as Status[])), { maxLength: 12 });
+    fc.assert(
+      fc.property(siblings, (statuses) => {
+        expect(groupStatus(statisticsOf(statuses))).toBe(statusByRule(statuses));
+      }),
+    );
+  });
+});
+
+/** L4, sibling by sibling. */
+function statusByRule(siblings: readonly Status[]): Status {
+  if (siblings.every((status) => status === 'PENDING')) return 'PENDING';
+  if (siblings.some((status) => ['PENDING', 'INITIALIZING', 'RUNNING'].includes(status))) return 'RUNNING';
+  return (['COMPLETED', 'FAILED', 'CANCELLED'] as const).find((status) => siblings.includes(status))!;
+}
+
+function statisticsOf(siblings: readonly Status[]): GroupStatistics {
+  const of = (...statuses: Status[]) => BigInt(siblings.filter((status) => statuses.includes(status)).length);
+  return {
+    pending: of('PENDING'),
+    live: of('INITIALIZING', 'RUNNING'),
+    completed: of('COMPLETED'),
+    failed: of('FAILED'),
+    cancelled: of('CANCELLED'),
+    judged: 0n,
+    successes: 0n,
+    rewards: rewardStatistics([]),
+    best: undefined,
+  };
+}
+
+describe('verdicts', () => {
+  const [yes, no, none] = [true, false, undefined];
+  // override, validations, the result's own; the verdict
+  it.each([
+    [none, none, none, none],
+    [none, none, yes, yes],
+    [none, none, no, no],
+    [none, yes, none, yes],
+    [none, yes, no, yes],
+    [none, no, yes, no],
+    [yes, none, none, yes],
+    [yes, no, no, yes],
+    [no, yes, yes, no],
+    [no, none, yes, no],
+  ])('M3: overridden as %s, validations say %s, the result says %s: %s', (override, validated, result, success) => {
+    expect(verdict({ override, validationPassed: validated, result })).toBe(success);
+  });
+
+  it('M3: validations pass if all that are not advisory do; where none decides, they say nothing', () => {
+    const validations = fc.array(fc.record({ advisory: fc.boolean(), success: fc.boolean() }), { maxLength: 8 });
+    fc.assert(
+      fc.property(validations, (all) => {
+        const failed = all.some(({ advisory, success }) => !(advisory || success));
+        const decides = all.some(({ advisory }) => !advisory);
+        expect(validationPassed(all)).toBe(decides ? !failed : undefined);
+      }),
+    );
+  });
+});
+
+describe('what is compared when a terminal verb comes again', () => {
+  const flag = fc.option(fc.boolean(), { nil: undefined });
+  const result: fc.Arbitrary<RolloutResult> = fc.record({
+    reward: fc.option(fc.oneof(fc.double(), fc.constantFrom(0, -0, Number.NaN, Number.POSITIVE_INFINITY)), {
+      nil: undefined,
+    }),
+    taskCompleted: flag,
+    agentReportedSuccess: flag,
+    success: flag,
+    errors: fc.array(fc.string(), { maxLength: 3 }),
+    summaryJson: fc.oneof(fc.constant(''), fc.json()),
+  });
+
+  it('L5: the same result is the same outcome; one that differs in any field, missing from false and 0 from −0, is another', () => {
+    fc.assert(
+      fc.property(fc.option(result, { nil: undefined }), fc.option(result, { nil: undefined }), (a, b) => {
+        const [first, second] = [rolloutOutcome('said', a), rolloutOutcome('said', b)];
+        expect(first.resultJson === second.resultJson).toBe(sameResult(a, b));
+        expect(rolloutOutcome('said', a && structuredClone(a))).toEqual(first);
+      }),
+    );
+    expect(rolloutOutcome('one', undefined)).not.toEqual(rolloutOutcome('other', undefined));
+  });
+});
+
+/** What it leads to, or the reason of the refusal. */
+function reasonOf<T>(decide: () => T): T | { reason: string } {
+  try {
+    return decide();
+  } catch (error) {
+    if (!(error instanceof AnabranchError)) throw error;
+    return { reason: error.reason };
+  }
+}
+
+function sameResult(a: RolloutResult | undefined, b: RolloutResult | undefined): boolean {
+  if (a === undefined || b === undefined) return a === b;
+  return (
+    Object.is(a.reward, b.reward) &&
+    a.taskCompleted === b.taskCompleted &&
+    a.agentReportedSuccess === b.agentReportedSuccess &&
+    a.success === b.success &&
+    a.errors.length === b.errors.length &&
+    a.errors.every((error, i) => error === b.errors[i]) &&
+    a.summaryJson === b.summaryJson
+  );
+}

@@ -1,0 +1,228 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { rewardStatistics } from '../../src/domain/rollout.ts';
+import { type SummaryCounts, summaryOf, type TaskTrials } from '../../src/domain/summary.ts';
+import { momentsOf } from '../../src/store/sql/moments.ts';
+
+interface Fixtures {
+  readonly rates: { successes: number; trials: number; value: number; low: number; high: number }[];
+  readonly chances: { trials: number; successes: number; k: number; value: number }[];
+  readonly crowds: {
+    tasks: [number, number, boolean][];
+    passAt: { k: number; tasks: number; value?: number; low?: number; high?: number }[];
+  }[];
+  readonly samples: {
+    rewards: number[];
+    mean: number;
+    min: number;
+    median: number;
+    max: number;
+    std: number | null;
+  }[];
+}
+
+/** Made by the script beside it, from numpy and scipy. */
+const { rates, chances, crowds, samples } = JSON.parse(
+  readFileSync(path.join(import.meta.dirname, 'fixtures/summary.json'), 'utf8'),
+) as Fixtures;
+
+const NOTHING: SummaryCounts = {
+  pending: 0n,
+  live: 0n,
+  completed: 0n,
+  failed: 0n,
+  cancelled: 0n,
+  judged: 0n,
+  successes: 0n,
+  rewards: momentsOf([]),
+  turns: 0n,
+  durations: { count: 0n, seconds: 0 },
+  tokens: { count: 0n, sum: 0 },
+  tasks: [],
+};
+
+function task(trials: number, successes: number, stopped = false): TaskTrials {
+  return { trials: BigInt(trials), successes: BigInt(successes), stopped };
+}
+
+/** pass@k of tasks, as the summary says it. */
+function passAt(k: number, tasks: readonly TaskTrials[]) {
+  return summaryOf({ ...NOTHING, tasks }, [k]).passAt[0]!;
+}
+
+function rate(successes: number, judged: number) {
+  return summaryOf({ ...NOTHING, judged: BigInt(judged), successes: BigInt(successes) }, []).successRate;
+}
+
+function near(actual: number | undefined, wanted: number | undefined): void {
+  if (wanted === undefined) expect(actual).toBeUndefined();
+  else expect(Math.abs(actual! - wanted)).toBeLessThanOrEqual(1e-12 + 1e-11 * Math.abs(wanted));
+}
+
+describe('against numpy and scipy', () => {
+  it.each(rates)('M3: $successes of $trials is Wilson’s interval', ({ successes, trials, value, low, high }) => {
+    const found = rate(successes, trials);
+    near(found?.value, value);
+    near(found?.interval?.low, low);
+    near(found?.interval?.high, high);
+  });
+
+  it.each(chances)('M3: pass@$k of $successes in $trials tries is what counting says', (fixture) => {
+    const { trials, successes, k, value } = fixture;
+    const { estimate, tasks } = passAt(k, [task(trials, successes)]);
+    expect([tasks, estimate?.interval]).toEqual([1n, undefined]);
+    near(estimate?.value, value);
+    // Small chances keep their digits.
+    if (value > 0) expect(estimate!.value / value).toBeCloseTo(1, 10);
+  });
+
+  it('M3: pass@k is averaged over the tasks that count, with the normal interval over them, clamped', () => {
+    let clamped = 0;
+    for (const crowd of crowds) {
+      const found = summaryOf(
+        { ...NOTHING, tasks: crowd.tasks.map((of) => task(...of)) },
+        crowd.passAt.map(({ k }) => k),
+      );
+      for (const [i, { k, tasks, value, low, high }] of crowd.passAt.entries()) {
+        const { estimate, ...is } = found.passAt[i]!;
+        expect(is).toEqual({ k, tasks: BigInt(tasks) });
+        near(estimate?.value, value);
+        near(estimate?.interval?.low, low);
+        near(estimate?.interval?.high, high);
+        if (low === 0 || high === 1) clamped += 1;
+      }
+      expect(found.stoppedEarly).toBe(BigInt(crowd.tasks.filter(([, c, stopped]) => stopped && c > 0).length));
+    }
+    expect(clamped).toBeGreaterThan(5);
+  });
+
+  it('M3: mean, standard deviation of the sample, least, median and greatest are numpy’s', () => {
+    for (const { rewards, mean, min, median, max, std } of samples) {
+      const found = summaryOf({ ...NOTHING, rewards: momentsOf(rewards) }, []);
+      near(found.rewardMean, mean);
+      near(found.rewardStd, std ?? undefined);
+      expect([found.rewardMin, found.rewardMedian, found.rewardMax]).toEqual([min, median, max]);
+      const ofGroup = rewardStatistics([...rewards, Number.NaN]);
+      expect(ofGroup.count).toBe(BigInt(rewards.length));
+      near(ofGroup.mean, mean);
+      near(ofGroup.std, std ?? undefined);
+    }
+  });
+});
+
+const trials = fc.integer({ min: 1, max: 2_000 });
+const counted = trials.chain((n) => fc.tuple(fc.constant(n), fc.integer({ min: 0, max: n })));
+const reward = fc.oneof(
+  fc.double({ noNaN: true, noDefaultInfinity: true, min: -1e6, max: 1e6 }),
+  fc.double({ noNaN: true, noDefaultInfinity: true }),
+);
+
+describe('whatever is counted', () => {
+  it('M3: an interval of a rate lies within 0 and 1, holds the rate, and is narrower of more of the same', () => {
+    fc.assert(
+      fc.property(counted, ([n, c]) => {
+        const { value, interval } = rate(c, n)!;
+        const { low, high } = interval!;
+        expect(value).toBe(c / n);
+        expect(low >= 0 && low <= value && value <= high && high <= 1 && low < high).toBe(true);
+        const more = rate(c * 4, n * 4)!.interval!;
+        expect(more.high - more.low).toBeLessThan(high - low);
+        // Failures mirror successes.
+        const mirrored = rate(n - c, n)!.interval!;
+        expect(mirrored.low).toBeCloseTo(1 - high, 12);
+      }),
+    );
+  });
+
+  it('M3: pass@1 is the share of successes, more tries never lower the chance, and all tries find any success', () => {
+    fc.assert(
+      fc.property(counted, fc.nat(1_998), ([n, c], drawn) => {
+        const k = 1 + (drawn % n);
+        const at = (many: number) => passAt(many, [task(n, c)]).estimate!.value;
+        expect(at(1)).toBeCloseTo(c / n, 12);
+        expect(at(n)).toBe(c > 0 ? 1 : 0);
+        expect(at(k)).toBeGreaterThanOrEqual(0);
+        expect(at(k)).toBeLessThanOrEqual(1);
+        if (k < n) expect(at(k + 1)).toBeGreaterThanOrEqual(at(k) - 1e-12);
+        // The last of k + 1 draws: C(n−c,k)/C(n,k) goes down by (n−c−k)/(n−k).
+        if (k < n) expect(1 - at(k + 1)).toBeCloseTo((1 - at(k)) * Math.max(0, (n - c - k) / (n - k)), 10);
+        expect(passAt(n + 1, [task(n, c)])).toEqual({ k: n + 1, estimate: undefined, tasks: 0n });
+      }),
+    );
+  });
+
+  it('M3: a task stopped by a success counts 1 from its tries on, tells nothing below, and is counted', () => {
+    fc.assert(
+      fc.property(trials, fc.integer({ min: 1, max: 1_000 }), fc.array(counted, { maxLength: 5 }), (n, k, others) => {
+        const rest = others.map(([tries, c]) => task(tries, c));
+        const [without, withIt] = [passAt(k, rest), passAt(k, [...rest, task(n, 1, true)])];
+        if (k < n) expect(withIt).toEqual(without);
+        else {
+          const [before, after] = [Number(without.tasks), Number(withIt.tasks)];
+          expect(after).toBe(before + 1);
+          expect(withIt.estimate!.value * after).toBeCloseTo((without.estimate?.value ?? 0) * before + 1, 9);
+        }
+        expect(summaryOf({ ...NOTHING, tasks: [...rest, task(n, 1, true)] }, []).stoppedEarly).toBe(1n);
+      }),
+    );
+  });
+
+  it('M3: a task none of whose successes is counted here was not stopped here: its tries count as any others', () => {
+    fc.assert(
+      fc.property(trials, fc.integer({ min: 1, max: 1_000 }), (n, k) => {
+        expect(passAt(k, [task(n, 0, true)])).toEqual(passAt(k, [task(n, 0)]));
+        expect(summaryOf({ ...NOTHING, tasks: [task(n, 0, true)] }, []).stoppedEarly).toBe(0n);
+      }),
+    );
+    expect(passAt(1, [task(0, 0, true)])).toEqual({ k: 1, estimate: undefined, tasks: 0n });
+  });
+
+  it('M3: the mean of rewards lies among them, however large they are', () => {
+    fc.assert(
+      fc.property(fc.array(reward, { minLength: 1, maxLength: 40 }), (rewards) => {
+        const found = summaryOf({ ...NOTHING, rewards: momentsOf(rewards) }, []);
+        const [least, greatest] = [Math.min(...rewards), Math.max(...rewards)];
+        for (const value of [found.rewardMean!, found.rewardMedian!]) {
+          expect(value).toBeGreaterThanOrEqual(least);
+          expect(value).toBeLessThanOrEqual(greatest);
+        }
+      }),
+    );
+  });
+});
+
+describe('what is not there', () => {
+  it('M3: of nothing, nothing is said, and nothing is left to do', () => {
+    const { rollouts, finished, unjudged, stoppedEarly, passAt: passes, ...rest } = summaryOf(NOTHING, [1, 8]);
+    expect([rollouts, finished, unjudged, stoppedEarly]).toEqual([0n, true, 0n, 0n]);
+    expect(passes).toEqual([1, 8].map((k) => ({ k, estimate: undefined, tasks: 0n })));
+    for (const value of Object.values(rest)) expect(value).toBeUndefined();
+  });
+
+  it('M3: rollouts without a verdict are left out and counted; means are of terminal ones', () => {
+    const found = summaryOf(
+      {
+        ...NOTHING,
+        pending: 2n,
+        live: 3n,
+        completed: 4n,
+        failed: 2n,
+        cancelled: 1n,
+        judged: 5n,
+        successes: 2n,
+        turns: 35n,
+        durations: { count: 4n, seconds: 10 },
+        tokens: { count: 3n, sum: 900 },
+      },
+      [],
+    );
+    expect(found).toMatchObject({ rollouts: 12n, finished: false, unjudged: 2n, meanTurns: 5, meanSeconds: 2.5 });
+    expect(found).toMatchObject({ tokens: 900, tokensPerSuccess: 450, successRate: { value: 0.4 } });
+    expect(summaryOf({ ...NOTHING, tokens: { count: 1n, sum: 7 } }, [])).toMatchObject({
+      tokens: 7,
+      tokensPerSuccess: undefined,
+    });
+  });
+});

@@ -1,0 +1,39 @@
+import { expect, it } from 'vitest';
+import { type ClaimsOutcome, harmClaims } from './claims/harm.ts';
+import { reportFigures } from './figures.ts';
+
+/** A claim is one worker's at a time, and a rollout is completed once, whoever dies. */
+function expectKept({ violations, surprises, harm }: ClaimsOutcome): void {
+  expect(violations.slice(0, 20)).toEqual([]);
+  expect(surprises.slice(0, 20)).toEqual([]);
+  for (const [what, times] of Object.entries(harm)) expect(times, what).toBeGreaterThan(0);
+  expect(harm['of these refused']).toBe(harm['leases that stopped workers had lost']);
+}
+
+it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete 1,000 rollouts exactly once each, whoever is killed or stopped', async () => {
+  const outcome = await harmClaims({
+    engine: 'postgres',
+    servers: 2,
+    processes: 10,
+    workersEach: 5,
+    groups: 125,
+    groupSize: 8,
+    doneBetween: [30, 70],
+  });
+  await reportFigures('claims by 50 workers on two servers on Postgres', outcome.figures);
+  expectKept(outcome);
+});
+
+it('F2, Q1, Q2, Q3: 16 workers on one server on SQLite complete 200 rollouts exactly once each, whoever is killed or stopped', async () => {
+  const outcome = await harmClaims({
+    engine: 'sqlite',
+    servers: 1,
+    processes: 4,
+    workersEach: 4,
+    groups: 25,
+    groupSize: 8,
+    doneBetween: [8, 20],
+  });
+  await reportFigures('claims by 16 workers on one server on SQLite', outcome.figures);
+  expectKept(outcome);
+});

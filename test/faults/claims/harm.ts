@@ -1,0 +1,241 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import { type AnabranchClient, connectClient, reasonOf } from '../../../src/client/index.ts';
+import { createDatabase, type Engine } from '../../support/database.ts';
+import { type SpawnedServer, spawnServer } from '../../support/spawned-server.ts';
+import { startTcpProxy, type TcpProxy } from '../../support/tcp-proxy.ts';
+import type { Figures } from '../figures.ts';
+import { type Random, seededRandom } from '../random.ts';
+import { checkClaims, type Violation } from './check.ts';
+import { Journal, type Token } from './journal.ts';
+import { collectRollouts, type StoredRollouts } from './stored.ts';
+import { startWorkers, type WorkerProcess } from './worker_process.ts';
+
+export interface ClaimsPlan {
+  readonly engine: Engine;
+  readonly servers: number;
+  /** Processes of workers, and workers in each. */
+  readonly processes: number;
+  readonly workersEach: number;
+  readonly groups: number;
+  readonly groupSize: number;
+  /** So many are done between two harms. */
+  readonly doneBetween: readonly [least: number, most: number];
+}
+
+export interface ClaimsOutcome {
+  readonly violations: readonly Violation[];
+  /** What no harm explains. */
+  readonly surprises: readonly string[];
+  readonly harm: Harm;
+  readonly figures: Figures;
+}
+
+const HARMS = {
+  'workers killed': 0,
+  'servers killed': 0,
+  'workers stopped': 0,
+  /** By the time they went on. */
+  'leases that stopped workers had lost': 0,
+  'of these refused': 0,
+};
+type Harm = Record<keyof typeof HARMS, number>;
+
+const LEASE_SECONDS = 2;
+/** Many more than harms: that a rollout fails is another proof's. */
+const MOST_ATTEMPTS = 100;
+
+/** A server, and the way to it that outlives it. */
+interface Door {
+  server: SpawnedServer;
+  readonly proxy: TcpProxy;
+}
+
+/** Workers claim and complete all rollouts of a stage while they and the servers are killed, and stopped past their leases. */
+export async function harmClaims(plan: ClaimsPlan): Promise<ClaimsOutcome> {
+  await using database = await createDatabase(plan.engine);
+  await using stack = new AsyncDisposableStack();
+  const doors: Door[] = [];
+  for (let i = 0; i < plan.servers; i += 1) {
+    const server = await spawnServer({ database: database.url });
+    const door: Door = { server, proxy: stack.use(await startTcpProxy(server)) };
+    stack.defer(async () => void (await door.server.kill()));
+    doors.push(door);
+  }
+  const client = stack.adopt(connectClient({ address: doors[0]!.proxy.url }), (open) => open.close());
+  const stageId = await makeRollouts(client, plan);
+  using field = new Field(plan, database.url, doors, client, stageId);
+  await field.play();
+  const stored = await collectRollouts(database);
+  const { journal, harm, random } = field;
+  const violations = checkClaims(journal, stored, plan, (worker) => field.died(worker));
+  const surprises = journal.of('surprise').map(({ worker, text }) => `${worker}: ${text}`);
+  return { violations, surprises, harm, figures: figuresOf(random.seed, plan, field, stored) };
+}
+
+async function makeRollouts(client: AnabranchClient, { groups, groupSize }: ClaimsPlan): Promise<string> {
+  const { experiment } = await client.runs.createExperiment({ name: 'claims' });
+  const { run } = await client.runs.createRun({ experimentId: experiment!.id, initialStatus: Status.RUNNING });
+  const { stage } = await client.runs.getOrCreateStage({ runId: run!.id, kind: StageKind.TRAIN_STEP, number: 0n });
+  const rollouts = Array.from({ length: groups * groupSize }, (_, i) => ({
+    groupNumber: BigInt(Math.floor(i / groupSize)),
+    number: BigInt(i % groupSize),
+    maxAttempts: MOST_ATTEMPTS,
+  }));
+  await client.rollouts.createRollouts({ stageId: stage!.id, rollouts });
+  return stage!.id;
+}
+
+/** Who works, and who harms them. */
+class Field {
+  readonly journal = new Journal();
+  readonly harm: Harm = { ...HARMS };
+  readonly random: Random = seededRandom();
+  readonly began = performance.now();
+  readonly #plan: ClaimsPlan;
+  readonly #database: string;
+  readonly #doors: readonly Door[];
+  readonly #client: AnabranchClient;
+  readonly #stageId: string;
+  readonly #processes: WorkerProcess[] = [];
+  readonly #died: WorkerProcess[] = [];
+
+  constructor(plan: ClaimsPlan, database: string, doors: readonly Door[], client: AnabranchClient, stageId: string) {
+    this.#plan = plan;
+    this.#database = database;
+    this.#doors = doors;
+    this.#client = client;
+    this.#stageId = stageId;
+  }
+
+  died(worker: string): boolean {
+    return this.#died.some((process) => process.owns(worker));
+  }
+
+  /** Until the workers find nothing more to do and have gone. */
+  async play(): Promise<void> {
+    const { processes, groups, groupSize, doneBetween } = this.#plan;
+    for (let i = 0; i < processes; i += 1) this.#start();
+    const end = groups * groupSize * 0.85;
+    const harms = [() => this.#killWorkers(), () => this.#killServer(), () => this.#stopWorkers()];
+    for (let round = 0; this.journal.completed < end; round += 1) {
+      await this.#until('more rollouts are done', this.journal.completed + this.random.between(...doneBetween));
+      await harms[round % harms.length]!();
+    }
+    await Promise.all(this.#processes.map(({ ended }) => ended));
+  }
+
+  #start(): void {
+    const { workersEach: workers } = this.#plan;
+    const number = this.#processes.length + 1;
+    const addresses = this.#doors.map(({ proxy }) => proxy.url);
+    const seed = this.random.between(0, 1_000_000);
+    const plan = { addresses, name: `p${number}`, workers, stageId: this.#stageId, leaseSeconds: LEASE_SECONDS, seed };
+    this.#processes.push(startWorkers(plan, this.journal));
+  }
+
+  /** In the middle of whatever they do; others come in their place. */
+  async #killWorkers(): Promise<void> {
+    const process = this.#pick();
+    if (process === undefined) return;
+    this.#died.push(process);
+    process.signal('SIGKILL');
+    this.harm['workers killed'] += this.#plan.workersEach;
+    await process.ended;
+    this.#start();
+  }
+
+  async #killServer(): Promise<void> {
+    const door = this.random.pick(this.#doors);
+    const killed = door.server.kill();
+    door.proxy.cut();
+    await killed;
+    this.harm['servers killed'] += 1;
+    door.server = await spawnServer({ database: this.#database });
+    door.proxy.retarget(door.server);
+  }
+
+  /** They stand still until all that they held is another's, and go on as if nothing had happened. */
+  async #stopWorkers(): Promise<void> {
+    const process = this.#pick();
+    if (process === undefined) return;
+    process.signal('SIGSTOP');
+    this.harm['workers stopped'] += this.#plan.workersEach;
+    const held = this.journal.heldBy(process.owns);
+    const lost: Token[] = [];
+    try {
+      for (const token of held) if (await this.#isTaken(token)) lost.push(token);
+    } finally {
+      process.signal('SIGCONT');
+    }
+    await this.#when('stopped workers tell what became of what they held', () =>
+      held.every((token) => this.journal.outcomeOf(token) !== undefined),
+    );
+    this.harm['leases that stopped workers had lost'] += lost.length;
+    this.harm['of these refused'] += lost.filter((token) => this.journal.outcomeOf(token) === 'lost').length;
+  }
+
+  /** Resolves once that attempt holds its rollout no more: whether another has it, or may have it. */
+  async #isTaken({ rollout: rolloutId, attempt }: Token): Promise<boolean> {
+    for (const deadline = performance.now() + 30_000; performance.now() < deadline; await delay(50)) {
+      const rollout = await this.#rolloutOf(rolloutId);
+      if (rollout === undefined) continue;
+      if (rollout.attempt !== attempt || rollout.status === Status.PENDING) return true;
+      if (rollout.status === Status.COMPLETED) return false;
+    }
+    throw new Error(`attempt ${attempt} of rollout ${rolloutId} kept its lease of ${LEASE_SECONDS} s for 30 s`);
+  }
+
+  async #rolloutOf(rolloutId: string) {
+    try {
+      return (await this.#client.rollouts.getRollout({ rolloutId }, { timeoutMs: 5_000 })).rollout;
+    } catch (error) {
+      if (reasonOf(error) === 'ROLLOUT_NOT_FOUND') throw error;
+      return undefined; // a server that has just been killed
+    }
+  }
+
+  #pick(): WorkerProcess | undefined {
+    const running = this.#processes.filter((process) => process.running);
+    return running.length === 0 ? undefined : this.random.pick(running);
+  }
+
+  async #until(what: string, completed: number): Promise<void> {
+    const all = this.#plan.groups * this.#plan.groupSize;
+    await this.#when(what, () => this.journal.completed >= Math.min(completed, all * 0.9));
+  }
+
+  async #when(what: string, isSo: () => boolean): Promise<void> {
+    const deadline = performance.now() + 60_000;
+    while (!isSo()) {
+      if (performance.now() > deadline)
+        throw new Error(
+          `waited a minute until ${what}: ${this.journal.completed} are done; ${JSON.stringify(this.journal.of('surprise').slice(0, 5))}`,
+        );
+      await delay(5);
+    }
+  }
+
+  [Symbol.dispose](): void {
+    for (const process of this.#processes) if (process.running) process.signal('SIGKILL');
+  }
+}
+
+function figuresOf(seed: number, plan: ClaimsPlan, field: Field, { rollouts }: StoredRollouts): Figures {
+  const { journal, harm, began } = field;
+  const attempts = rollouts.reduce((sum, rollout) => sum + rollout.attempts.length, 0);
+  return {
+    seed,
+    workers: plan.processes * plan.workersEach,
+    servers: plan.servers,
+    rollouts: rollouts.length,
+    'completed once': rollouts.filter(({ status }) => status === 'COMPLETED').length,
+    attempts,
+    ...harm,
+    'verbs refused with LEASE_LOST': journal.of('lost').length,
+    'given back': journal.of('released').length,
+    'turns checked': rollouts.flatMap((rollout) => rollout.attempts).reduce((sum, { marks }) => sum + marks.length, 0),
+    seconds: Math.round((performance.now() - began) / 1000),
+  };
+}

@@ -1,0 +1,161 @@
+/** A process of workers that claim rollouts, take their turns and complete them, until there is nothing more; killed and stopped at any moment by others. */
+import { randomUUID } from 'node:crypto';
+import process from 'node:process';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ConnectError } from '@connectrpc/connect';
+import type { Claim } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../../src/client/index.ts';
+import { type Random, seededRandom } from '../random.ts';
+import { type Entry, stepMark, type Token } from './journal.ts';
+
+export interface WorkerPlan {
+  /** Doors to the service: any of them may be used for any call. */
+  readonly addresses: readonly string[];
+  /** Workers are named `NAME-1`, `NAME-2`, … */
+  readonly name: string;
+  readonly workers: number;
+  readonly stageId: string;
+  readonly leaseSeconds: number;
+  readonly seed: number;
+}
+
+const MOST_TURNS = 4;
+/** How long a turn takes at most, in ms: what an agent would think. */
+const TURN_MS = 60;
+const CALL = { timeoutMs: 5_000 };
+const GIVE_UP_MS = 60_000;
+
+/** What may well happen to a call while servers die. Everything else but LEASE_LOST is a surprise. */
+const PASSING = new Set(['DATABASE_UNAVAILABLE', 'SERVER_DRAINING']);
+
+class Worker {
+  readonly #plan: WorkerPlan;
+  readonly #name: string;
+  readonly #clients: readonly AnabranchClient[];
+  readonly #random: Random;
+
+  constructor(plan: WorkerPlan, clients: readonly AnabranchClient[], place: number) {
+    this.#plan = plan;
+    this.#name = `${plan.name}-${place}`;
+    this.#clients = clients;
+    this.#random = seededRandom(plan.seed * 1000 + place);
+  }
+
+  async work(): Promise<void> {
+    for (;;) {
+      const { claims, drained } = await this.#claim();
+      if (claims.length === 0 && drained) return;
+      await Promise.all(claims.map((claim) => this.#attend(claim)));
+    }
+  }
+
+  /** The same request until it is answered: a claim whose answer was lost is not claimed twice (ID1). */
+  async #claim() {
+    const { stageId, leaseSeconds } = this.#plan;
+    const request = {
+      stageId,
+      workerId: this.#name,
+      maxRollouts: this.#random.between(1, 2),
+      leaseDuration: { seconds: BigInt(leaseSeconds) },
+      wait: { nanos: 500_000_000 },
+      requestId: randomUUID(),
+    };
+    const answer = await this.#insist((client) => client.rollouts.claimRollouts(request, CALL));
+    for (const claim of answer.claims) {
+      this.#tell({ what: 'claimed', ...tokenOf(claim), trajectory: claim.trajectory!.id });
+    }
+    return answer;
+  }
+
+  async #attend(claim: Claim): Promise<void> {
+    const token = tokenOf(claim);
+    const rolloutId = token.rollout;
+    const { attempt } = token;
+    try {
+      await this.#insist((client) => client.rollouts.startRollout({ rolloutId, attempt }, CALL));
+      const steps = await this.#takeTurns(claim, token);
+      if (steps === undefined) return;
+      this.#tell({ what: 'completing', ...token, steps });
+      const result = { reward: steps, success: this.#random.next() < 0.5 };
+      const request = { rolloutId, attempt, expectedNextStepNumber: BigInt(steps), result };
+      await this.#insist((client) => client.rollouts.completeRollout(request, CALL));
+      this.#tell({ what: 'completed', ...token });
+    } catch (error) {
+      await this.#judge(error, token);
+    }
+  }
+
+  /** How many steps its trajectory has then; undefined where it was given back. */
+  async #takeTurns(claim: Claim, token: Token): Promise<number | undefined> {
+    const { id: trajectoryId, uid } = claim.trajectory!;
+    const client = this.#random.pick(this.#clients);
+    const writer = await openWriter(client, { trajectoryId, uid, silenceMs: 3_000, giveUpAfterMs: GIVE_UP_MS });
+    const turns = this.#random.between(1, MOST_TURNS);
+    const givesBack = this.#random.next() < 0.04;
+    try {
+      for (let step = 0; step <= turns; step += 1) {
+        await writer.append({ infoJson: stepMark(token, step), ...(step === 0 ? {} : { reward: 1 }) });
+        await delay(this.#random.between(0, TURN_MS));
+      }
+    } finally {
+      await writer.close();
+    }
+    if (!givesBack) return turns + 1;
+    const request = { rolloutId: token.rollout, attempt: token.attempt, message: 'given back' };
+    await this.#insist((any) => any.rollouts.releaseRollout(request, CALL));
+    this.#tell({ what: 'released', ...token });
+    return undefined;
+  }
+
+  /** A sealed trajectory is how a writer learns that another has its rollout; the service must say so in its own words. */
+  async #judge(error: unknown, token: Token): Promise<void> {
+    const reason = reasonOf(error);
+    if (reason === 'LEASE_LOST') return this.#tell({ what: 'lost', ...token });
+    if (reason !== 'TRAJECTORY_SEALED')
+      return this.#tell({ what: 'surprise', text: `${JSON.stringify(token)}: ${error}` });
+    const { rollout: rolloutId, attempt } = token;
+    try {
+      await this.#insist((client) => client.rollouts.completeRollout({ rolloutId, attempt }, CALL));
+      this.#tell({
+        what: 'surprise',
+        text: `${JSON.stringify(token)} was completed, though its trajectory was sealed`,
+      });
+    } catch (refusal) {
+      const lost = reasonOf(refusal) === 'LEASE_LOST';
+      this.#tell(
+        lost ? { what: 'lost', ...token } : { what: 'surprise', text: `${JSON.stringify(token)}: ${refusal}` },
+      );
+    }
+  }
+
+  /** Until it is answered, by whichever server. */
+  async #insist<T>(call: (client: AnabranchClient) => Promise<T>): Promise<T> {
+    const deadline = performance.now() + GIVE_UP_MS;
+    for (;;) {
+      try {
+        return await call(this.#random.pick(this.#clients));
+      } catch (error) {
+        const reason = reasonOf(error);
+        const passing = reason === undefined ? error instanceof ConnectError : PASSING.has(reason);
+        if (!passing || performance.now() > deadline) throw error;
+        await delay(this.#random.between(20, 200));
+      }
+    }
+  }
+
+  #tell(said: Said): void {
+    // To a pipe, so it is written before the next thing is done: what a killed process did, it has told.
+    process.stdout.write(`${JSON.stringify({ ...said, worker: this.#name })}\n`);
+  }
+}
+
+type Said = Entry extends infer E ? (E extends unknown ? Omit<E, 'worker'> : never) : never;
+
+function tokenOf({ rollout }: Claim): Token {
+  return { rollout: rollout!.id, attempt: rollout!.attempt };
+}
+
+const plan = JSON.parse(process.argv[2] ?? '') as WorkerPlan;
+const clients = plan.addresses.map((address) => connectClient({ address }));
+await Promise.all(Array.from({ length: plan.workers }, (_, i) => new Worker(plan, clients, i + 1).work()));
+for (const client of clients) client.close();

@@ -1,0 +1,44 @@
+import { randomUUID } from 'node:crypto';
+import type { Run } from '../../src/domain/run.ts';
+import { wordStep } from '../support/steps.ts';
+import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
+import type { RunScene } from './run_scene.ts';
+import { SILENT } from './run_scene.ts';
+
+/** How many trajectories `furnishRollouts` makes. */
+export const FURNISHED_TRAJECTORIES = 3n;
+
+/** Rows in every table of rollouts: none of them is live at the end, one is PENDING. Tasks and validators are made once a namespace. */
+export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> {
+  const here = new RolloutScene(scene.store, scene.namespace);
+  const taskId = await here.task('furnished');
+  const validatorId = await here.validator(taskId, 'state');
+  const stage = await here.stage(run, { kind: 'EVAL', status: 'RUNNING', number: 77n });
+  const environment = await here.store.createEnvironment(here.caller, {
+    id: randomUUID(),
+    runId: run.id,
+    type: 'android',
+    externalId: '',
+    status: 'PENDING',
+    labels: new Map(),
+    configJson: '',
+    phase: '',
+  });
+  await here.store.moveEnvironment(here.caller, environment.id, 'start', SILENT, 'gbox');
+  await here.queue(stage, 3, { taskId });
+  const [first, second] = await here.claims({ stageId: stage.id, count: 2 });
+  if (first === undefined || second === undefined) throw new Error('nothing was claimed');
+  await here.append(first.trajectory, [wordStep(0n, 'root'), wordStep(1n, 'turn')]);
+  const said = { query: '', expectedResult: '', actualResult: '', executionMs: 3, errorMessage: '', detailsJson: '' };
+  const validations = [{ validatorId, success: true, ...said }];
+  await here.complete(first, { validations, result: { ...NO_RESULT, reward: 1 }, metrics: new Map([['tokens', 9]]) });
+  const judgement = { success: false, reason: 'seen', actor: 'Ann' };
+  await here.store.overrideValidation(here.caller, first.rollout.id, judgement);
+  const environmentIds = [environment.id];
+  await here.store.updateRollout(here.namespace, first.rollout.id, undefined, { environmentIds });
+  await here.fail(second);
+  await here.retry(tokenOf(second));
+  const [again] = await here.claims({ stageId: stage.id });
+  if (again === undefined) throw new Error('what is tried again was not claimed');
+  await here.cancel(again.rollout.id);
+}

@@ -1,0 +1,225 @@
+import { randomUUID } from 'node:crypto';
+import { expect, it } from 'vitest';
+import type { Claim } from '../../src/store/contract/rollout.ts';
+import { wordStep } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { refusalOf } from './scene.ts';
+
+describeStore('leases', (on) => {
+  const fresh = async () => {
+    const scene = new RolloutScene(on.store);
+    return { scene, ...(await scene.place()) };
+  };
+
+  /** Moves what a lease is counted from into the past, as if that much time had gone by. */
+  async function age(claim: Claim, what: 'lease' | 'commit', seconds: number): Promise<void> {
+    const ago = (column: string) =>
+      on.engine === 'sqlite'
+        ? `strftime('%Y-%m-%dT%H:%M:%f', ${column}, '-${seconds} seconds') || '000Z'`
+        : `${column} - interval '${seconds} seconds'`;
+    await on.sql.rows(
+      what === 'lease'
+        ? `update rollouts set lease_end_time = ${ago('lease_end_time')} where key = ${claim.rollout.key}`
+        : `update trajectories set update_time = ${ago('update_time')} where key = ${claim.trajectory.ref.key}`,
+    );
+  }
+
+  async function silence(claim: Claim, seconds: number): Promise<void> {
+    await age(claim, 'lease', seconds);
+    await age(claim, 'commit', seconds);
+  }
+
+  it('Q2: a heartbeat keeps leases that are held, tells how each rollout and its run are, and loses the others', async () => {
+    const { scene, run, stage } = await fresh();
+    await scene.queue(stage, 4);
+    const [a, b, c, d] = await scene.claims({ count: 4, leaseMs: 20_000 });
+    await scene.start(b!);
+    await scene.release(tokenOf(c!));
+    await scene.complete(d!);
+    await scene.move(run, 'pause');
+    const nowhere = { id: randomUUID(), attempt: 1 };
+    const stale = { ...tokenOf(a!), attempt: 2 };
+    const leases = [tokenOf(a!), nowhere, tokenOf(b!), stale, tokenOf(c!), tokenOf(d!)];
+    const states = await scene.heartbeat(leases);
+    const lost = { kept: false, remainingMs: undefined, runStatus: 'PAUSED' };
+    expect(states).toEqual([
+      { ...tokenOf(a!), kept: true, status: 'INITIALIZING', runStatus: 'PAUSED', remainingMs: 20_000 },
+      { ...nowhere, kept: false, status: undefined, runStatus: undefined, remainingMs: undefined },
+      { ...tokenOf(b!), kept: true, status: 'RUNNING', runStatus: 'PAUSED', remainingMs: 20_000 },
+      { ...stale, ...lost, status: 'INITIALIZING' },
+      { ...tokenOf(c!), ...lost, status: 'PENDING' },
+      { ...tokenOf(d!), ...lost, status: 'COMPLETED' },
+    ]);
+  });
+
+  it('Q2: a heartbeat moves the end of the lease from now on, by as much as it says or as was claimed for', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 1);
+    const claim = await scene.claimOne({ leaseMs: 20_000 });
+    await scene.heartbeat([tokenOf(claim)], 90_000);
+    const longer = await scene.rollout(claim.rollout.id);
+    expect(longer.leaseEndTime).toBe(longer.updateTime + 90_000_000_000n);
+    expect(longer.revision).toBe(claim.rollout.revision + 1n);
+    await scene.heartbeat([tokenOf(claim)]);
+    const usual = await scene.rollout(claim.rollout.id);
+    expect(usual.leaseEndTime).toBe(usual.updateTime + 20_000_000_000n);
+  });
+
+  it('N1: a heartbeat of another namespace keeps nothing and tells nothing', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 1);
+    const claim = await scene.claimOne();
+    const stranger = new RolloutScene(on.store);
+    expect(await stranger.heartbeat([tokenOf(claim)])).toMatchObject([{ kept: false, status: undefined }]);
+    expect(await scene.rollout(claim.rollout.id)).toEqual(claim.rollout);
+  });
+
+  it('Q3: a lease that ended requeues the rollout as a new attempt; the failed one stays visible', async () => {
+    const { scene, stage } = await fresh();
+    const [id = ''] = await scene.queue(stage, 1);
+    const claim = await scene.claimOne({ workerId: 'gone', leaseMs: 100_000 });
+    await scene.start(claim);
+    await silence(claim, 600);
+    expect(await on.store.sweepLeases(100)).toBe(1);
+    const { rollout, attempts } = await scene.record(id);
+    expect(rollout).toMatchObject({ status: 'PENDING', attempt: 1, workerId: '', leaseEndTime: undefined });
+    expect(rollout.statusMessage).toMatch(/^attempt 1 lost its lease: no sign of life from worker "gone" for 600 s$/);
+    expect(attempts).toMatchObject([{ status: 'FAILED', message: rollout.statusMessage, workerId: 'gone' }]);
+    expect(await scene.trajectoryOf(claim)).toMatchObject({ status: 'FAILED', statusMessage: rollout.statusMessage });
+    expect((await scene.history('ROLLOUT', { id })).at(-1)).toMatchObject({
+      oldStatus: 'RUNNING',
+      newStatus: 'PENDING',
+      actor: 'anabranch',
+    });
+    expect((await refusalOf(scene.complete(claim))).reason).toBe('LEASE_LOST');
+    const late = scene.append(claim.trajectory, [wordStep(0n, 'late')]);
+    expect((await refusalOf(late)).reason).toBe('TRAJECTORY_SEALED');
+    expect((await scene.claimOne()).rollout).toMatchObject({ id, attempt: 2 });
+    expect(await on.store.sweepLeases(100)).toBe(0);
+  });
+
+  it('Q2: completing is refused once requeued, not merely late', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 1);
+    const claim = await scene.claimOne({ leaseMs: 100_000 });
+    await silence(claim, 3600);
+    expect((await scene.complete(claim)).status).toBe('COMPLETED');
+    expect(await on.store.sweepLeases(100)).toBe(0);
+  });
+
+  it('Q3: a heartbeat that comes late, but before the sweep, keeps the lease', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 1);
+    const claim = await scene.claimOne({ leaseMs: 100_000 });
+    await silence(claim, 600);
+    expect(await scene.heartbeat([tokenOf(claim)])).toMatchObject([{ kept: true }]);
+    expect(await on.store.sweepLeases(100)).toBe(0);
+  });
+
+  it('Q3: an append keeps the lease as a heartbeat does, and the rollout shows until when', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 1);
+    const claim = await scene.claimOne({ leaseMs: 100_000 });
+    await silence(claim, 600);
+    await scene.append(claim.trajectory, [wordStep(0n, 'a')]);
+    const { updateTime } = await scene.trajectoryOf(claim);
+    expect((await scene.rollout(claim.rollout.id)).leaseEndTime).toBe(updateTime + 100_000_000_000n);
+    expect(await on.store.sweepLeases(100)).toBe(0);
+    expect(await scene.rollout(claim.rollout.id)).toMatchObject({
+      status: 'INITIALIZING',
+      leaseEndTime: updateTime + 100_000_000_000n,
+    });
+    await silence(claim, 600);
+    expect(await on.store.sweepLeases(100)).toBe(1);
+  });
+
+  it('Q3: at max_attempts it is FAILED, with the turns and reward it came to', async () => {
+    const { scene, stage } = await fresh();
+    const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 2 });
+    for (const attempt of [1, 2]) {
+      const claim = await scene.claimOne({ leaseMs: 100_000 });
+      expect(claim.rollout.attempt).toBe(attempt);
+      await scene.append(claim.trajectory, [wordStep(0n, 'r'), wordStep(1n, 'a', { reward: attempt })]);
+      await silence(claim, 600);
+      expect(await on.store.sweepLeases(100)).toBe(1);
+    }
+    expect(await scene.rollout(id)).toMatchObject({ status: 'FAILED', attempt: 2, turns: 1n, reward: 2 });
+    expect(await scene.claims()).toEqual([]);
+    expect(await scene.retry({ id, attempt: 2 })).toMatchObject({ status: 'PENDING', maxAttempts: 3 });
+  });
+
+  it('Q3, F-49: after a sibling’s success under CANCEL_PENDING it is CANCELLED', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 2, { onSuccess: 'CANCEL_PENDING' });
+    const [a, b] = await scene.claims({ count: 2, leaseMs: 100_000 });
+    await scene.complete(a!, { result: { ...NO_RESULT, success: true } });
+    await silence(b!, 600);
+    expect(await on.store.sweepLeases(100)).toBe(1);
+    expect(await scene.rollout(b!.rollout.id)).toMatchObject({ status: 'CANCELLED', attempt: 1 });
+  });
+
+  it('Q3: a worker whose trajectory was deleted loses its lease as any other', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 1);
+    const claim = await scene.claimOne({ leaseMs: 100_000 });
+    await scene.delete(claim.trajectory);
+    await age(claim, 'lease', 600);
+    expect(await on.store.sweepLeases(100)).toBe(1);
+    expect((await scene.rollout(claim.rollout.id)).status).toBe('PENDING');
+  });
+
+  it('Q3: a sweep takes no more than its limit, and leases kept by appends do not stand before those that ended', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 12);
+    const claims = await scene.claims({ count: 12, leaseMs: 100_000 });
+    for (const [i, claim] of claims.entries()) {
+      await age(claim, 'lease', 600 - i);
+      await age(claim, 'commit', 600);
+    }
+    for (const claim of claims.slice(0, 6)) await scene.append(claim.trajectory, [wordStep(0n, 'a')]);
+    const swept = [];
+    for (let i = 0; i < 4; i += 1) swept.push(await on.store.sweepLeases(2));
+    expect(swept).toEqual([2, 2, 2, 0]);
+    const pending = await scene.rollouts({ stageId: stage.id }, { statuses: ['PENDING'] });
+    expect(pending.map(({ id }) => id)).toEqual(claims.slice(6).map(({ rollout }) => rollout.id));
+  });
+
+  it('Q3: many sweeps at once requeue each rollout once', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 30);
+    const claims = await scene.claims({ count: 30, leaseMs: 100_000 });
+    for (const claim of claims) await silence(claim, 600);
+    const swept = await Promise.all(Array.from({ length: 5 }, () => on.store.sweepLeases(100)));
+    expect(swept.reduce((sum, count) => sum + count, 0)).toBe(30);
+    for (const claim of claims) {
+      expect(await scene.history('ROLLOUT', claim.rollout)).toHaveLength(3);
+      expect((await scene.record(claim.rollout.id)).attempts).toHaveLength(1);
+    }
+  });
+
+  it('F2: a worker that completes while its lease is swept either completed or lost it, never both', async () => {
+    const seen = new Set<string>();
+    for (let round = 0; round < 15; round += 1) {
+      const { scene, stage } = await fresh();
+      await scene.queue(stage, 1);
+      const claim = await scene.claimOne({ leaseMs: 100_000 });
+      await silence(claim, 600);
+      const [completed, swept] = await Promise.all([
+        scene.complete(claim).then(
+          () => 'completed',
+          (error: { reason?: string }) => error.reason,
+        ),
+        on.store.sweepLeases(10),
+      ]);
+      seen.add(`${completed}`);
+      const { rollout, attempts } = await scene.record(claim.rollout.id);
+      expect([completed, rollout.status]).toEqual(
+        completed === 'completed' ? ['completed', 'COMPLETED'] : ['LEASE_LOST', 'PENDING'],
+      );
+      expect(attempts).toHaveLength(1);
+      expect(swept).toBe(completed === 'completed' ? 0 : 1);
+    }
+    expect(seen.size).toBeGreaterThan(0);
+  });
+});

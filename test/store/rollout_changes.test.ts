@@ -1,0 +1,115 @@
+import { expect, it } from 'vitest';
+import { groupStatus } from '../../src/domain/rollout.ts';
+import type { Run } from '../../src/domain/run.ts';
+import type { ChangedIn } from '../../src/store/contract/run.ts';
+import { describeStore } from './on_store.ts';
+import { RolloutScene } from './rollout_scene.ts';
+import { SILENT } from './run_scene.ts';
+import { statementsOf } from './statement_count.ts';
+
+describeStore('changes of groups and rollouts', (on) => {
+  const scene = () => new RolloutScene(on.store);
+  const page = (limit = 1000, after?: bigint) => ({ limit, after });
+  const horizonOf = async (here: RolloutScene, run: Run): Promise<bigint> => {
+    const read = await here.store.readRunChanges(here.namespace, run.id, 0n, true);
+    if (read === undefined) throw new Error('the run is not there');
+    return read.horizon;
+  };
+  const changed = async (here: RolloutScene, run: Run, where: Partial<ChangedIn>) => {
+    const place = { since: undefined, allStages: false, ...where };
+    const groups = await here.store.readChangedGroups(here.namespace, run.key, place, page());
+    const rollouts = await here.store.readChangedRollouts(here.namespace, run.key, place, page());
+    return { groups, rollouts };
+  };
+
+  it('M5: the snapshot is of open stages, or of all; BASIC, by key, in pages', async () => {
+    const here = scene();
+    const { run, stage } = await here.place();
+    const closed = await here.stage(run, { number: 1n, status: 'RUNNING' });
+    const many = [0n, 1n, 2n].map((groupNumber) => ({ groupNumber, number: 0n, inputJson: '{"x":1}' }));
+    await here.makeRollouts(stage, many);
+    await here.makeRollouts(closed, many.slice(0, 1));
+    await here.store.moveStage(here.caller, closed.id, 'complete', SILENT);
+    const [open, all] = [await changed(here, run, {}), await changed(here, run, { allStages: true })];
+    expect([open.groups.length, open.rollouts.length]).toEqual([3, 3]);
+    expect([all.groups.length, all.rollouts.length]).toEqual([4, 4]);
+    expect(all.rollouts.map(({ key }) => key)).toEqual(
+      all.rollouts.map(({ key }) => key).toSorted((a, b) => Number(a - b)),
+    );
+    expect(all.rollouts[0]?.inputJson).toBe('');
+    expect(all.groups[0]?.statistics.pending).toBe(1n);
+    const where = { since: undefined, allStages: true };
+    const rest = await here.store.readChangedRollouts(here.namespace, run.key, where, page(2, all.rollouts[1]!.key));
+    expect(rest).toEqual(all.rollouts.slice(2));
+    const last = await here.store.readChangedGroups(here.namespace, run.key, where, page(9, all.groups[2]!.key));
+    expect(last).toEqual(all.groups.slice(3));
+    expect(await here.store.readChangedGroups('other', run.key, where, page())).toEqual([]);
+    expect(await here.store.readChangedRollouts('other', run.key, where, page())).toEqual([]);
+  });
+
+  it('M5, L4: from a horizon on there is what has changed since, whatever changed it; a group changes with its rollouts', async () => {
+    const here = scene();
+    const { run, stage } = await here.place();
+    const other = await here.place();
+    await here.queue(stage, 2);
+    await here.queue(stage, 2, { groupNumber: 1n });
+    await here.queue(other.stage, 1);
+    // Some may be told twice: what is new of what is told bears a revision that was not seen before.
+    const seen = new Set<string>();
+    const unseen = <T extends { readonly id: string; readonly revision: bigint }>(told: readonly T[]) =>
+      told.filter(({ id, revision }) => !seen.has(`${id} ${revision}`));
+    const after = async (work: () => Promise<unknown>) => {
+      const before = await changed(here, run, { allStages: true });
+      for (const { id, revision } of [...before.groups, ...before.rollouts]) seen.add(`${id} ${revision}`);
+      const since = await horizonOf(here, run);
+      await work();
+      const told = await changed(here, run, { since });
+      const [groups, rollouts] = [unseen(told.groups), unseen(told.rollouts)];
+      return [groups.map(({ number }) => number), rollouts.map(({ group, number }) => `${group.number}/${number}`)];
+    };
+    let claim = await here.claimOne({ stageId: other.stage.id });
+    expect(await after(async () => here.complete(claim))).toEqual([[], []]);
+    expect(await after(async () => (claim = await here.claimOne({ runId: run.id })))).toEqual([[0n], ['0/0']]);
+    expect(await after(() => here.start(claim))).toEqual([[0n], ['0/0']]);
+    const { group } = claim.rollout;
+    expect(await after(() => here.store.updateGroup(here.namespace, group.id, { batch: 1n }))).toEqual([[0n], []]);
+    expect(await after(() => here.complete(claim))).toEqual([[0n], ['0/0']]);
+    const override = { success: true, reason: 'seen', actor: '' };
+    expect(await after(() => here.store.overrideValidation(here.caller, claim.rollout.id, override))).toEqual([
+      [0n],
+      ['0/0'],
+    ]);
+    expect(await after(() => here.queue(stage, 3, { groupNumber: 1n }))).toEqual([[1n], ['1/2']]);
+    expect(await after(() => here.store.getOrCreateGroup(here.namespace, newGroup(stage.id)))).toEqual([[9n], []]);
+    // Terminal stages too: what changes there has changed.
+    await here.store.moveStage(here.caller, stage.id, 'complete', SILENT);
+    const [waiting] = await here.rollouts({ stageId: stage.id }, { statuses: ['PENDING'] });
+    expect(await after(() => here.cancel(waiting!.id))).toEqual([[0n], ['0/1']]);
+    const [first] = (await changed(here, run, { allStages: true })).groups;
+    expect(groupStatus(first!.statistics)).toBe('COMPLETED');
+  });
+
+  it('K-C6: looking costs the same for one change and for a hundred', async () => {
+    const here = scene();
+    const { run, stage } = await here.place();
+    const since = await horizonOf(here, run);
+    const cost = () => statementsOf(on.engine, () => changed(here, run, { since }));
+    await here.queue(stage, 1);
+    await cost();
+    const one = await cost();
+    const many = Array.from({ length: 100 }, (_, i) => ({ groupNumber: BigInt(i), number: 1n }));
+    await here.makeRollouts(stage, many);
+    expect((await changed(here, run, { since })).rollouts).toHaveLength(101);
+    expect(await cost()).toBe(one);
+  });
+
+  const newGroup = (stageId: string) => ({
+    id: crypto.randomUUID(),
+    stageId,
+    number: 9n,
+    batch: undefined,
+    onSuccess: 'CONTINUE' as const,
+    labels: new Map(),
+    metadataJson: '',
+  });
+});

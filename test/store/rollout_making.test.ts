@@ -1,0 +1,154 @@
+import { randomUUID } from 'node:crypto';
+import { expect, it } from 'vitest';
+import { describeStore } from './on_store.ts';
+import { RolloutScene } from './rollout_scene.ts';
+import { refusalOf } from './scene.ts';
+import { countRows } from './sql.ts';
+
+describeStore('making rollouts', (on) => {
+  const fresh = async () => {
+    const scene = new RolloutScene(on.store);
+    return { scene, ...(await scene.place()) };
+  };
+
+  it('Q6: makes rollouts with their groups, each PENDING with all that was said of it', async () => {
+    const { scene, run, stage } = await fresh();
+    await scene.task('t');
+    const source = await scene.createWith(['a']);
+    const id = randomUUID();
+    const [made, other] = await scene.makeRollouts(stage, [
+      {
+        id,
+        groupNumber: 3n,
+        number: 7n,
+        taskId: 't',
+        labels: new Map([
+          ['b', '2'],
+          ['a', '1'],
+        ]),
+        inputJson: '{"seed": 9}',
+        priority: 1_000_000,
+        maxTurns: 20n,
+        maxAttempts: 5,
+        startFrom: { trajectoryId: source.id, stepNumber: 0n },
+        modelUri: 's3://m',
+        metadataJson: '{"a":"ä"}',
+        onSuccess: 'CANCEL_PENDING',
+      },
+      { groupNumber: 3n, number: 8n, onSuccess: 'CONTINUE' },
+    ]);
+    expect(made).toMatchObject({ rolloutId: id, existed: false });
+    expect(other?.groupId).toBe(made?.groupId);
+    const { rollout, attempts, validations, environmentIds } = await scene.record(id);
+    expect(rollout).toMatchObject({
+      id,
+      run: { id: run.id },
+      stage: { id: stage.id },
+      group: { id: made?.groupId, number: 3n },
+      number: 7n,
+      taskId: 't',
+      labels: new Map([
+        ['a', '1'],
+        ['b', '2'],
+      ]),
+      inputJson: '{"seed": 9}',
+      priority: 1_000_000,
+      maxTurns: 20n,
+      maxAttempts: 5,
+      startFrom: { trajectoryId: source.id, stepNumber: 0n },
+      modelUri: 's3://m',
+      metadataJson: '{"a":"ä"}',
+      status: 'PENDING',
+      attempt: 0,
+      trajectoryId: '',
+      turns: 0n,
+      workerId: '',
+      leaseEndTime: undefined,
+      result: undefined,
+      success: undefined,
+      reward: undefined,
+      startTime: undefined,
+      endTime: undefined,
+      revision: 1n,
+    });
+    expect([attempts, validations, environmentIds]).toEqual([[], [], []]);
+    expect(await scene.history('ROLLOUT', { id })).toMatchObject([
+      { ordinal: 0n, oldStatus: undefined, newStatus: 'PENDING', actor: 'tester' },
+    ]);
+    const group = await scene.store.getGroup(scene.namespace, { stageId: stage.id, number: 3n });
+    expect(group).toMatchObject({ id: made?.groupId, onSuccess: 'CANCEL_PENDING', statistics: { pending: 2n } });
+  });
+
+  it('Q6: what is there by group number and number stays as it is, and is told', async () => {
+    const { scene, stage } = await fresh();
+    const first = await scene.makeRollouts(stage, [
+      { groupNumber: 1n, number: 0n, priority: 3 },
+      { groupNumber: 1n, number: 1n },
+    ]);
+    const again = await scene.makeRollouts(stage, [
+      { groupNumber: 1n, number: 1n, id: randomUUID(), priority: 9 },
+      { groupNumber: 2n, number: 1n },
+      { groupNumber: 1n, number: 0n, taskId: 'not in the catalogue' },
+    ]);
+    expect(again.map(({ existed }) => existed)).toEqual([true, false, true]);
+    expect(again[0]).toEqual({ ...first[1], existed: true });
+    expect(again[2]).toEqual({ ...first[0], existed: true });
+    expect((await scene.rollout(first[0]!.rolloutId)).priority).toBe(3);
+    expect(await scene.rollouts({ stageId: stage.id })).toHaveLength(3);
+  });
+
+  it('D3: one bad rollout refuses all, and nothing is half-done', async () => {
+    const { scene, stage } = await fresh();
+    await scene.task('t');
+    const [taken = ''] = await scene.queue(stage, 1, { groupNumber: 9n });
+    const before = await countRows(on.sql, scene.namespace);
+    const good = { groupNumber: 1n, number: 0n, taskId: 't' };
+    const twin = randomUUID();
+    for (const [bad, reason] of [
+      [{ number: 1n, taskId: 'unknown' }, 'TASK_NOT_FOUND'],
+      [{ number: 1n, id: taken }, 'ROLLOUT_EXISTS'],
+      [{ number: 1n, startFrom: { trajectoryId: randomUUID(), stepNumber: 0n } }, 'TRAJECTORY_NOT_FOUND'],
+    ] as const) {
+      expect((await refusalOf(scene.makeRollouts(stage, [good, bad]))).reason).toBe(reason);
+    }
+    const twins = [
+      { number: 0n, id: twin },
+      { number: 1n, id: twin },
+    ];
+    expect((await refusalOf(scene.makeRollouts(stage, twins))).reason).toBe('ROLLOUT_EXISTS');
+    expect((await refusalOf(scene.makeRollouts({ id: randomUUID() }, [good]))).reason).toBe('STAGE_NOT_FOUND');
+    const stranger = new RolloutScene(on.store);
+    expect((await refusalOf(stranger.makeRollouts(stage, [good]))).reason).toBe('STAGE_NOT_FOUND');
+    expect(await countRows(on.sql, scene.namespace)).toEqual(before);
+  });
+
+  it('Q6: twenty racers that make the same thousand get the same thousand, each once', async () => {
+    const { scene, stage } = await fresh();
+    const rollouts = Array.from({ length: 100 }, (_, i) => ({ groupNumber: BigInt(i % 10), number: BigInt(i) }));
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_, racer) => {
+        // Each in an order of its own.
+        const turned = [...rollouts.slice(racer * 5), ...rollouts.slice(0, racer * 5)];
+        return scene.makeRollouts(stage, turned);
+      }),
+    );
+    const ids = answers.map((made) => [...new Set(made.map(({ rolloutId }) => rolloutId))].sort());
+    for (const each of ids) expect(each).toEqual(ids[0]);
+    expect(ids[0]).toHaveLength(100);
+    const made = answers.flat().filter(({ existed }) => !existed);
+    expect(made).toHaveLength(100);
+    expect(await countRows(on.sql, scene.namespace)).toMatchObject({ rollouts: 100, groups: 10 });
+    const counted = await on.sql.rows(`select sum(rollouts) as n from groups where namespace = '${scene.namespace}'`);
+    expect(Number(counted[0]?.n)).toBe(100);
+  });
+
+  it('the largest numbers are kept, and found again', async () => {
+    const { scene, stage } = await fresh();
+    const largest = 2n ** 63n - 1n;
+    const [made] = await scene.makeRollouts(stage, [{ groupNumber: largest, number: largest }]);
+    expect(await scene.rollout(made!.rolloutId)).toMatchObject({ group: { number: largest }, number: largest });
+    const after = { stage: 0n, groupNumber: largest, number: largest - 1n };
+    expect(await scene.rollouts({ stageId: stage.id }, {}, 10, after)).toHaveLength(1);
+    expect((await scene.claimOne()).trajectory.name).toBe(`rollout ${largest}/${largest} attempt 1`);
+  });
+});

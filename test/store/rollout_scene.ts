@@ -1,0 +1,187 @@
+import { randomUUID } from 'node:crypto';
+import { expect } from 'vitest';
+import type { Rollout } from '../../src/domain/rollout.ts';
+import type { Run, Stage } from '../../src/domain/run.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type {
+  Claim,
+  ClaimOutcome,
+  ClaimRequest,
+  LeaseToken,
+  MadeRollout,
+  NewRollout,
+  RolloutCursor,
+  RolloutEnd,
+  RolloutFilter,
+  RolloutRecord,
+  RolloutSaid,
+} from '../../src/store/contract/rollout.ts';
+import { RunScene } from './run_scene.ts';
+
+/** A namespace in which rollouts are made, claimed and ended, and short ways to say what their tests say often. */
+export class RolloutScene extends RunScene {
+  /** A stage of a run of its own, both RUNNING. */
+  async place(): Promise<{ readonly run: Run; readonly stage: Stage }> {
+    const run = await this.makeRun({ status: 'RUNNING' });
+    return { run, stage: await this.stage(run, { status: 'RUNNING' }) };
+  }
+
+  makeRollouts(stage: { readonly id: string }, rollouts: readonly Partial<NewRollout>[]): Promise<MadeRollout[]> {
+    return this.store.createRollouts(this.caller, stage.id, rollouts.map(newRollout));
+  }
+
+  /** So many rollouts of one group, numbered from 0; gives their ids. */
+  async queue(stage: { readonly id: string }, count: number, fields: Partial<NewRollout> = {}): Promise<string[]> {
+    const rollouts = Array.from({ length: count }, (_, i) => ({ number: BigInt(i), ...fields }));
+    return (await this.makeRollouts(stage, rollouts)).map(({ rolloutId }) => rolloutId);
+  }
+
+  async task(id: string, maxTurns?: bigint): Promise<string> {
+    const nothing = undefined;
+    await this.store.upsertTasks(this.namespace, [
+      {
+        ...{ id, name: id, description: nothing, difficulty: nothing, category: nothing, appName: nothing },
+        ...{ sourceType: nothing, maxTurns, tags: nothing, prerequisites: nothing, inputJson: nothing },
+        metadataJson: nothing,
+      },
+    ]);
+    return id;
+  }
+
+  /** Gives its id. */
+  async validator(taskId: string, type: string, advisory = false): Promise<string> {
+    const said = { query: `is it ${type}?`, method: undefined, expectedResult: 'yes', configJson: undefined };
+    const making = { newId: randomUUID(), taskId, type, ...said, advisory };
+    const { ids } = await this.store.upsertValidators(this.namespace, [making]);
+    return ids[0] ?? '';
+  }
+
+  request(fields: Partial<ClaimRequest> & { readonly count?: number } = {}): ClaimRequest {
+    const { count = 1, ...given } = fields;
+    return {
+      caller: this.caller,
+      runId: undefined,
+      stageId: undefined,
+      taskIds: [],
+      labels: new Map(),
+      minPriority: 0,
+      workerId: 'worker',
+      leaseMs: 60_000,
+      trajectories: Array.from({ length: count }, () => ({ id: randomUUID(), uid: randomUUID() })),
+      key: undefined,
+      ...given,
+    };
+  }
+
+  async claims(fields: Partial<ClaimRequest> & { readonly count?: number } = {}): Promise<readonly Claim[]> {
+    const [outcome] = await this.store.claimRollouts([this.request(fields)]);
+    return claimed(outcome).claims;
+  }
+
+  /** The next one; there must be one. */
+  async claimOne(fields: Partial<ClaimRequest> = {}): Promise<Claim> {
+    const [claim] = await this.claims(fields);
+    if (claim === undefined) throw new Error('nothing was claimed');
+    return claim;
+  }
+
+  async record(id: string): Promise<RolloutRecord> {
+    const found = await this.store.getRollout(this.namespace, id);
+    if (found === undefined) throw new Error(`rollout ${id} is not there`);
+    return found;
+  }
+
+  async rollout(id: string): Promise<Rollout> {
+    return (await this.record(id)).rollout;
+  }
+
+  rollouts(of: RolloutFilter['of'], filter: Partial<RolloutFilter> = {}, limit = 1000, after?: RolloutCursor) {
+    return this.store.listRollouts(this.namespace, { ...filter, of }, { limit, after }, 'FULL');
+  }
+
+  start(claim: Claim, said: Partial<RolloutSaid> = {}): Promise<Rollout> {
+    return this.store.startRollout(this.caller, tokenOf(claim), { ...NOTHING_SAID, ...said });
+  }
+
+  release(token: LeaseToken, said: Partial<RolloutSaid> = {}): Promise<Rollout> {
+    return this.store.releaseRollout(this.caller, token, { ...NOTHING_SAID, ...said });
+  }
+
+  retry(token: LeaseToken, said: Partial<RolloutSaid> = {}): Promise<Rollout> {
+    return this.store.retryRollout(this.caller, token, { ...NOTHING_SAID, ...said });
+  }
+
+  complete(claim: Claim, fields: Partial<RolloutEnd> = {}): Promise<Rollout> {
+    return this.end({ ...tokenOf(claim), status: 'COMPLETED', ...fields });
+  }
+
+  fail(claim: Claim, fields: Partial<RolloutEnd> = {}): Promise<Rollout> {
+    return this.end({ ...tokenOf(claim), status: 'FAILED', ...fields });
+  }
+
+  cancel(id: string, message = ''): Promise<Rollout> {
+    return this.end({ id, attempt: undefined, status: 'CANCELLED', said: { ...NOTHING_SAID, message } });
+  }
+
+  private end(fields: Pick<RolloutEnd, 'id' | 'attempt' | 'status'> & Partial<RolloutEnd>): Promise<Rollout> {
+    return this.store.endRollout(this.caller, {
+      said: NOTHING_SAID,
+      result: undefined,
+      validations: [],
+      expectedNextStepNumber: undefined,
+      metrics: new Map(),
+      timings: new Map(),
+      ...fields,
+    });
+  }
+
+  /** The trajectory of an attempt, as it is now. */
+  trajectoryOf(claim: Claim): Promise<Trajectory> {
+    return this.get(claim.trajectory.id);
+  }
+
+  heartbeat(leases: readonly LeaseToken[], leaseMs?: number) {
+    return this.store.heartbeatRollouts(this.namespace, leases, leaseMs);
+  }
+}
+
+export const NOTHING_SAID: RolloutSaid = { message: '', metadataJson: '' };
+
+export function newRollout(fields: Partial<NewRollout> = {}): NewRollout {
+  return {
+    id: randomUUID(),
+    groupId: randomUUID(),
+    groupNumber: 0n,
+    number: 0n,
+    taskId: '',
+    labels: new Map(),
+    inputJson: '',
+    priority: 0,
+    maxTurns: undefined,
+    maxAttempts: 3,
+    startFrom: undefined,
+    modelUri: '',
+    metadataJson: '',
+    onSuccess: 'CONTINUE',
+    ...fields,
+  };
+}
+
+export const NO_RESULT = {
+  reward: undefined,
+  taskCompleted: undefined,
+  agentReportedSuccess: undefined,
+  success: undefined,
+  errors: [],
+  summaryJson: '',
+} as const;
+
+export function tokenOf({ rollout }: Claim): LeaseToken {
+  return { id: rollout.id, attempt: rollout.attempt };
+}
+
+export function claimed(outcome: ClaimOutcome | undefined): Extract<ClaimOutcome, { kind: 'claimed' }> {
+  if (outcome?.kind === 'refused') throw outcome.error;
+  expect(outcome?.kind).toBe('claimed');
+  return outcome as Extract<ClaimOutcome, { kind: 'claimed' }>;
+}

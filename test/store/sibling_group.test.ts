@@ -1,0 +1,196 @@
+import { randomUUID } from 'node:crypto';
+import { expect, it } from 'vitest';
+import { groupStatus } from '../../src/domain/rollout.ts';
+import type { Stage } from '../../src/domain/run.ts';
+import type { NewGroup } from '../../src/store/contract/group.ts';
+import { describeStore } from './on_store.ts';
+import { NO_RESULT, RolloutScene } from './rollout_scene.ts';
+import { refusalOf } from './scene.ts';
+import { countRows } from './sql.ts';
+import { statementsOf } from './statement_count.ts';
+
+const ALL = { limit: 1000, after: undefined };
+const RACERS = 20;
+
+function newGroup(stageId: string, fields: Partial<NewGroup> = {}): NewGroup {
+  return {
+    id: randomUUID(),
+    stageId,
+    number: 0n,
+    batch: undefined,
+    onSuccess: 'CONTINUE',
+    labels: new Map(),
+    metadataJson: '',
+    ...fields,
+  };
+}
+
+describeStore('groups', (on) => {
+  const fresh = async () => {
+    const here = new RolloutScene(on.store);
+    return { here, ...(await here.place()) };
+  };
+  const getOrCreate = (here: RolloutScene, { id }: { readonly id: string }, fields: Partial<NewGroup> = {}) =>
+    here.store.getOrCreateGroup(here.namespace, newGroup(id, fields));
+  const get = async (here: RolloutScene, stage: Stage, number = 0n) => {
+    const group = await here.store.getGroup(here.namespace, { stageId: stage.id, number });
+    if (group === undefined) throw new Error(`group ${number} is not there`);
+    return group;
+  };
+  /** Rollouts of one group, each claimed and ended. */
+  const end = async (here: RolloutScene, stage: Stage, rewards: readonly (number | undefined)[], groupNumber = 0n) => {
+    for (const [i, reward] of rewards.entries()) {
+      await here.makeRollouts(stage, [{ groupNumber, number: BigInt(i) }]);
+      const success = reward === undefined ? undefined : reward > 0;
+      await here.complete(await here.claimOne({ stageId: stage.id }), { result: { ...NO_RESULT, reward, success } });
+    }
+  };
+
+  it('C-11, C-35: a group keeps what it was made with; one that is there is given as it is', async () => {
+    const { here, run, stage } = await fresh();
+    const labels = new Map([['split', 'train']]);
+    const making = { number: 7n, batch: -3n, onSuccess: 'CANCEL_PENDING', labels, metadataJson: '{"a": 1}' } as const;
+    const { group, created } = await getOrCreate(here, stage, making);
+    expect(created).toBe(true);
+    expect(group).toMatchObject({ run: { id: run.id }, stage: { id: stage.id }, ...making, metrics: new Map() });
+    expect(await getOrCreate(here, stage, { number: 7n, batch: 9n })).toEqual({ group, created: false });
+    expect(await here.store.getGroup(here.namespace, { id: group.id })).toEqual(group);
+    expect(await here.store.getGroup(here.namespace, { id: randomUUID() })).toBeUndefined();
+    expect(await here.store.getGroup(here.namespace, { stageId: stage.id, number: 8n })).toBeUndefined();
+    expect(await here.store.getGroup('other', { id: group.id })).toBeUndefined();
+    expect((await refusalOf(getOrCreate(here, { id: randomUUID() }))).reason).toBe('STAGE_NOT_FOUND');
+    expect((await refusalOf(here.store.getOrCreateGroup('other', newGroup(stage.id)))).reason).toBe('STAGE_NOT_FOUND');
+  });
+
+  it('C-35: one row however many race for it, by name or with its rollouts', async () => {
+    const { here, stage } = await fresh();
+    const answers = await Promise.all(
+      Array.from({ length: RACERS }, async (_, i) => {
+        if (i % 2 === 0) return (await getOrCreate(here, stage, { number: 5n })).group.id;
+        const [made] = await here.makeRollouts(stage, [{ groupNumber: 5n, number: BigInt(i) }]);
+        return made?.groupId;
+      }),
+    );
+    expect(new Set(answers).size).toBe(1);
+    expect((await countRows(on.sql, here.namespace)).groups).toBe(1);
+    expect((await get(here, stage, 5n)).statistics.pending).toBe(BigInt(RACERS / 2));
+  });
+
+  it('L4: its status is that of its siblings', async () => {
+    const { here, stage } = await fresh();
+    const status = async () => groupStatus((await get(here, stage)).statistics);
+    await getOrCreate(here, stage);
+    expect(await status()).toBe('PENDING');
+    await here.queue(stage, 3);
+    expect(await status()).toBe('PENDING');
+    const [a, b, c] = await here.claims({ count: 3 });
+    expect(await status()).toBe('RUNNING');
+    await here.cancel(a!.rollout.id);
+    await here.fail(b!);
+    expect(await status()).toBe('RUNNING');
+    await here.cancel(c!.rollout.id);
+    expect(await status()).toBe('FAILED');
+    await here.retry({ id: c!.rollout.id, attempt: 1 });
+    expect(await status()).toBe('RUNNING');
+    await here.complete(await here.claimOne());
+    expect(await status()).toBe('COMPLETED');
+  });
+
+  it('K-C8: its statistics are those of what its rollouts came to; missing rewards and NaN are left out', async () => {
+    const { here, stage } = await fresh();
+    await end(here, stage, [2, 4, undefined, Number.NaN, 4, -1]);
+    await here.makeRollouts(stage, [{ number: 10n }, { number: 11n }]);
+    const live = await here.claimOne();
+    const { statistics } = await get(here, stage);
+    const winner = (await here.rollouts({ stageId: stage.id })).find(({ number }) => number === 1n);
+    expect(statistics).toEqual({
+      pending: 1n,
+      live: 1n,
+      completed: 6n,
+      failed: 0n,
+      cancelled: 0n,
+      judged: 5n,
+      successes: 3n,
+      rewards: { count: 4n, mean: 2.25, std: expect.closeTo(Math.sqrt(16.75 / 3), 12) },
+      best: { rolloutId: winner?.id, reward: 4 },
+    });
+    await here.fail(live, { result: { ...NO_RESULT, reward: 100 } });
+    expect((await get(here, stage)).statistics).toMatchObject({ failed: 1n, judged: 5n, best: { reward: 100 } });
+  });
+
+  it('W11: rewards without end have no spread, and are no fault', async () => {
+    const { here, stage } = await fresh();
+    await end(here, stage, [Number.POSITIVE_INFINITY, 1, Number.NEGATIVE_INFINITY]);
+    await end(here, stage, [1e308, 1e308, -1e308], 1n);
+    const [infinite, immense] = await here.store.listGroups(here.namespace, stage.id, ALL, 'BASIC');
+    expect(infinite?.statistics.rewards).toEqual({ count: 3n, mean: Number.NaN, std: Number.NaN });
+    expect(infinite?.statistics.best?.reward).toBe(Number.POSITIVE_INFINITY);
+    expect(immense?.statistics.rewards.count).toBe(3n);
+    expect(immense?.statistics.best?.reward).toBe(1e308);
+  });
+
+  it('C-52: groups come by number, by page; statistics of a page cost the same for one and for fifty', async () => {
+    const { here, stage } = await fresh();
+    const numbers = Array.from({ length: 50 }, (_, i) => BigInt((i * 7) % 50));
+    await here.makeRollouts(
+      stage,
+      numbers.map((groupNumber) => ({ groupNumber, number: 0n, metadataJson: '{"x":1}' })),
+    );
+    for (const claim of await here.claims({ count: 50 })) {
+      await here.complete(claim, { result: { ...NO_RESULT, reward: Number(claim.rollout.group.number) } });
+    }
+    const list = (limit: number, after?: bigint) =>
+      here.store.listGroups(here.namespace, stage.id, { limit, after }, 'BASIC');
+    expect((await list(1000)).map(({ number }) => number)).toEqual(numbers.map((_, i) => BigInt(i)));
+    expect((await list(2, 30n)).map(({ number, statistics }) => [number, statistics.rewards.mean])).toEqual([
+      [31n, 31],
+      [32n, 32],
+    ]);
+    const cost = (limit: number) => statementsOf(on.engine, () => list(limit));
+    expect(await cost(50)).toBe(await cost(1));
+    expect(await cost(50)).toBe(4);
+    expect((await refusalOf(here.store.listGroups('other', stage.id, ALL, 'BASIC'))).reason).toBe('STAGE_NOT_FOUND');
+  });
+
+  it('FM7: an update replaces labels and merges metrics; the BASIC view leaves out JSON', async () => {
+    const { here, stage } = await fresh();
+    const { group } = await getOrCreate(here, stage, { batch: 1n, labels: new Map([['a', '1']]), metadataJson: '{}' });
+    const update = (changes: Parameters<typeof here.store.updateGroup>[2]) =>
+      here.store.updateGroup(here.namespace, group.id, changes);
+    await update({ metrics: new Map([['kl', Number.NaN]]), labels: new Map([['b', '2']]) });
+    const after = await update({ metrics: new Map([['loss', 1]]), batch: undefined, onSuccess: 'CANCEL_PENDING' });
+    expect(after).toMatchObject({ batch: undefined, onSuccess: 'CANCEL_PENDING', labels: new Map([['b', '2']]) });
+    expect([...after.metrics]).toEqual([
+      ['kl', Number.NaN],
+      ['loss', 1],
+    ]);
+    expect(after.metadataJson).toBe('{}');
+    expect((await here.store.listGroups(here.namespace, stage.id, ALL, 'BASIC'))[0]?.metadataJson).toBe('');
+    const many = new Map(Array.from({ length: 255 }, (_, i) => [`m${i}`, i]));
+    expect((await refusalOf(update({ metrics: many }))).reason).toBe('INVALID_REQUEST');
+    const missing = here.store.updateGroup(here.namespace, randomUUID(), {});
+    expect((await refusalOf(missing)).reason).toBe('GROUP_NOT_FOUND');
+    expect((await refusalOf(here.store.updateGroup('other', group.id, {}))).reason).toBe('GROUP_NOT_FOUND');
+  });
+
+  it('M5: its revision rises with every change of its own and of its rollouts', async () => {
+    const { here, stage } = await fresh();
+    const seen: bigint[] = [];
+    const look = async () => seen.push((await get(here, stage)).revision);
+    const { group } = await getOrCreate(here, stage);
+    await look();
+    await here.queue(stage, 2);
+    await look();
+    const claim = await here.claimOne();
+    await look();
+    await here.start(claim);
+    await look();
+    await here.store.updateGroup(here.namespace, group.id, { batch: 2n });
+    await look();
+    await here.complete(claim);
+    await look();
+    await here.store.overrideValidation(here.caller, claim.rollout.id, { success: true, reason: 'seen', actor: '' });
+    await look();
+    expect(seen).toEqual([...new Set(seen)].sort((a, b) => (a < b ? -1 : 1)));
+  });
+});

@@ -1,0 +1,314 @@
+import { randomUUID } from 'node:crypto';
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { isTerminal } from '../../src/domain/lifecycle.ts';
+import { type Rollout, rewardStatistics } from '../../src/domain/rollout.ts';
+import type { Run } from '../../src/domain/run.ts';
+import type { NewRollout } from '../../src/store/contract/rollout.ts';
+import type { SummaryFilter, SummaryKey, SummaryRow } from '../../src/store/contract/summary.ts';
+import { newStep } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+import { NO_RESULT, RolloutScene } from './rollout_scene.ts';
+import { refusalOf } from './scene.ts';
+import { statementsOfWarm } from './statement_count.ts';
+
+const NO_FILTER: SummaryFilter = {
+  runs: [],
+  experimentId: undefined,
+  stageKinds: [],
+  taskIds: [],
+  runLabels: new Map(),
+  labels: new Map(),
+};
+
+/** What is known of a rollout and its run besides itself. */
+interface Seen {
+  readonly rollout: Rollout;
+  readonly run: Run;
+  readonly kind: string;
+}
+
+describeStore('summaries', (on) => {
+  const scene = () => new RolloutScene(on.store);
+  const summarize = (here: RolloutScene, by: readonly SummaryKey[], filter: Partial<SummaryFilter> = {}) =>
+    here.store.summarize(here.namespace, { ...NO_FILTER, ...filter }, by);
+  const byValues = (rows: readonly SummaryRow[]) =>
+    new Map(rows.map((row) => [JSON.stringify(row.values), row] as const));
+  const reason = (call: Promise<unknown>) => refusalOf(call).then((refusal) => refusal.reason);
+
+  /** A run with stages of two kinds. */
+  const furnish = async (here: RolloutScene, fields: Parameters<typeof here.makeRun>[0] = {}) => {
+    const run = await here.makeRun({ status: 'RUNNING', ...fields });
+    const [train, evaluation] = [
+      await here.stage(run, { status: 'RUNNING' }),
+      await here.stage(run, { status: 'RUNNING', kind: 'EVAL' }),
+    ];
+    return { run, train, evaluation };
+  };
+
+  const does = fc.record({
+    stage: fc.nat(3),
+    group: fc.nat(1),
+    task: fc.constantFrom('', 'open', 'close'),
+    model: fc.constantFrom('', 's3://one', 's3://two'),
+    labels: fc.constantFrom({}, { model: 'big' }, { model: 'big', 'odd "key"': 'x' }, { 'odd "key"': '' }),
+    fate: fc.constantFrom('wait', 'live', 'COMPLETED', 'COMPLETED', 'FAILED', 'CANCELLED'),
+    reward: fc.constantFrom(undefined, Number.NaN, 0, 1, -2.5, 1e9, 1e9 + 0.25),
+    success: fc.constantFrom(undefined, true, false),
+    tokens: fc.constantFrom(undefined, Number.NaN, 0, 1200, 0.5),
+    turns: fc.nat(3),
+  });
+
+  it('M3: by whatever rollouts are told apart, it is what counting them one by one gives', async () => {
+    const dimension = fc.constantFrom<SummaryKey>(
+      ...(['TASK', 'RUN', 'STAGE_KIND', 'MODEL_URI', 'NUMBER'] as const),
+      { label: 'model' },
+      { label: 'odd "key"' },
+      { label: 'none' },
+    );
+    const by = fc.uniqueArray(dimension, { maxLength: 4 });
+    const cases = fc.tuple(
+      fc.array(does, { minLength: 1, maxLength: 24 }),
+      fc.array(by, { minLength: 3, maxLength: 3 }),
+    );
+    await fc.assert(
+      fc.asyncProperty(cases, async ([deeds, dimensions]) => {
+        const here = scene();
+        const seen = await live(here, deeds);
+        for (const keys of [[], ...dimensions]) {
+          const found = byValues(await summarize(here, keys));
+          const naive = Map.groupBy(seen, (each) => JSON.stringify(keys.map((key) => valueIn(each, key))));
+          expect([...found.keys()].sort()).toEqual([...naive.keys()].sort());
+          for (const [values, rollouts] of naive) expectCounted(found.get(values), rollouts);
+        }
+      }),
+      { numRuns: 10 },
+    );
+  });
+
+  /** Makes rollouts in two runs, and leads each to its fate. */
+  const live = async (
+    here: RolloutScene,
+    deeds: readonly (typeof does extends fc.Arbitrary<infer T> ? T : never)[],
+  ) => {
+    for (const task of ['open', 'close']) await here.task(task);
+    const labels = new Map([['model', 'small']]);
+    const [one, other] = [await furnish(here, { labels }), await furnish(here)];
+    const stages = [one.train, one.evaluation, other.train, other.evaluation];
+    for (const [i, deed] of deeds.entries()) {
+      const stage = stages[deed.stage]!;
+      const fields: Partial<NewRollout> = {
+        groupNumber: BigInt(deed.group),
+        number: BigInt(i),
+        taskId: deed.task,
+        modelUri: deed.model,
+        labels: new Map(Object.entries(deed.labels)),
+        onSuccess: 'CONTINUE',
+      };
+      const [made] = await here.makeRollouts(stage, [fields]);
+      if (deed.fate === 'wait') {
+        if (i % 2 === 0) continue;
+        await here.cancel(made!.rolloutId);
+        continue;
+      }
+      const found = await here.claims({ stageId: stage.id, count: 100 });
+      const claim = found.find(({ rollout }) => rollout.id === made!.rolloutId)!;
+      for (const each of found)
+        if (each !== claim) await here.release({ id: each.rollout.id, attempt: each.rollout.attempt });
+      const steps = Array.from({ length: deed.turns + 1 }, (_, turn) => newStep(BigInt(turn)));
+      await here.append(claim.trajectory, steps);
+      if (deed.turns > 0) await here.start(claim);
+      const result = { ...NO_RESULT, reward: deed.reward, success: deed.success };
+      const metrics = new Map(deed.tokens === undefined ? [['other', 3]] : [['tokens', deed.tokens]]);
+      if (deed.fate === 'COMPLETED') await here.complete(claim, { result, metrics });
+      if (deed.fate === 'FAILED') await here.fail(claim, { result, metrics });
+      if (deed.fate === 'CANCELLED') await here.cancel(made!.rolloutId);
+    }
+    const seen: Seen[] = [];
+    for (const { run, train } of [one, other]) {
+      for (const rollout of await here.rollouts({ runId: run.id })) {
+        seen.push({ rollout, run, kind: rollout.stage.id === train.id ? 'TRAIN_STEP' : 'EVAL' });
+      }
+    }
+    return seen;
+  };
+
+  const valueIn = ({ rollout, run, kind }: Seen, key: SummaryKey): string => {
+    if (key === 'TASK') return rollout.taskId;
+    if (key === 'RUN') return run.id;
+    if (key === 'STAGE_KIND') return kind;
+    if (key === 'MODEL_URI') return rollout.modelUri;
+    if (key === 'NUMBER') return `${rollout.number}`;
+    return rollout.labels.get(key.label) ?? run.labels.get(key.label) ?? '';
+  };
+
+  const expectCounted = (row: SummaryRow | undefined, seen: readonly Seen[]) => {
+    const rollouts = seen.map(({ rollout }) => rollout);
+    const ended = rollouts.filter(({ status }) => isTerminal(status));
+    const having = (...statuses: string[]) => BigInt(rollouts.filter(({ status }) => statuses.includes(status)).length);
+    const judged = ended.filter(({ success }) => success !== undefined);
+    const rewards = ended.flatMap(({ reward }) => (reward === undefined || Number.isNaN(reward) ? [] : [reward]));
+    const sorted = rewards.toSorted((a, b) => a - b);
+    const { std } = rewardStatistics(rewards);
+    const tokens = ended.flatMap(({ metrics }) => {
+      const count = metrics.get('tokens');
+      return count === undefined || Number.isNaN(count) ? [] : [count];
+    });
+    const timed = ended.filter(({ startTime }) => startTime !== undefined);
+    const milliseconds = timed.map(({ startTime, endTime }) => Number(endTime! - startTime!) / 1e9);
+    const sum = (all: readonly number[]) => all.reduce((total, each) => total + each, 0);
+    const tasks = Map.groupBy(
+      ended.filter(({ taskId }) => taskId !== ''),
+      ({ taskId }) => taskId,
+    );
+    const trials = [...tasks.values()].map((tried) => {
+      const done = tried.filter(({ status, success }) => status === 'COMPLETED' && success !== undefined);
+      return {
+        trials: BigInt(done.length + tried.filter(({ status }) => status === 'FAILED').length),
+        successes: BigInt(done.filter(({ success }) => success).length),
+        stopped: false,
+      };
+    });
+    const tried = (all: SummaryRow['tasks']) =>
+      all
+        .filter((task) => task.trials > 0n)
+        .toSorted((a, b) => Number(a.trials - b.trials || a.successes - b.successes));
+    expect(row).toMatchObject({
+      pending: having('PENDING'),
+      live: having('INITIALIZING', 'RUNNING'),
+      completed: having('COMPLETED'),
+      failed: having('FAILED'),
+      cancelled: having('CANCELLED'),
+      judged: BigInt(judged.length),
+      successes: BigInt(judged.filter(({ success }) => success).length),
+      stoppedEarly: 0n,
+      rewards: {
+        count: BigInt(rewards.length),
+        sum: expect.closeTo(sum(rewards), 4),
+        min: sorted[0] ?? 0,
+        max: sorted.at(-1) ?? 0,
+        squares: closeTo((std ?? 0) ** 2 * Math.max(0, rewards.length - 1)),
+        median:
+          rewards.length === 0 ? 0 : closeTo((sorted[(rewards.length - 1) >> 1]! + sorted[rewards.length >> 1]!) / 2),
+      },
+      turns: ended.reduce((total, { turns }) => total + turns, 0n),
+      durations: { count: BigInt(timed.length), seconds: expect.closeTo(sum(milliseconds), 1) },
+      tokens: { count: BigInt(tokens.length), sum: expect.closeTo(sum(tokens), 6) },
+    });
+    expect(tried(row!.tasks)).toEqual(tried(trials));
+  };
+
+  /** To nine digits, or very near to nothing. */
+  const closeTo = (value: number) => ({
+    asymmetricMatch: (other: unknown) => Math.abs(Number(other) - value) <= Math.max(1e-9, Math.abs(value) * 1e-9),
+  });
+
+  it('M3: numbers that are large beside their differences keep their spread', async () => {
+    const here = scene();
+    const { train } = await furnish(here);
+    await here.queue(train, 3);
+    for (const [i, claim] of (await here.claims({ count: 3 })).entries())
+      await here.complete(claim, { result: { ...NO_RESULT, reward: 1e15 + i } });
+    const [row] = await summarize(here, []);
+    expect(row?.rewards).toEqual({ count: 3n, sum: 3e15 + 3, min: 1e15, max: 1e15 + 2, squares: 2, median: 1e15 + 1 });
+  });
+
+  it('W11: rewards and tokens as large as doubles can be, and without end, are no fault on either engine', async () => {
+    const here = scene();
+    const { train } = await furnish(here);
+    const ended = async (modelUri: string, rewards: readonly number[]) => {
+      await here.makeRollouts(
+        train,
+        rewards.map((_, i) => ({ groupNumber: BigInt(modelUri.length), number: BigInt(i), modelUri })),
+      );
+      for (const [i, claim] of (await here.claims({ count: rewards.length })).entries()) {
+        const reward = rewards[i]!;
+        await here.complete(claim, { result: { ...NO_RESULT, reward }, metrics: new Map([['tokens', reward]]) });
+      }
+    };
+    await ended('a', [1e308, 1e308, -1e308, 5]);
+    await ended('bb', [Number.POSITIVE_INFINITY, 2]);
+    await ended('ccc', [1, 2, 4]);
+    const rows = byValues(await summarize(here, ['MODEL_URI']));
+    const [a, b, c] = ['["a"]', '["bb"]', '["ccc"]'].map((values) => rows.get(values)!);
+    expect(a?.rewards).toMatchObject({ count: 4n, min: -1e308, max: 1e308, median: 5e307 });
+    expect(b?.rewards).toMatchObject({
+      count: 2n,
+      sum: Number.POSITIVE_INFINITY,
+      max: Number.POSITIVE_INFINITY,
+      min: 2,
+    });
+    expect(b?.tokens).toEqual({ count: 2n, sum: Number.POSITIVE_INFINITY });
+    expect(c?.rewards).toMatchObject({ count: 3n, sum: 7, median: 2, squares: closeTo(14 / 3) });
+  });
+
+  it('F-49, M3: a task is stopped where a success has cancelled what was left of its group', async () => {
+    const here = scene();
+    const { train } = await furnish(here);
+    for (const task of ['won', 'lost', 'cut']) await here.task(task);
+    for (const [i, taskId] of ['won', 'lost', 'cut'].entries()) {
+      await here.queue(train, 3, { groupNumber: BigInt(i), taskId, onSuccess: 'CANCEL_PENDING' });
+      const claim = await here.claimOne({ taskIds: [taskId] });
+      await here.complete(claim, { result: { ...NO_RESULT, success: taskId === 'won' } });
+    }
+    // By a person, not by a success.
+    for (const rollout of await here.rollouts({ stageId: train.id }, { taskId: 'cut', statuses: ['PENDING'] }))
+      await here.cancel(rollout.id);
+    const rows = byValues(await summarize(here, ['TASK']));
+    expect(rows.get('["won"]')).toMatchObject({
+      cancelled: 2n,
+      stoppedEarly: 1n,
+      tasks: [{ trials: 1n, successes: 1n, stopped: true }],
+    });
+    expect(rows.get('["lost"]')?.tasks).toEqual([{ trials: 1n, successes: 0n, stopped: false }]);
+    expect(rows.get('["cut"]')).toMatchObject({ cancelled: 2n, stoppedEarly: 0n });
+    expect((await summarize(here, []))[0]).toMatchObject({ stoppedEarly: 1n, cancelled: 4n, pending: 2n });
+  });
+
+  it('F-48: filters that are set must all hold', async () => {
+    const here = scene();
+    const experiment = await here.experiment();
+    const labels = new Map([['sweep', '7']]);
+    const one = await furnish(here, { labels, experiment: { id: experiment.id } });
+    const other = await furnish(here);
+    await here.task('open');
+    await here.queue(one.train, 3, { taskId: 'open', labels: new Map([['trial', '1']]) });
+    await here.queue(one.evaluation, 2);
+    await here.queue(other.train, 5, { labels: new Map([['sweep', '7']]) });
+    const count = async (filter: Partial<SummaryFilter>) => (await summarize(here, [], filter))[0]?.pending ?? 0n;
+    expect(await count({})).toBe(10n);
+    expect(await count({ runs: [one.run.id] })).toBe(5n);
+    expect(await count({ runs: [one.run.id, other.run.id], stageKinds: ['TRAIN_STEP'] })).toBe(8n);
+    expect(await count({ experimentId: experiment.id })).toBe(5n);
+    expect(await count({ experimentId: experiment.id, runs: [other.run.id] })).toBe(0n);
+    expect(await count({ taskIds: ['open', 'none'] })).toBe(3n);
+    expect(await count({ runLabels: labels })).toBe(5n);
+    expect(await count({ labels })).toBe(5n);
+    expect(await count({ labels: new Map([['trial', '2']]) })).toBe(0n);
+    expect(await summarize(here, ['TASK'], { stageKinds: ['BASELINE'] })).toEqual([]);
+    expect(await reason(count({ runs: [one.run.id, randomUUID()] }))).toBe('RUN_NOT_FOUND');
+    expect(await reason(count({ experimentId: randomUUID() }))).toBe('EXPERIMENT_NOT_FOUND');
+    expect(await reason(summarize(scene(), [], { runs: [one.run.id] }))).toBe('RUN_NOT_FOUND');
+    expect(await summarize(scene(), [])).toEqual([]);
+    await here.store.deleteRun(here.namespace, other.run.id, 'REFUSE');
+    expect(await count({})).toBe(5n);
+    expect(await reason(count({ runs: [other.run.id] }))).toBe('RUN_NOT_FOUND');
+  });
+
+  it('K-C6: it costs as many statements for two hundred rollouts of fifty tasks as for one', async () => {
+    const here = scene();
+    const { run, train } = await furnish(here);
+    const cost = () =>
+      statementsOfWarm(on.engine, () => summarize(here, ['TASK', { label: 'model' }], { runs: [run.id] }));
+    await here.queue(train, 1);
+    const one = await cost();
+    expect(one).toBe(3);
+    for (let i = 0; i < 50; i += 1) await here.task(`t${i}`);
+    await here.makeRollouts(
+      train,
+      Array.from({ length: 200 }, (_, i) => ({ groupNumber: 1n, number: BigInt(i), taskId: `t${i % 50}` })),
+    );
+    for (const claim of await here.claims({ count: 30 })) await here.complete(claim);
+    expect(await cost()).toBe(one);
+  });
+});
