@@ -13,12 +13,18 @@ export interface BareBooks {
   tree(runId: string): Promise<number>;
   /** The smallest and the largest value of each of so many stretches of all series, which begin at step 0; how many stretches. */
   aggregate(pointsEach: number, stretches: number): Promise<number>;
-  /** Points of one series in one commit. */
-  insertPoints(series: number, from: number, count: number): Promise<void>;
+  /** Points in one commit. */
+  insertPoints(points: readonly BarePoint[]): Promise<void>;
   /** Gives every series so many points, from step 0, in place of what it has. */
   fillSeries(pointsEach: number): Promise<void>;
   /** So many stages for every run, all but the last two COMPLETED. */
   fillStages(each: number): Promise<void>;
+}
+
+export interface BarePoint {
+  readonly series: number;
+  readonly metricStep: number;
+  readonly value: number;
 }
 
 /** Names the n-th value that is bound. */
@@ -90,12 +96,12 @@ function openSqlite(path: string): BareBooks {
         .map(({ key }) => key);
       return statement(aggregate($, series)).all(BigInt(stretches), BigInt(pointsEach)).length;
     },
-    async insertPoints(series, from, points) {
+    async insertPoints(points) {
       const insert = statement(
         `insert into metric_points (series, metric_step, namespace, value) values (?, ?, 'default', ?)`,
       );
       database.exec('begin immediate');
-      for (let i = 0; i < points; i += 1) insert.run(BigInt(series), BigInt(from + i), (from + i) / 7);
+      for (const { series, metricStep, value } of points) insert.run(BigInt(series), BigInt(metricStep), value);
       database.exec('commit');
     },
     async fillSeries(pointsEach) {
@@ -140,12 +146,12 @@ async function openPostgres(url: string): Promise<BareBooks> {
       series ??= (await client.query<{ key: string }>(SERIES)).rows.map(({ key }) => key);
       return rows(aggregate($, series), [stretches, pointsEach]);
     },
-    async insertPoints(series, from, points) {
-      const made = Array.from({ length: points }, (_, i) => [
+    async insertPoints(points) {
+      const made = points.map(({ series, metricStep, value }) => [
         BigInt(series),
-        BigInt(from + i),
+        BigInt(metricStep),
         'default',
-        (from + i) / 7,
+        value,
       ]);
       const bytes = encodeCopy(['int8', 'int8', 'text', 'float8'], made);
       const text = 'copy metric_points (series, metric_step, namespace, value) from stdin (format binary)';

@@ -5,7 +5,17 @@ import path from 'node:path';
 import process from 'node:process';
 import { text } from 'node:stream/consumers';
 
-export type ProgramName = 'append' | 'ask' | 'books' | 'branch' | 'driver' | 'follow' | 'metrics' | 'read' | 'state';
+export type ProgramName =
+  | 'append'
+  | 'ask'
+  | 'books'
+  | 'branch'
+  | 'driver'
+  | 'follow'
+  | 'metrics'
+  | 'read'
+  | 'state'
+  | 'stored_books';
 
 /** Runs a program of the bench in a process of its own; its figures. */
 export async function runProgram<Figures>(name: ProgramName, settings: object): Promise<Figures> {

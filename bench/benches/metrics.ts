@@ -36,10 +36,10 @@ export const metricsIngest: Bench = {
       clientMicros.push((figures.clientCpuSeconds / figures.allPoints) * 1e6);
       return figures.pointsPerSecond;
     };
-    let series = 0;
+    let series = 1;
     const insert = async (pointsPerCommit: number) => {
-      series += 1;
-      const task = { name: 'insert-points', series, pointsPerCommit } as const;
+      const task = { name: 'insert-points', firstSeries: series, pointsPerCommit } as const;
+      series += 1000;
       const settings: BooksSettings = { task, database: bare, warmupSeconds, seconds };
       return (await runProgram<BooksFigures>('books', settings)).perSecond * pointsPerCommit;
     };

@@ -3,14 +3,16 @@ import { GetRunTreeRequestSchema, ListRunsRequestSchema } from '../../gen/es/ana
 import { alternate, type Bench, compare, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { AskFigures, AskSettings } from '../programs/ask.ts';
+import type { StoredBooksFigures, StoredBooksSettings } from '../programs/stored_books.ts';
 import { books } from './metrics.ts';
 
 const RUNS = 10_000;
 const STAGES_EACH = 6;
 
 export const runList: Bench = {
-  names: ['run-list'],
-  about: 'p50 of a page of 50 runs with progress, among 10,000 of 6 stages each; against its SQL by hand',
+  names: ['run-list', 'run-list-store'],
+  about:
+    'p50 of a page of 50 runs with progress, among 10,000 of 6 stages each; against its SQL by hand; and the store alone, without the wire',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const writing = await run.place.server('real', run.engine);
@@ -22,6 +24,7 @@ export const runList: Bench = {
     const list = await asking(run, database, 'ListRuns', ListRunsRequestSchema, { pageSize: 50 });
     const samples = await alternate(run, {
       ListRuns: list.p50,
+      store: () => stored(run, database, { name: 'list' }),
       'by hand': async () => (await books(run, database, { name: 'list' })).p50Ms,
     });
     return [
@@ -31,6 +34,7 @@ export const runList: Bench = {
         samples.ListRuns,
         samples['by hand'],
       ),
+      compare(run, { bench: 'run-list-store', unit: 'ms' }, samples.store, samples['by hand']),
     ];
   },
 };
@@ -38,8 +42,9 @@ export const runList: Bench = {
 const BRANCHES = 1000;
 
 export const runTree: Bench = {
-  names: ['run-tree'],
-  about: 'p50 of GetRunTree of a root and 1,000 branches, all pages; against one SELECT of those rows',
+  names: ['run-tree', 'run-tree-store'],
+  about:
+    'p50 of GetRunTree of a root and 1,000 branches, all pages; against one SELECT of those rows; and the store alone',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const writing = await run.place.server('real', run.engine);
@@ -60,6 +65,7 @@ export const runTree: Bench = {
     );
     const samples = await alternate(run, {
       GetRunTree: tree.p50,
+      store: () => stored(run, database, { name: 'tree', runId }),
       'one SELECT': async () => {
         const { p50Ms, rows } = await books(run, database, { name: 'tree', runId });
         if (rows !== BRANCHES + 1) throw new Error(`the tree has ${rows} rows`);
@@ -73,9 +79,16 @@ export const runTree: Bench = {
         samples.GetRunTree,
         samples['one SELECT'],
       ),
+      compare(run, { bench: 'run-tree-store', unit: 'ms' }, samples.store, samples['one SELECT']),
     ];
   },
 };
+
+async function stored(run: Run, database: string, task: StoredBooksSettings['task']): Promise<number> {
+  const { warmupSeconds, seconds } = run;
+  const settings: StoredBooksSettings = { task, database, warmupSeconds, seconds };
+  return (await runProgram<StoredBooksFigures>('stored_books', settings)).p50Ms;
+}
 
 /** Asks a server of its own each time: SQLite has one process a file. */
 async function asking<Desc extends DescMessage>(

@@ -1,4 +1,4 @@
-import { openBooks } from '../books.ts';
+import { type BarePoint, openBooks } from '../books.ts';
 import { percentile, program } from './program.ts';
 
 /** The books of runs by the database's own driver: one question again and again, points inserted, or what is asked for filled in. */
@@ -7,7 +7,7 @@ export interface BooksSettings {
     | { readonly name: 'list' }
     | { readonly name: 'tree'; readonly runId: string }
     | { readonly name: 'aggregate'; readonly pointsEach: number; readonly stretches: number }
-    | { readonly name: 'insert-points'; readonly series: number; readonly pointsPerCommit: number }
+    | { readonly name: 'insert-points'; readonly firstSeries: number; readonly pointsPerCommit: number }
     | { readonly name: 'fill-series'; readonly pointsEach: number }
     | { readonly name: 'fill-stages'; readonly each: number };
   readonly database: string;
@@ -23,9 +23,12 @@ export interface BooksFigures {
   readonly rows: number;
 }
 
+const RUNS = 16;
+const SERIES_EACH = 10;
+
 await program(async ({ task, database, warmupSeconds, seconds }: BooksSettings): Promise<BooksFigures> => {
   const books = await openBooks(database);
-  let next = 0;
+  let commits = 0;
   const once = async (): Promise<number> => {
     switch (task.name) {
       case 'list':
@@ -35,8 +38,8 @@ await program(async ({ task, database, warmupSeconds, seconds }: BooksSettings):
       case 'aggregate':
         return books.aggregate(task.pointsEach, task.stretches);
       case 'insert-points':
-        await books.insertPoints(task.series, next, task.pointsPerCommit);
-        next += task.pointsPerCommit;
+        await books.insertPoints(pointsOf(commits, task.firstSeries, task.pointsPerCommit));
+        commits += 1;
         return task.pointsPerCommit;
       case 'fill-series':
         await books.fillSeries(task.pointsEach);
@@ -62,3 +65,14 @@ await program(async ({ task, database, warmupSeconds, seconds }: BooksSettings):
   const total = times.reduce((sum, ms) => sum + ms, 0);
   return { p50Ms: percentile(times, 0.5), perSecond: times.length / (total / 1000), rows };
 });
+
+/** The points of the n-th commit: as trainers log them, of ten series of one of sixteen runs. */
+function pointsOf(commit: number, firstSeries: number, count: number): BarePoint[] {
+  const series = firstSeries + (commit % RUNS) * SERIES_EACH;
+  const step = Math.floor(commit / RUNS) * (count / SERIES_EACH);
+  return Array.from({ length: count }, (_, i) => ({
+    series: series + (i % SERIES_EACH),
+    metricStep: step + Math.floor(i / SERIES_EACH),
+    value: Math.sqrt(i + 1),
+  }));
+}

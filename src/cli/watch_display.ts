@@ -97,5 +97,5 @@ function cutNotice(complaints: Output): { cut(error: unknown): Promise<void>; ov
 }
 
 function cutText(error: unknown): string {
-  return `The connection was cut (${error instanceof Error ? error.message : error}); trying again.`;
+  return `The connection was cut; trying again. (${error instanceof Error ? error.message : error})`;
 }

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { PageArgs, PageOf } from '../../src/app/page_token.ts';
 import { branchRun } from '../../src/app/run/branch.ts';
+import { compareRuns } from '../../src/app/run/compare.ts';
 import { type CreateRunArgs, createRun } from '../../src/app/run/create.ts';
 import { deleteExperiment, deleteRun } from '../../src/app/run/delete.ts';
 import { getRun } from '../../src/app/run/get.ts';
@@ -31,6 +32,8 @@ const MAKING: CreateRunArgs = {
   failWhenStale: false,
   mainTrajectory: undefined,
 };
+
+const NO_REWARDS = { startStepNumber: 0n, endStepNumber: undefined };
 
 describeApp('making runs', (on) => {
   it('ID1: the same request id with the same request gives the same run, as it is now, whatever order its labels came in', async () => {
@@ -150,6 +153,33 @@ describeApp('listing runs', (on) => {
       ]);
       expect(found.every(({ tree }) => tree.id === root.id)).toBe(true);
     }
+  });
+});
+
+describeApp('CompareRuns', (on) => {
+  it('RD5: a main trajectory that goes meanwhile is told; a run that has none is compared by its config alone', async () => {
+    let meanwhile: (() => Promise<unknown>) | undefined;
+    const store = overlay(on.store, {
+      getTrajectory: async (...args) => {
+        const change = meanwhile;
+        meanwhile = undefined;
+        await change?.();
+        return on.store.getTrajectory(...args);
+      },
+    });
+    const app = on.app({}, store);
+    const books = new RunScene(on.store);
+    const run = (configJson: string) => books.makeRunWith(['a'], { configJson });
+    const [one, other] = [await run('{"lr":1,"deep":{"a":[1,2]}}'), await run('{"lr":1.0,"deep":{"a":[1]}}')];
+    const compare = () => compareRuns(app, books.caller, { runIds: [one.id, other.id], ...NO_REWARDS });
+    const differences = [{ path: '/deep/a', valueJson: '[1,2]', otherValueJson: '[1]' }];
+    expect(await compare()).toMatchObject([{ configDifferences: differences, trajectories: { sharedSteps: 0n } }]);
+    meanwhile = () => books.delete(one.mainTrajectory!);
+    expect((await refusalOf(compare())).reason).toBe('TRAJECTORY_DELETED');
+    const [without] = await compare();
+    expect(without).toMatchObject({ runId: other.id, configDifferences: differences, truncated: false });
+    expect(without!.trajectories).toBeUndefined();
+    await app.close();
   });
 });
 

@@ -60,8 +60,8 @@ describeApp('statements of the books of runs', (on) => {
     await run(few);
     for (let i = 0; i < 30; i += 1) await stages(many, (await run(many)).id, 3);
     expect(await list(few, 1)).toBe(await list(many, 30));
-    // The page, its stages counted, those that are open, what groups count of their rollouts, and those that are live.
-    expect(await list(many, 30)).toBeLessThanOrEqual(5);
+    // The page, the names that its rows refer to, its stages counted, those that are open, what groups count of their rollouts, and those that are live.
+    expect(await list(many, 30)).toBeLessThanOrEqual(6);
   });
 
   it('K-C6: the progress of a run costs the same without stages and with eighty', async () => {
@@ -92,6 +92,6 @@ describeApp('statements of the books of runs', (on) => {
         expect(page.items).toHaveLength(runs);
       });
     expect(await cost(alone, 1)).toBe(await cost(deepest, 26));
-    expect(await cost(deepest, 26)).toBeLessThanOrEqual(2);
+    expect(await cost(deepest, 26)).toBeLessThanOrEqual(3);
   });
 });

@@ -207,15 +207,15 @@ describe('anabranch watch', () => {
     const { code, stdout, stderr, watches } = await watched([cut, away, away, back]);
     expect({ code, watches }).toEqual({ code: 0, watches: 4 });
     expect(stdout).toBe((await watched(told)).stdout);
-    expect(stderr).toBe('The connection was cut ([unavailable] gone); trying again.\n');
+    expect(stderr).toBe('The connection was cut; trying again. ([unavailable] gone)\n');
   });
 
   it('shows a cut below the picture, until there is another one', async () => {
     const cut = saying(STORY, new ConnectError('gone', Code.Unavailable));
     const { stdout, stderr } = await watched([cut, ...told], [], { terminal: true });
     expect(stderr).toBe('');
-    expect(stdout).toContain('The connection was cut');
-    expect(stdout.slice(stdout.lastIndexOf(CLEAR))).not.toContain('The connection was cut');
+    expect(stdout).toContain('The connection was cut; trying again.');
+    expect(stdout.slice(stdout.lastIndexOf(CLEAR))).not.toContain('The connection was cut; trying again.');
   });
 
   it('Ctrl-C is how watching ends: no error', async () => {

@@ -356,6 +356,31 @@ describeStore('metrics', (on) => {
     }
   });
 
+  it('M1: of calls that are written together each is stored or refused for itself', async () => {
+    const here = scene();
+    const run = await here.makeRun();
+    await log(here, run, [point('known', 0, 0)]);
+    const calls = Array.from({ length: 24 }, (_, i) => {
+      if (i % 6 === 1) return log(here, { id: randomUUID() }, [point('known', i, i)]);
+      if (i % 6 === 3) return log(here, run, [point('known', i, i), point('s', i, i, randomUUID())]);
+      return log(here, run, [point(i % 6 === 5 ? `new ${i}` : 'known', i, i)]);
+    });
+    const told = await Promise.all(
+      calls.map((call) =>
+        call.then(
+          () => 'stored',
+          ({ reason }) => reason,
+        ),
+      ),
+    );
+    expect(told).toEqual(
+      calls.map((_, i) => (i % 6 === 1 ? 'RUN_NOT_FOUND' : i % 6 === 3 ? 'STAGE_NOT_FOUND' : 'stored')),
+    );
+    const even = calls.flatMap((_, i) => (i % 2 === 0 ? [i] : []));
+    expect((await pairs(here, run, 'known')).map(([step]) => step)).toEqual(even);
+    expect((await list(here, [run])).map(({ name }) => name)).toEqual(['known', 'new 11', 'new 17', 'new 23', 'new 5']);
+  });
+
   it('K-C6: points of known series cost the same statements however many there are; reading does not grow with points', async () => {
     const here = scene();
     const run = await here.makeRun();

@@ -272,6 +272,21 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.runNames()).toEqual(['renamed']);
   });
 
+  it('ID1: what was made and deleted since is NOT_FOUND, also when the deletion is done', async () => {
+    const here = scene();
+    const used = key();
+    const run = await here.makeRun({ name: 'one' }, used);
+    await here.store.deleteRun(here.namespace, run.id, 'REFUSE');
+    const again = () => refusalOf(here.make({ name: 'one' }, used));
+    const hidden = await again();
+    expect(hidden).toMatchObject({ reason: 'RUN_NOT_FOUND', metadata: { run: run.id } });
+    expect(hidden.message).toContain(used.requestId);
+    while (await here.store.purgeDeleted(1000));
+    expect((await again()).reason).toBe('RUN_NOT_FOUND');
+    const other = { ...used, requestDigest: sha256('other') };
+    expect((await refusalOf(here.make({}, other))).reason).toBe('REQUEST_ID_REUSED');
+  });
+
   it('are listed newest first, page by page, without what can be large', async () => {
     const here = scene();
     for (let i = 0; i < 5; i += 1)

@@ -105,6 +105,16 @@ describeStore('numbers and names of runs', (on) => {
     expect(await here.makeRun()).toMatchObject({ number: 2n, name: 'run-2' });
   });
 
+  it('B4: a deleted run leaves its name and keeps its number; its id is not given again as long as its row is there', async () => {
+    const here = scene();
+    const [one, two] = [await here.makeRun({ name: 'one' }), await here.makeRun({ name: 'two' })];
+    for (const { id } of [one, two]) await here.store.deleteRun(here.namespace, id, 'REFUSE');
+    expect((await refusalOf(here.make({ id: one.id }))).reason).toBe('RUN_EXISTS');
+    const again = await here.make({ name: 'one', returnExisting: true, configJson: '{"a":1}' });
+    expect(again).toMatchObject({ created: true, run: { name: 'one', number: 3n } });
+    expect(await here.runs()).toHaveLength(1);
+  });
+
   it('twenty racers over two instances get twenty numbers on Postgres; SQLite lets one process write', async () => {
     if (on.engine === 'sqlite') {
       await expect(openOn(on.database)).rejects.toThrow('another');

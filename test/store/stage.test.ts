@@ -390,6 +390,23 @@ describeStore('stages', (on) => {
     expect(await here.store.tallyRuns('other', [run.key])).toEqual(new Map([[run.key, empty]]));
   });
 
+  it('M2: counts at the end of int64 are kept, and their sums do no harm', async () => {
+    const here = scene();
+    const run = await here.makeRun({ plan: substepPlan(2, 4) });
+    const most = 2n ** 63n - 1n;
+    for (const number of [1n, 2n]) {
+      const stage = await here.stage(run, { number, status: 'RUNNING' });
+      for (const completedSubsteps of [0n, most, 0n, most])
+        expect(await update(here, stage, { completedSubsteps, totalSubsteps: most })).toMatchObject({
+          completedSubsteps,
+        });
+      await move(here, stage, 'complete');
+    }
+    const tally = await tallyOf(here, run.key);
+    expect(tally.kinds[0]?.terminalStages.substeps).toBeGreaterThan(most);
+    expect(progressOf('RUNNING', substepPlan(2, 4), tally)).toMatchObject({ percent: 100, substepsDone: most });
+  });
+
   it('K-C6: tallies take four statements, however many runs and stages there are', async () => {
     const here = scene();
     const runs = await Promise.all(Array.from({ length: 12 }, () => here.makeRun()));

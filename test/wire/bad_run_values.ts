@@ -125,7 +125,7 @@ export const VALUES: readonly Bad[] = [
     field: 'timings["rollout"].end_time',
   },
   {
-    what: 'metrics over their number, in two updates',
+    what: 'metrics over their number',
     call: async ({ runs, baselineId }) => {
       const metrics = Object.fromEntries(Array.from({ length: LIMITS.metrics + 1 }, (_, i) => [`m${i}`, i]));
       return runs.updateStage({ stageId: baselineId, updateMask: { paths: ['metrics'] }, metrics });

@@ -2,13 +2,14 @@ import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
-import { Bystander, expectRefused } from './bad_call.ts';
+import { Bystander, expectRefused, INVALID } from './bad_call.ts';
 import { MOVES, NAMES, PARENTS } from './bad_run_places.ts';
 import { PAGES, SERIES } from './bad_run_reads.ts';
 import { VALUES } from './bad_run_values.ts';
@@ -80,5 +81,24 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
     const updated = await runs.updateRun({ runId, updateMask: { paths: ['metrics'] }, metrics });
     expect(updated.run?.metrics).toEqual(metrics);
     expect((await runs.getRun({ runId })).run?.metrics).toEqual(metrics);
+  });
+
+  it('FM7: metrics and timings that add up to too many over two updates are refused, and the first stay', async () => {
+    const { runs } = scene;
+    const runId = (await runs.createRun({})).run!.id;
+    const stageId = (await runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number: 0n })).stage!.id;
+    const many = <T>(prefix: string, count: number, value: T) =>
+      Object.fromEntries(Array.from({ length: count }, (_, i) => [`${prefix}${i}`, value]));
+    const metrics = (prefix: string) => ({ updateMask: { paths: ['metrics'] }, metrics: many(prefix, 200, 1) });
+    const timings = (prefix: string) => ({ updateMask: { paths: ['timings'] }, timings: many(prefix, 40, {}) });
+    await runs.updateRun({ runId, ...metrics('a') });
+    await runs.updateStage({ stageId, ...metrics('a') });
+    await runs.updateStage({ stageId, ...timings('a') });
+    await expectRefused(runs.updateRun({ runId, ...metrics('b') }), { ...INVALID, field: 'metrics' });
+    await expectRefused(runs.updateStage({ stageId, ...metrics('b') }), { ...INVALID, field: 'metrics' });
+    await expectRefused(runs.updateStage({ stageId, ...timings('b') }), { ...INVALID, field: 'timings' });
+    expect((await runs.getRun({ runId })).run?.metrics).toEqual(metrics('a').metrics);
+    const { stage } = await runs.getStage({ stageId });
+    expect([Object.keys(stage!.metrics).length, Object.keys(stage!.timings).length]).toEqual([200, 40]);
   });
 });

@@ -17,7 +17,9 @@ import { fromPlain, type Plain, toPlain } from './plain.ts';
 type Rpc = MethodDefinition<object, object>;
 type Stream = grpc.ClientDuplexStream<object, object>;
 
-const definitions = loadSync(['anabranch/v1/trajectory_service.proto', 'anabranch/v1/state_service.proto'], {
+const SERVICES = ['trajectory', 'state', 'run'].map((noun) => `anabranch/v1/${noun}_service.proto`);
+
+const definitions = loadSync(SERVICES, {
   includeDirs: ['proto', 'third_party'],
   longs: String,
   bytes: Buffer,

@@ -4,6 +4,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { fromBinary } from '@bufbuild/protobuf';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
+import { ReadMetricsRequestSchema, WatchRunRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import {
   GetStateRequestSchema,
   PutStateRequestSchema,
@@ -17,15 +18,18 @@ import {
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { createApp } from '../../src/app/app.ts';
 import { loadConfig } from '../../src/config.ts';
+import { ANONYMOUS } from '../../src/domain/caller.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { Port } from '../../src/listen/port.ts';
 import { createHandler } from '../../src/rpc/handler.ts';
 import { openStore } from '../../src/store/open.ts';
+import { RunScene } from '../store/run_scene.ts';
 import { createDatabase } from '../support/database.ts';
 import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
 
 const TRAJECTORIES = '/anabranch.v1.TrajectoryService';
 const STATES = '/anabranch.v1.StateService';
+const RUNS = '/anabranch.v1.RunService';
 
 /** No stream's window holds so many bytes, so whoever sends them has to wait for the reader. */
 const MORE_THAN_A_WINDOW = 400_000;
@@ -68,6 +72,20 @@ describe('R3: a slow reader', () => {
     await using service = await serve();
     const digest = await service.putState(MORE_THAN_A_WINDOW);
     const slow = await service.stopped(`${STATES}/GetState`, envelope(GetStateRequestSchema, { digest }));
+    await service.cutsOff(slow);
+  });
+
+  it('of metrics is cut off likewise', async () => {
+    await using service = await serve();
+    const runId = await service.makeRun();
+    const slow = await service.stopped(`${RUNS}/ReadMetrics`, envelope(ReadMetricsRequestSchema, { runIds: [runId] }));
+    await service.cutsOff(slow);
+  });
+
+  it('that watches a run is cut off likewise', async () => {
+    await using service = await serve();
+    const runId = await service.makeRun();
+    const slow = await service.stopped(`${RUNS}/WatchRun`, envelope(WatchRunRequestSchema, { runId }));
     await service.cutsOff(slow);
   });
 });
@@ -120,6 +138,25 @@ async function serve() {
       }
       writer.stream.end();
       expect((await writer.outcome).status).toBe(0);
+    },
+    /** A run whose stages fill a window, and its metrics too. */
+    async makeRun(): Promise<string> {
+      const books = new RunScene(store, ANONYMOUS.namespace);
+      const run = await books.makeRun();
+      const names = Array.from({ length: LIMITS.metrics }, (_, i) => `${i}`.padEnd(LIMITS.metricKeyBytes, 'k'));
+      const metrics = new Map(names.map((name, i) => [name, i]));
+      for (let number = 0n; number < 20n; number += 1n) {
+        const { id } = await books.stage(run, { number });
+        await store.updateStage(ANONYMOUS.namespace, id, { metrics });
+      }
+      const points = Array.from({ length: MORE_THAN_A_WINDOW / 8 }, (_, i) => ({
+        name: 'loss',
+        metricStep: BigInt(i),
+        value: i,
+        stageId: undefined,
+      }));
+      await store.logMetrics(ANONYMOUS.namespace, run.id, points);
+      return run.id;
     },
     async putState(size: number): Promise<string> {
       const chunk = Buffer.alloc(size / 2);

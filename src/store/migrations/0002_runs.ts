@@ -5,7 +5,8 @@ import type { MigrationText } from './migration.ts';
  *
  * `mark` orders changes for those who watch: on Postgres the transaction's id, of which a snapshot tells below which none is open any more; on SQLite, where
  * one transaction writes at a time, a counter. The history of runs and stages stands in `status_changes` with the run's key as `tree`. Points of
- * metrics are keyed by series, so that a series is one stretch of the index. SQLite's values have no declared type: `real` would drop the sign of zero.
+ * metrics are keyed by series, so that a series is one stretch of the index, which holds the values too: in the table itself the series of a run lie
+ * mixed, as they were logged, and a series read from there costs ten times as much. SQLite's values have no declared type: `real` would drop the sign of zero.
  */
 export const migration0002: MigrationText = {
   name: '0002_runs',
@@ -130,7 +131,7 @@ export const migration0002: MigrationText = {
       metric_step bigint not null,
       namespace text not null,
       value double precision not null,
-      primary key (series, metric_step)
+      primary key (series, metric_step) include (value)
     );
 
     alter table trajectories add column run bigint;

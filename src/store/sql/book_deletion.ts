@@ -4,6 +4,7 @@ import { LIMITS } from '../../domain/limits.ts';
 import type { BookDeletion, BranchPolicy } from '../contract/run.ts';
 import { isDoomed } from './deletion.ts';
 import type { Engine, Tx } from './engine.ts';
+import { padded } from './statement_shapes.ts';
 import { isSet } from './values.ts';
 
 export async function deleteRun(
@@ -235,10 +236,10 @@ class Doom {
 }
 
 /** Keys of one statement: engines bound how many parameters one has. */
-const CHUNK = 1000;
+const CHUNK = 1024;
 
 function* chunks(keys: readonly bigint[]): Generator<readonly bigint[]> {
-  for (let at = 0; at < keys.length; at += CHUNK) yield keys.slice(at, at + CHUNK);
+  for (let at = 0; at < keys.length; at += CHUNK) yield padded(keys.slice(at, at + CHUNK));
 }
 
 const LIVE = ['INITIALIZING', 'RUNNING'];

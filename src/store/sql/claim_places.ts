@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Plan, StageKind } from '../../domain/run.ts';
 import type { Engine, QueuedRow, Tx } from './engine.ts';
-import { readPlan } from './run_rows.ts';
+import { readPlan } from './run_values.ts';
 import type { HeldPoint } from './start_points.ts';
 
 /** Where a rollout that is claimed stands, as its claim tells it. */

@@ -7,7 +7,7 @@ import { readCatalogue } from './claim_making.ts';
 import { plannedTurns } from './claim_places.ts';
 import type { Engine, Tx } from './engine.ts';
 import { readRollout, selectRollouts } from './rollout_rows.ts';
-import { readPlan } from './run_rows.ts';
+import { readPlan } from './run_values.ts';
 import { together } from './together.ts';
 import { readTrajectory, selectTrajectories } from './trajectory_rows.ts';
 

@@ -12,6 +12,7 @@ import type {
 import type { Engine, Tx } from './engine.ts';
 import { type PointBatch, pointBatch, type SeriesName } from './point_batch.ts';
 import { keepRun } from './run_keys.ts';
+import { inPowersOfTwo, padded } from './statement_shapes.ts';
 import { stretchesOf } from './stretches.ts';
 import { readReal } from './values.ts';
 
@@ -32,26 +33,38 @@ export async function logMetrics(
 
 /** In order of identity, so that no two transactions wait for each other in a ring; a racer's series is taken as it is. */
 async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: PointBatch): Promise<void> {
-  const run = await keepRun(engine, tx, namespace, runId);
-  const stages = await stageKeys(tx, namespace, run.key, series);
-  for (const { stageId, name } of series) {
+  const { key: run } = await keepRun(engine, tx, namespace, runId);
+  const stages = await stageKeys(tx, namespace, run, series);
+  const wanted = series.map(({ stageId, name }) => {
     const stage = stageId === undefined ? 0n : stages.get(stageId);
     if (stage === undefined) throw stageNotFound(stageId ?? '');
-    const place = { run: run.key, stage, name };
-    const there = await tx
-      .selectFrom('metric_series')
-      .select('key')
-      .where('run', '=', run.key)
-      .where('stage', '=', stage)
-      .where('name', '=', name)
-      .executeTakeFirst();
-    if (there !== undefined) continue;
-    await tx
-      .insertInto('metric_series')
-      .values({ key: await engine.nextKey(tx, 'metric_series'), namespace, ...place })
-      .onConflict((conflict) => conflict.columns(['run', 'stage', 'name']).doNothing())
-      .execute();
+    return { stage, name };
+  });
+  for (let at = 0; at < wanted.length; at += CHUNK) {
+    const some = wanted.slice(at, at + CHUNK);
+    const there = await namesOf(tx, run, some);
+    const missing = some.filter(({ stage, name }) => !there.has(`${stage}/${name}`));
+    if (missing.length === 0) continue;
+    const keys = await engine.nextKeys(tx, 'metric_series', missing.length);
+    const rows = missing.map((place, i) => ({ key: keys[i]!, namespace, run, ...place }));
+    for (const values of inPowersOfTwo(rows, CHUNK)) {
+      await tx
+        .insertInto('metric_series')
+        .values(values)
+        .onConflict((conflict) => conflict.columns(['run', 'stage', 'name']).doNothing())
+        .execute();
+    }
   }
+}
+
+async function namesOf(tx: Tx, run: bigint, series: readonly { readonly name: string }[]): Promise<Set<string>> {
+  const rows = await tx
+    .selectFrom('metric_series')
+    .select(['stage', 'name'])
+    .where('run', '=', run)
+    .where('name', 'in', padded([...new Set(series.map(({ name }) => name))]))
+    .execute();
+  return new Set(rows.map(({ stage, name }) => `${stage}/${name}`));
 }
 
 async function stageKeys(
@@ -68,7 +81,7 @@ async function stageKeys(
       .select(['id', 'key'])
       .where('namespace', '=', namespace)
       .where('run', '=', run)
-      .where('id', 'in', ids.slice(at, at + CHUNK))
+      .where('id', 'in', padded(ids.slice(at, at + CHUNK)))
       .execute();
     for (const { id, key } of rows) keys.set(id, key);
   }
@@ -76,7 +89,7 @@ async function stageKeys(
 }
 
 /** Values of one statement: engines bound how many parameters one has. */
-const CHUNK = 1000;
+const CHUNK = 1024;
 
 export async function listSeries(
   engine: Engine,
@@ -88,14 +101,17 @@ export async function listSeries(
   const keys = await runKeys(engine, namespace, runs);
   if (keys.length === 0 || names?.length === 0) return [];
   const first = after === undefined ? 0 : runs.indexOf(after.runId);
-  const wanted = keys.slice(first).map((key, i) => sql`(cast(${first + i} as bigint), cast(${key} as bigint))`);
+  const wanted = keys.slice(first).map((key, i) => ({ place: first + i, key }));
+  // The last one again and again, as a run that is not there.
+  const padding = padded(wanted).map(({ place, key }, i) => ({ place, key: i < wanted.length ? key : 0n }));
+  const places = padding.map(({ place, key }) => sql`(cast(${place} as bigint), cast(${key} as bigint))`);
   const conditions = [sql`m.run = g.run and m.namespace = ${namespace}`];
-  if (names !== undefined) conditions.push(sql`m.name in (${sql.join(names)})`);
+  if (names !== undefined) conditions.push(sql`m.name in (${sql.join(padded(names))})`);
   if (stage === 'none') conditions.push(sql`m.stage = 0`);
   else if (stage !== undefined) conditions.push(sql`s.id = ${stage}`);
   if (after !== undefined) conditions.push(behind(engine, first, after));
   const { rows } = await sql<{ key: bigint; place: bigint; stage_id: string | null; name: string }>`
-    with g(place, run) as (values ${sql.join(wanted)})
+    with g(place, run) as (values ${sql.join(places)})
     select m.key, g.place, s.id as stage_id, m.name
     from g cross join ${engine.table('metric_series')} as m left join ${engine.table('stages')} as s on s.key = m.stage
     where ${sql.join(conditions, sql` and `)}
@@ -121,7 +137,7 @@ async function runKeys(engine: Engine, namespace: string, runs: readonly string[
     .selectFrom('runs')
     .select(['id', 'key'])
     .where('namespace', '=', namespace)
-    .where('id', 'in', runs)
+    .where('id', 'in', padded(runs))
     .where('hidden', '=', 0)
     .execute();
   const keys = new Map(rows.map(({ id, key }) => [id, key]));
@@ -178,7 +194,7 @@ async function measure(
       (select count(*) || ' ' || count(case when w.value = 'NaN' then 1 end) || ' ' || min(w.metric_step) || ' ' || max(w.metric_step)
         from (select p.metric_step, p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step limit ${window}) as w) as counted,
       (select max(p.metric_step) from ${points} as p where p.series = m.key and ${inRange(range)}) as last_step
-    from ${engine.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(series)})`.execute(
+    from ${engine.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(padded(series))})`.execute(
     engine.db,
   );
   return rows.flatMap(({ key, counted, last_step }) => {
@@ -265,7 +281,7 @@ async function seriesOf(
     const rows = await engine.db
       .selectFrom('metric_series')
       .select('key')
-      .where('key', 'in', keys)
+      .where('key', 'in', padded(keys))
       .where('namespace', '=', namespace)
       .execute();
     for (const { key } of rows) ours.add(key);

@@ -1,22 +1,17 @@
 import { type ExpressionBuilder, type RawBuilder, sql } from 'kysely';
-import { type Instant, parseInstant } from '../../domain/instant.ts';
-import type { Status } from '../../domain/lifecycle.ts';
-import type { Plan, Run } from '../../domain/run.ts';
+import type { Run } from '../../domain/run.ts';
 import type { BookView } from '../contract/experiment.ts';
 import type { RunPlace } from '../contract/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
+import { RunReader, type RunValues } from './run_values.ts';
 import type { RunsTable, Tables } from './tables.ts';
-import { isSet, readLabels, readMetrics, readReal } from './values.ts';
 
-/** Rows of runs (`r`), with what they show of their experiment, root, parent and main trajectory. Hidden ones are in it. */
+/** Rows of runs (`r`), with what they show of their main trajectory; hidden ones are in it. Their names of others come by `readRuns` or `findRun`. */
 export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
   // JSON of any size: the BASIC view does not even read it.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`r.${column}`)}` : sql<string>`''`);
   return db
     .selectFrom('runs as r')
-    .innerJoin('experiments as e', 'e.key', 'r.experiment')
-    .innerJoin('runs as root', 'root.key', 'r.tree')
-    .leftJoin('runs as p', 'p.key', 'r.parent')
     .leftJoin('trajectories as m', (join) =>
       join.onRef('m.tree', '=', 'r.main_tree').onRef('m.key', '=', 'r.main_trajectory').on('m.hidden', '=', 0),
     )
@@ -44,10 +39,6 @@ export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
       'r.create_time',
       'r.update_time',
       'r.revision',
-      'e.id as experiment_id',
-      'e.name as experiment_name',
-      'root.id as tree_id',
-      'p.id as parent_id',
       'm.id as main_id',
       'm.next_step_number as main_next_step_number',
       'm.reward_sum as main_reward_sum',
@@ -77,12 +68,55 @@ export function selectVisibleRuns(engine: Engine, db: Db | Tx, namespace: string
 
 export type RunQuery = ReturnType<typeof selectRuns>;
 
-/** The runs of a query, in its order, by whole pages: as arrays, which cost less than objects. */
-export async function readRuns(engine: Engine, query: RunQuery): Promise<Run[]> {
-  const reader = new RunReader();
+/** Places in `RunValues`. */
+const [KEY, ID, EXPERIMENT, TREE, PARENT] = [0, 1, 2, 3, 9] as const;
+
+/**
+ * The runs of a query, in its order, by whole pages: as arrays, which cost less than objects. Names of others are looked for once each, not joined to every
+ * row. A run whose others are gone by then is gone as well.
+ */
+export async function readRuns(engine: Engine, namespace: string, query: RunQuery): Promise<Run[]> {
   // A query of Kysely says what it is as raw SQL does.
   const rows = await engine.rows<RunValues>(query as unknown as RawBuilder<unknown>);
-  return rows.map((row) => reader.read(row));
+  if (rows.length === 0) return [];
+  const [experiments, ids] = await Promise.all([
+    experimentsOf(engine, namespace, rows),
+    idsOf(engine, namespace, rows),
+  ]);
+  const reader = new RunReader();
+  return rows.flatMap((row) => {
+    const experiment = experiments.get(Number(row[EXPERIMENT]));
+    const treeId = ids.get(Number(row[TREE]));
+    const parentId = row[PARENT] === null ? null : ids.get(Number(row[PARENT]));
+    if (experiment === undefined || treeId === undefined || parentId === undefined) return [];
+    return [reader.read(row, { ...experiment, treeId, parentId })];
+  });
+}
+
+async function experimentsOf(engine: Engine, namespace: string, rows: readonly RunValues[]) {
+  const found = await engine.db
+    .selectFrom('experiments')
+    .select(['key', 'id', 'name'])
+    .where('namespace', '=', namespace)
+    .where('key', 'in', [...new Set(rows.map((row) => BigInt(row[EXPERIMENT])))])
+    .execute();
+  return new Map(found.map(({ key, id, name }) => [Number(key), { experimentId: id, experimentName: name }]));
+}
+
+/** Ids of the roots and parents of runs by their keys: most are on the page themselves. */
+async function idsOf(engine: Engine, namespace: string, rows: readonly RunValues[]): Promise<Map<number, string>> {
+  const ids = new Map(rows.map((row) => [Number(row[KEY]), row[ID]]));
+  const wanted = rows.flatMap((row) => [row[TREE], row[PARENT] ?? row[TREE]].map(Number));
+  const missing = [...new Set(wanted.filter((key) => !ids.has(key)))];
+  if (missing.length === 0) return ids;
+  const found = await engine.db
+    .selectFrom('runs')
+    .select(['key', 'id'])
+    .where('namespace', '=', namespace)
+    .where('key', 'in', missing.map(BigInt))
+    .execute();
+  for (const { key, id } of found) ids.set(Number(key), id);
+  return ids;
 }
 
 /** The run of an id, or of a name in an experiment, FULL view unless told otherwise; undefined if none is there. */
@@ -93,188 +127,32 @@ export async function findRun(
   place: RunPlace | { readonly key: bigint },
   view: BookView = 'FULL',
 ): Promise<Run | undefined> {
-  const row = await at(selectVisibleRuns(engine, db, namespace, view), place).executeTakeFirst();
+  const named = withNames(selectVisibleRuns(engine, db, namespace, view));
+  const row = await ('key' in place
+    ? named.where('r.key', '=', place.key)
+    : 'id' in place
+      ? named.where('r.id', '=', place.id)
+      : named
+          .where('r.name', '=', place.name)
+          .where('e.name', '=', place.experimentName)
+          .where(sql<boolean>`not e.hidden`)
+  ).executeTakeFirst();
   return row === undefined ? undefined : readRun(row);
 }
 
-function at(query: RunQuery, place: RunPlace | { readonly key: bigint }): RunQuery {
-  if ('key' in place) return query.where('r.key', '=', place.key);
-  if ('id' in place) return query.where('r.id', '=', place.id);
+/** For one row: in one statement, so that it is of one moment, also in a transaction. */
+function withNames(query: RunQuery) {
   return query
-    .where('r.name', '=', place.name)
-    .where('e.name', '=', place.experimentName)
-    .where(sql<boolean>`not e.hidden`);
+    .innerJoin('experiments as e', 'e.key', 'r.experiment')
+    .innerJoin('runs as root', 'root.key', 'r.tree')
+    .leftJoin('runs as p', 'p.key', 'r.parent')
+    .select(['e.id as experiment_id', 'e.name as experiment_name', 'root.id as tree_id', 'p.id as parent_id']);
 }
 
-/** Drivers give the values of an object in the order of the columns. */
-export function readRun(row: object): Run {
-  return new RunReader().read(Object.values(row) as unknown as RunValues);
-}
+type NamedRow = Awaited<ReturnType<ReturnType<typeof withNames>['execute']>>[number];
 
-type Int = number | bigint;
-
-/** What `selectRuns` selects, in its order. */
-type RunValues = readonly [
-  key: Int,
-  id: string,
-  experiment: Int,
-  tree: Int,
-  number: Int,
-  name: string,
-  description: string,
-  labels: string,
-  plan: string,
-  parent: Int | null,
-  branchPoint: Int | null,
-  status: Status,
-  statusMessage: string,
-  phase: string,
-  metrics: string,
-  heartbeatTimeoutMs: Int,
-  failWhenStale: boolean | Int,
-  heartbeatTime: string | null,
-  startTime: string | null,
-  endTime: string | null,
-  createTime: string,
-  updateTime: string,
-  revision: Int,
-  experimentId: string,
-  experimentName: string,
-  treeId: string,
-  parentId: string | null,
-  mainId: string | null,
-  mainNextStepNumber: Int | null,
-  mainRewardSum: number | string | bigint | null,
-  configJson: string,
-  configOverridesJson: string,
-  metadataJson: string,
-  resultJson: string,
-  stale: boolean | Int,
-];
-
-const NO_LABELS: ReadonlyMap<string, string> = new Map();
-
-/** Reads runs one after another; what many of them share is read once. */
-class RunReader {
-  private experiment: Run['experiment'] = { key: -1n, id: '', name: '' };
-  private tree: Run['tree'] = { key: -1n, id: '' };
-  private planText = '';
-  private plan: Plan | undefined;
-  private timeText = '';
-  private time: Instant = 0n;
-
-  read(values: RunValues): Run {
-    const [
-      key,
-      id,
-      experiment,
-      tree,
-      number,
-      name,
-      description,
-      labels,
-      plan,
-      parent,
-      branchPoint,
-      status,
-      statusMessage,
-      phase,
-      metrics,
-      timeoutMs,
-      failWhenStale,
-      beat,
-      start,
-      end,
-      create,
-      update,
-      revision,
-      experimentId,
-      experimentName,
-      treeId,
-      parentId,
-      mainId,
-      mainEnd,
-      mainReward,
-      configJson,
-      configOverridesJson,
-      metadataJson,
-      resultJson,
-      stale,
-    ] = values;
-    return {
-      key: BigInt(key),
-      tree: this.treeOf(BigInt(tree), treeId),
-      id,
-      number: BigInt(number),
-      experiment: this.experimentOf(BigInt(experiment), experimentId, experimentName),
-      name,
-      description,
-      configJson,
-      configOverridesJson,
-      labels: labels === '{}' ? NO_LABELS : readLabels(labels),
-      metadataJson,
-      plan: this.planOf(plan),
-      parent:
-        parent === null || branchPoint === null
-          ? undefined
-          : { key: BigInt(parent), id: parentId ?? '', branchPoint: BigInt(branchPoint) },
-      mainTrajectory:
-        mainId === null || mainEnd === null || mainReward === null
-          ? undefined
-          : { id: mainId, nextStepNumber: BigInt(mainEnd), rewardSum: readReal(mainReward) },
-      status,
-      statusMessage,
-      phase,
-      metrics: readMetrics(metrics),
-      resultJson,
-      heartbeatTimeoutMs: Number(timeoutMs),
-      failWhenStale: isSet(failWhenStale),
-      heartbeatTime: this.optionalTimeOf(beat),
-      stale: isSet(stale),
-      startTime: this.optionalTimeOf(start),
-      endTime: this.optionalTimeOf(end),
-      createTime: this.timeOf(create),
-      updateTime: this.timeOf(update),
-      revision: BigInt(revision),
-    };
-  }
-
-  private experimentOf(key: bigint, id: string, name: string): Run['experiment'] {
-    if (key !== this.experiment.key) this.experiment = { key, id, name };
-    return this.experiment;
-  }
-
-  private treeOf(key: bigint, id: string): Run['tree'] {
-    if (key !== this.tree.key) this.tree = { key, id };
-    return this.tree;
-  }
-
-  private planOf(text: string): Plan | undefined {
-    if (text !== this.planText) {
-      this.plan = readPlan(text);
-      this.planText = text;
-    }
-    return this.plan;
-  }
-
-  private timeOf(text: string): Instant {
-    if (text !== this.timeText) {
-      this.time = parseInstant(text);
-      this.timeText = text;
-    }
-    return this.time;
-  }
-
-  private optionalTimeOf(text: string | null): Instant | undefined {
-    return text === null ? undefined : this.timeOf(text);
-  }
-}
-
-/** A plan as JSON text; empty: none. */
-export function bindPlan(plan: Plan | undefined): string {
-  return plan === undefined ? '' : JSON.stringify(plan);
-}
-
-export function readPlan(text: string): Plan | undefined {
-  return text === '' ? undefined : (JSON.parse(text) as Plan);
+function readRun({ experiment_id, experiment_name, tree_id, parent_id, ...row }: NamedRow): Run {
+  const names = { experimentId: experiment_id, experimentName: experiment_name, treeId: tree_id, parentId: parent_id };
+  // Drivers give the values of an object in the order of the columns.
+  return new RunReader().read(Object.values(row) as unknown as RunValues, names);
 }

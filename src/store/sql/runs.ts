@@ -14,7 +14,8 @@ import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from './
 import { mergeMetrics } from './metric_maps.ts';
 import { makeOnce } from './requests.ts';
 import { defaultName, findNamed, insertRun, madeRuns, readMade, refuseTakenId, runExists } from './run_making.ts';
-import { bindPlan, findRun, isStale, readRuns, selectVisibleRuns } from './run_rows.ts';
+import { findRun, isStale, readRuns, selectVisibleRuns } from './run_rows.ts';
+import { bindPlan } from './run_values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
 import { type EncodedState, encodeStates } from './step_writer.ts';
 import { together } from './together.ts';
@@ -140,7 +141,7 @@ export async function listRuns(
     query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
   }
   if (page.after !== undefined) query = query.where('r.key', '<', page.after);
-  return readRuns(engine, query.orderBy('r.key', 'desc').limit(page.limit));
+  return readRuns(engine, namespace, query.orderBy('r.key', 'desc').limit(page.limit));
 }
 
 async function experimentKey(db: Db, namespace: string, place: ExperimentPlace): Promise<bigint> {
@@ -165,7 +166,7 @@ async function runKey(db: Db, namespace: string, id: string): Promise<bigint | u
 export async function listRunTree(engine: Engine, namespace: string, tree: bigint, page: Page<bigint>): Promise<Run[]> {
   let query = selectVisibleRuns(engine, engine.db, namespace, 'BASIC').where('r.tree', '=', tree);
   if (page.after !== undefined) query = query.where('r.key', '>', page.after);
-  return readRuns(engine, query.orderBy('r.key').limit(page.limit));
+  return readRuns(engine, namespace, query.orderBy('r.key').limit(page.limit));
 }
 
 export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {

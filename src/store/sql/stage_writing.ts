@@ -6,7 +6,7 @@ import { stagePercent } from '../../domain/progress.ts';
 import type { StageChanges } from '../contract/stage.ts';
 import type { Engine, Tx } from './engine.ts';
 import { keepRun } from './run_keys.ts';
-import { readPlan } from './run_rows.ts';
+import { readPlan } from './run_values.ts';
 import { findStage } from './stage_rows.ts';
 import type { StagesTable } from './tables.ts';
 import { tallyRuns } from './tallies.ts';
@@ -56,11 +56,14 @@ export function timeSubsteps(row: LockedStage, changes: StageChanges, now: strin
   const took = Number(parseInstant(now) - parseInstant(row.substeps_time)) / 1e9;
   return {
     substeps_time: now,
-    timed_substeps: row.timed_substeps + rise,
+    timed_substeps: row.timed_substeps > MOST - rise ? MOST : row.timed_substeps + rise,
     // A clock may have been set back meanwhile.
     substep_seconds: readReal(row.substep_seconds) + Math.max(0, took),
   };
 }
+
+/** What an int64 can say. */
+const MOST = 2n ** 63n - 1n;
 
 /** L5: how far a stage is at the time that its row says, what Progress would say of it. */
 export async function percentOfStage(

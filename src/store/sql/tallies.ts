@@ -4,6 +4,7 @@ import type { KindTally, OpenStageTally, RunTally } from '../../domain/progress.
 import { STAGE_KINDS, type StageKind } from '../../domain/run.ts';
 import type { Db, Tx } from './engine.ts';
 import { turnsOf } from './rollout_rows.ts';
+import { padded } from './statement_shapes.ts';
 import { together } from './together.ts';
 import { readReal } from './values.ts';
 
@@ -21,11 +22,12 @@ export async function tallyRuns(
 ): Promise<Map<bigint, RunTally>> {
   const tallies = new Map(runs.map((run) => [run, new Counting()]));
   if (runs.length === 0) return tallies;
+  const keys = padded(runs);
   const [counts, open, groups, live] = await together([
-    countStages(db, namespace, runs),
-    openStages(db, namespace, runs),
-    countRollouts(db, namespace, runs),
-    liveRollouts(db, namespace, runs),
+    countStages(db, namespace, keys),
+    openStages(db, namespace, keys),
+    countRollouts(db, namespace, keys),
+    liveRollouts(db, namespace, keys),
   ]);
   for (const row of counts) tallies.get(row.run)?.addStages(row);
   for (const row of open) tallies.get(row.run)?.addOpenStage(row);
@@ -52,9 +54,9 @@ class Counting implements RunTally {
     counted[counterOf(status)] += row.count;
     if (isTerminal(status)) {
       const { substeps, ...rollouts } = counted.terminalStages;
-      counted.terminalStages = { ...rollouts, substeps: substeps + row.completed_substeps };
+      counted.terminalStages = { ...rollouts, substeps: substeps + BigInt(row.completed_substeps) };
     }
-    this.substeps = sum(this.substeps, row.timed_substeps, row.substep_seconds);
+    this.substeps = sum(this.substeps, BigInt(row.timed_substeps), row.substep_seconds);
   }
 
   addOpenStage(row: OpenRow): void {
@@ -121,9 +123,9 @@ function countStages(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
       'kind',
       'status',
       eb.fn.countAll<bigint>().as('count'),
-      // Postgres sums whole numbers to numeric.
-      sql<bigint>`cast(sum(completed_substeps) as bigint)`.as('completed_substeps'),
-      sql<bigint>`cast(sum(timed_substeps) as bigint)`.as('timed_substeps'),
+      // As doubles: clients may count to the end of int64 in each stage, and whole numbers would overflow.
+      sql<number>`sum(cast(completed_substeps as double precision))`.as('completed_substeps'),
+      sql<number>`sum(cast(timed_substeps as double precision))`.as('timed_substeps'),
       sql<number>`sum(substep_seconds)`.as('substep_seconds'),
     ])
     .where('run', 'in', runs)

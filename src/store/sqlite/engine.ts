@@ -26,7 +26,7 @@ import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
 import { isFileError } from './errors.ts';
 import { lockFile } from './lock.ts';
-import { readStretch, upsertPoints } from './metric_points.ts';
+import { PointWriter, readStretch, upsertPoints } from './metric_points.ts';
 import { readQueued } from './queue.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
@@ -121,6 +121,7 @@ class SqliteEngine implements Engine {
   readonly db: Kysely<Tables>;
   readonly now = NOW;
   readonly aggregates = sqliteAggregates;
+  private readonly points: PointWriter;
   private readonly parts: Parts;
   private readonly writing: Kysely<Tables>;
   private readonly writer: Connection;
@@ -135,6 +136,7 @@ class SqliteEngine implements Engine {
     this.writing = parts.writing;
     this.writer = parts.writer;
     this.listeners = new ChangeListeners(parts.onFault);
+    this.points = new PointWriter(parts.writer, (work) => this.write(work));
   }
 
   table(name: keyof Tables) {
@@ -271,9 +273,8 @@ class SqliteEngine implements Engine {
     }
   }
 
-  upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
-    const upsert = async () => upsertPoints(this.writer, batch);
-    return tx === undefined ? this.write(upsert) : upsert();
+  async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
+    return tx === undefined ? this.points.write(batch) : upsertPoints(this.writer, batch);
   }
 
   async readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {

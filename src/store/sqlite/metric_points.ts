@@ -40,6 +40,67 @@ function seriesKeys(writer: Connection, { namespace, runId, series }: PointBatch
   return keys;
 }
 
+interface Waiting {
+  readonly batch: PointBatch;
+  readonly resolve: (stored: boolean) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Points of one transaction: until it has ended nothing else of the process goes on. */
+const GROUP_POINTS = 20_000;
+
+/** Writes what waits together, since a commit waits for the disk: who comes alone waits for one turn of the event loop. */
+export class PointWriter {
+  private readonly writer: Connection;
+  private readonly transact: (work: () => Promise<boolean[]>) => Promise<boolean[]>;
+  private readonly waiting: Waiting[] = [];
+  private running = false;
+
+  constructor(writer: Connection, transact: (work: () => Promise<boolean[]>) => Promise<boolean[]>) {
+    this.writer = writer;
+    this.transact = transact;
+  }
+
+  /** False: the run or one of the series is not there, and nothing is stored. */
+  write(batch: PointBatch): Promise<boolean> {
+    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+    this.waiting.push({ batch, resolve, reject });
+    if (!this.running) void this.run();
+    return promise;
+  }
+
+  private async run(): Promise<void> {
+    this.running = true;
+    while (this.waiting.length > 0) {
+      // Calls that have arrived by now go with the first.
+      await new Promise((resolve) => setImmediate(resolve));
+      await this.writeGroup(this.take());
+    }
+    this.running = false;
+  }
+
+  /** At least one. */
+  private take(): Waiting[] {
+    let points = 0;
+    const end = this.waiting.findIndex(({ batch }, i) => {
+      points += batch.values.length;
+      return i > 0 && points > GROUP_POINTS;
+    });
+    return this.waiting.splice(0, end === -1 ? this.waiting.length : end);
+  }
+
+  private async writeGroup(group: readonly Waiting[]): Promise<void> {
+    try {
+      const stored = await this.transact(async () => group.map(({ batch }) => upsertPoints(this.writer, batch)));
+      for (const [i, { resolve }] of group.entries()) resolve(stored[i]!);
+    } catch (error) {
+      // One that cannot be written hurts no other one.
+      if (group.length > 1) for (const each of group) await this.writeGroup([each]);
+      else for (const { reject } of group) reject(error);
+    }
+  }
+}
+
 const STRETCH = 'series = ? and metric_step >= ? and metric_step <= ?';
 /** Beside a single `min` or `max` SQLite gives the columns of the row that has it: of the first, as it reads the primary key. */
 const LOWEST = `select min(value) as value, metric_step, count(*) as points from metric_points where ${STRETCH}`;

@@ -308,7 +308,8 @@ export declare type Run = Message<"anabranch.v1.Run"> & {
   failWhenStale: boolean;
 
   /**
-   * The last HeartbeatRun, by the database's clock; absent if there was none. With fail_when_stale, creation, StartRun, ResumeRun and ReopenRun count too.
+   * The last HeartbeatRun, by the database's clock; absent if there was none. With fail_when_stale, creation, StartRun, ResumeRun and ReopenRun count too,
+   * and the UpdateRun that sets it, if there was none.
    *
    * @generated from field: google.protobuf.Timestamp heartbeat_time = 25;
    */

@@ -286,7 +286,9 @@ class Run(_message.Message):
 
     @_builtins.property
     def heartbeat_time(self) -> _timestamp_pb2.Timestamp:
-        """The last HeartbeatRun, by the database's clock; absent if there was none. With fail_when_stale, creation, StartRun, ResumeRun and ReopenRun count too."""
+        """The last HeartbeatRun, by the database's clock; absent if there was none. With fail_when_stale, creation, StartRun, ResumeRun and ReopenRun count too,
+        and the UpdateRun that sets it, if there was none.
+        """
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:

@@ -1,0 +1,173 @@
+import { type Instant, parseInstant } from '../../domain/instant.ts';
+import type { Status } from '../../domain/lifecycle.ts';
+import type { Plan, Run } from '../../domain/run.ts';
+import { isSet, readLabels, readMetrics, readReal } from './values.ts';
+
+type Int = number | bigint;
+
+/** What `selectRuns` selects, in its order; whole numbers as the driver gives them. */
+export type RunValues = readonly [
+  key: Int,
+  id: string,
+  experiment: Int,
+  tree: Int,
+  number: Int,
+  name: string,
+  description: string,
+  labels: string,
+  plan: string,
+  parent: Int | null,
+  branchPoint: Int | null,
+  status: Status,
+  statusMessage: string,
+  phase: string,
+  metrics: string,
+  heartbeatTimeoutMs: Int,
+  failWhenStale: boolean | Int,
+  heartbeatTime: string | null,
+  startTime: string | null,
+  endTime: string | null,
+  createTime: string,
+  updateTime: string,
+  revision: Int,
+  mainId: string | null,
+  mainNextStepNumber: Int | null,
+  mainRewardSum: number | string | bigint | null,
+  configJson: string,
+  configOverridesJson: string,
+  metadataJson: string,
+  resultJson: string,
+  stale: boolean | Int,
+];
+
+/** What a run shows of others, which stands in their rows. */
+export interface RunNames {
+  readonly experimentId: string;
+  readonly experimentName: string;
+  readonly treeId: string;
+  /** Null: it is a root. */
+  readonly parentId: string | null;
+}
+
+const NO_LABELS: ReadonlyMap<string, string> = new Map();
+
+/** Reads runs one after another; what many of them share is read once. */
+export class RunReader {
+  private experiment: Run['experiment'] = { key: -1n, id: '', name: '' };
+  private tree: Run['tree'] = { key: -1n, id: '' };
+  private planText = '';
+  private plan: Plan | undefined;
+  private timeText = '';
+  private time: Instant = 0n;
+
+  read(values: RunValues, names: RunNames): Run {
+    const [
+      key,
+      id,
+      experiment,
+      tree,
+      number,
+      name,
+      description,
+      labels,
+      plan,
+      parent,
+      branchPoint,
+      status,
+      statusMessage,
+      phase,
+      metrics,
+      timeoutMs,
+      failWhenStale,
+      beat,
+      start,
+      end,
+      create,
+      update,
+      revision,
+      mainId,
+      mainEnd,
+      mainReward,
+      configJson,
+      configOverridesJson,
+      metadataJson,
+      resultJson,
+      stale,
+    ] = values;
+    return {
+      key: BigInt(key),
+      tree: this.treeOf(BigInt(tree), names.treeId),
+      id,
+      number: BigInt(number),
+      experiment: this.experimentOf(BigInt(experiment), names),
+      name,
+      description,
+      configJson,
+      configOverridesJson,
+      labels: labels === '{}' ? NO_LABELS : readLabels(labels),
+      metadataJson,
+      plan: this.planOf(plan),
+      parent:
+        parent === null || branchPoint === null
+          ? undefined
+          : { key: BigInt(parent), id: names.parentId ?? '', branchPoint: BigInt(branchPoint) },
+      mainTrajectory:
+        mainId === null || mainEnd === null || mainReward === null
+          ? undefined
+          : { id: mainId, nextStepNumber: BigInt(mainEnd), rewardSum: readReal(mainReward) },
+      status,
+      statusMessage,
+      phase,
+      metrics: readMetrics(metrics),
+      resultJson,
+      heartbeatTimeoutMs: Number(timeoutMs),
+      failWhenStale: isSet(failWhenStale),
+      heartbeatTime: this.optionalTimeOf(beat),
+      stale: isSet(stale),
+      startTime: this.optionalTimeOf(start),
+      endTime: this.optionalTimeOf(end),
+      createTime: this.timeOf(create),
+      updateTime: this.timeOf(update),
+      revision: BigInt(revision),
+    };
+  }
+
+  private experimentOf(key: bigint, { experimentId, experimentName }: RunNames): Run['experiment'] {
+    if (key !== this.experiment.key) this.experiment = { key, id: experimentId, name: experimentName };
+    return this.experiment;
+  }
+
+  private treeOf(key: bigint, id: string): Run['tree'] {
+    if (key !== this.tree.key) this.tree = { key, id };
+    return this.tree;
+  }
+
+  private planOf(text: string): Plan | undefined {
+    if (text !== this.planText) {
+      this.plan = readPlan(text);
+      this.planText = text;
+    }
+    return this.plan;
+  }
+
+  private timeOf(text: string): Instant {
+    if (text !== this.timeText) {
+      this.time = parseInstant(text);
+      this.timeText = text;
+    }
+    return this.time;
+  }
+
+  private optionalTimeOf(text: string | null): Instant | undefined {
+    return text === null ? undefined : this.timeOf(text);
+  }
+}
+
+/** A plan as JSON text; empty: none. */
+export function bindPlan(plan: Plan | undefined): string {
+  return plan === undefined ? '' : JSON.stringify(plan);
+}
+
+export function readPlan(text: string): Plan | undefined {
+  return text === '' ? undefined : (JSON.parse(text) as Plan);
+}

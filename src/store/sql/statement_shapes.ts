@@ -1,0 +1,18 @@
+/** Each length of a list makes another statement, and engines keep only so many of them prepared: lists come in few lengths. */
+
+/** The list, with its last item again and again up to a power of two: for `in`, where that changes nothing. */
+export function padded<T>(items: readonly T[]): T[] {
+  const last = items.at(-1);
+  if (last === undefined) return [];
+  const length = 2 ** Math.ceil(Math.log2(items.length));
+  return [...items, ...Array<T>(length - items.length).fill(last)];
+}
+
+/** The list in stretches whose lengths are powers of two, at most `most`, which is one too. */
+export function* inPowersOfTwo<T>(items: readonly T[], most: number): Generator<readonly T[]> {
+  for (let at = 0; at < items.length; ) {
+    const length = Math.min(most, 2 ** Math.floor(Math.log2(items.length - at)));
+    yield items.slice(at, at + length);
+    at += length;
+  }
+}

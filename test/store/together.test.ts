@@ -1,0 +1,33 @@
+import { expect, it } from 'vitest';
+import { together } from '../../src/store/sql/together.ts';
+
+/** Work that ends when it is told to. */
+function controlled() {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  return { promise, resolve, reject };
+}
+
+it('statements sent together answer in their places, whatever is no promise among them', async () => {
+  const [a, b] = [controlled(), controlled()];
+  const all = together([a.promise, 2, undefined, b.promise]);
+  b.resolve('b');
+  a.resolve('a');
+  expect(await all).toEqual(['a', 2, undefined, 'b']);
+});
+
+it('D3: what is sent together has all ended when it fails, with what failed first, so that none of it runs after its transaction', async () => {
+  const [a, b, c] = [controlled(), controlled(), controlled()];
+  let ended = false;
+  const all = together([a.promise, b.promise, c.promise]).finally(() => {
+    ended = true;
+  });
+  const failure = expect(all).rejects.toThrow('the cause');
+  b.reject(new Error('the cause'));
+  await Promise.allSettled([b.promise]);
+  a.reject(new Error('the consequence'));
+  await Promise.allSettled([a.promise]);
+  expect(ended).toBe(false);
+  c.resolve('late');
+  await failure;
+  expect(ended).toBe(true);
+});
