@@ -1,16 +1,27 @@
 import { timestampDate, timestampNow } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { IfExists } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { type AnabranchClient, openMetricLogger, reasonOf, watchRun } from '../../src/client/index.ts';
+import {
+  type AnabranchClient,
+  downloadState,
+  openMetricLogger,
+  readSteps,
+  reasonOf,
+  watchRun,
+} from '../../src/client/index.ts';
 import { callsOf } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
+import { RolloutRecorder } from './seeds/cua_recorder.ts';
 import { type Recording, startRecording } from './seeds/recording.ts';
 import { fromStatus } from './seeds/rows.ts';
 
 const RUN_NAME = 'cua_rl-2026-03-01-12-00';
 const HYPERPARAMETERS = { model_name: 'Qwen3-VL-30B', learning_rate: 1e-5, lora_rank: 32, save_every: 2 };
+/** Large enough to be kept as a state. */
+const SCREENSHOT = new Uint8Array(20_000).fill(7);
 
 /** The query examples of CUA's document, and the calls of its recording code, made here by a training of four steps that crashes in its third. */
 describe.each(ENGINES)('CUA, on %s:', (engine) => {
@@ -22,9 +33,39 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   });
   afterAll(() => recording?.stop());
 
-  it('C-07, C-41 to C-43: records a training with its baseline, steps, evals and curves', async () => {
+  it('C-08, C-09, C-31, C-32: saves its tasks and their validators, again without change, and loads them', async () => {
+    const tasks = ['airbnb_search', 'dark_mode'].map((id) => ({
+      id,
+      description: `Do ${id}.`,
+      difficulty: 'easy',
+      sourceType: 'demo_training',
+      tags: { words: ['demo'] },
+      maxTurns: 20n,
+    }));
+    expect(await client.rollouts.upsertTasks({ tasks })).toMatchObject({ createdCount: 2, unchangedCount: 0 });
+    expect(await client.rollouts.upsertTasks({ tasks })).toMatchObject({ createdCount: 0, unchangedCount: 2 });
+    await client.rollouts.upsertTasks({ tasks: [{ id: 'dark_mode', difficulty: 'medium' }] });
+    const loaded = await client.rollouts.listTasks({ taskIds: ['dark_mode', 'airbnb_search', 'unknown'] });
+    expect(loaded.tasks.map(({ id, difficulty }) => [id, difficulty]).toSorted()).toEqual([
+      ['airbnb_search', 'easy'],
+      ['dark_mode', 'medium'],
+    ]);
+    const { task } = await client.rollouts.getTask({ taskId: 'dark_mode' });
+    expect(task).toMatchObject({ description: 'Do dark_mode.', tags: ['demo'], maxTurns: 20n });
+
+    const validators = [{ taskId: 'airbnb_search', type: 'state', query: 'current_activity', method: 'adb' }];
+    const { validatorIds } = await client.rollouts.upsertValidators({ validators });
+    expect((await client.rollouts.upsertValidators({ validators })).validatorIds).toEqual(validatorIds);
+    const { validator } = await client.rollouts.getValidator({ validatorId: validatorIds[0] ?? '' });
+    const { validators: listed } = await client.rollouts.listValidators({ taskId: 'airbnb_search' });
+    expect(listed).toEqual([validator]);
+  });
+
+  it('C-07, C-12, C-41 to C-45: records a training with its baseline, steps, evals and curves', async () => {
     const { run, resumeStage } = await startTraining();
     expect(resumeStage).toBeUndefined();
+    const { environment: box } = await client.rollouts.createEnvironment({ runId: run.id, type: 'android' });
+    await client.rollouts.startEnvironment({ environmentId: box?.id ?? '', externalId: 'gbox-7f3a' });
     const baseline = await stageOf(run, StageKind.BASELINE, 0);
     await client.runs.startStage({ stageId: baseline.id, phase: 'rollout' });
     await recordResults(baseline, { success_rate: 0.25 });
@@ -58,6 +99,135 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     });
   });
 
+  it('C-11, C-18, C-35, C-52: has groups that count their rollouts, and found again they are the same', async () => {
+    const { stageId, groupId } = await rolloutOf(1, 0);
+    const { group, created } = await client.rollouts.getOrCreateGroup({ stageId, number: 0n, batch: 7n });
+    expect([group?.id, group?.batch, created]).toEqual([groupId, undefined, false]);
+    await client.rollouts.updateGroup({
+      groupId,
+      updateMask: { paths: ['batch', 'metrics'] },
+      batch: 1n,
+      metrics: { advantage_max: 0.5 },
+    });
+    const { groups } = await client.rollouts.listGroups({ stageId });
+    const { group: found } = await client.rollouts.getGroup({ stageId, number: 0n });
+    expect(groups.map(({ id }) => id)).toEqual([found?.id]);
+    expect(found).toMatchObject({ status: Status.COMPLETED, batch: 1n, metrics: { advantage_max: 0.5 } });
+    expect(found?.statistics).toMatchObject({ rolloutCount: 2n, successCount: 1n, rewardMean: 0.75, bestReward: 1 });
+    const { rollouts } = await client.rollouts.listRollouts({ groupId, taskId: 'airbnb_search', success: true });
+    expect(rollouts.map(({ id }) => id)).toEqual([found?.statistics?.bestRolloutId]);
+  });
+
+  it('C-13, C-36, C-44, C-53 to C-55: a turn is one step, with its actions and screenshots, found by its number', async () => {
+    const { id: rolloutId, trajectoryId } = await rolloutOf(1, 0);
+    const record = await client.rollouts.getRollout({ rolloutId });
+    expect(record.validations).toMatchObject([{ validatorType: 'state', success: true, actualResult: 'results' }]);
+    expect(record.attempts).toMatchObject([{ number: 1, status: Status.COMPLETED, trajectoryId }]);
+    const { step } = await client.trajectories.getStep({ trajectoryId, stepNumber: 2n });
+    expect(step?.actions.map(({ type, name, tokenIds }) => [type, name, tokenIds])).toEqual([
+      ['text', '', [7, 8, 9]],
+      ['tool_call', 'tap', []],
+    ]);
+    const digests: string[] = [];
+    for await (const { step: each } of readSteps(client, { trajectoryId, startStepNumber: 1n }))
+      digests.push(each.observations[0]?.content?.stateDigest ?? '');
+    expect(digests).toEqual([digests[0], digests[0]]);
+    expect(await downloadState(client, digests[0] ?? '')).toEqual(SCREENSHOT);
+  });
+
+  it('C-49: a trainer reads the rollouts of a step with their turns, and no group that is not complete', async () => {
+    const { stageId, id } = await rolloutOf(1, 0);
+    const read: [string, number][] = [];
+    for await (const { rollout, steps } of client.rollouts.readRollouts({ stageId })) {
+      if (rollout !== undefined) read.push([rollout.id, 0]);
+      const last = read.at(-1);
+      if (last !== undefined) last[1] += steps.length;
+    }
+    expect(read).toEqual([
+      [id, 3],
+      [(await rolloutOf(1, 1)).id, 2],
+    ]);
+    const complete = client.rollouts.readRollouts({ stageId, completeGroupsOnly: true });
+    for await (const { rollout } of complete) expect(rollout).toBeUndefined();
+  });
+
+  it('C-57: a person corrects a verdict, with reason and name, and takes that back', async () => {
+    const { id: rolloutId } = await rolloutOf(1, 0);
+    const by = { rolloutId, actor: 'anna' };
+    const wrong = await client.rollouts.overrideValidation({ ...by, success: false, reason: 'Other dates' });
+    expect(wrong.rollout).toMatchObject({ success: false, validationPassed: true });
+    const right = await client.rollouts.overrideValidation({ ...by, reason: 'They were flexible' });
+    expect(right.rollout).toMatchObject({ success: true, validationPassed: true });
+    const { overrides } = await client.rollouts.listValidationOverrides({ rolloutId });
+    expect(overrides.map(({ success, reason, actor }) => [success, reason, actor])).toEqual([
+      [undefined, 'They were flexible', 'anna'],
+      [false, 'Other dates', 'anna'],
+    ]);
+  });
+
+  it('C-38: environments have a life of their own, and serve several rollouts', async () => {
+    const { id: rolloutId, runId } = await rolloutOf(1, 0);
+    const { environments } = await client.rollouts.listEnvironments({ rolloutId });
+    const environmentId = environments[0]?.id ?? '';
+    expect((await client.rollouts.listEnvironments({ rolloutId: (await rolloutOf(2, 0)).id })).environments).toEqual(
+      environments,
+    );
+    await client.rollouts.pauseEnvironment({ environmentId, message: 'snapshot' });
+    await client.rollouts.resumeEnvironment({ environmentId });
+    await client.rollouts.completeEnvironment({ environmentId, message: 'terminated' });
+    const { environment } = await client.rollouts.getEnvironment({ environmentId });
+    expect(environment).toMatchObject({
+      status: Status.COMPLETED,
+      externalId: 'gbox-7f3a',
+      statusMessage: 'terminated',
+    });
+    const [lost, unused] = [crypto.randomUUID(), crypto.randomUUID()];
+    for (const id of [lost, unused]) await client.rollouts.createEnvironment({ environmentId: id, runId });
+    await client.rollouts.failEnvironment({ environmentId: lost, message: 'no image of that name' });
+    await client.rollouts.cancelEnvironment({ environmentId: unused });
+    const failed = await client.rollouts.listEnvironments({ runId, statuses: [Status.FAILED] });
+    expect(failed.environments.map(({ id, statusMessage }) => [id, statusMessage])).toEqual([
+      [lost, 'no image of that name'],
+    ]);
+  });
+
+  it('C-45, K-C1, K-C4: a worker that comes back late is told so, and another has its rollout', async () => {
+    const { run } = await client.runs.createRun({ name: 'of lost workers' });
+    const stage = await stageOf(run!, StageKind.EVAL, 0);
+    const place = { groupNumber: 0n, maxAttempts: 2, taskId: 'airbnb_search' };
+    await client.rollouts.createRollouts({
+      stageId: stage.id,
+      rollouts: [0n, 1n, 2n].map((number) => ({ ...place, number })),
+    });
+    const late = (await RolloutRecorder.start(client, { stageId: stage.id }, 'worker 1'))!;
+    const lease = { rolloutId: late.token.rolloutId, attempt: 1 };
+    const { leases } = await client.rollouts.heartbeatRollouts({ leases: [lease] });
+    expect(leases).toMatchObject([{ kept: true, status: Status.INITIALIZING }]);
+    await client.rollouts.releaseRollout({ ...lease, message: 'preempted' });
+    const next = (await RolloutRecorder.start(client, { stageId: stage.id }, 'worker 2'))!;
+    expect(next.token).toEqual({ ...lease, attempt: 2 });
+    const refused = await late.updateStatus('task_execution').catch((error: unknown) => error);
+    expect(reasonOf(refused)).toBe('LEASE_LOST');
+    await late.leave().catch((error: unknown) => expect(reasonOf(error)).toBe('TRAJECTORY_SEALED'));
+
+    await next.fail('the box is gone');
+    const { rollout: retried } = await client.rollouts.retryRollout({ ...next.token, message: 'new box' });
+    expect(retried).toMatchObject({ status: Status.PENDING, attempt: 2, maxAttempts: 3 });
+    const third = (await RolloutRecorder.start(client, { stageId: stage.id }, 'worker 2'))!;
+    await third.complete(true);
+    const { attempts } = await client.rollouts.getRollout({ rolloutId: lease.rolloutId });
+    expect(attempts.map(({ status, message }) => [status, message])).toEqual([
+      [Status.FAILED, 'preempted'],
+      [Status.FAILED, 'the box is gone'],
+      [Status.COMPLETED, ''],
+    ]);
+    const { rollouts } = await client.rollouts.listRollouts({ stageId: stage.id, statuses: [Status.PENDING] });
+    for (const { id } of rollouts) await client.rollouts.cancelRollout({ rolloutId: id });
+    const { claims, drained } = await client.rollouts.claimRollouts({ stageId: stage.id, workerId: 'worker 3' });
+    expect([claims, drained]).toEqual([[], true]);
+    await client.runs.deleteRun({ runId: run?.id ?? '' });
+  });
+
   it('K-C3: has curves of every step, for many runs at once', async () => {
     const { run } = await client.runs.getRun({ runName: RUN_NAME });
     const read: [string, number[]][] = [];
@@ -80,9 +250,14 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
       [2n, 'completed'],
       [3n, 'completed'],
     ]);
-    // "Query all rollouts for a step": until there are rollouts, by label.
-    const { trajectories } = await client.trajectories.listTrajectories({ runId, labels: { step: '1' } });
-    expect(trajectories.map(({ name }) => name)).toEqual(['step 1, rollout 1', 'step 1, rollout 0']);
+    // "Query all rollouts for a step"
+    const { rollouts } = await client.rollouts.listRollouts({ stageId: stages[1]?.id ?? '' });
+    expect(
+      rollouts.map(({ number, status, success, reward, turns }) => [number, status, success, reward, turns]),
+    ).toEqual([
+      [0n, Status.COMPLETED, true, 1, 2n],
+      [1n, Status.FAILED, undefined, 0.5, 1n],
+    ]);
 
     const { changes } = await client.runs.listStatusChanges({ runId });
     const told = changes.map(({ oldStatus, newStatus, message }) => [
@@ -168,7 +343,12 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
       ifExists: IfExists.RETURN_EXISTING,
       configJson: JSON.stringify(HYPERPARAMETERS),
       labels: { model: HYPERPARAMETERS.model_name },
-      plan: { stagePlans: [{ kind: StageKind.TRAIN_STEP, stages: 4, substeps: 2 }] },
+      plan: {
+        stagePlans: [
+          { kind: StageKind.TRAIN_STEP, stages: 4, groupsPerStage: 1, groupSize: 2, maxTurns: 20, substeps: 2 },
+        ],
+        concurrency: 2,
+      },
     });
     if (run === undefined) throw new Error('an answer without a run');
     if (created) await client.runs.startRun({ runId: run.id, phase: 'initialization' });
@@ -181,14 +361,53 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     return stage;
   }
 
+  /** Two rollouts of one task, made at once and claimed by their workers: one succeeds, one loses its box. */
+  async function collect(run: Run, stageId: string): Promise<void> {
+    const { environments } = await client.rollouts.listEnvironments({ runId: run.id });
+    await client.rollouts.createRollouts({
+      stageId,
+      rollouts: [0n, 1n].map((number) => ({
+        groupNumber: 0n,
+        number,
+        taskId: 'airbnb_search',
+        labels: { model: HYPERPARAMETERS.model_name },
+      })),
+    });
+    for (const number of [0, 1]) {
+      const recorder = await RolloutRecorder.start(client, { stageId }, `worker ${number}`);
+      if (recorder === undefined) throw new Error('a rollout that nobody else claims was not claimed');
+      await recorder.updateStatus('env_creation');
+      await recorder.update({ temperature: 0.7, parse_errors: 0 }, environments.map(({ id }) => id).slice(0, 1));
+      await recorder.updateStatus('agent_init');
+      await recorder.updateStatus('task_execution');
+      const turn = { said: 'I tap.', tool: 'tap', args: { x: 540 }, tokens: [7, 8, 9], screenshot: SCREENSHOT };
+      await recorder.recordTurn({ ...turn, reward: 0.5 });
+      if (number === 1) {
+        await recorder.fail('the box did not answer');
+        continue;
+      }
+      await recorder.recordTurn({ ...turn, reward: 0.5, done: true });
+      await recorder.recordValidation(true, 'results');
+      await recorder.complete(true);
+    }
+  }
+
+  async function rolloutOf(step: number, number: number): Promise<Rollout> {
+    const { run } = await client.runs.getRun({ runName: RUN_NAME });
+    const { id } = await stageOf(run!, StageKind.TRAIN_STEP, step);
+    const { rollouts } = await client.rollouts.listRollouts({ stageId: id });
+    const found = rollouts.find((each) => each.number === BigInt(number));
+    if (found === undefined) throw new Error(`step ${step} has no rollout ${number}`);
+    return found;
+  }
+
   /** One step: rollouts, two substeps of training, its metrics, and weights at every second. */
   async function train(run: Run, number: number): Promise<void> {
     const { id: stageId, status } = await stageOf(run, StageKind.TRAIN_STEP, number);
     if (status === Status.FAILED) await client.runs.reopenStage({ stageId, phase: 'rollout_execution' });
     else await client.runs.startStage({ stageId, phase: 'rollout_execution' });
-    const [begin, labels] = [timestampNow(), { step: `${number}` }];
-    for (const rollout of [0, 1])
-      await client.trajectories.createTrajectory({ runId: run.id, name: `step ${number}, rollout ${rollout}`, labels });
+    const begin = timestampNow();
+    await collect(run, stageId);
     await client.runs.updateStage({
       stageId,
       updateMask: { paths: ['phase', 'timings'] },

@@ -1,5 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { IfExists } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { OnSuccess, type Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { IfExists, SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { StepOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, openWriter, reasonOf } from '../../src/client/index.ts';
 import { callsOf } from '../docs/coming_from.ts';
@@ -111,10 +114,105 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     expect(step?.stepNumber).toBe(3n);
   });
 
+  it('F-43, F-44, F-46 to F-49: sweeps models over tasks, stops early, resumes, and compares', async () => {
+    const [models, tasks, trials] = [
+      ['claude', 'gpt'],
+      ['gears', 'plates'],
+      [0n, 1n, 2n],
+    ];
+    await client.rollouts.upsertTasks({ tasks: tasks.map((id) => ({ id, description: `Make ${id}.` })) });
+    const { run } = await client.runs.createRun({ name: 'sweep-3' });
+    const runId = run?.id ?? '';
+    const { stage } = await client.runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number: 0n });
+    const stageId = stage?.id ?? '';
+    const sweep = () =>
+      client.rollouts.createRollouts({
+        stageId,
+        rollouts: models.flatMap((model, m) =>
+          tasks.flatMap((taskId, t) =>
+            trials.map((number) => ({
+              groupNumber: BigInt(m * tasks.length + t),
+              ...{ number, taskId, labels: { model }, maxAttempts: 2, onSuccess: OnSuccess.CANCEL_PENDING },
+            })),
+          ),
+        ),
+      });
+    expect((await sweep()).rollouts.filter(({ existed }) => existed)).toEqual([]);
+
+    // The first process gives one trial back, fails one of claude's at gears, and dies while it is at work on a third.
+    const workerId = 'process 0';
+    const claim = async () => (await client.rollouts.claimRollouts({ stageId, workerId })).claims[0]?.rollout;
+    const [first, second] = [tokenOf(await claim()), tokenOf(await claim())];
+    await client.rollouts.releaseRollout(second);
+    await client.rollouts.startRollout(first);
+    await client.rollouts.failRollout({ ...first, message: 'Factorio did not start' });
+    const lost = tokenOf(await claim());
+    expect(lost).toEqual({ ...second, attempt: 2 });
+
+    // It is started again: nothing is made twice. What was lost is given up, allowed one attempt more, and claimed like all that is left.
+    expect((await sweep()).rollouts.every(({ existed }) => existed)).toBe(true);
+    await client.rollouts.releaseRollout({ ...lost, message: 'process 0 died' });
+    await client.rollouts.retryRollout(lost);
+    for (let rollout = await claim(); rollout !== undefined; rollout = await claim()) {
+      const token = tokenOf(rollout);
+      await client.rollouts.startRollout(token);
+      await client.rollouts.heartbeatRollouts({ leases: [token] });
+      const success = rollout.labels.model === 'claude' || rollout.taskId === 'plates';
+      await client.rollouts.completeRollout({
+        ...token,
+        result: { success, reward: success ? 16 : Number(rollout.number) },
+        metrics: { tokens: 1000 },
+      });
+    }
+    const { attempts } = await client.rollouts.getRollout({ rolloutId: lost.rolloutId });
+    expect(attempts.map(({ status }) => status)).toEqual([Status.FAILED, Status.FAILED, Status.COMPLETED]);
+
+    const summed = async (...dimensions: { label?: string; key?: SummaryKey }[]) =>
+      (await client.runs.summarize({ runIds: [runId], dimensions, passAt: [1, 3] })).summaries;
+    const byModel = await summed({ label: 'model' });
+    expect(
+      byModel.map(({ values, completedCount, failedCount, cancelledCount, rewardMean, tokensPerSuccess }) => ({
+        values,
+        counts: [completedCount, failedCount, cancelledCount],
+        rewardMean,
+        tokensPerSuccess,
+      })),
+    ).toEqual([
+      { values: ['claude'], counts: [2n, 1n, 3n], rewardMean: 16, tokensPerSuccess: 1000 },
+      { values: ['gpt'], counts: [4n, 0n, 2n], rewardMean: 4.75, tokensPerSuccess: 4000 },
+    ]);
+    const [gears, plates] = await summed({ key: SummaryKey.TASK });
+    expect([gears?.values, gears?.successCount, plates?.values, plates?.successCount]).toEqual([
+      ['gears'],
+      1n,
+      ['plates'],
+      2n,
+    ]);
+    expect(gears?.passAt.map(({ k }) => k)).toEqual([1, 3]);
+    const trialsDone = await summed({ label: 'model' }, { key: SummaryKey.TASK }, { key: SummaryKey.NUMBER });
+    expect(
+      trialsDone.map(({ values, finished, successCount }) => [values.join(' '), finished, successCount]),
+    ).toContainEqual(['claude gears 1', true, 1n]);
+    expect(trialsDone.every(({ finished }) => finished)).toBe(true);
+    const { rollouts } = await client.rollouts.listRollouts({ stageId, statuses: [Status.CANCELLED] });
+    expect(rollouts.map(({ taskId, labels, number }) => `${labels.model} ${taskId} ${number}`)).toEqual([
+      'claude gears 2',
+      'claude plates 1',
+      'claude plates 2',
+      'gpt plates 1',
+      'gpt plates 2',
+    ]);
+  });
+
   it('every call that docs/coming-from.md names was made', () => {
     expect(callsOf('FLE').filter((call) => !recording.called.has(call))).toEqual([]);
   });
 });
+
+function tokenOf(rollout: Rollout | undefined): { rolloutId: string; attempt: number } {
+  if (rollout === undefined) throw new Error('nothing was left to claim');
+  return { rolloutId: rollout.id, attempt: rollout.attempt };
+}
 
 /** A factory that makes plates: enough of an environment to be saved, loaded and stepped. */
 class Factory {

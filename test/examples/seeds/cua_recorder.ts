@@ -62,7 +62,7 @@ export class RolloutRecorder {
   async recordTurn({ said, tool, args, tokens, reward, done = false, screenshot }: Turn): Promise<void> {
     await this.#writer.append({
       actions: [
-        { type: 'text', content: { text: said }, tokenIds: tokens },
+        { type: 'text', content: { text: said }, tokenIds: [...tokens] },
         { type: 'tool_call', name: tool, callId: 'call-1', content: { json: JSON.stringify(args) } },
       ],
       observations: [

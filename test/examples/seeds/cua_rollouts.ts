@@ -36,7 +36,7 @@ export const KEPT: Readonly<Record<string, readonly string[]>> = {
     ...['current_phase', 'status_message', 'error_message', 'validation_passed', ...RESULT],
     ...['start_time', 'end_time', 'created_at', 'updated_at'],
   ],
-  validation: ['id', 'validation_time', 'created_at'],
+  validation: ['id', 'validation_time', 'execution_time', 'created_at'],
 };
 
 const COUNTERS = [

@@ -185,7 +185,7 @@ export const CUA_ROLLOUTS: Rows = {
       expected_result: 'SearchResults, two nights',
       actual_result: 'SearchResults, two nights',
       success: true,
-      execution_time: 1.25,
+      execution_time: 1.2534567,
       error_message: 'first try timed out',
       details_json: '{"activity": "SearchResults", "tries": 2}',
       created_at: '2026-03-01T12:41:29.750001',
