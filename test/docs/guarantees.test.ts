@@ -8,7 +8,7 @@ const rows = [...document.matchAll(/^\| ([A-Z]+\d+) \| (.+) \| (.+) \|$/gmu)].ma
   id,
   proof,
 }));
-const PROMISES = 'D1 D2 D3 D4 D5 O1 O2 I1 I2 F1 R1 R2 R3 A1 A2'.split(' ');
+const PROMISES = 'D1 D2 D3 D4 D5 O1 O2 I1 I2 F1 F2 R1 R2 R3 A1 A2'.split(' ');
 
 const figureRows = [...document.matchAll(/^\| `(test\/[\w./-]+)` \| (.+?) \| (.+) \|$/gmu)].map(
   ([, file = '', proof = '', figures = '']) => ({ file, proof, figures }),
