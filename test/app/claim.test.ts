@@ -1,0 +1,205 @@
+import { randomUUID } from 'node:crypto';
+import { expect, it } from 'vitest';
+import type { App, AppSettings } from '../../src/app/app.ts';
+import { type ClaimRolloutsArgs, claimRollouts } from '../../src/app/rollout/claim.ts';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import { RolloutScene } from '../store/rollout_scene.ts';
+import { refusalOf } from '../store/scene.ts';
+import { describeApp, overlay } from './on_app.ts';
+
+const NEVER = 3_600_000;
+
+describeApp('ClaimRollouts', (on) => {
+  async function withApp(
+    settings: Partial<AppSettings>,
+    use: (scene: RolloutScene, claim: Claim, app: App) => Promise<void>,
+    store: Store = on.store,
+  ) {
+    const app = on.app(settings, store);
+    const scene = new RolloutScene(on.store);
+    try {
+      await use(scene, (fields) => claimRollouts(app, scene.caller, { ...ARGS, ...fields }), app);
+      expect(app.changes.listeners, 'nobody listens any more').toBe(0);
+    } finally {
+      await app.close();
+    }
+  }
+
+  /** The store, which lets no claim begin before it is told to, and tells what was asked of it at once. */
+  function gated() {
+    const calls: (readonly ClaimRequest[])[] = [];
+    const gates: PromiseWithResolvers<void>[] = [];
+    const begun: PromiseWithResolvers<void>[] = [];
+    const store = overlay(on.store, {
+      claimRollouts: async (requests) => {
+        const gate = Promise.withResolvers<void>();
+        gates.push(gate);
+        calls.push(requests);
+        begun[calls.length - 1]?.resolve();
+        await gate.promise;
+        return on.store.claimRollouts(requests);
+      },
+    });
+    const begins = (call: number) => {
+      begun[call] ??= Promise.withResolvers<void>();
+      if (calls.length > call) begun[call].resolve();
+      return begun[call].promise;
+    };
+    return { store, calls, begins, open: (call: number) => gates[call]?.resolve() };
+  }
+
+  it('Q2: those who ask at once share a call, those who come meanwhile the next, and each gets its own', async () => {
+    const { store, calls, begins, open } = gated();
+    const use = async (scene: RolloutScene, claim: Claim) => {
+      const { stage } = await scene.place();
+      await scene.queue(stage, 6);
+      const asked = [1, 2, 1].map((maxRollouts, i) => claim({ stageId: stage.id, maxRollouts, workerId: `w${i}` }));
+      await begins(0);
+      const late = [claim({ stageId: stage.id, workerId: 'late' }), claim({ stageId: stage.id, workerId: 'later' })];
+      const nowhere = refusalOf(claim({ stageId: randomUUID() }));
+      open(0);
+      await begins(1);
+      open(1);
+      const claimed = await Promise.all([...asked, ...late]);
+      expect(claimed.map(({ claims }) => claims.map(({ rollout }) => rollout.workerId))).toEqual([
+        ['w0'],
+        ['w1', 'w1'],
+        ['w2'],
+        ['late'],
+        ['later'],
+      ]);
+      expect(new Set(claimed.flatMap(({ claims }) => claims.map(({ rollout }) => rollout.id))).size).toBe(6);
+      expect(await nowhere, 'one refusal is one refusal').toMatchObject({ reason: 'STAGE_NOT_FOUND' });
+      expect(calls.map((requests) => requests.length)).toEqual([3, 3]);
+    };
+    await withApp({}, use, store);
+  });
+
+  it('Q2: a caller that has gone before its turn is asked for nothing', async () => {
+    const { store, calls, begins, open } = gated();
+    const use = async (scene: RolloutScene, claim: Claim) => {
+      const { stage } = await scene.place();
+      await scene.queue(stage, 2);
+      const first = claim({ stageId: stage.id });
+      await begins(0);
+      const gone = new AbortController();
+      const abandoned = claim({ stageId: stage.id, waitMs: 5000, signal: gone.signal });
+      gone.abort();
+      open(0);
+      expect((await first).claims).toHaveLength(1);
+      expect((await abandoned).claims).toEqual([]);
+      expect(calls.map((requests) => requests.length)).toEqual([1]);
+      expect(await scene.claims({ stageId: stage.id }), 'it is left for others').toHaveLength(1);
+    };
+    await withApp({}, use, store);
+  });
+
+  it('a fault of one request is no fault of the others, and an outage is everybody’s', async () => {
+    let fault: (requests: readonly ClaimRequest[]) => void = () => undefined;
+    const store = overlay(on.store, {
+      claimRollouts: async (requests) => {
+        fault(requests);
+        return on.store.claimRollouts(requests);
+      },
+    });
+    const use = async (scene: RolloutScene, claim: Claim) => {
+      const { stage } = await scene.place();
+      await scene.queue(stage, 4);
+      fault = (requests) => {
+        if (requests.some(({ workerId }) => workerId === 'odd')) throw new Error('odd');
+      };
+      const ask = () => Promise.allSettled(['a', 'odd', 'b'].map((workerId) => claim({ stageId: stage.id, workerId })));
+      expect((await ask()).map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
+      let calls = 0;
+      fault = () => {
+        calls += 1;
+        throw new AnabranchError('DATABASE_UNAVAILABLE', 'down');
+      };
+      expect((await ask()).map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
+      expect(calls).toBe(1);
+    };
+    await withApp({}, use, store);
+  });
+
+  it('Q2: a claim that waits hears of what is made, by run, by stage, or of any', () =>
+    withApp({ pollMs: NEVER }, async (scene, claim) => {
+      for (const by of ['run', 'stage', 'any'] as const) {
+        const { run, stage } = await scene.place();
+        const where = { run: { runId: run.id }, stage: { stageId: stage.id }, any: {} }[by];
+        const waiting = claim({ ...where, waitMs: 20_000 });
+        // Whichever comes first: it is found by the first look, or hinted at.
+        const [id] = await scene.queue(stage, 1);
+        const { claims } = await waiting;
+        expect(claims.map(({ rollout }) => rollout.id)).toEqual([id]);
+      }
+    }));
+
+  it('Q2: a claim that waits hears of a rollout that is given back, and of a stage that goes on, by a poll at the latest', () =>
+    withApp({ pollMs: 20 }, async (scene, claim) => {
+      const { run, stage } = await scene.place();
+      await scene.queue(stage, 1);
+      const [held] = await scene.claims({ stageId: stage.id });
+      const waiting = claim({ runId: run.id, waitMs: 20_000, workerId: 'next' });
+      const token = { id: held!.rollout.id, attempt: 1 };
+      await scene.store.releaseRollout(scene.caller, token, { message: '', metadataJson: '' });
+      expect((await waiting).claims[0]?.rollout).toMatchObject({ attempt: 2, workerId: 'next' });
+    }));
+
+  it('Q2: waiting ends when its time is over, when the caller goes, and when the server drains', () =>
+    withApp({ pollMs: NEVER }, async (scene, claim, app) => {
+      const { stage } = await scene.place();
+      const begun = performance.now();
+      expect(await claim({ stageId: stage.id, waitMs: 60 })).toMatchObject({ claims: [], drained: true });
+      expect(performance.now() - begun).toBeGreaterThanOrEqual(59);
+      const gone = new AbortController();
+      const abandoned = claim({ stageId: stage.id, waitMs: 25_000, signal: gone.signal });
+      gone.abort();
+      expect((await abandoned).claims).toEqual([]);
+      const waiting = claim({ stageId: stage.id, waitMs: 25_000 });
+      app.drain.begin();
+      expect((await waiting).claims).toEqual([]);
+      expect(performance.now() - begun).toBeLessThan(10_000);
+    }));
+
+  it('Q2: waiting ends when nothing more can come', () =>
+    withApp({ pollMs: NEVER }, async (scene, claim) => {
+      const { stage } = await scene.place();
+      await scene.queue(stage, 1);
+      const [held] = await scene.claims({ stageId: stage.id });
+      const waiting = claim({ stageId: stage.id, waitMs: 25_000 });
+      await scene.complete(held!);
+      expect(await waiting).toMatchObject({ claims: [], drained: true });
+    }));
+
+  it('ID1, Q2: the same request id gives the same claims, and refuses to mean another', () =>
+    withApp({}, async (scene, claim) => {
+      const { stage } = await scene.place();
+      await scene.queue(stage, 4);
+      const request = { stageId: stage.id, maxRollouts: 2, requestId: randomUUID() };
+      const [one, other] = await Promise.all([claim(request), claim(request)]);
+      const ids = one.claims.map(({ rollout }) => rollout.id);
+      expect(ids).toHaveLength(2);
+      expect(other.claims.map(({ rollout }) => rollout.id).sort()).toEqual([...ids].sort());
+      expect(await refusalOf(claim({ ...request, workerId: 'another' }))).toMatchObject({
+        reason: 'REQUEST_ID_REUSED',
+      });
+    }));
+});
+
+type Claim = (fields: Partial<ClaimRolloutsArgs>) => ReturnType<typeof claimRollouts>;
+
+const ARGS: ClaimRolloutsArgs = {
+  runId: '',
+  stageId: '',
+  taskIds: [],
+  labels: new Map(),
+  minPriority: 0,
+  maxRollouts: 1,
+  workerId: 'worker',
+  leaseMs: 60_000,
+  waitMs: 0,
+  requestId: '',
+  signal: new AbortController().signal,
+};

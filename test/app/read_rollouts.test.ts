@@ -1,0 +1,253 @@
+import { expect, it } from 'vitest';
+import type { App, AppSettings } from '../../src/app/app.ts';
+import { type ReadRolloutsArgs, readRollouts } from '../../src/app/rollout/read.ts';
+import type { RolloutsRead } from '../../src/app/rollout/read_group.ts';
+import { deleteRun } from '../../src/app/run/delete.ts';
+import type { Claim } from '../../src/store/contract/rollout.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import { RolloutScene } from '../store/rollout_scene.ts';
+import { SILENT } from '../store/run_scene.ts';
+import { refusalOf } from '../store/scene.ts';
+import { AppScene, all, describeApp, overlay, step, wordOf } from './on_app.ts';
+
+const NEVER = 3_600_000;
+
+describeApp('ReadRollouts', (on) => {
+  async function withApp(settings: Partial<AppSettings>, use: (on: Trainer) => Promise<void>, store?: Store) {
+    const app = on.app({ watchMs: 1, pollMs: 20, progressMs: NEVER, ...settings }, store);
+    try {
+      await use(new Trainer(app, on.store));
+      expect(app.changes.listeners, 'nobody listens any more').toBe(0);
+    } finally {
+      await app.close();
+    }
+  }
+
+  it('Q6: gives terminal groups by number, each rollout with the steps of its attempt, and no others', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      await trainer.group(stage, 1n, ['COMPLETED', 'FAILED']);
+      await trainer.group(stage, 0n, ['COMPLETED', 'COMPLETED']);
+      await trainer.makeRollouts(stage, [{ groupNumber: 2n }, { groupNumber: 3n }]);
+      await trainer.store.getOrCreateGroup(trainer.namespace, groupOf(stage.id, 4n));
+      const held = await trainer.claimOne({ stageId: stage.id });
+      expect(shownBy(await trainer.read(stage))).toEqual([
+        '0/0 COMPLETED: a0 b0',
+        '0/1 COMPLETED: a1 b1 group done',
+        '1/0 COMPLETED: a0 b0',
+        '1/1 FAILED: a1 b1 group done',
+      ]);
+      const complete = await trainer.read(stage, { completeGroupsOnly: true });
+      expect(shownBy(complete)).toEqual(['0/0 COMPLETED: a0 b0', '0/1 COMPLETED: a1 b1 group done']);
+      await trainer.cancel(held.rollout.id);
+      expect(shownBy(await trainer.read(stage)).at(-1), 'one that was cancelled without a step').toBe(
+        '2/0 CANCELLED: group done',
+      );
+    }));
+
+  it('Q6: a rollout without an attempt, or whose trajectory was deleted, keeps nobody waiting', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      const [claim] = await trainer.group(stage, 0n, ['COMPLETED']);
+      const [one] = await trainer.makeRollouts(stage, [{ groupNumber: 0n, number: 1n }]);
+      await trainer.cancel(one!.rolloutId);
+      await trainer.store.deleteTrajectory(trainer.namespace, claim!.trajectory.id, 'CASCADE');
+      expect(shownBy(await trainer.read(stage))).toEqual(['0/0 COMPLETED: group done']);
+    }));
+
+  it('Q6: BASIC leaves payloads out, FULL brings those of rollouts and steps', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      await trainer.group(stage, 0n, ['COMPLETED'], { inputJson: '{"seed":1}', metadataJson: '[1]' });
+      const [full] = await trainer.read(stage);
+      expect(full?.rollout).toMatchObject({ inputJson: '{"seed":1}', metadataJson: '[1]' });
+      expect(full?.steps[0]?.actions).toHaveLength(1);
+      const [basic] = await trainer.read(stage, { view: 'BASIC' });
+      expect(basic?.rollout).toMatchObject({ inputJson: '', metadataJson: '' });
+      expect(basic?.steps.map(({ actions }) => actions)).toEqual([[], []]);
+    }));
+
+  it('RD3: no part is larger than a message, whatever a rollout and its steps hold', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      const large = `"${'x'.repeat(120 * 1024)}"`;
+      const claim = await trainer.claimed(stage, { inputJson: large, metadataJson: large });
+      const wide = (n: bigint) => step(n, 'w', { infoJson: `"${'y'.repeat(300 * 1024)}"` });
+      await trainer.write(claim, [wide(0n), wide(1n), step(2n, 'huge', { infoJson: `"${'z'.repeat(900 * 1024)}"` })]);
+      await trainer.complete(claim);
+      const read = await trainer.read(stage);
+      expect(read.map(({ rollout, steps }) => [rollout !== undefined, steps.length])).toEqual([
+        [true, 1],
+        [false, 1],
+        [false, 1],
+      ]);
+      expect(read.map(({ rolloutDone, groupDone }) => rolloutDone && groupDone)).toEqual([false, false, true]);
+    }));
+
+  it('B1: a rollout that began from a step comes with the steps that it shares', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      const [first] = await trainer.group(stage, 0n, ['COMPLETED']);
+      const claim = await trainer.claimed(stage, {
+        groupNumber: 1n,
+        startFrom: { trajectoryId: first!.trajectory.id, stepNumber: 0n },
+      });
+      await trainer.write(claim, [step(1n, 'own')]);
+      await trainer.complete(claim);
+      expect(shownBy(await trainer.read(stage)).at(-1)).toBe('1/0 COMPLETED: a0 own group done');
+    }));
+
+  it('Q6: follows groups as they end, each once, says when it is caught up, and ends with the stage', () =>
+    withApp({ pollMs: NEVER }, async (trainer) => {
+      const { stage } = await trainer.place();
+      await trainer.group(stage, 0n, ['COMPLETED']);
+      await trainer.makeRollouts(stage, [{ groupNumber: 1n }]);
+      const reading = trainer.reading(stage, { follow: true });
+      expect(shownBy([await next(reading)])).toEqual(['0/0 COMPLETED: a0 b0 group done']);
+      expect(await next(reading)).toMatchObject({ rollout: undefined, caughtUp: true });
+      const claim = await trainer.claimOne({ stageId: stage.id });
+      await trainer.store.moveStage(trainer.caller, stage.id, 'complete', SILENT);
+      await trainer.write(claim, [step(0n, 'late')]);
+      await trainer.complete(claim);
+      expect(shownBy([await next(reading)])).toEqual(['1/0 COMPLETED: late group done']);
+      expect(shownBy(await all(reading))).toEqual([]);
+    }));
+
+  it('Q6: a group is not given while one of it is tried again, and given once it has ended again', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      const [failed] = await trainer.group(stage, 0n, ['FAILED']);
+      const reading = trainer.reading(stage, { follow: true, completeGroupsOnly: true });
+      expect(await next(reading)).toMatchObject({ rollout: undefined, caughtUp: true });
+      await trainer.retry({ id: failed!.rollout.id, attempt: 1 });
+      const again = await trainer.claimOne({ stageId: stage.id });
+      await trainer.complete(again);
+      expect(shownBy([await next(reading)])).toEqual(['0/0 COMPLETED: group done']);
+      await reading.return();
+    }));
+
+  it('Q6: a rollout that is retried while its group is read is shown as it had ended', async () => {
+    let meanwhile: (() => Promise<unknown>) | undefined;
+    const store = overlay(on.store, {
+      listRollouts: async (...args) => {
+        const rows = await on.store.listRollouts(...args);
+        const change = meanwhile;
+        meanwhile = undefined;
+        await change?.();
+        return rows;
+      },
+    });
+    const use = async (trainer: Trainer) => {
+      const { stage } = await trainer.place();
+      const [failed] = await trainer.group(stage, 0n, ['FAILED', 'COMPLETED'], { inputJson: '{"seed":1}' });
+      meanwhile = async () => {
+        await trainer.retry({ id: failed!.rollout.id, attempt: 1 });
+        await trainer.claimOne({ stageId: stage.id });
+      };
+      const read = await trainer.read(stage);
+      expect(shownBy(read)).toEqual(['0/0 FAILED: a0 b0', '0/1 COMPLETED: a1 b1 group done']);
+      expect(read[0]?.rollout).toMatchObject({ attempt: 1, inputJson: '{"seed":1}' });
+    };
+    await withApp({}, use, store);
+  });
+
+  it('RUN_DELETED, SERVER_DRAINING: what ends early says so, also while it waits', () =>
+    withApp({ pollMs: NEVER }, async (trainer) => {
+      const { run, stage } = await trainer.place();
+      const reading = trainer.reading(stage, { follow: true });
+      expect(await next(reading)).toMatchObject({ caughtUp: true });
+      await deleteRun(trainer.app, trainer.caller, { runId: run.id, onBranches: 'REFUSE' });
+      expect(await refusalOf(reading.next())).toMatchObject({ reason: 'RUN_DELETED' });
+      const other = (await trainer.place()).stage;
+      await trainer.group(other, 0n, ['COMPLETED']);
+      const drained = trainer.reading(other, { follow: true });
+      await next(drained);
+      await next(drained);
+      const waiting = refusalOf(drained.next());
+      trainer.app.drain.begin();
+      expect(await waiting).toMatchObject({ reason: 'SERVER_DRAINING' });
+    }));
+
+  it('a caller that goes is waited for no longer, and one that stays is told that it is caught up', () =>
+    withApp({ progressMs: 60 }, async (trainer) => {
+      const { stage } = await trainer.place();
+      const gone = new AbortController();
+      const reading = trainer.reading(stage, { follow: true, signal: gone.signal });
+      const mark = { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
+      expect([await next(reading), await next(reading)]).toEqual([mark, mark]);
+      const end = all(reading);
+      gone.abort();
+      await end;
+    }));
+});
+
+function groupOf(stageId: string, number: bigint) {
+  const nothing = { batch: undefined, labels: new Map(), metadataJson: '' };
+  return { id: crypto.randomUUID(), stageId, number, onSuccess: 'CONTINUE' as const, ...nothing };
+}
+
+class Trainer extends RolloutScene {
+  readonly app: App;
+  private readonly writing: AppScene;
+
+  constructor(app: App, store: Store) {
+    super(store);
+    this.app = app;
+    this.writing = new AppScene(app, this.namespace);
+  }
+
+  reading(stage: { readonly id: string }, fields: Partial<ReadRolloutsArgs> = {}) {
+    const { signal } = new AbortController();
+    const args = { completeGroupsOnly: false, follow: false, view: 'FULL' as const, signal };
+    return readRollouts(this.app, this.caller, { stageId: stage.id, ...args, ...fields });
+  }
+
+  read(stage: { readonly id: string }, fields: Partial<ReadRolloutsArgs> = {}): Promise<RolloutsRead[]> {
+    return all(this.reading(stage, fields));
+  }
+
+  /** A rollout of its own, claimed. */
+  async claimed(stage: { readonly id: string }, fields: object): Promise<Claim> {
+    await this.makeRollouts(stage, [fields]);
+    return this.claimOne({ stageId: stage.id });
+  }
+
+  /** A group whose rollouts took two turns each and ended so. */
+  async group(
+    stage: { readonly id: string },
+    groupNumber: bigint,
+    ends: readonly ('COMPLETED' | 'FAILED')[],
+    fields: object = {},
+  ): Promise<Claim[]> {
+    const claims: Claim[] = [];
+    for (const [i, end] of ends.entries()) {
+      const claim = await this.claimed(stage, { groupNumber, number: BigInt(i), ...fields });
+      await this.write(claim, [step(0n, `a${i}`), step(1n, `b${i}`)]);
+      await (end === 'COMPLETED' ? this.complete(claim) : this.fail(claim));
+      claims.push(claim);
+    }
+    return claims;
+  }
+
+  async write({ trajectory }: Claim, steps: Parameters<AppScene['write']>[1]): Promise<void> {
+    await this.writing.write(trajectory, steps);
+  }
+}
+
+async function next(reading: AsyncGenerator<RolloutsRead, void>): Promise<RolloutsRead> {
+  const { value, done } = await reading.next();
+  if (done === true) throw new Error('nothing more came');
+  return value;
+}
+
+/** A line a rollout: where it stands, how it ended, and the words of its steps. */
+function shownBy(read: readonly RolloutsRead[]): string[] {
+  const lines: string[] = [];
+  for (const { rollout, steps, groupDone, caughtUp } of read) {
+    if (rollout !== undefined) lines.push(`${rollout.group.number}/${rollout.number} ${rollout.status}:`);
+    if (caughtUp) continue;
+    const words = steps.map((each) => ` ${wordOf(each)}`).join('');
+    lines.push(`${lines.pop() ?? ''}${words}${groupDone ? ' group done' : ''}`);
+  }
+  return lines;
+}

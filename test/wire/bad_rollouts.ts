@@ -1,0 +1,497 @@
+import { Code } from '@connectrpc/connect';
+import { expect } from 'vitest';
+import { OnSuccess } from '../../gen/es/anabranch/v1/rollout_pb.js';
+import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { type BadCall, INVALID } from './bad_call.ts';
+import type { RolloutScene } from './rpcs/rollout_scene.ts';
+import { NOBODY } from './rpcs/scene.ts';
+import { collect } from './story.ts';
+
+type Bad = BadCall<RolloutScene>;
+
+const NOT_FOUND = { code: Code.NotFound } as const;
+const LEASE_LOST = { code: Code.FailedPrecondition, reason: 'LEASE_LOST' } as const;
+const ILLEGAL = { code: Code.FailedPrecondition, reason: 'ILLEGAL_TRANSITION' } as const;
+
+/** `rollouts` of a call that has one good entry before the bad one: nothing half-done. */
+function after(bad: object) {
+  return [
+    { groupNumber: 9n, number: 0n },
+    { groupNumber: 9n, number: 1n, ...bad },
+  ];
+}
+
+export const MAKING: readonly Bad[] = [
+  {
+    what: 'rollouts of a stage that is none',
+    call: ({ rollouts, runId }) => rollouts.createRollouts({ stageId: runId, rollouts: after({}) }),
+    ...NOT_FOUND,
+    reason: 'STAGE_NOT_FOUND',
+  },
+  {
+    what: 'group of a stage that is none',
+    call: ({ rollouts, endedGroupId }) => rollouts.getOrCreateGroup({ stageId: endedGroupId, number: 0n }),
+    ...NOT_FOUND,
+    reason: 'STAGE_NOT_FOUND',
+  },
+  {
+    what: 'task that is not in the catalogue',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ taskId: 'nobody' }) }),
+    ...NOT_FOUND,
+    reason: 'TASK_NOT_FOUND',
+    metadata: { task: 'nobody' },
+  },
+  {
+    what: 'start point on no trajectory',
+    call: ({ rollouts, stageId }) =>
+      rollouts.createRollouts({
+        stageId,
+        rollouts: after({ startFrom: { trajectoryId: NOBODY, stepNumber: 0n } }),
+      }),
+    ...NOT_FOUND,
+    reason: 'TRAJECTORY_NOT_FOUND',
+    metadata: { trajectory_id: NOBODY },
+  },
+  {
+    what: 'start point that is not reached',
+    call: ({ rollouts, stageId, mainId }) =>
+      rollouts.createRollouts({
+        stageId,
+        rollouts: after({ startFrom: { trajectoryId: mainId, stepNumber: 4n } }),
+      }),
+    code: Code.OutOfRange,
+    reason: 'BRANCH_POINT_BEYOND_END',
+  },
+  {
+    what: 'start point without its step',
+    call: ({ rollouts, stageId, mainId }) =>
+      rollouts.createRollouts({ stageId, rollouts: after({ startFrom: { trajectoryId: mainId } }) }),
+    ...INVALID,
+    field: 'rollouts[1].start_from.step_number',
+  },
+  {
+    what: 'negative priority',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ priority: -1 }) }),
+    ...INVALID,
+    field: 'rollouts[1].priority',
+  },
+  {
+    what: 'priority beyond a million',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ priority: 1_000_001 }) }),
+    ...INVALID,
+    field: 'rollouts[1].priority',
+  },
+  {
+    what: 'more attempts than there may be',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ maxAttempts: 101 }) }),
+    ...INVALID,
+    field: 'rollouts[1].max_attempts',
+  },
+  {
+    what: 'rollout without a number',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: [{ groupNumber: 9n }] }),
+    ...INVALID,
+    field: 'rollouts[0].number',
+  },
+  {
+    what: 'same place twice',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ number: 0n }) }),
+    ...INVALID,
+    field: 'rollouts[1].number',
+  },
+  {
+    what: 'same id twice',
+    call: ({ rollouts, stageId }) => {
+      const rolloutId = '0198a0b0-0000-7000-8000-00000000000a';
+      const twice = [
+        { groupNumber: 9n, number: 0n, rolloutId },
+        { groupNumber: 9n, number: 1n, rolloutId: rolloutId.toUpperCase() },
+      ];
+      return rollouts.createRollouts({ stageId, rollouts: twice });
+    },
+    ...INVALID,
+    field: 'rollouts[1].rollout_id',
+  },
+  {
+    what: 'two policies of one group',
+    call: ({ rollouts, stageId }) =>
+      rollouts.createRollouts({
+        stageId,
+        rollouts: [
+          { groupNumber: 9n, number: 0n, onSuccess: OnSuccess.CANCEL_PENDING },
+          { groupNumber: 9n, number: 1n },
+          { groupNumber: 9n, number: 2n, onSuccess: OnSuccess.CONTINUE },
+        ],
+      }),
+    ...INVALID,
+    field: 'rollouts[2].on_success',
+  },
+  {
+    what: 'input that is no JSON',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ inputJson: '{a:1}' }) }),
+    ...INVALID,
+    field: 'rollouts[1].input_json',
+  },
+  {
+    what: 'no rollout at all',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId }),
+    ...INVALID,
+    field: 'rollouts',
+  },
+  {
+    what: 'one rollout too many',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: manyRollouts(1001) }),
+    ...INVALID,
+    field: 'rollouts',
+  },
+  {
+    what: 'a million rollouts in one call',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: manyRollouts(1_000_000) }),
+    code: Code.ResourceExhausted,
+    reason: 'MESSAGE_TOO_LARGE',
+  },
+  {
+    what: 'id of another rollout',
+    call: ({ rollouts, stageId, doneId }) =>
+      rollouts.createRollouts({ stageId, rollouts: after({ rolloutId: doneId }) }),
+    code: Code.AlreadyExists,
+    reason: 'ROLLOUT_EXISTS',
+    metadata: { rollout: expect.stringMatching(/^[0-9a-f-]{36}$/) },
+  },
+];
+
+function manyRollouts(count: number) {
+  return Array.from({ length: count }, (_, i) => ({ groupNumber: 9n, number: BigInt(i) }));
+}
+
+export const CATALOGUE: readonly Bad[] = [
+  {
+    what: 'task twice in a call',
+    call: ({ rollouts }) => rollouts.upsertTasks({ tasks: [{ id: 'twice' }, { id: 'twice', name: 'again' }] }),
+    ...INVALID,
+    field: 'tasks[1].id',
+  },
+  {
+    what: 'task without a name of its own',
+    call: ({ rollouts }) => rollouts.upsertTasks({ tasks: [{ name: 'nameless' }] }),
+    ...INVALID,
+    field: 'tasks[0].id',
+  },
+  {
+    what: 'validator twice in a call',
+    call: ({ rollouts, taskId }) =>
+      rollouts.upsertValidators({
+        validators: [
+          { taskId, type: 'new' },
+          { taskId, type: 'new' },
+        ],
+      }),
+    ...INVALID,
+    field: 'validators[1].type',
+  },
+  {
+    what: 'validator of a task that is not there',
+    call: ({ rollouts, taskId }) =>
+      rollouts.upsertValidators({
+        validators: [
+          { taskId, type: 'new' },
+          { taskId: 'nobody', type: 'new' },
+        ],
+      }),
+    ...NOT_FOUND,
+    reason: 'TASK_NOT_FOUND',
+  },
+  {
+    what: 'group named by id and by number',
+    call: ({ rollouts, liveGroupId }) => rollouts.getGroup({ groupId: liveGroupId, number: 1n }),
+    ...INVALID,
+    field: 'number',
+  },
+  {
+    what: 'group named by nothing',
+    call: ({ rollouts }) => rollouts.getGroup({}),
+    ...INVALID,
+    field: 'group_id',
+  },
+];
+
+export const LEASES: readonly Bad[] = [
+  ...[
+    { lease: { seconds: 0n, nanos: 999_999_999 }, what: 'lease of less than a second' },
+    { lease: { seconds: 86_400n, nanos: 1 }, what: 'lease of more than a day' },
+    { lease: { seconds: -5n }, what: 'negative lease' },
+  ].flatMap(({ lease: leaseDuration, what }): Bad[] => [
+    {
+      what,
+      call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', leaseDuration }),
+      ...INVALID,
+      field: 'lease_duration',
+    },
+    {
+      what: `heartbeat for a ${what}`,
+      call: ({ rollouts, heldId }) =>
+        rollouts.heartbeatRollouts({ leases: [{ rolloutId: heldId, attempt: 1 }], leaseDuration }),
+      ...INVALID,
+      field: 'lease_duration',
+    },
+  ]),
+  {
+    what: 'wait of more than half a minute',
+    call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', wait: { seconds: 31n } }),
+    ...INVALID,
+    field: 'wait',
+  },
+  {
+    what: 'negative least priority',
+    call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', minPriority: -1 }),
+    ...INVALID,
+    field: 'min_priority',
+  },
+  {
+    what: 'claim of more than a hundred',
+    call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', maxRollouts: 101 }),
+    ...INVALID,
+    field: 'max_rollouts',
+  },
+  {
+    what: 'claim by nobody',
+    call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId }),
+    ...INVALID,
+    field: 'worker_id',
+  },
+  {
+    what: 'claim of a stage that is a run',
+    call: ({ rollouts, runId }) => rollouts.claimRollouts({ stageId: runId, workerId: 'w' }),
+    ...NOT_FOUND,
+    reason: 'STAGE_NOT_FOUND',
+  },
+  {
+    what: 'attempt that is still to come',
+    call: ({ rollouts, heldId }) => rollouts.startRollout({ rolloutId: heldId, attempt: 2 }),
+    ...LEASE_LOST,
+    metadata: { attempt: '1', status: 'INITIALIZING' },
+  },
+  {
+    what: 'attempt of another rollout',
+    call: ({ rollouts, pendingId }) => rollouts.completeRollout({ rolloutId: pendingId, attempt: 1 }),
+    ...LEASE_LOST,
+    metadata: { attempt: '0', status: 'PENDING' },
+  },
+  {
+    what: 'attempt that is none',
+    call: ({ rollouts, heldId }) => rollouts.completeRollout({ rolloutId: heldId }),
+    ...INVALID,
+    field: 'attempt',
+  },
+  {
+    what: 'change by an attempt that is no more',
+    call: ({ rollouts, heldId }) =>
+      rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['metrics'] }, metrics: { a: 1 } }),
+    ...LEASE_LOST,
+  },
+];
+
+export const ENDS: readonly Bad[] = [
+  {
+    what: 'verdict for an unknown validator',
+    call: ({ rollouts, runningId, stateId }) =>
+      rollouts.completeRollout({
+        rolloutId: runningId,
+        attempt: 1,
+        validations: [
+          { validatorId: stateId, success: true },
+          { validatorId: NOBODY, success: true },
+        ],
+      }),
+    ...NOT_FOUND,
+    reason: 'VALIDATOR_NOT_FOUND',
+    metadata: { validator: NOBODY },
+  },
+  {
+    what: 'verdict for the validator of another task',
+    call: async ({ rollouts, runningId }) => {
+      await rollouts.upsertTasks({ tasks: [{ id: 'another task' }] });
+      const { validatorIds } = await rollouts.upsertValidators({
+        validators: [{ taskId: 'another task', type: 'state' }],
+      });
+      return rollouts.recordValidation({
+        rolloutId: runningId,
+        validation: { validatorId: validatorIds[0]!, success: true },
+      });
+    },
+    ...NOT_FOUND,
+    reason: 'VALIDATOR_NOT_FOUND',
+  },
+  {
+    what: 'two verdicts of one validator',
+    call: ({ rollouts, runningId, stateId }) =>
+      rollouts.completeRollout({
+        rolloutId: runningId,
+        attempt: 1,
+        validations: [
+          { validatorId: stateId, success: true },
+          { validatorId: stateId, success: false },
+        ],
+      }),
+    ...INVALID,
+    field: 'validations[1].validator_id',
+  },
+  {
+    what: 'verdict that says nothing',
+    call: ({ rollouts, runningId, stateId }) =>
+      rollouts.recordValidation({ rolloutId: runningId, validation: { validatorId: stateId } }),
+    ...INVALID,
+    field: 'validation.success',
+  },
+  {
+    what: 'override without a reason',
+    call: ({ rollouts, doneId }) => rollouts.overrideValidation({ rolloutId: doneId, success: true }),
+    ...INVALID,
+    field: 'reason',
+  },
+  {
+    what: 'end before the last turn',
+    call: ({ rollouts, runningId }) =>
+      rollouts.completeRollout({ rolloutId: runningId, attempt: 1, expectedNextStepNumber: 7n }),
+    code: Code.FailedPrecondition,
+    reason: 'UNEXPECTED_POSITION',
+    metadata: { next_step_number: '0' },
+  },
+  {
+    what: 'more errors than fit',
+    call: ({ rollouts, runningId }) =>
+      rollouts.failRollout({
+        rolloutId: runningId,
+        attempt: 1,
+        result: { errors: Array.from({ length: 33 }, () => 'e'.repeat(4096)) },
+      }),
+    ...INVALID,
+    field: 'result.errors',
+  },
+  {
+    what: 'summary that is no JSON',
+    call: ({ rollouts, runningId }) =>
+      rollouts.completeRollout({ rolloutId: runningId, attempt: 1, result: { summaryJson: '{' } }),
+    ...INVALID,
+    field: 'result.summary_json',
+  },
+  {
+    what: 'release of what has ended',
+    call: ({ rollouts, doneId }) => rollouts.releaseRollout({ rolloutId: doneId, attempt: 1 }),
+    ...ILLEGAL,
+  },
+  {
+    what: 'retry of what goes on',
+    call: ({ rollouts, heldId }) => rollouts.retryRollout({ rolloutId: heldId, attempt: 1 }),
+    ...ILLEGAL,
+  },
+  {
+    what: 'environment that is not there',
+    call: ({ rollouts, heldId }) =>
+      rollouts.updateRollout({
+        rolloutId: heldId,
+        updateMask: { paths: ['priority', 'environment_ids'] },
+        priority: 9,
+        environmentIds: [NOBODY],
+      }),
+    ...NOT_FOUND,
+    reason: 'ENVIRONMENT_NOT_FOUND',
+  },
+  {
+    what: 'change of what cannot be changed',
+    call: ({ rollouts, heldId }) => rollouts.updateRollout({ rolloutId: heldId, updateMask: { paths: ['status'] } }),
+    ...INVALID,
+    field: 'update_mask',
+  },
+  {
+    what: 'one metric too many',
+    call: ({ rollouts, heldId }) =>
+      rollouts.updateRollout({
+        rolloutId: heldId,
+        updateMask: { paths: ['metrics'] },
+        metrics: Object.fromEntries(Array.from({ length: 257 }, (_, i) => [`m${i}`, i])),
+      }),
+    ...INVALID,
+    field: 'metrics',
+  },
+  {
+    what: 'environment that begins at its end',
+    call: ({ rollouts, runId }) => rollouts.createEnvironment({ runId, initialStatus: Status.COMPLETED }),
+    ...INVALID,
+    field: 'initial_status',
+  },
+];
+
+export const READS: readonly Bad[] = [
+  {
+    what: 'rollouts of nothing',
+    call: ({ rollouts }) => rollouts.listRollouts({}),
+    ...INVALID,
+    field: 'run_id',
+  },
+  {
+    what: 'rollouts of a run and of a stage',
+    call: ({ rollouts, runId, stageId }) => rollouts.listRollouts({ runId, stageId }),
+    ...INVALID,
+    field: 'run_id',
+  },
+  {
+    what: 'least reward that is no number',
+    call: ({ rollouts, stageId }) => rollouts.listRollouts({ stageId, minReward: Number.NaN }),
+    ...INVALID,
+    field: 'min_reward',
+  },
+  {
+    what: 'page of another list',
+    call: async ({ rollouts, stageId, runId }) => {
+      const { nextPageToken } = await rollouts.listRollouts({ stageId, pageSize: 1 });
+      return rollouts.listRollouts({ runId, pageSize: 1, pageToken: nextPageToken });
+    },
+    code: Code.InvalidArgument,
+    reason: 'INVALID_PAGE_TOKEN',
+  },
+  {
+    what: 'reading the rollouts of no stage',
+    call: ({ rollouts, runId }) => collect(rollouts.readRollouts({ stageId: runId })),
+    ...NOT_FOUND,
+    reason: 'STAGE_NOT_FOUND',
+  },
+  {
+    what: 'dimension that is two',
+    call: ({ runs }) => runs.summarize({ dimensions: [{ key: SummaryKey.TASK, label: 'model' }] }),
+    ...INVALID,
+    field: 'dimensions[0].label',
+  },
+  {
+    what: 'dimension that is none',
+    call: ({ runs }) => runs.summarize({ dimensions: [{ label: 'model' }, {}] }),
+    ...INVALID,
+    field: 'dimensions[1].key',
+  },
+  {
+    what: 'same dimension twice',
+    call: ({ runs }) => runs.summarize({ dimensions: [{ label: 'model' }, { label: 'model' }] }),
+    ...INVALID,
+    field: 'dimensions[1]',
+  },
+  {
+    what: 'chance of no tries',
+    call: ({ runs }) => runs.summarize({ passAt: [0] }),
+    ...INVALID,
+    field: 'pass_at[0]',
+  },
+  {
+    what: 'history of two things',
+    call: ({ runs, runId, heldId }) => runs.listStatusChanges({ runId, rolloutId: heldId }),
+    ...INVALID,
+    field: 'run_id',
+  },
+  {
+    what: 'deletion of a run whose rollouts go on',
+    call: ({ runs, runId }) => runs.deleteRun({ runId }),
+    code: Code.FailedPrecondition,
+    reason: 'RUN_ACTIVE',
+    metadata: { rollouts: '2' },
+  },
+];
