@@ -9,6 +9,7 @@ import { lockstep } from './benches/lockstep.ts';
 import { metricsIngest, metricsRead } from './benches/metrics.ts';
 import { peers } from './benches/peers.ts';
 import { read } from './benches/read.ts';
+import { claims, claimsDepth, progress, readRollouts, rolloutList } from './benches/rollouts.ts';
 import { runList, runTree } from './benches/runs.ts';
 import { start } from './benches/start.ts';
 
@@ -31,6 +32,11 @@ export const BENCHES: readonly Bench[] = [
   metricsRead,
   runList,
   runTree,
+  claims,
+  claimsDepth,
+  rolloutList,
+  progress,
+  readRollouts,
   start,
   growth,
   peers,

@@ -4,6 +4,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { StageKind } from '../gen/es/anabranch/v1/run_pb.js';
+import { Status } from '../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../src/client/index.ts';
 import { createPostgresDatabase } from '../test/support/database.ts';
 import { type PostgresServer, startPostgres } from '../test/support/postgres.ts';
@@ -164,6 +165,51 @@ export class BenchServer {
   async series(runId: string, count: number): Promise<void> {
     for (let i = 0; i < count; i += 1)
       await this.connected().runs.logMetrics({ runId, points: [{ key: `loss-${i}`, metricStep: 0n, value: 1 }] });
+  }
+
+  /** A run with ten stages of ten groups of 8 each by its plan, and one hundred tasks; its id, and the stages' in the order of their numbers. */
+  async stages(): Promise<{ readonly runId: string; readonly stageIds: readonly string[] }> {
+    const { runs, rollouts } = this.connected();
+    const stagePlan = { kind: StageKind.TRAIN_STEP, stages: 10, groupsPerStage: 10, groupSize: 8, maxTurns: 10 };
+    const plan = { concurrency: 8, stagePlans: [stagePlan] };
+    const { run } = await runs.createRun({ plan, initialStatus: Status.RUNNING });
+    const runId = run!.id;
+    const stageIds: string[] = [];
+    for (let number = 0n; number < 10n; number += 1n) {
+      const at = { runId, kind: StageKind.TRAIN_STEP, number, initialStatus: Status.RUNNING };
+      stageIds.push((await runs.getOrCreateStage(at)).stage!.id);
+    }
+    await rollouts.upsertTasks({ tasks: Array.from({ length: 100 }, (_, i) => ({ id: `task-${i}` })) });
+    return { runId, stageIds };
+  }
+
+  /** Makes so many rollouts more in a group of their own, claims them, and takes so many turns of each; their trajectories' ids. */
+  async liveRollouts(stageId: string, count: number, turns: number): Promise<string[]> {
+    const { rollouts } = this.connected();
+    const made = Array.from({ length: count }, (_, i) => ({ groupNumber: 10_000_000n, number: BigInt(i) }));
+    await rollouts.createRollouts({ stageId, rollouts: made });
+    const trajectories: string[] = [];
+    while (trajectories.length < count) {
+      const lease = { seconds: 80_000n };
+      const { claims } = await rollouts.claimRollouts({
+        stageId,
+        workerId: 'w',
+        maxRollouts: 100,
+        leaseDuration: lease,
+      });
+      trajectories.push(...claims.map(({ trajectory }) => trajectory!.id));
+    }
+    for (const id of trajectories) await this.append(id, 0, turns + 1);
+    return trajectories;
+  }
+
+  /** A COMPLETED rollout for each of so many, of so many turns; their trajectories' ids. */
+  async completedRollouts(stageId: string, count: number, turns: number): Promise<string[]> {
+    const trajectories = await this.liveRollouts(stageId, count, turns);
+    const { rollouts } = this.connected();
+    const listed = await rollouts.listRollouts({ stageId, pageSize: 1000 });
+    for (const { id, attempt } of listed.rollouts) await rollouts.completeRollout({ rolloutId: id, attempt });
+    return trajectories;
   }
 
   /** Small steps, by a writer of their own. */

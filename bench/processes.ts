@@ -10,10 +10,12 @@ export type ProgramName =
   | 'ask'
   | 'books'
   | 'branch'
+  | 'claims'
   | 'driver'
   | 'follow'
   | 'metrics'
   | 'read'
+  | 'rollouts'
   | 'state'
   | 'stored_books';
 

@@ -1,9 +1,8 @@
-import { create, type DescMessage, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { GetRunTreeRequestSchema, ListRunsRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { alternate, type Bench, compare, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
-import type { AskFigures, AskSettings } from '../programs/ask.ts';
 import type { StoredBooksFigures, StoredBooksSettings } from '../programs/stored_books.ts';
+import { asking } from './asking.ts';
 import { books } from './metrics.ts';
 
 const RUNS = 10_000;
@@ -21,7 +20,7 @@ export const runList: Bench = {
     const { database } = writing;
     await writing.stop();
     await books(run, database, { name: 'fill-stages', each: STAGES_EACH }, true);
-    const list = await asking(run, database, 'ListRuns', ListRunsRequestSchema, { pageSize: 50 });
+    const list = await asking(run, database, 'RunService/ListRuns', ListRunsRequestSchema, { pageSize: 50 });
     const samples = await alternate(run, {
       ListRuns: list.p50,
       store: () => stored(run, database, { name: 'list' }),
@@ -55,13 +54,10 @@ export const runTree: Bench = {
     const tree = await asking(
       run,
       database,
-      'GetRunTree',
+      'RunService/GetRunTree',
       GetRunTreeRequestSchema,
       { runId, pageSize: 1000 },
-      {
-        next: 2,
-        token: 3,
-      },
+      { pages: { next: 2, token: 3 } },
     );
     const samples = await alternate(run, {
       GetRunTree: tree.p50,
@@ -88,34 +84,4 @@ async function stored(run: Run, database: string, task: StoredBooksSettings['tas
   const { warmupSeconds, seconds } = run;
   const settings: StoredBooksSettings = { task, database, warmupSeconds, seconds };
   return (await runProgram<StoredBooksFigures>('stored_books', settings)).p50Ms;
-}
-
-/** Asks a server of its own each time: SQLite has one process a file. */
-async function asking<Desc extends DescMessage>(
-  run: Run,
-  database: string,
-  rpc: string,
-  schema: Desc,
-  init: MessageInitShape<Desc>,
-  pages?: AskSettings['pages'],
-) {
-  const request = Buffer.from(toBinary(schema, create(schema, init))).toString('base64');
-  let bytes = 0;
-  return {
-    async p50() {
-      const server = await run.place.server('real', run.engine, database);
-      const figures = await runProgram<AskFigures>('ask', {
-        address: server.address,
-        method: `/anabranch.v1.RunService/${rpc}`,
-        request,
-        ...(pages && { pages }),
-        warmupSeconds: run.warmupSeconds,
-        seconds: run.seconds,
-      } satisfies AskSettings);
-      await server.stop();
-      bytes = figures.bytes;
-      return figures.p50Ms;
-    },
-    note: () => `${bytes.toLocaleString('en-US')} B`,
-  };
 }

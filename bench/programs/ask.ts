@@ -8,6 +8,8 @@ export interface AskSettings {
   readonly method: string;
   /** Encoded, base64. */
   readonly request: string;
+  /** Asked after it, one after the other, and timed with it. */
+  readonly more?: readonly string[];
   /** Numbers of fields: where the answer tells of a next page, and where the request takes it. Undefined: the first answer is all. */
   readonly pages?: { readonly next: number; readonly token: number };
   readonly warmupSeconds: number;
@@ -25,11 +27,14 @@ const same = (bytes: Buffer) => bytes;
 
 await program(async (settings: AskSettings): Promise<AskFigures> => {
   const client = new Client(settings.address, credentials.createInsecure());
-  const first = Buffer.from(settings.request, 'base64');
+  const requests = [settings.request, ...(settings.more ?? [])].map((request) => Buffer.from(request, 'base64'));
   let bytes = 0;
   const once = async () => {
-    let request = first;
-    for (bytes = 0; ; ) {
+    bytes = 0;
+    for (const request of requests) await askAll(request);
+  };
+  const askAll = async (first: Buffer) => {
+    for (let request = first; ; ) {
       const messages = await ask(client, settings.method, request);
       for (const message of messages) bytes += message.length;
       const token = settings.pages === undefined ? '' : lastField(messages[0]!, settings.pages.next);

@@ -1,0 +1,206 @@
+import {
+  ClaimRolloutsRequestSchema,
+  ListGroupsRequestSchema,
+  ListRolloutsRequestSchema,
+  ReadRolloutsRequestSchema,
+} from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import {
+  GetProgressRequestSchema,
+  SummarizeRequestSchema,
+  SummaryKey,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ReadStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { alternate, type Bench, compare, type Run } from '../bench.ts';
+import { runProgram } from '../processes.ts';
+import type { ClaimsFigures, ClaimsSettings } from '../programs/claims.ts';
+import type { RolloutsFigures, RolloutsSettings } from '../programs/rollouts.ts';
+import { asking, encoded } from './asking.ts';
+
+const WORKERS = 32;
+const QUEUED = 100_000;
+
+export const claims: Bench = {
+  names: ['claims'],
+  about:
+    'claims/s of 32 workers, 100,000 queued; against the least claim by the driver: one row locked, moved, committed',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const queue = await queueOf(run, QUEUED);
+    const samples = await alternate(run, {
+      claims: () => queue.claim(QUEUED / 2),
+      driver: () => queue.bare(QUEUED / 2),
+    });
+    const note = `${WORKERS} workers`;
+    return [compare(run, { bench: 'claims', aim: '>= 0.4', unit: 'claims/s', note }, samples.claims, samples.driver)];
+  },
+};
+
+const SHALLOW = 1000;
+const DEEP = 1_000_000;
+
+export const claimsDepth: Bench = {
+  names: ['claims-depth'],
+  about: 'claims/s of 32 workers with 1,000,000 queued; against the same with 1,000',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const [shallow, deep] = [await queueOf(run, SHALLOW), await queueOf(run, DEEP)];
+    const samples = await alternate(run, {
+      deep: () => deep.claim(SHALLOW * 0.9),
+      shallow: () => shallow.claim(SHALLOW * 0.9),
+    });
+    return [compare(run, { bench: 'claims-depth', aim: '>= 0.8', unit: 'claims/s' }, samples.deep, samples.shallow)];
+  },
+};
+
+/** A database with so many rollouts that wait in one stage, and what claims them. */
+async function queueOf(run: Run, count: number) {
+  const making = await run.place.server('real', run.engine);
+  const { stageIds } = await making.stages();
+  const { database } = making;
+  await making.stop();
+  run.say(`queueing ${count} rollouts`);
+  await byHand(run, database, { name: 'fill', count, as: 'queued' });
+  const init = { stageId: stageIds[0]!, workerId: 'w', leaseDuration: { seconds: 80_000n } };
+  const request = encoded(ClaimRolloutsRequestSchema, init);
+  const { warmupSeconds, seconds } = run;
+  const claim = async (putBackAfter: number, service?: ClaimsSettings['service']) => {
+    const common = { database, workers: WORKERS, putBackAfter, warmupSeconds, seconds };
+    const settings: ClaimsSettings = service === undefined ? common : { ...common, service };
+    return (await runProgram<ClaimsFigures>('claims', settings)).perSecond;
+  };
+  return {
+    bare: (putBackAfter: number) => claim(putBackAfter),
+    async claim(putBackAfter: number) {
+      const server = await run.place.server('real', run.engine, database);
+      try {
+        return await claim(putBackAfter, { address: server.address, request });
+      } finally {
+        await server.stop();
+      }
+    },
+  };
+}
+
+const ROLLOUTS = 100_000;
+const LIVE = 200;
+
+/** A run of 100,000 rollouts that have ended, and some that are live. */
+async function bigRun(run: Run) {
+  const server = await run.place.server('real', run.engine);
+  const { runId, stageIds } = await server.stages();
+  const { database } = server;
+  await server.stop();
+  run.say(`making ${ROLLOUTS} rollouts`);
+  await byHand(run, database, { name: 'fill', count: ROLLOUTS, as: 'done' });
+  const again = await run.place.server('real', run.engine, database);
+  await again.liveRollouts(stageIds.at(-1)!, LIVE, 3);
+  await again.stop();
+  return { database, runId, stageIds };
+}
+
+export const rolloutList: Bench = {
+  names: ['rollout-list'],
+  about:
+    'p50 of a page of 50 rollouts and of 50 groups with statistics, among 100,000 rollouts; against its SQL by hand',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const { database, runId, stageIds } = await bigRun(run);
+    const list = await asking(run, database, 'RolloutService/ListRollouts', ListRolloutsRequestSchema, {
+      runId,
+      pageSize: 50,
+    });
+    const groups = await asking(run, database, 'RolloutService/ListGroups', ListGroupsRequestSchema, {
+      stageId: stageIds[0]!,
+      pageSize: 50,
+    });
+    const samples = await alternate(run, {
+      'two pages': async () => (await list.p50()) + (await groups.p50()),
+      'by hand': async () => (await byHand(run, database, { name: 'list' })).p50Ms,
+    });
+    const note = `${list.note()} + ${groups.note()}`;
+    return [
+      compare(run, { bench: 'rollout-list', aim: '<= 2', unit: 'ms', note }, samples['two pages'], samples['by hand']),
+    ];
+  },
+};
+
+export const progress: Bench = {
+  names: ['progress', 'summarize'],
+  about:
+    'p50 of GetProgress of a run of 100,000 rollouts, 200 live (aim: <= 10 ms), and of Summarize of them by task and model; against their SQL by hand',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const { database, runId } = await bigRun(run);
+    const got = await asking(run, database, 'RunService/GetProgress', GetProgressRequestSchema, { runId });
+    const summed = await asking(run, database, 'RunService/Summarize', SummarizeRequestSchema, {
+      runIds: [runId],
+      dimensions: [{ key: SummaryKey.TASK }, { label: 'model' }],
+      passAt: [1, 8],
+    });
+    const samples = await alternate(run, {
+      GetProgress: got.p50,
+      'progress by hand': async () => (await byHand(run, database, { name: 'progress' })).p50Ms,
+      Summarize: summed.p50,
+      'summary by hand': async () => (await byHand(run, database, { name: 'summarize' })).p50Ms,
+    });
+    const about = { aim: '<= 1.5', unit: 'ms' };
+    return [
+      compare(run, { ...about, bench: 'progress', note: got.note() }, samples.GetProgress, samples['progress by hand']),
+      compare(
+        run,
+        { ...about, bench: 'summarize', note: summed.note() },
+        samples.Summarize,
+        samples['summary by hand'],
+      ),
+    ];
+  },
+};
+
+const READ = 200;
+const TURNS = 99;
+
+export const readRollouts: Bench = {
+  names: ['read-rollouts'],
+  about:
+    'steps/s of ReadRollouts of 200 rollouts of 99 turns; against ReadSteps of their trajectories, one after the other',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const writing = await run.place.server('real', run.engine);
+    const { stageIds } = await writing.stages();
+    run.say(`making ${READ} rollouts`);
+    const trajectories = await writing.completedRollouts(stageIds[0]!, READ, TURNS);
+    const { database } = writing;
+    await writing.stop();
+    const whole = await asking(run, database, 'RolloutService/ReadRollouts', ReadRolloutsRequestSchema, {
+      stageId: stageIds[0]!,
+    });
+    const [first, ...more] = trajectories.map((trajectoryId) => ({ trajectoryId }));
+    const single = await asking(run, database, 'TrajectoryService/ReadSteps', ReadStepsRequestSchema, first!, {
+      more: more.map((init) => encoded(ReadStepsRequestSchema, init)),
+    });
+    const perSecond = (ms: number) => (READ * (TURNS + 1) * 1000) / ms;
+    const samples = await alternate(run, {
+      ReadRollouts: async () => perSecond(await whole.p50()),
+      ReadSteps: async () => perSecond(await single.p50()),
+    });
+    const note = `${whole.note()}; ReadSteps: ${single.note()}`;
+    return [
+      compare(
+        run,
+        { bench: 'read-rollouts', aim: '>= 0.8', unit: 'steps/s', note },
+        samples.ReadRollouts,
+        samples.ReadSteps,
+      ),
+    ];
+  },
+};
+
+function byHand(run: Run, database: string, task: RolloutsSettings['task']): Promise<RolloutsFigures> {
+  const { warmupSeconds, seconds } = run;
+  return runProgram<RolloutsFigures>('rollouts', {
+    task,
+    database,
+    warmupSeconds,
+    seconds,
+  } satisfies RolloutsSettings);
+}

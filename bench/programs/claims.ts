@@ -1,0 +1,81 @@
+import { Client, credentials } from '@grpc/grpc-js';
+import { openRollouts } from '../rollouts.ts';
+import { program } from './program.ts';
+
+/**
+ * So many workers claim one rollout after the other, of the service or by the database's own driver. Answers are only looked at for whether something
+ * was claimed: what is measured is the server.
+ */
+export interface ClaimsSettings {
+  readonly database: string;
+  /** Of the service, and the encoded request, base64. Undefined: by the driver. */
+  readonly service?: { readonly address: string; readonly request: string };
+  readonly workers: number;
+  /** What was claimed is put back after so many claims, which is not timed. */
+  readonly putBackAfter: number;
+  readonly warmupSeconds: number;
+  readonly seconds: number;
+}
+
+export interface ClaimsFigures {
+  readonly perSecond: number;
+  readonly claims: number;
+}
+
+const same = (bytes: Buffer) => bytes;
+
+/** The tag of `ClaimRolloutsResponse.claims`, which comes first. */
+const CLAIMS = 0x0a;
+
+await program(async (settings: ClaimsSettings): Promise<ClaimsFigures> => {
+  const { database, service, workers, putBackAfter, warmupSeconds, seconds } = settings;
+  const keeper = await openRollouts(database);
+  const claimers = await (service === undefined ? byDriver(database, workers) : byService(service, workers));
+  /** Seconds that it took to claim so many. */
+  const burst = async (until: number): Promise<{ claims: number; seconds: number }> => {
+    let claims = 0;
+    let begun = 0;
+    const work = async (claim: () => Promise<boolean>) => {
+      while (begun < putBackAfter && performance.now() < until) {
+        begun += 1;
+        if (!(await claim())) throw new Error('there was nothing to claim');
+        claims += 1;
+      }
+    };
+    const start = performance.now();
+    await Promise.all(claimers.map(work));
+    return { claims, seconds: (performance.now() - start) / 1000 };
+  };
+  const claimFor = async (forSeconds: number) => {
+    const total = { claims: 0, seconds: 0 };
+    while (total.seconds < forSeconds) {
+      await keeper.requeue();
+      const done = await burst(performance.now() + (forSeconds - total.seconds) * 1000);
+      total.claims += done.claims;
+      total.seconds += done.seconds;
+    }
+    return total;
+  };
+  if (warmupSeconds > 0) await claimFor(warmupSeconds);
+  const { claims, seconds: took } = await claimFor(seconds);
+  return { perSecond: claims / took, claims };
+});
+
+/** SQLite writes one at a time, so its workers share a connection. */
+async function byDriver(database: string, workers: number): Promise<(() => Promise<boolean>)[]> {
+  const shared = database.startsWith('sqlite:') ? await openRollouts(database) : undefined;
+  const connections = Array.from({ length: workers }, async () => shared ?? openRollouts(database));
+  return (await Promise.all(connections)).map((connection) => () => connection.claim());
+}
+
+function byService({ address, request }: { address: string; request: string }, workers: number) {
+  const client = new Client(address, credentials.createInsecure());
+  const bytes = Buffer.from(request, 'base64');
+  const claim = () =>
+    new Promise<boolean>((resolve, reject) => {
+      client.makeUnaryRequest('/anabranch.v1.RolloutService/ClaimRollouts', same, same, bytes, (error, answer) =>
+        error ? reject(error) : resolve(answer?.[0] === CLAIMS),
+      );
+    });
+  return Array.from({ length: workers }, () => claim);
+}

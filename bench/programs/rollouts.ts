@@ -1,0 +1,39 @@
+import { openRollouts } from '../rollouts.ts';
+import { percentile, program } from './program.ts';
+
+/** Rollouts by the database's own driver: one question again and again, or what is asked for filled in. */
+export interface RolloutsSettings {
+  readonly task:
+    | { readonly name: 'list' | 'progress' | 'summarize' }
+    | { readonly name: 'fill'; readonly count: number; readonly as: 'queued' | 'done' };
+  readonly database: string;
+  readonly warmupSeconds: number;
+  readonly seconds: number;
+}
+
+export interface RolloutsFigures {
+  readonly p50Ms: number;
+  /** Of the last answer. */
+  readonly rows: number;
+}
+
+await program(async ({ task, database, warmupSeconds, seconds }: RolloutsSettings): Promise<RolloutsFigures> => {
+  const rollouts = await openRollouts(database);
+  if (task.name === 'fill') {
+    await rollouts.fill(task.count, task.as);
+    return { p50Ms: 0, rows: task.count };
+  }
+  let rows = 0;
+  const again = async (forSeconds: number): Promise<number[]> => {
+    const times: number[] = [];
+    const end = performance.now() + forSeconds * 1000;
+    do {
+      const begun = performance.now();
+      rows = await rollouts[task.name]();
+      times.push(performance.now() - begun);
+    } while (performance.now() < end);
+    return times;
+  };
+  if (warmupSeconds > 0) await again(warmupSeconds);
+  return { p50Ms: percentile(await again(seconds), 0.5), rows };
+});
