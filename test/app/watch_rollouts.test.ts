@@ -1,0 +1,93 @@
+import { expect, it } from 'vitest';
+import { type RunShown, watchRun } from '../../src/app/run/watch.ts';
+import { RolloutScene } from '../store/rollout_scene.ts';
+import { SILENT } from '../store/run_scene.ts';
+import { describeApp } from './on_app.ts';
+
+describeApp('WatchRun with rollouts', (on) => {
+  async function watched(
+    use: (scene: RolloutScene, watch: (runId: string, allStages?: boolean) => Watching) => Promise<void>,
+  ) {
+    const app = on.app({ watchMs: 1, pollMs: 20, progressMs: 3_600_000 });
+    const scene = new RolloutScene(on.store);
+    const { signal } = new AbortController();
+    try {
+      await use(scene, (runId, allStages = false) =>
+        watchRun(app, scene.caller, { runId, allStages, untilTerminal: false, rollouts: true, signal }),
+      );
+      expect(app.changes.listeners, 'nobody listens any more').toBe(0);
+    } finally {
+      await app.close();
+    }
+  }
+
+  it('M5: the snapshot has groups and rollouts of open stages, of all when asked, and is complete at its end', () =>
+    watched(async (scene, watch) => {
+      const { run, stage } = await scene.place();
+      await scene.queue(stage, 2, { inputJson: '{"large":1}' });
+      const done = await scene.stage(run, { number: 7n, status: 'RUNNING' });
+      await scene.queue(done, 1);
+      await scene.store.moveStage(scene.caller, done.id, 'complete', SILENT);
+      for (const [allStages, counts] of [
+        [false, [1, 2]],
+        [true, [2, 3]],
+      ] as const) {
+        const watching = watch(run.id, allStages);
+        const shown = await untilCaughtUp(watching);
+        expect(shown.map(({ caughtUp }) => caughtUp)).toEqual([...shown.slice(1).map(() => false), true]);
+        const rollouts = shown.flatMap((part) => part.rollouts);
+        expect([shown.flatMap(({ groups }) => groups).length, rollouts.length]).toEqual(counts);
+        expect(rollouts.every(({ inputJson }) => inputJson === '')).toBe(true);
+        expect(shown[0]).toMatchObject({ run: { id: run.id }, progress: { kinds: [{ kind: 'TRAIN_STEP' }] } });
+        await watching.return();
+      }
+    }));
+
+  it('M5: then tells the rollouts that changed and the groups that changed with them, their revisions rising', () =>
+    watched(async (scene, watch) => {
+      const { run, stage } = await scene.place();
+      await scene.queue(stage, 3);
+      const watching = watch(run.id);
+      const snapshot = await untilCaughtUp(watching);
+      const before = new Map(snapshot.flatMap(({ rollouts }) => rollouts.map(({ id, revision }) => [id, revision])));
+      const claim = await scene.claimOne({ stageId: stage.id });
+      const { id } = claim.rollout;
+      const told = await until(watching, ({ rollouts }) => rollouts.some(({ status }) => status === 'INITIALIZING'));
+      const changed = told.flatMap(({ rollouts }) => rollouts).findLast((rollout) => rollout.id === id);
+      expect(changed?.revision).toBeGreaterThan(before.get(id)!);
+      expect(told.flatMap(({ groups }) => groups).at(-1)?.statistics).toMatchObject({ pending: 2n, live: 1n });
+      await scene.complete(claim);
+      const ended = await until(watching, ({ rollouts }) => rollouts.some(({ status }) => status === 'COMPLETED'));
+      const groups = ended.flatMap((part) => part.groups);
+      expect(groups.at(-1)?.statistics).toMatchObject({ live: 0n, completed: 1n });
+      await watching.return();
+    }));
+
+  it('RD3: a snapshot of many rollouts comes in parts below 1 MiB, each rollout in it', () =>
+    watched(async (scene, watch) => {
+      const { run, stage } = await scene.place();
+      const labels = new Map(Array.from({ length: 40 }, (_, i) => [`label ${i}`, 'x'.repeat(200)]));
+      await scene.queue(stage, 300, { labels });
+      const watching = watch(run.id);
+      const parts = (await untilCaughtUp(watching)).map(({ rollouts }) => rollouts.length).filter((count) => count > 0);
+      expect(parts.length).toBeGreaterThan(4);
+      expect(parts.reduce((sum, count) => sum + count, 0)).toBe(300);
+      await watching.return();
+    }));
+});
+
+type Watching = AsyncGenerator<RunShown, void, undefined>;
+
+function untilCaughtUp(watching: Watching): Promise<RunShown[]> {
+  return until(watching, ({ caughtUp }) => caughtUp);
+}
+
+async function until(watching: Watching, last: (shown: RunShown) => boolean): Promise<RunShown[]> {
+  const shown: RunShown[] = [];
+  for (;;) {
+    const { value, done } = await watching.next();
+    if (done === true) throw new Error('nothing more was told');
+    shown.push(value);
+    if (last(value)) return shown;
+  }
+}

@@ -1,0 +1,115 @@
+import { toBinary } from '@bufbuild/protobuf';
+import { createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  ClaimRolloutsResponseSchema,
+  GetRolloutResponseSchema,
+  ListRolloutsResponseSchema,
+  RolloutService,
+} from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { RunService, SummarizeResponseSchema, SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+
+/** RD3: no answer is larger than a message, however large the rows. */
+
+const LARGE = `"${'x'.repeat(100 * 1024)}"`;
+const LABELS = Object.fromEntries(Array.from({ length: 60 }, (_, i) => [`label ${i}`, 'y'.repeat(250)]));
+
+describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => {
+  let server: TestServer;
+  const clients = () => {
+    const transport = createGrpcTransport({ baseUrl: server.url });
+    return { runs: createClient(RunService, transport), rollouts: createClient(RolloutService, transport) };
+  };
+  beforeAll(async () => {
+    server = await startTestServer({ engine });
+  });
+  afterAll(() => server.stop());
+
+  async function makeStage(): Promise<string> {
+    const { runs } = clients();
+    const { run } = await runs.createRun({ initialStatus: Status.RUNNING });
+    const place = { runId: run!.id, kind: StageKind.EVAL, number: 1n, initialStatus: Status.RUNNING };
+    return (await runs.getOrCreateStage(place)).stage!.id;
+  }
+
+  it('RD3: claims that do not fit together say so, and have what a worker cannot do without', async () => {
+    const { rollouts } = clients();
+    const stageId = await makeStage();
+    const taskId = `large/${stageId}`;
+    await rollouts.upsertTasks({ tasks: [{ id: taskId, inputJson: LARGE, metadataJson: LARGE }] });
+    for (let i = 0; i < 100; i += 4) {
+      const some = [0, 1, 2, 3].map((j) => ({ groupNumber: 0n, number: BigInt(i + j), taskId, inputJson: LARGE }));
+      await rollouts.createRollouts({ stageId, rollouts: some.map((each) => ({ ...each, labels: LABELS })) });
+    }
+    const answer = await rollouts.claimRollouts({ stageId, workerId: 'w', maxRollouts: 100 });
+    expect(toBinary(ClaimRolloutsResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
+    expect(answer.claims).toHaveLength(100);
+    expect(answer.claims[0]).toMatchObject({
+      truncated: false,
+      rollout: { inputJson: LARGE },
+      task: { inputJson: LARGE },
+    });
+    const last = answer.claims[99]!;
+    expect(last).toMatchObject({ truncated: true, rollout: { attempt: 1, taskId, number: 99n, inputJson: '' } });
+    expect(last.trajectory).toMatchObject({ id: last.rollout?.trajectoryId, nextStepNumber: 0n });
+    const shown = await rollouts.getRollout({ rolloutId: last.rollout!.id });
+    expect(shown.rollout).toMatchObject({ inputJson: LARGE, labels: LABELS });
+    const page = await rollouts.listRollouts({ stageId, view: View.FULL, pageSize: 100 });
+    expect(toBinary(ListRolloutsResponseSchema, page).length).toBeLessThan(LIMITS.messageBytes);
+    expect(page.nextPageToken).not.toBe('');
+  });
+
+  it('RD3: a rollout with many large validations is shown without their details, and says so', async () => {
+    const { rollouts } = clients();
+    const stageId = await makeStage();
+    const taskId = `judged/${stageId}`;
+    await rollouts.upsertTasks({ tasks: [{ id: taskId }] });
+    const types = Array.from({ length: 30 }, (_, i) => ({ taskId, type: `type ${i}` }));
+    const { validatorIds } = await rollouts.upsertValidators({ validators: types });
+    const { rollouts: made } = await rollouts.createRollouts({
+      stageId,
+      rollouts: [{ groupNumber: 0n, number: 0n, taskId, inputJson: LARGE }],
+    });
+    const rolloutId = made[0]!.rolloutId;
+    for (const validatorId of validatorIds) {
+      const texts = { actualResult: 'a'.repeat(20_000), detailsJson: `"${'d'.repeat(60_000)}"` };
+      await rollouts.recordValidation({ rolloutId, validation: { validatorId, success: true, ...texts } });
+    }
+    const answer = await rollouts.getRollout({ rolloutId });
+    expect(toBinary(GetRolloutResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
+    expect(answer).toMatchObject({ truncated: true, rollout: { inputJson: LARGE, validationPassed: true } });
+    expect(answer.validations.map(({ success, detailsJson }) => [success, detailsJson])).toEqual(
+      validatorIds.map(() => [true, '']),
+    );
+    expect(answer.validations[0]?.actualResult).toHaveLength(20_000);
+  });
+
+  it('RD3: summaries that do not fit are left out, and the answer says so', async () => {
+    const { runs, rollouts } = clients();
+    const stageId = await makeStage();
+    const value = (i: number, label: string) => `${i} ${label} `.padEnd(250, 'z');
+    for (let i = 0; i < 1500; i += 500) {
+      const some = Array.from({ length: 500 }, (_, j) => ({
+        groupNumber: 0n,
+        number: BigInt(i + j),
+        labels: { a: value(i + j, 'a'), b: value(i + j, 'b') },
+      }));
+      await rollouts.createRollouts({ stageId, rollouts: some });
+    }
+    const { stage } = await runs.getStage({ stageId });
+    const dimensions = [{ key: SummaryKey.NUMBER }, { label: 'a' }, { label: 'b' }];
+    const answer = await runs.summarize({ runIds: [stage!.runId], dimensions });
+    expect(toBinary(SummarizeResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
+    expect(answer.truncated).toBe(true);
+    expect(answer.summaries.length).toBeGreaterThan(900);
+    const numbers = answer.summaries.map(({ values }) => Number(values[0]));
+    expect(numbers, 'numbers by number').toEqual(numbers.map((_, i) => i));
+  });
+});
