@@ -1,27 +1,14 @@
-import { timestampDate, timestampNow } from '@bufbuild/protobuf/wkt';
+import { timestampDate } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
-import { type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
-import { IfExists } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import {
-  type AnabranchClient,
-  downloadState,
-  openMetricLogger,
-  readSteps,
-  reasonOf,
-  watchRun,
-} from '../../src/client/index.ts';
+import { type AnabranchClient, downloadState, readSteps, reasonOf, watchRun } from '../../src/client/index.ts';
 import { callsOf } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
 import { RolloutRecorder } from './seeds/cua_recorder.ts';
+import { RUN_NAME, recordResults, rolloutOf, SCREENSHOT, stageOf, startTraining, train } from './seeds/cua_training.ts';
 import { type Recording, startRecording } from './seeds/recording.ts';
 import { fromStatus } from './seeds/rows.ts';
-
-const RUN_NAME = 'cua_rl-2026-03-01-12-00';
-const HYPERPARAMETERS = { model_name: 'Qwen3-VL-30B', learning_rate: 1e-5, lora_rank: 32, save_every: 2 };
-/** Large enough to be kept as a state. */
-const SCREENSHOT = new Uint8Array(20_000).fill(7);
 
 /** The query examples of CUA's document, and the calls of its recording code, made here by a training of four steps that crashes in its third. */
 describe.each(ENGINES)('CUA, on %s:', (engine) => {
@@ -62,27 +49,27 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   });
 
   it('C-07, C-12, C-41 to C-45: records a training with its baseline, steps, evals and curves', async () => {
-    const { run, resumeStage } = await startTraining();
+    const { run, resumeStage } = await startTraining(client);
     expect(resumeStage).toBeUndefined();
     const { environment: box } = await client.rollouts.createEnvironment({ runId: run.id, type: 'android' });
     await client.rollouts.startEnvironment({ environmentId: box?.id ?? '', externalId: 'gbox-7f3a' });
-    const baseline = await stageOf(run, StageKind.BASELINE, 0);
+    const baseline = await stageOf(client, run, StageKind.BASELINE, 0);
     await client.runs.startStage({ stageId: baseline.id, phase: 'rollout' });
-    await recordResults(baseline, { success_rate: 0.25 });
-    for (const number of [0, 1]) await train(run, number);
-    const evaluation = await stageOf(run, StageKind.EVAL, 1);
+    await recordResults(client, baseline, { success_rate: 0.25 });
+    for (const number of [0, 1]) await train(client, run, number);
+    const evaluation = await stageOf(client, run, StageKind.EVAL, 1);
     await client.runs.startStage({ stageId: evaluation.id });
-    await recordResults(evaluation, { success_rate: 0.5 });
+    await recordResults(client, evaluation, { success_rate: 0.5 });
 
     // The third step fails, and the process with it.
-    const third = await stageOf(run, StageKind.TRAIN_STEP, 2);
+    const third = await stageOf(client, run, StageKind.TRAIN_STEP, 2);
     await client.runs.startStage({ stageId: third.id, phase: 'rollout_execution' });
     await client.runs.failStage({ stageId: third.id, message: 'CUDA out of memory' });
     await client.runs.failRun({ runId: run.id, message: 'CUDA out of memory', metadataJson: '{"host": "gpu-7"}' });
   });
 
   it('C-33: is found again by its name, and goes on after the last step that has a checkpoint', async () => {
-    const { run, resumeStage } = await startTraining();
+    const { run, resumeStage } = await startTraining(client);
     expect(run.status).toBe(Status.FAILED);
     expect(resumeStage).toMatchObject({ number: 1n, modelCheckpointUri: 'tinker://weights/1' });
     const { stage } = await client.runs.getLatestCheckpointedStage({ runId: run.id });
@@ -90,7 +77,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
 
     await client.runs.reopenRun({ runId: run.id, message: 'restarted' });
     expect(await client.runs.heartbeatRun({ runId: run.id })).toMatchObject({ status: Status.RUNNING });
-    for (const number of [2, 3]) await train(run, number);
+    for (const number of [2, 3]) await train(client, run, number);
     await client.runs.updateRun({
       runId: run.id,
       updateMask: { paths: ['phase', 'status_message'] },
@@ -100,7 +87,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   });
 
   it('C-11, C-18, C-35, C-52: has groups that count their rollouts, and found again they are the same', async () => {
-    const { stageId, groupId } = await rolloutOf(1, 0);
+    const { stageId, groupId } = await rolloutOf(client, 1, 0);
     const { group, created } = await client.rollouts.getOrCreateGroup({ stageId, number: 0n, batch: 7n });
     expect([group?.id, group?.batch, created]).toEqual([groupId, undefined, false]);
     await client.rollouts.updateGroup({
@@ -119,7 +106,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   });
 
   it('C-13, C-36, C-44, C-53 to C-55: a turn is one step, with its actions and screenshots, found by its number', async () => {
-    const { id: rolloutId, trajectoryId } = await rolloutOf(1, 0);
+    const { id: rolloutId, trajectoryId } = await rolloutOf(client, 1, 0);
     const record = await client.rollouts.getRollout({ rolloutId });
     expect(record.validations).toMatchObject([{ validatorType: 'state', success: true, actualResult: 'results' }]);
     expect(record.attempts).toMatchObject([{ number: 1, status: Status.COMPLETED, trajectoryId }]);
@@ -136,7 +123,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   });
 
   it('C-49: a trainer reads the rollouts of a step with their turns, and no group that is not complete', async () => {
-    const { stageId, id } = await rolloutOf(1, 0);
+    const { stageId, id } = await rolloutOf(client, 1, 0);
     const read: [string, number][] = [];
     for await (const { rollout, steps } of client.rollouts.readRollouts({ stageId })) {
       if (rollout !== undefined) read.push([rollout.id, 0]);
@@ -145,14 +132,14 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     }
     expect(read).toEqual([
       [id, 3],
-      [(await rolloutOf(1, 1)).id, 2],
+      [(await rolloutOf(client, 1, 1)).id, 2],
     ]);
     const complete = client.rollouts.readRollouts({ stageId, completeGroupsOnly: true });
     for await (const { rollout } of complete) expect(rollout).toBeUndefined();
   });
 
   it('C-57: a person corrects a verdict, with reason and name, and takes that back', async () => {
-    const { id: rolloutId } = await rolloutOf(1, 0);
+    const { id: rolloutId } = await rolloutOf(client, 1, 0);
     const by = { rolloutId, actor: 'anna' };
     const wrong = await client.rollouts.overrideValidation({ ...by, success: false, reason: 'Other dates' });
     expect(wrong.rollout).toMatchObject({ success: false, validationPassed: true });
@@ -166,12 +153,12 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   });
 
   it('C-38: environments have a life of their own, and serve several rollouts', async () => {
-    const { id: rolloutId, runId } = await rolloutOf(1, 0);
+    const { id: rolloutId, runId } = await rolloutOf(client, 1, 0);
     const { environments } = await client.rollouts.listEnvironments({ rolloutId });
     const environmentId = environments[0]?.id ?? '';
-    expect((await client.rollouts.listEnvironments({ rolloutId: (await rolloutOf(2, 0)).id })).environments).toEqual(
-      environments,
-    );
+    expect(
+      (await client.rollouts.listEnvironments({ rolloutId: (await rolloutOf(client, 2, 0)).id })).environments,
+    ).toEqual(environments);
     await client.rollouts.pauseEnvironment({ environmentId, message: 'snapshot' });
     await client.rollouts.resumeEnvironment({ environmentId });
     await client.rollouts.completeEnvironment({ environmentId, message: 'terminated' });
@@ -193,7 +180,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
 
   it('C-45, K-C1, K-C4: a worker that comes back late is told so, and another has its rollout', async () => {
     const { run } = await client.runs.createRun({ name: 'of lost workers' });
-    const stage = await stageOf(run!, StageKind.EVAL, 0);
+    const stage = await stageOf(client, run!, StageKind.EVAL, 0);
     const place = { groupNumber: 0n, maxAttempts: 2, taskId: 'airbnb_search' };
     await client.rollouts.createRollouts({
       stageId: stage.id,
@@ -324,7 +311,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   it('K-C9: is cancelled and deleted whole', async () => {
     const { run } = await client.runs.createRun({ name: 'by mistake' });
     const runId = run?.id ?? '';
-    await stageOf(run!, StageKind.TRAIN_STEP, 0);
+    await stageOf(client, run!, StageKind.TRAIN_STEP, 0);
     await client.trajectories.createTrajectory({ runId });
     await client.runs.cancelRun({ runId });
     expect(await client.runs.deleteRun({ runId })).toMatchObject({ deletedRuns: 1n, deletedTrajectories: 1n });
@@ -335,104 +322,4 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   it('every call that docs/coming-from.md names was made', () => {
     expect(callsOf('CUA').filter((call) => !recording.called.has(call))).toEqual([]);
   });
-
-  /** What its loop does first, in every process: the run of that name, or a new one. */
-  async function startTraining(): Promise<{ run: Run; resumeStage: Stage | undefined }> {
-    const { run, created, resumeStage } = await client.runs.createRun({
-      name: RUN_NAME,
-      ifExists: IfExists.RETURN_EXISTING,
-      configJson: JSON.stringify(HYPERPARAMETERS),
-      labels: { model: HYPERPARAMETERS.model_name },
-      plan: {
-        stagePlans: [
-          { kind: StageKind.TRAIN_STEP, stages: 4, groupsPerStage: 1, groupSize: 2, maxTurns: 20, substeps: 2 },
-        ],
-        concurrency: 2,
-      },
-    });
-    if (run === undefined) throw new Error('an answer without a run');
-    if (created) await client.runs.startRun({ runId: run.id, phase: 'initialization' });
-    return { run, resumeStage };
-  }
-
-  async function stageOf(run: Run, kind: StageKind, number: number): Promise<Stage> {
-    const { stage } = await client.runs.getOrCreateStage({ runId: run.id, kind, number: BigInt(number) });
-    if (stage === undefined) throw new Error('an answer without a stage');
-    return stage;
-  }
-
-  /** Two rollouts of one task, made at once and claimed by their workers: one succeeds, one loses its box. */
-  async function collect(run: Run, stageId: string): Promise<void> {
-    const { environments } = await client.rollouts.listEnvironments({ runId: run.id });
-    await client.rollouts.createRollouts({
-      stageId,
-      rollouts: [0n, 1n].map((number) => ({
-        groupNumber: 0n,
-        number,
-        taskId: 'airbnb_search',
-        labels: { model: HYPERPARAMETERS.model_name },
-      })),
-    });
-    for (const number of [0, 1]) {
-      const recorder = await RolloutRecorder.start(client, { stageId }, `worker ${number}`);
-      if (recorder === undefined) throw new Error('a rollout that nobody else claims was not claimed');
-      await recorder.updateStatus('env_creation');
-      await recorder.update({ temperature: 0.7, parse_errors: 0 }, environments.map(({ id }) => id).slice(0, 1));
-      await recorder.updateStatus('agent_init');
-      await recorder.updateStatus('task_execution');
-      const turn = { said: 'I tap.', tool: 'tap', args: { x: 540 }, tokens: [7, 8, 9], screenshot: SCREENSHOT };
-      await recorder.recordTurn({ ...turn, reward: 0.5 });
-      if (number === 1) {
-        await recorder.fail('the box did not answer');
-        continue;
-      }
-      await recorder.recordTurn({ ...turn, reward: 0.5, done: true });
-      await recorder.recordValidation(true, 'results');
-      await recorder.complete(true);
-    }
-  }
-
-  async function rolloutOf(step: number, number: number): Promise<Rollout> {
-    const { run } = await client.runs.getRun({ runName: RUN_NAME });
-    const { id } = await stageOf(run!, StageKind.TRAIN_STEP, step);
-    const { rollouts } = await client.rollouts.listRollouts({ stageId: id });
-    const found = rollouts.find((each) => each.number === BigInt(number));
-    if (found === undefined) throw new Error(`step ${step} has no rollout ${number}`);
-    return found;
-  }
-
-  /** One step: rollouts, two substeps of training, its metrics, and weights at every second. */
-  async function train(run: Run, number: number): Promise<void> {
-    const { id: stageId, status } = await stageOf(run, StageKind.TRAIN_STEP, number);
-    if (status === Status.FAILED) await client.runs.reopenStage({ stageId, phase: 'rollout_execution' });
-    else await client.runs.startStage({ stageId, phase: 'rollout_execution' });
-    const begin = timestampNow();
-    await collect(run, stageId);
-    await client.runs.updateStage({
-      stageId,
-      updateMask: { paths: ['phase', 'timings'] },
-      phase: 'training',
-      timings: { rollout: { startTime: begin, endTime: timestampNow() } },
-    });
-    for (const substep of [1n, 2n])
-      await client.runs.updateStage({
-        stageId,
-        updateMask: { paths: ['completed_substeps'] },
-        completedSubsteps: substep,
-      });
-    await using curves = openMetricLogger(client, { runId: run.id });
-    curves.log('train/loss', number, 1 / (number + 1));
-    await client.runs.updateStage({
-      stageId,
-      updateMask: { paths: ['metrics', 'model_checkpoint_uri'] },
-      metrics: { loss: 1 / (number + 1), reward_mean: number },
-      modelCheckpointUri: number % 2 === 1 ? `tinker://weights/${number}` : '',
-    });
-    await client.runs.completeStage({ stageId });
-  }
-
-  async function recordResults({ id }: Stage, metrics: Record<string, number>): Promise<void> {
-    await client.runs.updateStage({ stageId: id, updateMask: { paths: ['metrics'] }, metrics });
-    await client.runs.completeStage({ stageId: id });
-  }
 });
