@@ -168,7 +168,8 @@ function openSqlite(path: string): BareRollouts {
       database.exec('begin');
       database.exec(fillGroups(SQLITE, count, as));
       database.exec(fillRollouts(SQLITE, count, as));
-      database.exec('commit; analyze; pragma wal_checkpoint(truncate)');
+      // No ANALYZE: the service runs none.
+      database.exec('commit; pragma wal_checkpoint(truncate)');
     },
     async requeue() {
       database.exec(REQUEUE);

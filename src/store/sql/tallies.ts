@@ -194,22 +194,36 @@ function readOpenStage(row: OpenRow): OpenStage {
 
 type GroupRow = Awaited<ReturnType<typeof countRollouts>>[number];
 
-/** Of open stages each, of the others those of a kind together. */
+/** Of open stages each, of the others those of a kind together. There are many groups and few stages: they are summed up before anything is looked up. */
 function countRollouts(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
   const openStage = sql<bigint | null>`case when s.status not in ('COMPLETED', 'FAILED', 'CANCELLED') then s.key end`;
+  // Postgres sums whole numbers to numeric.
+  const total = (column: string) => sql<bigint>`cast(sum(${sql.ref(column)}) as bigint)`;
+  const stages = db
+    .selectFrom('groups')
+    .select((eb) => [
+      'run',
+      'stage',
+      eb.fn.sum('rollouts').as('rollouts'),
+      eb.fn.sum('terminal_rollouts').as('terminal_rollouts'),
+      eb.fn.sum('terminal_turns').as('terminal_turns'),
+      eb.fn.sum('timed_turns').as('timed_turns'),
+      eb.fn.sum('turn_seconds').as('turn_seconds'),
+    ])
+    .where('run', 'in', runs)
+    .where('namespace', '=', namespace)
+    .groupBy(['run', 'stage']);
   return db
-    .selectFrom('groups as g')
+    .selectFrom(stages.as('g'))
     .innerJoin('stages as s', 's.key', 'g.stage')
     .select(['g.run', 's.kind', openStage.as('open_stage')])
     .select([
-      sql<bigint>`cast(sum(g.rollouts) as bigint)`.as('rollouts'),
-      sql<bigint>`cast(sum(g.terminal_rollouts) as bigint)`.as('terminal_rollouts'),
-      sql<bigint>`cast(sum(g.terminal_turns) as bigint)`.as('terminal_turns'),
-      sql<bigint>`cast(sum(g.timed_turns) as bigint)`.as('timed_turns'),
+      total('g.rollouts').as('rollouts'),
+      total('g.terminal_rollouts').as('terminal_rollouts'),
+      total('g.terminal_turns').as('terminal_turns'),
+      total('g.timed_turns').as('timed_turns'),
       sql<number>`sum(g.turn_seconds)`.as('turn_seconds'),
     ])
-    .where('g.run', 'in', runs)
-    .where('g.namespace', '=', namespace)
     .groupBy(['g.run', 's.kind', openStage])
     .execute();
 }
