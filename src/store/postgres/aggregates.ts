@@ -4,7 +4,8 @@ import type { Aggregates } from '../sql/aggregates.ts';
 export const postgresAggregates = Object.freeze<Aggregates>({
   squares: (value) => sql`var_pop(${value}) * count(${value})`,
   median: (value) => sql`percentile_cont(0.5) within group (order by ${value})`,
-  secondsBetween: (from, to) => sql`cast(extract(epoch from sum(${to} - ${from})) as double precision)`,
+  elapsed: (from, to) => sql`(${to} - ${from})`,
+  seconds: (elapsed) => sql`cast(extract(epoch from sum(${elapsed})) as double precision)`,
   textAt: (object, key) => sql`(cast(${object} as json) ->> ${key})`,
   numberAt: (metrics, key) => sql`nullif(cast(cast(${metrics} as json) ->> ${key} as double precision), 'NaN')`,
   bytewise: (text) => sql`(${text}) collate "C"`,

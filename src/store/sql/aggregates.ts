@@ -5,8 +5,10 @@ export interface Aggregates {
   /** The sum of squares around the mean. */
   squares(value: RawBuilder<unknown>): RawBuilder<number | null>;
   median(value: RawBuilder<unknown>): RawBuilder<number | null>;
-  /** The sum over rows of the seconds from one time column to another, in milliseconds at least. */
-  secondsBetween(from: RawBuilder<unknown>, to: RawBuilder<unknown>): RawBuilder<number | null>;
+  /** How long it is from one time column to another, as the engine says it, to a millisecond at least. */
+  elapsed(from: RawBuilder<unknown>, to: RawBuilder<unknown>): RawBuilder<unknown>;
+  /** The seconds of what has elapsed, summed up. */
+  seconds(elapsed: RawBuilder<unknown>): RawBuilder<number | null>;
   /** What an object of JSON text, its values strings, has under a key; null: nothing. */
   textAt(object: RawBuilder<unknown>, key: string): RawBuilder<string | null>;
   /** What a map of metrics, as `bindMetrics` has it, has under a key; null: nothing, or NaN. */

@@ -14,7 +14,7 @@ export async function summarize(
   filter: SummaryFilter,
   by: readonly SummaryKey[],
 ): Promise<SummaryRow[]> {
-  const from = rolloutsOf(engine, await conditionsOf(engine, namespace, filter));
+  const from = rolloutsOf(engine, by, await conditionsOf(engine, namespace, filter));
   const values = by.map((key) => engine.aggregates.bytewise(dimension(engine, key)));
   const [combinations, tasks] = await Promise.all([
     countCombinations(engine, from, values),
@@ -31,10 +31,15 @@ export async function summarize(
   });
 }
 
-/** Rollouts (`o`) of runs that are there (`u`), with their stages (`s`) and tasks (`k`), under these conditions. */
-function rolloutsOf(engine: Engine, conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
-  return sql`from ${engine.table('rollouts')} as o join ${engine.table('runs')} as u on u.key = o.run
-    join ${engine.table('stages')} as s on s.key = o.stage left join ${engine.table('tasks')} as k on k.key = o.task
+/** Rollouts (`o`) of runs that are there (`u`), with their stages (`s`) and tasks (`k`) where these tell them apart, under these conditions. */
+function rolloutsOf(
+  engine: Engine,
+  by: readonly SummaryKey[],
+  conditions: readonly RawBuilder<unknown>[],
+): RawBuilder<unknown> {
+  const stages = by.includes('STAGE_KIND') ? sql`join ${engine.table('stages')} as s on s.key = o.stage` : sql``;
+  const tasks = by.includes('TASK') ? sql`left join ${engine.table('tasks')} as k on k.key = o.task` : sql``;
+  return sql`from ${engine.table('rollouts')} as o join ${engine.table('runs')} as u on u.key = o.run ${stages} ${tasks}
     where ${sql.join(conditions, sql` and `)}`;
 }
 
@@ -48,8 +53,14 @@ async function conditionsOf(
   if (runs.length > 0) conditions.push(engine.among(sql.ref('o.run'), await runKeys(engine, namespace, runs)));
   if (experimentId !== undefined)
     conditions.push(sql`u.experiment = ${await experimentKey(engine, namespace, experimentId)}`);
-  if (stageKinds.length > 0) conditions.push(sql`s.kind in (${sql.join(stageKinds)})`);
-  if (taskIds.length > 0) conditions.push(sql`k.id in (${sql.join(taskIds)})`);
+  if (stageKinds.length > 0) {
+    conditions.push(sql`exists (select 1 from ${engine.table('stages')} as p
+      where p.key = o.stage and p.kind in (${sql.join(stageKinds)}))`);
+  }
+  if (taskIds.length > 0) {
+    conditions.push(sql`o.task in (select n.key from ${engine.table('tasks')} as n
+      where n.namespace = ${namespace} and n.id in (${sql.join(taskIds)}))`);
+  }
   for (const [key, value] of runLabels)
     conditions.push(sql`${engine.hasPair(sql.ref<string>('u.labels'), key, value)}`);
   for (const [key, value] of labels) conditions.push(sql`${engine.hasPair(sql.ref<string>('o.labels'), key, value)}`);
@@ -127,6 +138,9 @@ const IMMENSE = 1e140;
 /** Likewise of sums. */
 const IMMENSE_SUM = 1e300;
 
+/** A limit that limits nothing keeps engines from computing what a row has anew for each column that is made of it. */
+const ALL = 2n ** 63n - 1n;
+
 interface CombinationRow extends ValueColumns {
   readonly rollouts: bigint;
   readonly pending: bigint;
@@ -162,24 +176,24 @@ async function countCombinations(
   from: RawBuilder<unknown>,
   values: readonly RawBuilder<unknown>[],
 ): Promise<CombinationRow[]> {
-  const { median, squares, secondsBetween, numberAt } = engine.aggregates;
+  const { median, squares, elapsed, seconds, numberAt } = engine.aggregates;
   const having = (condition: RawBuilder<unknown>) => sql`count(case when ${condition} then 1 end)`;
   const tokens = sql`case when o.metrics like '%"tokens"%' then ${numberAt(sql.ref('o.metrics'), 'tokens')} end`;
   const x = sql.ref('x');
-  const timed = (time: string) => sql`case when ended and start_time is not null then ${sql.ref(time)} end`;
+  const took = elapsed(sql.ref('o.start_time'), sql.ref('o.end_time'));
   const { rows } = await sql<CombinationRow>`
-    with q as (select ${columnsOf(values)} o.status, o.success, o.turns, o.start_time, o.end_time, o.${TERMINAL} as ended,
-      case when o.${TERMINAL} and o.reward <> 'NaN' and abs(o.reward) < ${IMMENSE} then o.reward end as x,
-      case when o.${TERMINAL} and o.reward <> 'NaN' and abs(o.reward) >= ${IMMENSE} then 1 end as immense,
-      case when o.${TERMINAL} then ${tokens} end as t ${from} limit 9223372036854775807)
+    with q as (select ${columnsOf(values)} o.status, o.success, o.turns, o.${TERMINAL} as ended,
+      case when o.${TERMINAL} and o.reward < ${IMMENSE} and o.reward > ${-IMMENSE} then o.reward end as x,
+      case when o.${TERMINAL} and o.reward <> 'NaN' then 1 end as rewarded, case when o.${TERMINAL} then ${took} end as took,
+      case when o.${TERMINAL} then ${tokens} end as t ${from} limit ${ALL})
     select ${sql.join([...places(values), sql`count(*) as rollouts`])},
       ${having(sql`status = 'PENDING'`)} as pending, ${having(sql`status in ('INITIALIZING', 'RUNNING')`)} as live,
       ${having(sql`status = 'COMPLETED'`)} as completed, ${having(sql`status = 'FAILED'`)} as failed,
       ${having(sql`status = 'CANCELLED'`)} as cancelled, ${having(sql`ended and success is not null`)} as judged,
-      ${having(sql`ended and success`)} as successes, count(x) as rewards, count(immense) as immense, sum(x) as reward_sum,
+      ${having(sql`ended and success`)} as successes, count(x) as rewards, count(rewarded) - count(x) as immense, sum(x) as reward_sum,
       min(x) as reward_min, max(x) as reward_max, ${squares(x)} as reward_squares, ${median(x)} as reward_median,
-      cast(coalesce(sum(case when ended then turns end), 0) as bigint) as turns, count(${timed('end_time')}) as durations,
-      ${secondsBetween(timed('start_time'), timed('end_time'))} as seconds, count(t) as tokens,
+      cast(coalesce(sum(case when ended then turns end), 0) as bigint) as turns, count(took) as durations,
+      ${seconds(sql.ref('took'))} as seconds, count(t) as tokens,
       sum(case when abs(t) < ${IMMENSE_SUM} then t end) as token_sum, min(t) as token_min, max(t) as token_max
     from q ${groupedBy(places(values))}`.execute(engine.db);
   return rows.filter(({ rollouts }) => rollouts > 0n);

@@ -10,7 +10,8 @@ const PLAIN_KEY = /^[A-Za-z_][\w.:/ -]*$/;
 export const sqliteAggregates = Object.freeze<Aggregates>({
   squares: (value) => sql`${sql.raw(SQUARES)}(${value})`,
   median: (value) => sql`median(${value})`,
-  secondsBetween: (from, to) => sql`sum((julianday(${to}) - julianday(${from})) * 86400.0)`,
+  elapsed: (from, to) => sql`(julianday(${to}) - julianday(${from}))`,
+  seconds: (elapsed) => sql`sum(${elapsed}) * 86400.0`,
   textAt: (object, key) => at(object, key),
   // What JSON has no number for is a string.
   numberAt: (
