@@ -44,7 +44,7 @@ export function barTraining(output: Output, paint: Paint, columns: number): Demo
   return {
     show(event) {
       if (event.event !== 'progress') return logAbove(bars, linesOf(event, paint));
-      draw(event.name, event.percent, noteOf(event));
+      draw(event.name, event.percent, shortNoteOf(event));
       for (const { name, percent } of event.stages) draw(name, percent, '');
     },
     stop() {
@@ -62,19 +62,23 @@ function noteOf({ rolloutsDone, rolloutsExpected, remainingSeconds }: Progress):
   return `${rolloutsDone} of ${rolloutsExpected} rollouts${left}`;
 }
 
+/** `3 s left, 7/20 rollouts`: what is left of a line beside its bar. */
+function shortNoteOf({ rolloutsDone, rolloutsExpected, remainingSeconds }: Progress): string {
+  const left = remainingSeconds === undefined ? '' : `${durationText(remainingSeconds)} left, `;
+  return `${left}${rolloutsDone}/${rolloutsExpected} rollouts`;
+}
+
 function linesOf(event: TrainingEvent, paint: Paint): string[] {
   const line = (text: string) => [`  ${paint.bold(event.name)}: ${text}`];
   switch (event.event) {
     case 'run':
-      return line(`training run ${event.runId} of ${event.experimentName}`);
+      return line(`run ${event.runId}, of ${event.experimentName}`);
     case 'progress':
       return line(`${Math.floor(event.percent)} %, ${noteOf(event)}`);
     case 'worker':
       return line(`process ${event.pid} claims rollouts`);
     case 'worker_killed':
-      return line(
-        `process ${event.pid} killed (SIGKILL) after ${event.turns} turns of a rollout, leased for ${event.leaseSeconds} s`,
-      );
+      return line(`process ${event.pid} killed (SIGKILL) after ${event.turns} turns of a rollout`);
     case 'claimed_again':
       return line(`has claimed that rollout again, as attempt ${event.attempt}`);
     case 'stage':

@@ -91,7 +91,7 @@ function headLines(parts: RolloutPageParts, { columns, paint }: RolloutPageOptio
   const facts: readonly (readonly [string, string])[] = [
     ['reward', rollout.reward === undefined ? '' : shortNumber(rollout.reward)],
     ['success', successFact(rollout)],
-    ['turns', turnsFact(rollout)],
+    ['turns', turnsFact(parts)],
     ['task', taskFact(parts)],
     ['phase', rollout.phase],
     ['message', rollout.statusMessage],
@@ -142,7 +142,9 @@ function successFact({ success, override, validationPassed, result }: Rollout): 
   return said.join('; ');
 }
 
-function turnsFact({ attempt, turns, maxTurns }: Rollout): string {
+/** Its own limit, else the task's. */
+function turnsFact({ rollout: { attempt, turns, ...own }, task }: RolloutPageParts): string {
+  const maxTurns = own.maxTurns ?? task?.maxTurns;
   const most = maxTurns === undefined ? '' : `at most ${maxTurns}`;
   if (attempt === 0) return most;
   return most === '' ? String(turns) : `${turns} of ${most}`;

@@ -57,7 +57,6 @@ export type TrainingEvent =
       readonly rolloutId: string;
       /** Turns of the rollout that it had taken. */
       readonly turns: number;
-      readonly leaseSeconds: number;
     }
   /** Another worker has the rollout whose worker was killed. */
   | { readonly event: 'claimed_again'; readonly name: string; readonly rolloutId: string; readonly attempt: number }

@@ -115,7 +115,8 @@ async function play(claim: Claim, held: Held, { client, task, report, signal }: 
   const writer = await openWriter(client, { trajectoryId, uid, signal: AbortSignal.any([signal, done.signal]) });
   await writer.append(checkpointOf(cart));
   while (!isOver(cart) && cart.state.steps < maxTurns) {
-    await writer.append(act(cart, gains));
+    // The root has the whole state; turns do without, as most trainers' do.
+    await writer.append({ ...act(cart, gains), states: undefined });
     if (cart.state.steps !== task.hangAfter) continue;
     report({ event: 'hanging', turns: cart.state.steps, ...held });
     standStill();

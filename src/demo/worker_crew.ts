@@ -108,7 +108,6 @@ class WorkerCrew implements Crew {
       pid: process.pid,
       rolloutId,
       turns,
-      leaseSeconds: LEASE_SECONDS,
     });
     // Nobody else can know that the place where it worked is gone with it.
     await client.rollouts.failEnvironment({ environmentId, message: 'its process was killed' }, { signal });

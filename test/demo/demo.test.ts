@@ -4,6 +4,7 @@ import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, connectClient, readSteps } from '../../src/client/index.ts';
 import { CartPole } from '../../src/demo/cartpole.ts';
 import type { Gains } from '../../src/demo/controller.ts';
@@ -27,7 +28,7 @@ const events = (stdout: string) =>
     .split('\n')
     .map((line) => JSON.parse(line) as Event);
 
-describe.each(ENGINES)('anabranch demo, on a server on %s', (engine) => {
+describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }, (engine) => {
   let server: TestServer;
   let client: AnabranchClient;
   let told: Event[];
@@ -40,7 +41,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', (engine) => {
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     told = events(stdout);
     result = told.at(-1) as unknown as typeof result;
-  });
+  }, 240_000);
   afterAll(async () => {
     client?.close();
     await server?.stop();
@@ -139,6 +140,96 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', (engine) => {
     }
   });
 
+  describe('trains', () => {
+    interface Training {
+      readonly runId: string;
+      readonly killedRolloutId: string;
+      readonly summaries: { readonly values: string[]; readonly rolloutCount: string; readonly judgedCount: string }[];
+    }
+    const training = () => told.at(-1)?.training as Training;
+
+    it('four processes play 20 rollouts, each of them once', async () => {
+      expect(new Set(told.filter(({ event }) => event === 'worker').map(({ pid }) => pid)).size).toBe(4);
+      const { rollouts } = await client.rollouts.listRollouts({ runId: training().runId, pageSize: 100 });
+      expect(rollouts.map(({ status }) => status)).toEqual(Array.from({ length: 20 }, () => Status.COMPLETED));
+      expect(rollouts.map(({ groupNumber, number }) => `${groupNumber}/${number}`).join(' ')).toBe(
+        '0/0 0/1 0/2 0/3 1/0 1/1 1/2 1/3 0/0 0/1 0/2 0/3 1/0 1/1 1/2 1/3 0/0 0/1 0/2 0/3',
+      );
+      const { run } = await client.runs.getRun({ runId: training().runId });
+      expect(run).toMatchObject({ status: Status.COMPLETED, experimentName: 'cartpole-training' });
+    });
+
+    it('Q3: the rollout whose worker was killed is claimed again once its lease has ended, and is played by another', async () => {
+      const { rolloutId, turns } = one('worker_killed', 'worker-1');
+      expect(rolloutId).toBe(training().killedRolloutId);
+      const again = one('claimed_again');
+      expect(again).toMatchObject({ rolloutId, attempt: 2 });
+      const { rollout, attempts } = await client.rollouts.getRollout({ rolloutId: String(rolloutId) });
+      expect(rollout?.status).toBe(Status.COMPLETED);
+      expect(attempts[0]).toMatchObject({ number: 1, status: Status.FAILED, workerId: 'worker-1' });
+      expect(attempts[1]).toMatchObject({ number: 2, workerId: again.name });
+      expect(attempts.at(-1)?.status).toBe(Status.COMPLETED);
+      // What the killed worker did is still to be seen: the root and its turns.
+      const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId: attempts[0]?.trajectoryId ?? '' });
+      expect(trajectory).toMatchObject({ status: Status.FAILED, nextStepNumber: BigInt(Number(turns) + 1) });
+    });
+
+    it('K-C1: the turns of every rollout are those of its own episode and policy, computed without the store', async () => {
+      const { rollouts } = await client.rollouts.listRollouts({
+        runId: training().runId,
+        pageSize: 100,
+        view: View.FULL,
+      });
+      for (const { taskId, inputJson, trajectoryId, reward, success, turns } of rollouts) {
+        const { task } = await client.rollouts.getTask({ taskId });
+        const { seed } = JSON.parse(task?.inputJson ?? '') as { seed: number };
+        const { gains } = JSON.parse(inputJson) as { gains: Gains };
+        const cart = CartPole.reset(seed, NOISE);
+        const played: unknown[] = [];
+        while (!isOver(cart) && cart.state.steps < 200) {
+          const { stepNumber, actions, observations, terminated, truncated } = act(cart, gains);
+          played.push([stepNumber, actions[0]?.content.json, observations[0]?.content.json, terminated, truncated]);
+        }
+        expect(await stored(trajectoryId, 1n)).toEqual(played);
+        expect({ turns, reward, success }).toEqual({
+          ...{ turns: BigInt(played.length), reward: played.length, success: !cart.terminated },
+        });
+      }
+    });
+
+    it('M2: shows progress that rises to 100 %, and the time that is left', () => {
+      const progress = told.filter(({ event }) => event === 'progress');
+      const done = progress.map(({ rolloutsDone }) => Number(rolloutsDone));
+      expect(done).toEqual(done.toSorted((a, b) => a - b));
+      expect(progress.some(({ remainingSeconds }) => Number(remainingSeconds) > 0)).toBe(true);
+      expect(progress.at(-1)).toMatchObject({ percent: 100, rolloutsDone: '20', rolloutsExpected: '20' });
+    });
+
+    it('M3: sums up what each policy came to', () => {
+      expect(
+        training().summaries.map(({ values, rolloutCount, judgedCount }) => [values[0], rolloutCount, judgedCount]),
+      ).toEqual([
+        ['0', '8', '8'],
+        ['1', '8', '8'],
+        ['2', '4', '4'],
+      ]);
+    });
+
+    it('when it is interrupted stops at once, says so, and leaves no worker behind', async () => {
+      const stop = new AbortController();
+      const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
+        signal: stop.signal,
+        onOutput: (text) => {
+          if (text.includes('"event":"claimed_again"')) stop.abort();
+        },
+      });
+      expect({ code, stderr }).toEqual({ code: 1, stderr: 'Interrupted.\n' });
+      const pids = events(stdout).flatMap(({ event, pid }) => (event === 'worker' ? [Number(pid)] : []));
+      expect(pids.length).toBeGreaterThan(1);
+      for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow(/ESRCH/);
+    });
+  });
+
   it('when it is interrupted stops at once, says so, and leaves no process behind', async () => {
     const stop = new AbortController();
     const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
@@ -153,8 +244,9 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', (engine) => {
   });
 });
 
-describe('anabranch demo, without a server', () => {
-  it('leaves a scratch database, draws the tree, and prints two commands that look at it', async () => {
+// A demo takes some seconds of two cores; where tests share them, a multiple of that.
+describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
+  it('leaves a scratch database, draws the tree, sums up the training, and prints commands that look at them', async () => {
     const { code, stdout, stderr } = await runCli(['demo']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(
@@ -166,15 +258,21 @@ describe('anabranch demo, without a server', () => {
     for (const line of stdout.split('\n')) {
       if (!line.startsWith('  npm run') && !line.startsWith('Server ')) expect(line.length).toBeLessThanOrEqual(80);
     }
+    expect(stdout).toMatch(/^ {2}worker-1: process \d+ killed \(SIGKILL\) after 10 turns of a rollout$/m);
+    expect(stdout).toMatch(/^ {2}worker-\d: has claimed that rollout again, as attempt 2$/m);
+    expect(stdout).toMatch(/^ {2}run-1: \d+ %, \d+ of 20 rollouts, \d+ s left$/m);
+    expect(stdout).toMatch(/^2, eval +4 +\d+\.\d ±\d+\.\d +\d+ % \(\d+–\d+\) +–$/m);
     const commands = [...stdout.matchAll(/^ {2}npm run -s anabranch -- (.*)$/gm)].map(([, args = '']) =>
       args.split(' '),
     );
-    expect(commands.map(([name]) => name)).toEqual(['tree', 'tail']);
+    expect(commands.map(([name]) => name)).toEqual(['tree', 'tail', 'rollouts', 'rollout']);
     const looks = [];
     for (const args of commands) looks.push(await runCli(args));
     expect(looks).toMatchObject([
       { code: 0, stdout: expect.stringContaining('├─@200 hasty') },
       { code: 0, stdout: expect.stringMatching(/── failed: fell at step \d+ ──/) },
+      { code: 0, stdout: expect.stringMatching(/\neval 2 +.* completed\n {2}group 0/) },
+      { code: 0, stdout: expect.stringMatching(/\nattempts\n {2}1 failed .* worker-1/) },
     ]);
     await rm(path.dirname(scratchFile(stdout)), { recursive: true });
   });
@@ -192,6 +290,8 @@ describe('anabranch demo, without a server', () => {
     const text = stripVTControlCharacters(stdout);
     expect(text).toMatch(/hasty +━+─+ \d{3} /);
     expect(text).toMatch(/└─@200 angle only .* failed/);
+    expect(text).toMatch(/run-1 +━+─+ \d+ +\d+ s left, \d+\/20 rollouts/);
+    expect(text).toMatch(/train step 1 +━+─+ \d+ /);
     expect(stdout.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.lastIndexOf('\u001b[?25l')); // the cursor is back
   });
 

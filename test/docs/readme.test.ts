@@ -62,11 +62,33 @@ describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
   });
 });
 
+describe.each(ENGINES)('the rollouts of README.md, on %s', (engine) => {
+  it('are claimed, played, completed and read as it says', async () => {
+    await using server = await startTestServer({ engine });
+    const program = pointedAt(programOf(readSnippets(), 'rollouts'), `${server.host}:${server.port}`);
+
+    expect(await runTypeScript(program)).toEqual({
+      output: ['guess-7 0 2', 'guess-7 1 2', '1 0.5'],
+      complaints: '',
+      code: 0,
+    });
+
+    const client = connectClient({ address: server.url });
+    const { runs } = await client.runs.listRuns({});
+    const { rollouts } = await client.rollouts.listRollouts({ runId: runs[0]?.run?.id ?? '' });
+    expect(rollouts.map(({ number, success, reward, turns }) => [number, success, reward, turns])).toEqual([
+      [0n, false, 0, 1n],
+      [1n, true, 1, 1n],
+    ]);
+    client.close();
+  });
+});
+
 it('the picture of README.md is what the demo draws', async () => {
   await using server = await startTestServer({ engine: 'sqlite' });
   const child = spawn(process.execPath, ['src/main.ts', 'demo', '--address', `${server.host}:${server.port}`], {
     cwd: ROOT,
-    timeout: 60_000,
+    timeout: 240_000,
     env: { ...process.env, NO_COLOR: '1' },
   });
   const [output, complaints] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]);
@@ -74,7 +96,7 @@ it('the picture of README.md is what the demo draws', async () => {
   const picture = /^```\n([^`]+)\n```$/mu.exec(readFileSync(resolve(ROOT, 'README.md'), 'utf8'))?.[1] ?? '';
   expect(picture.split('\n')).toHaveLength(6);
   expect(output).toContain(picture);
-}, 60_000);
+}, 240_000);
 
 /** Runs a program as a file in the root of the repository would. */
 async function runTypeScript(program: string): Promise<{ output: string[]; complaints: string; code: number | null }> {
