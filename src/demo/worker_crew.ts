@@ -20,7 +20,7 @@ export interface Crew {
   begin(): void;
   /** The rollout whose first worker was killed; empty before. */
   readonly killedRolloutId: string;
-  /** Resolves when all have ended; they do when the run has. */
+  /** When all have ended, which they do when the run has: resolves, or rejects with the failure of one. */
   ended(): Promise<void>;
 }
 
@@ -52,8 +52,9 @@ class WorkerCrew implements Crew {
   }
 
   async ended(): Promise<void> {
-    // The first one starts the others.
-    for (let i = 0; i < this.#working.length; i++) await this.#working[i];
+    // The first one starts the others; and all must be gone, also where one has failed.
+    for (let i = 0; i < this.#working.length; i++) await Promise.allSettled([this.#working[i]]);
+    await Promise.all(this.#working);
   }
 
   #start(number: number, hangAfter?: number): void {
