@@ -71,7 +71,7 @@ export async function harmClaims(plan: ClaimsPlan): Promise<ClaimsOutcome> {
   const { journal, harm, random } = field;
   const violations = checkClaims(journal, stored, plan, (worker) => field.died(worker));
   const surprises = journal.of('surprise').map(({ worker, text }) => `${worker}: ${text}`);
-  return { violations, surprises, harm, figures: figuresOf(random.seed, plan, field, stored) };
+  return { violations, surprises, harm, figures: figuresOf(random.seed, plan, field, stored, violations) };
 }
 
 async function makeRollouts(client: AnabranchClient, { groups, groupSize }: ClaimsPlan): Promise<string> {
@@ -222,7 +222,16 @@ class Field {
   }
 }
 
-function figuresOf(seed: number, plan: ClaimsPlan, field: Field, { rollouts }: StoredRollouts): Figures {
+/** Rollouts that are gone, or were not completed exactly once, and turns that are gone. */
+const LOSSES = new Set(['no sibling is lost', 'completed exactly once', 'no turn is lost']);
+
+function figuresOf(
+  seed: number,
+  plan: ClaimsPlan,
+  field: Field,
+  { rollouts }: StoredRollouts,
+  violations: readonly Violation[],
+): Figures {
   const { journal, harm, began } = field;
   const attempts = rollouts.reduce((sum, rollout) => sum + rollout.attempts.length, 0);
   return {
@@ -231,6 +240,7 @@ function figuresOf(seed: number, plan: ClaimsPlan, field: Field, { rollouts }: S
     servers: plan.servers,
     rollouts: rollouts.length,
     'completed once': rollouts.filter(({ status }) => status === 'COMPLETED').length,
+    lost: violations.filter(({ rule }) => LOSSES.has(rule)).length,
     attempts,
     ...harm,
     'verbs refused with LEASE_LOST': journal.of('lost').length,
