@@ -7,7 +7,7 @@ function expectKept({ violations, surprises, harm }: ClaimsOutcome): void {
   expect(violations.slice(0, 20)).toEqual([]);
   expect(surprises.slice(0, 20)).toEqual([]);
   for (const [what, times] of Object.entries(harm)) expect(times, what).toBeGreaterThan(0);
-  expect(harm['of these refused']).toBe(harm['leases that stopped workers had lost']);
+  expect(harm['of these refused']).toBe(harm['leases that ran out while stopped']);
 }
 
 it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete 1,000 rollouts exactly once each, whoever is killed or stopped', async () => {

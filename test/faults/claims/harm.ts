@@ -37,7 +37,7 @@ const HARMS = {
   'servers killed': 0,
   'workers stopped': 0,
   /** By the time they went on. */
-  'leases that stopped workers had lost': 0,
+  'leases that ran out while stopped': 0,
   'of these refused': 0,
 };
 type Harm = Record<keyof typeof HARMS, number>;
@@ -172,7 +172,7 @@ class Field {
     await this.#when('stopped workers tell what became of what they held', () =>
       held.every((token) => this.journal.outcomeOf(token) !== undefined),
     );
-    this.harm['leases that stopped workers had lost'] += lost.length;
+    this.harm['leases that ran out while stopped'] += lost.length;
     this.harm['of these refused'] += lost.filter((token) => this.journal.outcomeOf(token) === 'lost').length;
   }
 
