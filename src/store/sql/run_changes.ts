@@ -44,10 +44,10 @@ export async function readChangedGroups(
 ): Promise<Group[]> {
   let query = selectGroups(engine.db, 'BASIC').where('g.run', '=', run).where('g.namespace', '=', namespace);
   if (since !== undefined) {
-    const changed = engine.db.selectFrom('rollouts as c').select('c.group_key').where('c.run', '=', run);
-    query = query.where(({ eb, or }) =>
-      or([eb('g.mark', '>=', since), eb('g.key', 'in', changed.where('c.mark', '>=', since))]),
-    );
+    const own = engine.db.selectFrom('groups as c').select('c.key').where('c.run', '=', run);
+    const siblings = engine.db.selectFrom('rollouts as c').select('c.group_key as key').where('c.run', '=', run);
+    const changed = own.where('c.mark', '>=', since).union(siblings.where('c.mark', '>=', since));
+    query = query.where('g.key', 'in', changed);
   } else if (!allStages) query = query.where('s.status', 'not in', TERMINAL);
   if (page.after !== undefined) query = query.where('g.key', '>', page.after);
   return readGroups(engine, engine.db, query.orderBy('g.key').limit(page.limit));
