@@ -57,6 +57,8 @@ export interface Group {
 
 export interface GroupStatistics {
   readonly pending: bigint;
+  /** Of the pending ones those that were tried before, and wait to be tried again. */
+  readonly requeued: bigint;
   /** INITIALIZING or RUNNING. */
   readonly live: bigint;
   readonly completed: bigint;
@@ -79,9 +81,9 @@ export interface RewardStatistics {
 }
 
 /** L4: a group's status is derived from its siblings'. A group without any is PENDING. */
-export function groupStatus({ pending, live, completed, failed, cancelled }: GroupStatistics): Status {
+export function groupStatus({ pending, requeued, live, completed, failed, cancelled }: GroupStatistics): Status {
   const terminal = completed + failed + cancelled;
-  if (live === 0n && terminal === 0n) return 'PENDING';
+  if (live === 0n && terminal === 0n && requeued === 0n) return 'PENDING';
   if (live > 0n || pending > 0n) return 'RUNNING';
   if (completed > 0n) return 'COMPLETED';
   return failed > 0n ? 'FAILED' : 'CANCELLED';

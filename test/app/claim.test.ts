@@ -168,7 +168,7 @@ describeApp('ClaimRollouts', (on) => {
       const { stage } = await scene.place();
       await scene.queue(stage, 1);
       const [held] = await scene.claims({ stageId: stage.id });
-      const waiting = claim({ stageId: stage.id, waitMs: 25_000 });
+      const waiting = claim({ stageId: stage.id, waitMs: 5_000 });
       await scene.complete(held!);
       expect(await waiting).toMatchObject({ claims: [], drained: true });
     }));

@@ -187,6 +187,7 @@ function statisticsOf(siblings: readonly Status[]): GroupStatistics {
   const of = (...statuses: Status[]) => BigInt(siblings.filter((status) => statuses.includes(status)).length);
   return {
     pending: of('PENDING'),
+    requeued: 0n,
     live: of('INITIALIZING', 'RUNNING'),
     completed: of('COMPLETED'),
     failed: of('FAILED'),

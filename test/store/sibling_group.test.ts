@@ -96,6 +96,16 @@ describeStore('groups', (on) => {
     expect(await status()).toBe('COMPLETED');
   });
 
+  it('L4: it has started once a sibling has, also where that one was given back', async () => {
+    const { here, stage } = await fresh();
+    await here.queue(stage, 1);
+    const [claim] = await here.claims({ count: 1 });
+    await here.release({ id: claim!.rollout.id, attempt: 1 });
+    const { statistics } = await get(here, stage);
+    expect(statistics).toMatchObject({ pending: 1n, requeued: 1n, live: 0n });
+    expect(groupStatus(statistics)).toBe('RUNNING');
+  });
+
   it('K-C8: its statistics are those of what its rollouts came to; missing rewards and NaN are left out', async () => {
     const { here, stage } = await fresh();
     await end(here, stage, [2, 4, undefined, Number.NaN, 4, -1]);
@@ -105,6 +115,7 @@ describeStore('groups', (on) => {
     const winner = (await here.rollouts({ stageId: stage.id })).find(({ number }) => number === 1n);
     expect(statistics).toEqual({
       pending: 1n,
+      requeued: 0n,
       live: 1n,
       completed: 6n,
       failed: 0n,

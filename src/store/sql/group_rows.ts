@@ -97,6 +97,7 @@ function readGroup(row: GroupRow, { statistics, revisions }: Siblings): Group {
 const NO_SIBLINGS: Siblings = Object.freeze({
   statistics: Object.freeze({
     pending: 0n,
+    requeued: 0n,
     live: 0n,
     completed: 0n,
     failed: 0n,
@@ -122,6 +123,7 @@ function selectAlike(engine: Engine, db: Db | Tx, groups: readonly bigint[]) {
     .select((eb) => [
       eb.fn.countAll<bigint>().as('count'),
       eb.fn.min<bigint>('r.number').as('first'),
+      sql<bigint>`count(case when r.attempt > 0 then 1 end)`.as('tried'),
       // Postgres sums whole numbers to numeric.
       sql<bigint>`cast(sum(r.revision) as bigint)`.as('revisions'),
     ])
@@ -151,6 +153,10 @@ function countsOf(siblings: readonly Alike[]) {
   const ended = (alike: Alike) => isTerminal(alike.status as Status);
   return {
     pending: having(({ status }) => status === 'PENDING'),
+    requeued: sum(
+      siblings.filter(({ status }) => status === 'PENDING'),
+      ({ tried }) => tried,
+    ),
     live: having(({ status }) => status === 'INITIALIZING' || status === 'RUNNING'),
     completed: having(({ status }) => status === 'COMPLETED'),
     failed: having(({ status }) => status === 'FAILED'),
