@@ -214,23 +214,17 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
         ['2', '4', '4'],
       ]);
     });
-
-    it('when it is interrupted stops at once, says so, and leaves no worker behind', async () => {
-      const stop = new AbortController();
-      const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
-        signal: stop.signal,
-        onOutput: (text) => {
-          if (text.includes('"event":"claimed_again"')) stop.abort();
-        },
-      });
-      expect({ code, stderr }).toEqual({ code: 1, stderr: 'Interrupted.\n' });
-      const pids = events(stdout).flatMap(({ event, pid }) => (event === 'worker' ? [Number(pid)] : []));
-      expect(pids.length).toBeGreaterThan(1);
-      for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow(/ESRCH/);
-    });
   });
+});
 
-  it('when it is interrupted stops at once, says so, and leaves no process behind', async () => {
+describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
+  let server: TestServer;
+  beforeAll(async () => {
+    server = await startTestServer({ engine: 'sqlite' });
+  });
+  afterAll(() => server?.stop());
+
+  it('among its variants stops at once, says so, and leaves no process behind', async () => {
     const stop = new AbortController();
     const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
       signal: stop.signal,
@@ -241,6 +235,20 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
     expect({ code, stderr }).toEqual({ code: 1, stderr: 'Interrupted.\n' });
     const started = events(stdout).find(({ event }) => event === 'started');
     expect(() => process.kill(Number(started?.pid), 0)).toThrow(/ESRCH/);
+  });
+
+  it('in its training stops at once, says so, and leaves no worker behind', async () => {
+    const stop = new AbortController();
+    const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
+      signal: stop.signal,
+      onOutput: (text) => {
+        if (text.includes('"event":"claimed_again"')) stop.abort();
+      },
+    });
+    expect({ code, stderr }).toEqual({ code: 1, stderr: 'Interrupted.\n' });
+    const pids = events(stdout).flatMap(({ event, pid }) => (event === 'worker' ? [Number(pid)] : []));
+    expect(pids.length).toBeGreaterThan(1);
+    for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow(/ESRCH/);
   });
 });
 
