@@ -1,6 +1,6 @@
 import { type Selectable, sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
-import { AnabranchError, environmentNotFound, rolloutNotFound } from '../../domain/errors.ts';
+import { AnabranchError, environmentNotFound } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
 import { decideMove, isTerminal, type Status, type Verb } from '../../domain/lifecycle.ts';
 import type { Environment } from '../../domain/rollout.ts';
@@ -10,6 +10,7 @@ import type { Page } from '../contract/page.ts';
 import type { Said } from '../contract/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { makeOnce, type Noun } from './requests.ts';
+import { findRolloutKey } from './rollout_keys.ts';
 import { findRunKeys, keepRun } from './run_keys.ts';
 import { recordStatus } from './status_changes.ts';
 import type { EnvironmentsTable } from './tables.ts';
@@ -168,20 +169,6 @@ export async function listEnvironments(
   if (page.after !== undefined) query = query.where('e.key', '<', page.after);
   const rows = await query.orderBy('e.key', 'desc').limit(page.limit).execute();
   return rows.map(readEnvironment);
-}
-
-/** Errors: ROLLOUT_NOT_FOUND. */
-async function findRolloutKey(db: Db, namespace: string, id: string): Promise<bigint> {
-  const row = await db
-    .selectFrom('rollouts as o')
-    .innerJoin('runs as r', 'r.key', 'o.run')
-    .select('o.key')
-    .where('o.namespace', '=', namespace)
-    .where('o.id', '=', id)
-    .where('r.hidden', '=', 0)
-    .executeTakeFirst();
-  if (row === undefined) throw rolloutNotFound(id);
-  return row.key;
 }
 
 /** Undefined if it is not there. */

@@ -1,5 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
-import { rolloutNotFound, validatorNotFound } from '../../domain/errors.ts';
+import { validatorNotFound } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
 import {
   type Rollout,
@@ -12,6 +12,7 @@ import { requireLease } from '../../domain/rollout_moves.ts';
 import type { Page } from '../contract/page.ts';
 import type { NewOverride, NewValidation } from '../contract/rollout.ts';
 import type { Db, Engine, Tx } from './engine.ts';
+import { findRolloutKey } from './rollout_keys.ts';
 import { readFlag, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { readNow } from './trajectory_rows.ts';
@@ -98,19 +99,11 @@ export async function listValidationOverrides(
   id: string,
   page: Page<bigint>,
 ): Promise<ValidationOverride[]> {
-  const rollout = await engine.db
-    .selectFrom('rollouts as o')
-    .innerJoin('runs as r', 'r.key', 'o.run')
-    .select('o.key')
-    .where('o.namespace', '=', namespace)
-    .where('o.id', '=', id)
-    .where('r.hidden', '=', 0)
-    .executeTakeFirst();
-  if (rollout === undefined) throw rolloutNotFound(id);
+  const rollout = await findRolloutKey(engine.db, namespace, id);
   let query = engine.db
     .selectFrom('validation_overrides')
     .select(['ordinal', 'success', 'reason', 'actor', 'override_time'])
-    .where('rollout', '=', rollout.key);
+    .where('rollout', '=', rollout);
   if (page.after !== undefined) query = query.where('ordinal', '<', page.after);
   const rows = await query.orderBy('ordinal', 'desc').limit(page.limit).execute();
   return rows.map(readOverride);
