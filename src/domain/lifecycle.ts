@@ -16,8 +16,11 @@ export function isSealed(status: TrajectoryStatus): status is SealStatus {
 export const INITIAL_STATUSES = ['PENDING', 'INITIALIZING', 'RUNNING'] as const;
 export type InitialStatus = (typeof INITIAL_STATUSES)[number];
 
+/** Where something has ended. */
+export const TERMINAL_STATUSES: readonly Status[] = ['COMPLETED', 'FAILED', 'CANCELLED'];
+
 export function isTerminal(status: Status): status is SealStatus {
-  return status === 'COMPLETED' || status === 'FAILED' || status === 'CANCELLED';
+  return TERMINAL_STATUSES.includes(status);
 }
 
 export const VERBS = ['start', 'pause', 'resume', 'complete', 'fail', 'cancel', 'reopen'] as const;
@@ -38,7 +41,7 @@ export const MOVES: Readonly<Record<Verb, Move>> = Object.freeze({
   complete: { from: ['RUNNING', 'PAUSED'], to: 'COMPLETED' },
   fail: { from: OPEN, to: 'FAILED' },
   cancel: { from: OPEN, to: 'CANCELLED' },
-  reopen: { from: ['COMPLETED', 'FAILED', 'CANCELLED'], to: 'RUNNING' },
+  reopen: { from: TERMINAL_STATUSES, to: 'RUNNING' },
 });
 
 /** What a terminal verb leaves behind: asked for again, it must be the same (L5). */

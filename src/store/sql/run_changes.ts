@@ -1,3 +1,4 @@
+import { TERMINAL_STATUSES } from '../../domain/lifecycle.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, Stage } from '../../domain/run.ts';
 import type { Page } from '../contract/page.ts';
@@ -8,8 +9,6 @@ import { readRollout, selectRollouts } from './rollout_rows.ts';
 import { findRun } from './run_rows.ts';
 import { readStage, selectStages } from './stage_rows.ts';
 import { tallyRuns } from './tallies.ts';
-
-const TERMINAL = ['COMPLETED', 'FAILED', 'CANCELLED'];
 
 /**
  * M5. The horizon is read before everything else: what was committed by then is seen by the reads that follow, and what was not bears a mark from the
@@ -48,7 +47,7 @@ export async function readChangedGroups(
     const siblings = engine.db.selectFrom('rollouts as c').select('c.group_key as key').where('c.run', '=', run);
     const changed = own.where('c.mark', '>=', since).union(siblings.where('c.mark', '>=', since));
     query = query.where('g.key', 'in', changed);
-  } else if (!allStages) query = query.where('s.status', 'not in', TERMINAL);
+  } else if (!allStages) query = query.where('s.status', 'not in', TERMINAL_STATUSES);
   if (page.after !== undefined) query = query.where('g.key', '>', page.after);
   return readGroups(engine, engine.db, query.orderBy('g.key').limit(page.limit));
 }
@@ -62,7 +61,7 @@ export async function readChangedRollouts(
 ): Promise<Rollout[]> {
   let query = selectRollouts(engine, engine.db, 'BASIC').where('r.run', '=', run).where('r.namespace', '=', namespace);
   if (since !== undefined) query = query.where('r.mark', '>=', since);
-  else if (!allStages) query = query.where('s.status', 'not in', TERMINAL);
+  else if (!allStages) query = query.where('s.status', 'not in', TERMINAL_STATUSES);
   if (page.after !== undefined) query = query.where('r.key', '>', page.after);
   const rows = await query.orderBy('r.key').limit(page.limit).execute();
   return rows.map(readRollout);
@@ -77,7 +76,7 @@ async function readStages(
 ): Promise<Stage[]> {
   let query = selectStages(engine.db, 'BASIC').where('s.run', '=', run.key).where('s.namespace', '=', namespace);
   if (since !== undefined) query = query.where('s.mark', '>=', since);
-  else if (!allStages) query = query.where('s.status', 'not in', TERMINAL);
+  else if (!allStages) query = query.where('s.status', 'not in', TERMINAL_STATUSES);
   const rows = await query.orderBy('s.key').execute();
   return rows.map(readStage);
 }

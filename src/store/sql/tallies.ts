@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { isTerminal, type Status } from '../../domain/lifecycle.ts';
+import { isTerminal, type Status, TERMINAL_STATUSES } from '../../domain/lifecycle.ts';
 import type { KindTally, OpenStageTally, RunTally } from '../../domain/progress.ts';
 import { STAGE_KINDS, type StageKind } from '../../domain/run.ts';
 import type { Db, Tx } from './engine.ts';
@@ -171,11 +171,9 @@ function openStages(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
     .select(['run', 'key', 'id', 'kind', 'number', 'status', 'phase', 'completed_substeps', 'total_substeps'])
     .where('run', 'in', runs)
     .where('namespace', '=', namespace)
-    .where('status', 'not in', TERMINAL)
+    .where('status', 'not in', TERMINAL_STATUSES)
     .execute();
 }
-
-const TERMINAL = ['COMPLETED', 'FAILED', 'CANCELLED'];
 
 function readOpenStage(row: OpenRow): OpenStage {
   return {
