@@ -17,7 +17,7 @@ export type ProgramName =
   | 'read'
   | 'rollouts'
   | 'state'
-  | 'stored_books';
+  | 'use_case';
 
 /** Runs a program of the bench in a process of its own; its figures. */
 export async function runProgram<Figures>(name: ProgramName, settings: object): Promise<Figures> {

@@ -1,7 +1,8 @@
 import { create, type DescMessage, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
-import type { Run } from '../bench.ts';
+import { median, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { AskFigures, AskSettings } from '../programs/ask.ts';
+import type { UseCaseFigures, UseCaseSettings } from '../programs/use_case.ts';
 
 /** Asks a server of its own each time: SQLite has one process a file. `rpc` is as in `RunService/ListRuns`. */
 export async function asking<Desc extends DescMessage>(
@@ -32,6 +33,31 @@ export async function asking<Desc extends DescMessage>(
     },
     note: () => `${bytes.toLocaleString('en-US')} B`,
   };
+}
+
+/** p50 of the least call that there is, to say what of a figure is the wire alone. */
+export function leastCall(run: Run) {
+  const samples: number[] = [];
+  return {
+    async p50() {
+      const server = await run.place.server('bare', run.engine);
+      const { warmupSeconds, seconds } = run;
+      const method = '/grpc.health.v1.Health/Check';
+      const settings: AskSettings = { address: server.address, method, request: '', warmupSeconds, seconds };
+      const { p50Ms } = await runProgram<AskFigures>('ask', settings);
+      await server.stop();
+      samples.push(p50Ms);
+      return p50Ms;
+    },
+    note: () => `a call that does nothing: ${median(samples).toFixed(2)} ms`,
+  };
+}
+
+/** p50 of the use case in one process, without the wire. */
+export async function inProcess(run: Run, database: string, task: UseCaseSettings['task']): Promise<number> {
+  const { warmupSeconds, seconds } = run;
+  const settings: UseCaseSettings = { task, database, warmupSeconds, seconds };
+  return (await runProgram<UseCaseFigures>('use_case', settings)).p50Ms;
 }
 
 /** A request as programs take it. */

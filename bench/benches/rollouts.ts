@@ -14,7 +14,7 @@ import { alternate, type Bench, compare, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { ClaimsFigures, ClaimsSettings } from '../programs/claims.ts';
 import type { RolloutsFigures, RolloutsSettings } from '../programs/rollouts.ts';
-import { asking, encoded } from './asking.ts';
+import { asking, encoded, inProcess, leastCall } from './asking.ts';
 
 const WORKERS = 32;
 const QUEUED = 100_000;
@@ -99,9 +99,9 @@ async function bigRun(run: Run) {
 }
 
 export const rolloutList: Bench = {
-  names: ['rollout-list'],
+  names: ['rollout-list', 'rollout-list-local'],
   about:
-    'p50 of a page of 50 rollouts and of 50 groups with statistics, among 100,000 rollouts; against its SQL by hand',
+    'p50 of a page of 50 rollouts and of 50 groups with statistics, among 100,000 rollouts; against its SQL by hand; and the same without the wire',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const { database, runId, stageIds } = await bigRun(run);
@@ -113,21 +113,26 @@ export const rolloutList: Bench = {
       stageId: stageIds[0]!,
       pageSize: 50,
     });
+    const least = leastCall(run);
     const samples = await alternate(run, {
       'two pages': async () => (await list.p50()) + (await groups.p50()),
+      'without the wire': () => inProcess(run, database, { name: 'list-rollouts', runId, stageId: stageIds[0]! }),
+      'a call that does nothing': least.p50,
       'by hand': async () => (await byHand(run, database, { name: 'list' })).p50Ms,
     });
-    const note = `${list.note()} + ${groups.note()}`;
+    const note = `${list.note()} + ${groups.note()}; ${least.note()}`;
+    const about = { aim: '<= 2', unit: 'ms' };
     return [
-      compare(run, { bench: 'rollout-list', aim: '<= 2', unit: 'ms', note }, samples['two pages'], samples['by hand']),
+      compare(run, { ...about, bench: 'rollout-list', note }, samples['two pages'], samples['by hand']),
+      compare(run, { ...about, bench: 'rollout-list-local' }, samples['without the wire'], samples['by hand']),
     ];
   },
 };
 
 export const progress: Bench = {
-  names: ['progress', 'summarize'],
+  names: ['progress', 'progress-local', 'summarize', 'summarize-local'],
   about:
-    'p50 of GetProgress of a run of 100,000 rollouts, 200 live (aim: <= 10 ms), and of Summarize of them by task and model; against their SQL by hand',
+    'p50 of GetProgress of a run of 100,000 rollouts, 200 live (aim: <= 10 ms), and of Summarize of them by task and model; against their SQL by hand; and the same without the wire',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const { database, runId } = await bigRun(run);
@@ -137,21 +142,24 @@ export const progress: Bench = {
       dimensions: [{ key: SummaryKey.TASK }, { label: 'model' }],
       passAt: [1, 8],
     });
+    const least = leastCall(run);
     const samples = await alternate(run, {
       GetProgress: got.p50,
+      'progress without the wire': () => inProcess(run, database, { name: 'progress', runId }),
       'progress by hand': async () => (await byHand(run, database, { name: 'progress' })).p50Ms,
       Summarize: summed.p50,
+      'summary without the wire': () => inProcess(run, database, { name: 'summarize', runId }),
       'summary by hand': async () => (await byHand(run, database, { name: 'summarize' })).p50Ms,
+      'a call that does nothing': least.p50,
     });
-    const about = { aim: '<= 1.5', unit: 'ms' };
+    const about = (bench: string, note = '') => ({ bench, aim: '<= 1.5', unit: 'ms', ...(note && { note }) });
+    const progressNote = `${got.note()}; ${least.note()}`;
+    const { 'progress by hand': progressByHand, 'summary by hand': summaryByHand } = samples;
     return [
-      compare(run, { ...about, bench: 'progress', note: got.note() }, samples.GetProgress, samples['progress by hand']),
-      compare(
-        run,
-        { ...about, bench: 'summarize', note: summed.note() },
-        samples.Summarize,
-        samples['summary by hand'],
-      ),
+      compare(run, about('progress', progressNote), samples.GetProgress, progressByHand),
+      compare(run, about('progress-local'), samples['progress without the wire'], progressByHand),
+      compare(run, about('summarize', summed.note()), samples.Summarize, summaryByHand),
+      compare(run, about('summarize-local'), samples['summary without the wire'], summaryByHand),
     ];
   },
 };

@@ -1,0 +1,90 @@
+import { randomUUID } from 'node:crypto';
+import { pino } from 'pino';
+import { v7 } from 'uuid';
+import { type App, createApp } from '../../src/app/app.ts';
+import { listGroups } from '../../src/app/rollout/group.ts';
+import { listRollouts } from '../../src/app/rollout/list.ts';
+import { getRunTree } from '../../src/app/run/get_tree.ts';
+import { listRuns } from '../../src/app/run/list.ts';
+import { getProgress } from '../../src/app/run/progress.ts';
+import { summarize } from '../../src/app/run/summarize.ts';
+import { loadConfig } from '../../src/config.ts';
+import { ANONYMOUS } from '../../src/domain/caller.ts';
+import { openStore } from '../../src/store/open.ts';
+import { percentile, program } from './program.ts';
+
+/** What the service takes for a question in this process, again and again: all but the wire. */
+export interface UseCaseSettings {
+  readonly task:
+    | { readonly name: 'list-runs' }
+    | { readonly name: 'run-tree' | 'progress' | 'summarize'; readonly runId: string }
+    | { readonly name: 'list-rollouts'; readonly runId: string; readonly stageId: string };
+  readonly database: string;
+  readonly warmupSeconds: number;
+  readonly seconds: number;
+}
+
+export interface UseCaseFigures {
+  readonly p50Ms: number;
+}
+
+await program(async ({ task, database, warmupSeconds, seconds }: UseCaseSettings): Promise<UseCaseFigures> => {
+  const config = loadConfig({ env: {}, flags: { database }, cwd: '/', readFile: () => undefined });
+  const logger = pino({ level: 'silent' });
+  const store = await openStore(config.database, { logger });
+  const app = createApp({ store, ids: { uuid: () => v7(), uid: randomUUID }, logger, settings: {} });
+  const again = async (forSeconds: number): Promise<number[]> => {
+    const times: number[] = [];
+    const end = performance.now() + forSeconds * 1000;
+    do {
+      const begun = performance.now();
+      await ask(app, task);
+      times.push(performance.now() - begun);
+    } while (performance.now() < end);
+    return times;
+  };
+  if (warmupSeconds > 0) await again(warmupSeconds);
+  const p50Ms = percentile(await again(seconds), 0.5);
+  await app.close();
+  await store.close();
+  return { p50Ms };
+});
+
+async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {
+  const first = { pageSize: 50, pageToken: '', view: 'BASIC' } as const;
+  switch (task.name) {
+    case 'list-runs':
+      await listRuns(app, ANONYMOUS, { experimentId: '', experimentName: '', filter: {}, ...first });
+      break;
+    case 'run-tree':
+      await wholeTree(app, task.runId);
+      break;
+    case 'list-rollouts':
+      await listRollouts(app, ANONYMOUS, { filter: { of: { runId: task.runId } }, ...first });
+      await listGroups(app, ANONYMOUS, { stageId: task.stageId, ...first });
+      break;
+    case 'progress':
+      await getProgress(app, ANONYMOUS, { runId: task.runId });
+      break;
+    case 'summarize':
+      await summarize(app, ANONYMOUS, {
+        filter: {
+          runs: [task.runId],
+          experimentId: undefined,
+          stageKinds: [],
+          taskIds: [],
+          runLabels: new Map(),
+          labels: new Map(),
+        },
+        by: ['TASK', { label: 'model' }],
+        passAt: [1, 8],
+      });
+  }
+}
+
+async function wholeTree(app: App, runId: string): Promise<void> {
+  let pageToken = '';
+  do {
+    ({ nextPageToken: pageToken } = await getRunTree(app, ANONYMOUS, { runId, pageSize: 1000, pageToken }));
+  } while (pageToken !== '');
+}
