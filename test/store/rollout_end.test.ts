@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import type { NewValidation } from '../../src/store/contract/rollout.ts';
 import { wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
-import { NO_RESULT, NOTHING_SAID, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { NOTHING_SAID, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 import { dumpNamespace } from './sql.ts';
 
@@ -17,7 +17,6 @@ describeStore('ends of rollouts', (on) => {
     ...{ validatorId, success, query: '', expectedResult: '', actualResult: 'seen' },
     ...{ executionMs: 12, errorMessage: '', detailsJson: '{"a":1}' },
   });
-  const succeeded = { ...NO_RESULT, success: true };
 
   it('Q1: completing keeps result, validations, metrics and timings, and seals the trajectory, in one transaction', async () => {
     const { scene, stage } = await fresh();
@@ -198,57 +197,6 @@ describeStore('ends of rollouts', (on) => {
     expect(await counts()).toEqual([2, 5]);
     await scene.cancel(b!.rollout.id);
     expect(await counts()).toEqual([3, 7]);
-  });
-
-  it('Q5, F-49: under CANCEL_PENDING a success cancels the siblings that are PENDING, and those requeued later', async () => {
-    const { scene, stage } = await fresh();
-    const ids = await scene.queue(stage, 5, { onSuccess: 'CANCEL_PENDING' });
-    const [other = ''] = await scene.queue(stage, 1, { groupNumber: 1n });
-    const [a, b, c] = await scene.claims({ count: 3 });
-    await scene.complete(a!, { result: { ...NO_RESULT, success: false } });
-    expect((await scene.rollout(ids[3]!)).status).toBe('PENDING');
-    await scene.complete(b!, { result: succeeded });
-    for (const id of ids.slice(3)) {
-      expect(await scene.rollout(id)).toMatchObject({
-        status: 'CANCELLED',
-        statusMessage: 'rollout 1 of its group succeeded',
-      });
-      expect((await scene.history('ROLLOUT', { id })).at(-1)).toMatchObject({
-        newStatus: 'CANCELLED',
-        actor: 'anabranch',
-      });
-    }
-    expect((await scene.rollout(c!.rollout.id)).status).toBe('INITIALIZING');
-    expect(await scene.release(tokenOf(c!))).toMatchObject({ status: 'CANCELLED', attempt: 1 });
-    expect((await scene.record(c!.rollout.id)).attempts).toMatchObject([{ status: 'FAILED' }]);
-    expect((await scene.rollout(other)).status).toBe('PENDING');
-    const group = await scene.store.getGroup(scene.namespace, { stageId: stage.id, number: 0n });
-    expect(group?.statistics).toMatchObject({ pending: 0n, live: 0n, completed: 2n, cancelled: 3n });
-  });
-
-  it('F-49: a success and requeues at once leave no sibling PENDING', async () => {
-    for (let round = 0; round < 8; round += 1) {
-      const { scene, stage } = await fresh();
-      await scene.queue(stage, 6, { onSuccess: 'CANCEL_PENDING' });
-      const [winner, ...others] = await scene.claims({ count: 5 });
-      await Promise.all([
-        scene.complete(winner!, { result: succeeded }),
-        ...others.map((claim) => scene.release(tokenOf(claim))),
-        scene.claims({ count: 2 }),
-      ]);
-      const rollouts = await scene.rollouts({ stageId: stage.id });
-      for (const rollout of rollouts.filter(({ status }) => status === 'INITIALIZING')) {
-        await scene.release({ id: rollout.id, attempt: rollout.attempt });
-      }
-      const statuses = (await scene.rollouts({ stageId: stage.id })).map(({ status }) => status);
-      expect(statuses.sort()).toEqual(['CANCELLED', 'CANCELLED', 'CANCELLED', 'CANCELLED', 'CANCELLED', 'COMPLETED']);
-      const group = await scene.store.getGroup(scene.namespace, { stageId: stage.id, number: 0n });
-      expect(group?.statistics).toMatchObject({ completed: 1n, cancelled: 5n });
-      const [row] = await on.sql.rows(
-        `select terminal_rollouts as n from groups where namespace = '${scene.namespace}'`,
-      );
-      expect(Number(row?.n)).toBe(6);
-    }
   });
 
   it('of twenty that end the siblings of one group at once none is lost in its counts', async () => {

@@ -73,7 +73,10 @@ export interface RolloutStore {
    */
   sweepLeases(limit: number): Promise<number>;
 
-  /** Upserts the validation of one validator, and the verdict with it. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND. */
+  /**
+   * Upserts the validation of one validator, and the verdict with it; if that makes a completed rollout a success, under CANCEL_PENDING the siblings'
+   * cancellation too, in one transaction. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND.
+   */
   recordValidation(
     namespace: string,
     id: string,
@@ -81,7 +84,7 @@ export interface RolloutStore {
     validation: NewValidation,
   ): Promise<{ readonly rollout: Rollout; readonly validation: Validation }>;
 
-  /** Appends to the log, and moves the verdict with it. Errors: ROLLOUT_NOT_FOUND. */
+  /** Appends to the log, and moves the verdict with it, and siblings as `recordValidation` does; nothing brings these back. Errors: ROLLOUT_NOT_FOUND. */
   overrideValidation(
     caller: Caller,
     id: string,

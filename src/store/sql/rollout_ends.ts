@@ -1,4 +1,3 @@
-import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
@@ -9,11 +8,11 @@ import { type AttemptEnd, endAttempts, lockAttempts, readAttemptEnds, timeAttemp
 import type { Engine, LockedHead, Tx } from './engine.ts';
 import { countInGroups } from './group_counters.ts';
 import { mergeMetrics } from './metric_maps.ts';
-import { moveMany } from './requeueing.ts';
 import { recordMove, storedOutcome } from './rollout_moves.ts';
 import { bindResult } from './rollout_results.ts';
 import { readFlag, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
+import { applySuccess } from './sibling_policy.ts';
 import { bindTimings } from './stage_rows.ts';
 import { mergeTimings } from './stages.ts';
 import { readNow } from './trajectory_rows.ts';
@@ -61,13 +60,10 @@ async function endLocked(engine: Engine, tx: Tx, caller: Caller, row: LockedRoll
     const seal = { caller, rollout: row, head, status: end.status, message: end.said.message };
     await endAttempts(engine, tx, now, [seal]);
   }
-  const cancels = end.status === 'COMPLETED' && success === true && (await cancelsSiblings(tx, row));
-  if (cancels) await cancelPending(engine, tx, caller, row, now);
+  if (end.status === 'COMPLETED' && success === true) await applySuccess(engine, tx, row, now);
   const [time] = await timeAttempts(tx, [live ? came : undefined]);
   const counts = { terminalRollouts: 1n, terminalTurns: came?.turns ?? 0n, ...time };
   await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
-  // The group is locked now: a sibling that was requeued before has committed, one that is requeued later sees the success.
-  if (cancels) await cancelPending(engine, tx, caller, row, now);
 }
 
 function requirePosition(head: LockedHead | undefined, expected: bigint | undefined): void {
@@ -115,50 +111,4 @@ async function writeEnd(
     end_time: now,
     status_changes: row.status_changes + 1n,
   });
-}
-
-async function cancelsSiblings(tx: Tx, { group_key }: LockedRollout): Promise<boolean> {
-  const group = await tx.selectFrom('groups').select('on_success').where('key', '=', group_key).executeTakeFirst();
-  return group?.on_success === 'CANCEL_PENDING';
-}
-
-/** Who cancels siblings, in their history. */
-const POLICY = 'anabranch';
-
-/** F-49: what of a group is PENDING after a sibling's success is not begun any more. */
-async function cancelPending(
-  engine: Engine,
-  tx: Tx,
-  { namespace }: Caller,
-  success: LockedRollout,
-  now: string,
-): Promise<void> {
-  const query = tx
-    .selectFrom('rollouts')
-    .selectAll()
-    .where('group_key', '=', success.group_key)
-    .where(sql<boolean>`status = 'PENDING'`)
-    .orderBy('key');
-  const rows = await engine.lock(query, 'write').execute();
-  if (rows.length === 0) return;
-  const ends = await readAttemptEnds(
-    engine,
-    tx,
-    rows.map(({ key }) => key),
-  );
-  const message = `rollout ${success.number} of its group succeeded`;
-  const caller = { namespace, actor: POLICY };
-  const moves = rows.map((row) => {
-    return {
-      caller,
-      row,
-      head: undefined,
-      message,
-      metadataJson: '',
-      to: 'CANCELLED',
-      end: ends.get(row.key),
-      unjudged: false,
-    } as const;
-  });
-  await moveMany(engine, tx, now, moves);
 }

@@ -15,6 +15,7 @@ import type { Db, Engine, Tx } from './engine.ts';
 import { findRolloutKey } from './rollout_keys.ts';
 import { readFlag, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
+import { applySuccess } from './sibling_policy.ts';
 import { readNow } from './trajectory_rows.ts';
 import { bindFlag, flag, isSet } from './values.ts';
 
@@ -66,7 +67,7 @@ export async function overrideValidation(
   return overridden;
 }
 
-/** M3: the verdict moves with what it rests on, in the same transaction. */
+/** M3: the verdict moves with what it rests on, in the same transaction; a completed rollout that becomes a success by it is one for its siblings (F-49). */
 async function writeVerdict(
   engine: Engine,
   tx: Tx,
@@ -74,11 +75,14 @@ async function writeVerdict(
   now: string,
   judged: { readonly validationPassed: boolean | undefined; readonly override: boolean | undefined },
 ): Promise<void> {
+  const success = verdict({ ...judged, result: readFlag(row.result_success) });
   await writeRollout(engine, tx, row.key, now, {
     validation_passed: bindFlag(judged.validationPassed),
     override: bindFlag(judged.override),
-    success: bindFlag(verdict({ ...judged, result: readFlag(row.result_success) })),
+    success: bindFlag(success),
   });
+  const becomes = success === true && readFlag(row.success) !== true;
+  if (becomes && row.status === 'COMPLETED') await applySuccess(engine, tx, row, now);
 }
 
 /** The rollout is locked. */

@@ -1102,7 +1102,9 @@ export enum OnSuccess {
   CONTINUE = 1,
 
   /**
-   * Siblings that are PENDING are cancelled; ones that are requeued later, too. (FLE early stop: row F-49.)
+   * Siblings that are PENDING are cancelled in the transaction in which one that is COMPLETED becomes a success, by its result, a validation or an
+   * override; ones that are requeued later, too. A success that is taken back brings none of them back: RetryRollout does, one by one. (FLE early
+   * stop: row F-49.)
    *
    * @generated from enum value: ON_SUCCESS_CANCEL_PENDING = 2;
    */

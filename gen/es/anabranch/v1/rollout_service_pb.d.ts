@@ -3294,7 +3294,8 @@ export declare const RolloutService: GenService<{
     output: typeof ReadRolloutsResponseSchema;
   },
   /**
-   * Records what a validator says of a rollout; what it said before is replaced. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+   * Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
+   * on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
    *
    * @generated from rpc anabranch.v1.RolloutService.RecordValidation
    */
@@ -3304,7 +3305,8 @@ export declare const RolloutService: GenService<{
     output: typeof RecordValidationResponseSchema;
   },
   /**
-   * Sets the verdict by hand, or withdraws that; kept in a log. Errors: ROLLOUT_NOT_FOUND.
+   * Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+   * same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.OverrideValidation
    */

@@ -34,7 +34,10 @@ class _OnSuccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnSuccess.V
     ON_SUCCESS_CONTINUE: _OnSuccess.ValueType  # 1
     """Nothing."""
     ON_SUCCESS_CANCEL_PENDING: _OnSuccess.ValueType  # 2
-    """Siblings that are PENDING are cancelled; ones that are requeued later, too. (FLE early stop: row F-49.)"""
+    """Siblings that are PENDING are cancelled in the transaction in which one that is COMPLETED becomes a success, by its result, a validation or an
+    override; ones that are requeued later, too. A success that is taken back brings none of them back: RetryRollout does, one by one. (FLE early
+    stop: row F-49.)
+    """
 
 class OnSuccess(_OnSuccess, metaclass=_OnSuccessEnumTypeWrapper):
     """What a success of one sibling means for the others."""
@@ -44,7 +47,10 @@ ON_SUCCESS_UNSPECIFIED: OnSuccess.ValueType  # 0
 ON_SUCCESS_CONTINUE: OnSuccess.ValueType  # 1
 """Nothing."""
 ON_SUCCESS_CANCEL_PENDING: OnSuccess.ValueType  # 2
-"""Siblings that are PENDING are cancelled; ones that are requeued later, too. (FLE early stop: row F-49.)"""
+"""Siblings that are PENDING are cancelled in the transaction in which one that is COMPLETED becomes a success, by its result, a validation or an
+override; ones that are requeued later, too. A success that is taken back brings none of them back: RetryRollout does, one by one. (FLE early
+stop: row F-49.)
+"""
 Global___OnSuccess: _TypeAlias = OnSuccess  # noqa: Y015
 
 @_typing.final

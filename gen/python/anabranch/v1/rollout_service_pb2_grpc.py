@@ -401,14 +401,16 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RecordValidation(self, request, context):
-        """Records what a validator says of a rollout; what it said before is replaced. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+        """Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
+        on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OverrideValidation(self, request, context):
-        """Sets the verdict by hand, or withdraws that; kept in a log. Errors: ROLLOUT_NOT_FOUND.
+        """Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+        same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

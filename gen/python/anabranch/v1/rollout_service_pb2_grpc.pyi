@@ -99,9 +99,13 @@ class RolloutServiceStub:
     Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]
-    """Records what a validator says of a rollout; what it said before is replaced. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST."""
+    """Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
+    on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+    """
     OverrideValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]
-    """Sets the verdict by hand, or withdraws that; kept in a log. Errors: ROLLOUT_NOT_FOUND."""
+    """Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+    same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
+    """
     ListValidationOverrides: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]
     """Lists the log of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
     CreateEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateEnvironmentRequest, _rollout_service_pb2.CreateEnvironmentResponse]
@@ -198,9 +202,13 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]  # type: ignore[assignment]
-    """Records what a validator says of a rollout; what it said before is replaced. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST."""
+    """Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
+    on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+    """
     OverrideValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]  # type: ignore[assignment]
-    """Sets the verdict by hand, or withdraws that; kept in a log. Errors: ROLLOUT_NOT_FOUND."""
+    """Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+    same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
+    """
     ListValidationOverrides: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]  # type: ignore[assignment]
     """Lists the log of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
     CreateEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateEnvironmentRequest, _rollout_service_pb2.CreateEnvironmentResponse]  # type: ignore[assignment]
@@ -444,7 +452,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.RecordValidationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.RecordValidationResponse, _abc.Awaitable[_rollout_service_pb2.RecordValidationResponse]]:
-        """Records what a validator says of a rollout; what it said before is replaced. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST."""
+        """Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
+        on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+        """
 
     @_abc_1.abstractmethod
     def OverrideValidation(
@@ -452,7 +462,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.OverrideValidationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.OverrideValidationResponse, _abc.Awaitable[_rollout_service_pb2.OverrideValidationResponse]]:
-        """Sets the verdict by hand, or withdraws that; kept in a log. Errors: ROLLOUT_NOT_FOUND."""
+        """Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+        same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def ListValidationOverrides(

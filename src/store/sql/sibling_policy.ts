@@ -1,0 +1,47 @@
+import { sql } from 'kysely';
+import { readAttemptEnds } from './attempts.ts';
+import type { Engine, Tx } from './engine.ts';
+import { moveMany } from './requeueing.ts';
+import type { LockedRollout } from './rollout_writing.ts';
+
+/** Who cancels siblings, in their history. */
+const POLICY = 'anabranch';
+
+/**
+ * F-49, for a rollout that is a success from this transaction on, and is written as one: under CANCEL_PENDING what of its group is PENDING is not begun any
+ * more. The group is locked from then on, and only the group may still be written. The run is to be announced.
+ */
+export async function applySuccess(engine: Engine, tx: Tx, success: LockedRollout, now: string): Promise<void> {
+  if (!(await cancelsPending(tx, success))) return;
+  await cancelPending(engine, tx, success, now);
+  await engine.lock(tx.selectFrom('groups').select('key').where('key', '=', success.group_key), 'write').execute();
+  // A sibling that was requeued before has committed, one that is requeued later sees the success.
+  await cancelPending(engine, tx, success, now);
+}
+
+async function cancelsPending(tx: Tx, { group_key }: LockedRollout): Promise<boolean> {
+  const group = await tx.selectFrom('groups').select('on_success').where('key', '=', group_key).executeTakeFirst();
+  return group?.on_success === 'CANCEL_PENDING';
+}
+
+async function cancelPending(engine: Engine, tx: Tx, success: LockedRollout, now: string): Promise<void> {
+  const query = tx
+    .selectFrom('rollouts')
+    .selectAll()
+    .where('group_key', '=', success.group_key)
+    .where(sql<boolean>`status = 'PENDING'`)
+    .orderBy('key');
+  const rows = await engine.lock(query, 'write').execute();
+  if (rows.length === 0) return;
+  const ends = await readAttemptEnds(
+    engine,
+    tx,
+    rows.map(({ key }) => key),
+  );
+  const said = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
+  const caller = { namespace: success.namespace, actor: POLICY };
+  const moves = rows.map((row) => {
+    return { caller, row, ...said, to: 'CANCELLED', end: ends.get(row.key), unjudged: false } as const;
+  });
+  await moveMany(engine, tx, now, moves);
+}

@@ -1,0 +1,184 @@
+import { expect, it } from 'vitest';
+import type { Claim, NewRollout, NewValidation } from '../../src/store/contract/rollout.ts';
+import { describeStore } from './on_store.ts';
+import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
+
+describeStore('what a success means for its siblings', (on) => {
+  const fresh = async () => {
+    const scene = new RolloutScene(on.store);
+    return { scene, ...(await scene.place()) };
+  };
+  const succeeded = { ...NO_RESULT, success: true };
+  const failed = { ...NO_RESULT, success: false };
+
+  it('Q5, F-49: under CANCEL_PENDING a success cancels the siblings that are PENDING, and those requeued later', async () => {
+    const { scene, stage } = await fresh();
+    const ids = await scene.queue(stage, 5, { onSuccess: 'CANCEL_PENDING' });
+    const [other = ''] = await scene.queue(stage, 1, { groupNumber: 1n });
+    const [a, b, c] = await scene.claims({ count: 3 });
+    await scene.complete(a!, { result: { ...NO_RESULT, success: false } });
+    expect((await scene.rollout(ids[3]!)).status).toBe('PENDING');
+    await scene.complete(b!, { result: succeeded });
+    for (const id of ids.slice(3)) {
+      expect(await scene.rollout(id)).toMatchObject({
+        status: 'CANCELLED',
+        statusMessage: 'rollout 1 of its group succeeded',
+      });
+      expect((await scene.history('ROLLOUT', { id })).at(-1)).toMatchObject({
+        newStatus: 'CANCELLED',
+        actor: 'anabranch',
+      });
+    }
+    expect((await scene.rollout(c!.rollout.id)).status).toBe('INITIALIZING');
+    expect(await scene.release(tokenOf(c!))).toMatchObject({ status: 'CANCELLED', attempt: 1 });
+    expect((await scene.record(c!.rollout.id)).attempts).toMatchObject([{ status: 'FAILED' }]);
+    expect((await scene.rollout(other)).status).toBe('PENDING');
+    const group = await scene.store.getGroup(scene.namespace, { stageId: stage.id, number: 0n });
+    expect(group?.statistics).toMatchObject({ pending: 0n, live: 0n, completed: 2n, cancelled: 3n });
+  });
+
+  it('F-49: a success and requeues at once leave no sibling PENDING', async () => {
+    for (let round = 0; round < 8; round += 1) {
+      const { scene, stage } = await fresh();
+      await scene.queue(stage, 6, { onSuccess: 'CANCEL_PENDING' });
+      const [winner, ...others] = await scene.claims({ count: 5 });
+      await Promise.all([
+        scene.complete(winner!, { result: succeeded }),
+        ...others.map((claim) => scene.release(tokenOf(claim))),
+        scene.claims({ count: 2 }),
+      ]);
+      const rollouts = await scene.rollouts({ stageId: stage.id });
+      for (const rollout of rollouts.filter(({ status }) => status === 'INITIALIZING')) {
+        await scene.release({ id: rollout.id, attempt: rollout.attempt });
+      }
+      const statuses = (await scene.rollouts({ stageId: stage.id })).map(({ status }) => status);
+      expect(statuses.sort()).toEqual(['CANCELLED', 'CANCELLED', 'CANCELLED', 'CANCELLED', 'CANCELLED', 'COMPLETED']);
+      const group = await scene.store.getGroup(scene.namespace, { stageId: stage.id, number: 0n });
+      expect(group?.statistics).toMatchObject({ completed: 1n, cancelled: 5n });
+      const [row] = await on.sql.rows(
+        `select terminal_rollouts as n from groups where namespace = '${scene.namespace}'`,
+      );
+      expect(Number(row?.n)).toBe(6);
+    }
+  });
+
+  /** Siblings of one group, of which the first was completed without success, and the others are PENDING. */
+  const judging = async (count: number, fields: Partial<NewRollout> = {}) => {
+    const here = await fresh();
+    const { scene, stage } = here;
+    await scene.task('t');
+    const [state, shot] = [await scene.validator('t', 'state'), await scene.validator('t', 'shot')];
+    const [id = '', ...others] = await scene.queue(stage, count, {
+      taskId: 't',
+      onSuccess: 'CANCEL_PENDING',
+      ...fields,
+    });
+    await scene.complete(await scene.claimOne(), { result: failed });
+    const record = (validatorId: string, success: boolean) => {
+      const nothing = { query: '', expectedResult: '', actualResult: '', errorMessage: '', detailsJson: '' };
+      const validation: NewValidation = { validatorId, success, executionMs: undefined, ...nothing };
+      return scene.store.recordValidation(scene.namespace, id, undefined, validation);
+    };
+    const override = (success: boolean | undefined, of = id) =>
+      scene.store.overrideValidation(scene.caller, of, { success, reason: 'seen', actor: 'Ann' });
+    const statuses = () => Promise.all(others.map(async (other) => (await scene.rollout(other)).status));
+    return { ...here, id, others, state, shot, record, override, statuses };
+  };
+
+  it('Q5, F-49: so does one that its validations make a success after it was completed', async () => {
+    const { scene, stage, others, state, shot, record, statuses } = await judging(3);
+    const [other = ''] = await scene.queue(stage, 1, { groupNumber: 1n });
+    await record(shot, false);
+    await record(state, true);
+    expect(await statuses()).toEqual(['PENDING', 'PENDING']);
+    const { rollout } = await record(shot, true);
+    expect(rollout).toMatchObject({ status: 'COMPLETED', success: true });
+    for (const id of others) {
+      expect(await scene.rollout(id)).toMatchObject({
+        ...{ status: 'CANCELLED', statusMessage: 'rollout 0 of its group succeeded', endTime: rollout.updateTime },
+      });
+      expect((await scene.history('ROLLOUT', { id })).at(-1)).toMatchObject({
+        ...{ oldStatus: 'PENDING', newStatus: 'CANCELLED', actor: 'anabranch', changeTime: rollout.updateTime },
+      });
+    }
+    expect((await scene.rollout(other)).status).toBe('PENDING');
+    const group = await scene.store.getGroup(scene.namespace, { stageId: stage.id, number: 0n });
+    expect(group).toMatchObject({ statistics: { pending: 0n, completed: 1n, cancelled: 2n } });
+    expect(await scene.claims({ count: 3 })).toMatchObject([{ rollout: { id: other } }]);
+  });
+
+  it('Q5, F-49: so does one that is made a success by hand, of which those who watch are told', async () => {
+    const { scene, run, stage, others, override, statuses } = await judging(4);
+    const live = await scene.claimOne();
+    const told: (bigint | undefined)[] = [];
+    const stop = scene.store.onChange((key) => told.push(key));
+    await override(true);
+    stop();
+    expect(told).toContain(run.key);
+    expect(await statuses()).toEqual(['INITIALIZING', 'CANCELLED', 'CANCELLED']);
+    expect((await scene.history('ROLLOUT', { id: others[1]! })).at(-1)).toMatchObject({ newStatus: 'CANCELLED' });
+    expect(await scene.release(tokenOf(live))).toMatchObject({ status: 'CANCELLED' });
+    const [row] = await on.sql.rows(`select terminal_rollouts as n from groups where stage = ${stage.key}`);
+    expect(Number(row?.n)).toBe(4);
+  });
+
+  it('F-49: what is not completed is no success yet, and under CONTINUE none ends anything', async () => {
+    const { scene, override, statuses } = await judging(4);
+    const [first, second] = (await scene.claims({ count: 2 })) as [Claim, Claim];
+    await scene.fail(second);
+    await override(true, second.rollout.id);
+    await override(true, first.rollout.id);
+    expect(await statuses()).toEqual(['INITIALIZING', 'FAILED', 'PENDING']);
+    await scene.complete(first);
+    expect(await statuses()).toEqual(['COMPLETED', 'FAILED', 'CANCELLED']);
+    const other = await judging(2, { onSuccess: 'CONTINUE' });
+    await other.record(other.state, true);
+    await other.override(true);
+    expect(await other.statuses()).toEqual(['PENDING']);
+  });
+
+  it('F-49: only what becomes a success cancels: a sibling retried since then waits, whatever is said of the success', async () => {
+    const { scene, others, state, record, override, statuses } = await judging(3);
+    await override(true);
+    await scene.retry({ id: others[0]!, attempt: 0 });
+    await record(state, true);
+    await override(true);
+    expect(await statuses()).toEqual(['PENDING', 'CANCELLED']);
+    await override(false);
+    await override(true);
+    expect(await statuses()).toEqual(['CANCELLED', 'CANCELLED']);
+  });
+
+  it('F-49: a success that is taken back brings nothing back: what was cancelled stays so until it is retried, what is requeued waits', async () => {
+    const { scene, others, override, statuses } = await judging(3);
+    const live = await scene.claimOne();
+    await override(true);
+    await override(undefined);
+    expect(await statuses()).toEqual(['INITIALIZING', 'CANCELLED']);
+    expect((await scene.history('ROLLOUT', { id: others[1]! })).map(({ newStatus }) => newStatus)).toEqual([
+      'PENDING',
+      'CANCELLED',
+    ]);
+    expect(await scene.release(tokenOf(live))).toMatchObject({ status: 'PENDING' });
+    expect(await scene.retry({ id: others[1]!, attempt: 0 })).toMatchObject({ status: 'PENDING' });
+  });
+
+  it('F-49: a verdict and requeues at once leave no sibling PENDING', async () => {
+    for (let round = 0; round < 8; round += 1) {
+      const { scene, stage, state, record, override } = await judging(6);
+      const claims = await scene.claims({ count: 4 });
+      await Promise.all([
+        round % 2 === 0 ? override(true) : record(state, true),
+        ...claims.map((claim) => scene.release(tokenOf(claim))),
+        scene.claims({ count: 2 }),
+      ]);
+      const rollouts = await scene.rollouts({ stageId: stage.id });
+      for (const rollout of rollouts.filter(({ status }) => status === 'INITIALIZING'))
+        await scene.release({ id: rollout.id, attempt: rollout.attempt });
+      const statuses = (await scene.rollouts({ stageId: stage.id })).map(({ status }) => status);
+      expect(statuses).toEqual(['COMPLETED', 'CANCELLED', 'CANCELLED', 'CANCELLED', 'CANCELLED', 'CANCELLED']);
+      const [row] = await on.sql.rows(`select terminal_rollouts as n from groups where stage = ${stage.key}`);
+      expect(Number(row?.n)).toBe(6);
+    }
+  });
+});
