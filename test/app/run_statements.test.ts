@@ -6,8 +6,10 @@ import { listRuns } from '../../src/app/run/list.ts';
 import { getProgress } from '../../src/app/run/progress.ts';
 import { getOrCreateStage } from '../../src/app/run/stage.ts';
 import type { Run } from '../../src/domain/run.ts';
-import { statementsOfWarm } from '../store/statement_count.ts';
-import { type AppScene, describeApp, step } from './on_app.ts';
+import type { Claim } from '../../src/store/contract/rollout.ts';
+import { RolloutScene } from '../store/rollout_scene.ts';
+import { statementsOf, statementsOfWarm } from '../store/statement_count.ts';
+import { type AppScene, describeApp, frame, step } from './on_app.ts';
 
 const MAKING: RunMakingArgs = {
   requestId: '',
@@ -25,8 +27,8 @@ const MAKING: RunMakingArgs = {
   failWhenStale: false,
 };
 
-/** What it costs to look at runs: the same for one and for many (K-C6: the seeds asked once a run, and once more a stage). */
-describeApp('statements of the books of runs', (on) => {
+/** What it costs to look at runs, and to append to what is of one: the same for one and for many (K-C6: the seeds asked once a run, and once more a stage). */
+describeApp('statements of the books of runs, and of turns beside them', (on) => {
   async function run({ app, caller }: AppScene): Promise<Run> {
     const place = { runId: '', experimentId: '', experimentName: '', ifExists: 'FAIL' as const };
     const mainTrajectory = { trajectoryId: '', taskId: '', root: undefined };
@@ -75,6 +77,62 @@ describeApp('statements of the books of runs', (on) => {
       });
     expect(await cost(none, 0n)).toBe(await cost(many, 80n));
     expect(await cost(many, 80n)).toBeLessThanOrEqual(5);
+  });
+
+  /** A run with so many rollouts, of which a third are live at their second turn, and a third were completed; gives the live ones. */
+  async function rollouts(scene: AppScene, count: number): Promise<{ readonly run: Run; readonly live: Claim[] }> {
+    const here = new RolloutScene(on.store, scene.caller.namespace);
+    const made = await run(scene);
+    const stage = await here.stage(made, { status: 'RUNNING' });
+    const places = Array.from({ length: count }, (_, i) => ({ groupNumber: BigInt(i % 5), number: BigInt(i) }));
+    await here.makeRollouts(stage, places);
+    const third = count / 3;
+    const claims = await here.claims({ stageId: stage.id, count: 2 * third });
+    for (const { trajectory } of claims) await scene.write(trajectory, [step(0n, 'root'), step(1n, 'turn')]);
+    for (const claim of claims.slice(third)) await here.complete(claim);
+    expect(claims).toHaveLength(2 * third);
+    return { run: made, live: claims.slice(0, third) };
+  }
+
+  it('K-C6: progress, and a page of runs with it, cost the same with three rollouts in each run and with sixty', async () => {
+    const [few, many] = [on.scene(), on.scene()];
+    const [small, large] = [await rollouts(few, 3), await rollouts(many, 60)];
+    for (let i = 0; i < 3; i += 1) await rollouts(many, 60);
+    const progress = ({ app, caller }: AppScene, { run: { id: runId }, live }: typeof small) =>
+      statementsOfWarm(on.engine, async () => {
+        const { kinds } = await getProgress(app, caller, { runId });
+        const [kind] = kinds.filter(({ rolloutsMade }) => rolloutsMade > 0n);
+        expect(kind?.rolloutsMade).toBe(3n * BigInt(live.length));
+        expect(kind?.rolloutsTerminal).toBe(BigInt(live.length));
+      });
+    expect(await progress(few, small)).toBe(await progress(many, large));
+    expect(await progress(many, large)).toBeLessThanOrEqual(5);
+    expect(await list(few, 1)).toBe(await list(many, 4));
+    expect(await list(many, 4)).toBeLessThanOrEqual(6);
+  });
+
+  it("K-C6: a worker's turn costs the same beside two other rollouts and beside fifty-nine, twenty of them live", async () => {
+    const scene = on.scene();
+    const turn = async ({ live: [claim] }: { readonly live: readonly Claim[] }) => {
+      const { writerEpoch } = await scene.now(claim!.trajectory);
+      const session = await scene.open(claim!.trajectory, { takeOverEpoch: writerEpoch });
+      const events = session.events()[Symbol.asyncIterator]();
+      const append = async (stepNumber: bigint) => {
+        session.push(frame([step(stepNumber, 'turn')]));
+        for (;;) {
+          const { value, done } = await events.next();
+          if (done === true) throw new Error('the stream ended without an ack');
+          if (value.kind === 'ack' && value.nextStepNumber === stepNumber + 1n) return;
+        }
+      };
+      await append(2n);
+      const count = await statementsOf(on.engine, () => append(3n));
+      session.end();
+      return count;
+    };
+    const few = await turn(await rollouts(scene, 3));
+    expect(await turn(await rollouts(scene, 60))).toBe(few);
+    expect(few).toBeLessThanOrEqual(on.engine === 'postgres' ? 1 : 5);
   });
 
   it('K-C6: a tree of runs costs the same for a root alone and for branches of branches, twenty-five deep', async () => {
