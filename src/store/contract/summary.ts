@@ -31,7 +31,6 @@ export interface SummaryRow {
   readonly cancelled: bigint;
   readonly judged: bigint;
   readonly successes: bigint;
-  readonly stoppedEarly: bigint;
   /** All 0 where there are none. */
   readonly rewards: {
     readonly count: bigint;

@@ -27,7 +27,7 @@ export async function summarize(
     const combination = combinationOf(row, by.length);
     const judged = (tasksOf.get(combination) ?? []).map(readTask);
     const rewards = rewardsOf === undefined ? readRewards(row) : momentsOf(rewardsOf.get(combination) ?? []);
-    return { ...readCombination(row, by.length), rewards, tasks: judged, stoppedEarly: countStopped(judged) };
+    return { ...readCombination(row, by.length), rewards, tasks: judged };
   });
 }
 
@@ -207,7 +207,7 @@ function valuesOf(row: ValueColumns, count: number): string[] {
   return Array.from({ length: count }, (_, i) => row[`v${i}`] ?? '');
 }
 
-function readCombination(row: CombinationRow, count: number): Omit<SummaryRow, 'rewards' | 'tasks' | 'stoppedEarly'> {
+function readCombination(row: CombinationRow, count: number): Omit<SummaryRow, 'rewards' | 'tasks'> {
   const { pending, live, completed, failed, cancelled, judged, successes, turns, durations, tokens } = row;
   return {
     values: valuesOf(row, count),
@@ -283,8 +283,4 @@ async function countTasks(
 
 function readTask({ trials, successes, stopped }: TaskRow): SummaryRow['tasks'][number] {
   return { trials, successes, stopped: stopped > 0n };
-}
-
-function countStopped(tasks: SummaryRow['tasks']): bigint {
-  return BigInt(tasks.filter(({ stopped }) => stopped).length);
 }
