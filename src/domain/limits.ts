@@ -2,6 +2,8 @@
 export const LIMITS = Object.freeze({
   /** Bytes of one request or response message. */
   messageBytes: 1024 * 1024,
+  /** Messages, map entries and elements of lists in one request message, at all depths; packed numbers without rules are free. In JSON, all values. */
+  messageValues: 128 * 1024,
   /** Bytes of one encoded step, so that it can be sent back in a message of its own. */
   stepBytes: 1024 * 1024 - 4096,
   /** Bytes of a state sent inline in a step. */

@@ -83,9 +83,7 @@ function hasCompressed(piece: Buffer): boolean {
 }
 
 function isEnveloped(contentType: string | undefined): boolean {
-  return (
-    contentType?.startsWith('application/grpc') === true || contentType?.startsWith('application/connect+') === true
-  );
+  return contentType !== undefined && /^application\/(grpc|connect)/i.test(contentType);
 }
 
 /**

@@ -7,18 +7,14 @@ import {
   type HandlerContext,
 } from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
-import {
-  compressionBrotli,
-  compressionGzip,
-  universalRequestFromNodeRequest,
-  universalResponseToNodeResponse,
-} from '@connectrpc/connect-node';
+import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import type { Caller } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { contextValues } from './caller.ts';
 import { describeConnectError } from './errors.ts';
 import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
 import type { Logger } from './logger.ts';
+import { MessageGuard } from './message_guard.ts';
 import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
 
 export interface AdapterOptions {
@@ -37,7 +33,8 @@ const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 
 /** Serves RPCs by gRPC, gRPC-Web and Connect. What goes wrong beside a handler is answered, and told to the logger instead of the console. */
 export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): HttpHandler {
-  const router = createConnectRouter(routerOptions(logger));
+  const guard = new MessageGuard();
+  const router = createConnectRouter(routerOptions(logger, guard));
   routes(router);
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
   return (request, response) => {
@@ -50,7 +47,7 @@ export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): 
     dropEndlessDeadline(request.headers);
     // Throws for what is no URL; the port lets nothing else through, and answers what is thrown here.
     const universal = universalRequestFromNodeRequest(request, response, undefined, values);
-    void serve(handler, universal, request, response, logger);
+    void guard.guard(universal, handler.method.input, (guarded) => serve(handler, guarded, request, response, logger));
   };
 }
 
@@ -85,9 +82,9 @@ function dropEndlessDeadline(headers: HttpRequest['headers']): void {
   if (Number(headers['connect-timeout-ms'] ?? 0) > MAX_TIMEOUT_MS) delete headers['connect-timeout-ms'];
 }
 
-function routerOptions(logger: Logger): ConnectRouterOptions {
+function routerOptions(logger: Logger, guard: MessageGuard): ConnectRouterOptions {
   return {
-    acceptCompression: [compressionGzip, compressionBrotli],
+    acceptCompression: guard.compressions,
     compressMinBytes: NEVER,
     readMaxBytes: LIMITS.messageBytes,
     writeMaxBytes: WRITE_MAX_BYTES,

@@ -166,6 +166,7 @@ export function describeConnectError(error: ConnectError, logger: Logger): void 
 
 /** What an error of Connect means for the caller. */
 export function explainConnectError(error: ConnectError): AnabranchError {
+  if (error.cause instanceof AnabranchError) return error.cause;
   const text = error.rawMessage.slice(0, 500);
   switch (error.code) {
     case Code.ResourceExhausted:

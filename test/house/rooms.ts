@@ -41,6 +41,8 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       ...CONNECT,
       '@connectrpc/connect-node',
       '@bufbuild/protovalidate',
+      '@bufbuild/protovalidate/*',
+      'node:async_hooks',
       'node:crypto',
       'node:http',
       'node:http2',

@@ -18,6 +18,9 @@ const CREATE = `${SERVICE}/CreateTrajectory`;
 const GET = `${SERVICE}/GetTrajectory`;
 const APPEND = `${SERVICE}/AppendSteps`;
 const EMPTY = inEnvelope(new Uint8Array());
+const PROTO = { 'content-type': 'application/proto' };
+const mebibyteOf = (...bytes: number[]) => Buffer.alloc(LIMITS.messageBytes, Buffer.from(bytes));
+const MIB_OF_EMPTIES = inEnvelope(mebibyteOf(0x12, 0));
 
 let server: TestServer;
 let session: ClientHttp2Session;
@@ -304,15 +307,68 @@ describe('T11, T13, T14: bodies', () => {
     });
   });
 
-  it('1 MiB of empty steps, half a million, is one batch of duplicates', async () => {
-    const trajectoryId = await newTrajectory();
+  it.each([
+    ['empty steps', APPEND, MIB_OF_EMPTIES, {}],
+    ['empty steps that say they are numbers', APPEND, inEnvelope(mebibyteOf(0x10, 0)), {}],
+    ['empty steps, compressed', APPEND, inEnvelope(gzipSync(mebibyteOf(0x12, 0)), 1), { 'grpc-encoding': 'gzip' }],
+    ['fields that nobody knows', APPEND, inEnvelope(mebibyteOf(0x7a, 0)), {}],
+    ['empty points', '/anabranch.v1.RunService/LogMetrics', inEnvelope(mebibyteOf(0x12, 0)), {}],
+    ['empty rollouts', '/anabranch.v1.RolloutService/CreateRollouts', inEnvelope(mebibyteOf(0x12, 0)), {}],
+    ['empty tasks', '/anabranch.v1.RolloutService/UpsertTasks', inEnvelope(mebibyteOf(0x0a, 0)), {}],
+    ['empty tasks by Connect', '/anabranch.v1.RolloutService/UpsertTasks', mebibyteOf(0x0a, 0), PROTO],
+    [
+      'empty tasks by Connect, compressed',
+      '/anabranch.v1.RolloutService/UpsertTasks',
+      gzipSync(mebibyteOf(0x0a, 0)),
+      { ...PROTO, 'content-encoding': 'gzip' },
+    ],
+    [
+      'empty tasks in JSON',
+      '/anabranch.v1.RolloutService/UpsertTasks',
+      Buffer.from(`{"tasks":[${'{},'.repeat(340_000)}{}]}`),
+      { 'content-type': 'application/json' },
+    ],
+  ])('1 MiB of %s is refused for less than 1 s of work', async (_what, path, body, headers) => {
+    const before = process.cpuUsage();
+    const outcome = await rawCall(session, path, body, headers);
+    const { user, system } = process.cpuUsage(before);
+    if (outcome.status === undefined) {
+      const error = JSON.parse(outcome.body.toString()) as {
+        code: string;
+        message: string;
+        details: { debug: unknown }[];
+      };
+      expect(error).toMatchObject({
+        code: 'resource_exhausted',
+        details: [{ debug: { reason: 'MESSAGE_TOO_LARGE' } }],
+      });
+      expect(error.message).toContain(`more than ${LIMITS.messageValues} values`);
+    } else {
+      expect(outcome).toMatchObject({ status: 8, reason: 'MESSAGE_TOO_LARGE' });
+      expect(outcome.message).toContain(`more than ${LIMITS.messageValues} values`);
+    }
+    expect((user + system) / 1e6).toBeLessThan(1);
+  });
+
+  it('W3: what came before a message of too many values is acked before the refusal', async () => {
     const call = new RawCall(session, APPEND);
-    call.stream.write(open(trajectoryId));
-    const empties = inEnvelope(Buffer.alloc(LIMITS.messageBytes, Buffer.from([0x12, 0x00])));
-    call.stream.end(empties);
+    call.stream.end(Buffer.concat([open(await newTrajectory()), stepFrame(0n), MIB_OF_EMPTIES, stepFrame(1n)]));
     const outcome = await call.outcome;
+    expect(outcome).toMatchObject({ status: 8, reason: 'MESSAGE_TOO_LARGE' });
+    expect(lastAck(outcome.body)).toBe(1n);
+  });
+
+  it('as many empty steps as a message may hold are one batch of duplicates, for less than 1 s of work', async () => {
+    const body = Buffer.concat([
+      open(await newTrajectory()),
+      inEnvelope(mebibyteOf(0x12, 0).subarray(0, 2 * LIMITS.messageValues)),
+    ]);
+    const before = process.cpuUsage();
+    const outcome = await rawCall(session, APPEND, body);
+    const { user, system } = process.cpuUsage(before);
     expect(outcome.status).toBe(0);
     expect(lastAck(outcome.body)).toBe(1n);
+    expect((user + system) / 1e6).toBeLessThan(1);
   });
 });
 

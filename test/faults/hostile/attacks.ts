@@ -171,6 +171,8 @@ function mutatedRequest(connection: RawConnection, target: Target): Buffer {
 }
 
 const MIB = 1024 * 1024;
+/** A frame's field `steps`, of no length. */
+const EMPTY_STEP = Buffer.from([0x12, 0x00]);
 
 /** T11 to T15 at the dose of a pull request. */
 export function attacks(dose: { readonly mutated: number; readonly floods: number }): readonly Attack[] {
@@ -232,16 +234,28 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
     },
     {
       name: 'empty sub-messages by the million',
-      mayCost: 1200,
-      // One such message is a second of work or two, and several on a busy machine with little memory; they take turns.
-      mayHoldUpMs: 20_000,
+      mayCost: 100,
+      mayHoldUpMs: 1_000,
       run: async (target) => {
-        const empties = inEnvelope(Buffer.alloc(LIMITS.messageBytes, Buffer.from([0x12, 0x00])));
-        const attackers = Array.from({ length: 4 }, () => ownTrajectory(target, APPEND, empties));
+        const empties = inEnvelope(Buffer.alloc(LIMITS.messageBytes, EMPTY_STEP));
+        const attackers = Array.from({ length: 20 }, () => ownTrajectory(target, APPEND, empties));
         for (const outcome of await Promise.all(attackers)) {
-          if (outcome.status !== 0) throw new Error(`half a million empty steps were told ${outcome.message}`);
+          if (outcome.status !== RESOURCE_EXHAUSTED)
+            throw new Error(`half a million empty steps were told ${outcome.status}`);
         }
         return attackers.length * (LIMITS.messageBytes / 2);
+      },
+    },
+    {
+      name: 'as many empty sub-messages as a message may hold',
+      mayCost: 500,
+      run: async (target) => {
+        const empties = inEnvelope(Buffer.alloc(2 * LIMITS.messageValues, EMPTY_STEP));
+        const attackers = Array.from({ length: 8 }, () => ownTrajectory(target, APPEND, empties));
+        for (const outcome of await Promise.all(attackers)) {
+          if (outcome.status !== 0) throw new Error(`empty steps that may be sent were told ${outcome.message}`);
+        }
+        return attackers.length * LIMITS.messageValues;
       },
     },
     {

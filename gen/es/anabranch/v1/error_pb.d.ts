@@ -41,7 +41,7 @@ export enum ErrorReason {
   INVALID_PAGE_TOKEN = 2,
 
   /**
-   * RESOURCE_EXHAUSTED. A message is larger than the server takes (1 MiB).
+   * RESOURCE_EXHAUSTED. A message is larger than the server takes (1 MiB), or holds more values than it takes (131,072).
    *
    * @generated from enum value: ERROR_REASON_MESSAGE_TOO_LARGE = 3;
    */

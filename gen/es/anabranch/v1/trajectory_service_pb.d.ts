@@ -519,7 +519,7 @@ export declare type AppendStepsRequest = Message<"anabranch.v1.AppendStepsReques
   open?: AppendOpen | undefined;
 
   /**
-   * The next steps: all of one frame are stored, or none. At most 1 MiB a frame.
+   * The next steps: all of one frame are stored, or none. At most 1 MiB a frame, and 131,072 values: messages, map entries and elements of lists.
    *
    * @generated from field: repeated anabranch.v1.Step steps = 2;
    */

@@ -29,7 +29,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INVALID_PAGE_TOKEN: _ErrorReason.ValueType  # 2
     """INVALID_ARGUMENT. A page token was made by a call with another filter or order, or by no call at all."""
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 3
-    """RESOURCE_EXHAUSTED. A message is larger than the server takes (1 MiB)."""
+    """RESOURCE_EXHAUSTED. A message is larger than the server takes (1 MiB), or holds more values than it takes (131,072)."""
     ERROR_REASON_TRAJECTORY_NOT_FOUND: _ErrorReason.ValueType  # 4
     """NOT_FOUND. No trajectory of that id (or of that uid) is there, or it was deleted. Metadata: `trajectory_id`."""
     ERROR_REASON_STEP_NOT_FOUND: _ErrorReason.ValueType  # 5
@@ -144,7 +144,7 @@ ERROR_REASON_INVALID_REQUEST: ErrorReason.ValueType  # 1
 ERROR_REASON_INVALID_PAGE_TOKEN: ErrorReason.ValueType  # 2
 """INVALID_ARGUMENT. A page token was made by a call with another filter or order, or by no call at all."""
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 3
-"""RESOURCE_EXHAUSTED. A message is larger than the server takes (1 MiB)."""
+"""RESOURCE_EXHAUSTED. A message is larger than the server takes (1 MiB), or holds more values than it takes (131,072)."""
 ERROR_REASON_TRAJECTORY_NOT_FOUND: ErrorReason.ValueType  # 4
 """NOT_FOUND. No trajectory of that id (or of that uid) is there, or it was deleted. Metadata: `trajectory_id`."""
 ERROR_REASON_STEP_NOT_FOUND: ErrorReason.ValueType  # 5

@@ -617,7 +617,7 @@ class AppendStepsRequest(_message.Message):
 
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[_trajectory_pb2.Step]:
-        """The next steps: all of one frame are stored, or none. At most 1 MiB a frame."""
+        """The next steps: all of one frame are stored, or none. At most 1 MiB a frame, and 131,072 values: messages, map entries and elements of lists."""
 
     @_builtins.property
     def seal(self) -> Global___Seal:

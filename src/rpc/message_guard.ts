@@ -1,0 +1,106 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { DescMessage } from '@bufbuild/protobuf';
+import { Code, ConnectError } from '@connectrpc/connect';
+import type { Compression, UniversalServerRequest } from '@connectrpc/connect/protocol';
+import { compressionBrotli, compressionGzip } from '@connectrpc/connect-node';
+import { AnabranchError } from '../domain/errors.ts';
+import { LIMITS } from '../domain/limits.ts';
+import { ValueCount } from './value_count.ts';
+
+const HEADER_BYTES = 5;
+const COMPRESSED = 1;
+
+/** How the messages of a request are to be read. */
+interface Form {
+  readonly schema: DescMessage;
+  readonly json: boolean;
+}
+
+/**
+ * Refuses messages that hold too many values before they are decoded, when they have cost nothing yet: half a million empty ones fit into 1 MiB.
+ * Connect has no such hook, so plain messages are looked at in the body, and compressed ones where they have been decompressed.
+ */
+export class MessageGuard {
+  readonly #values = new ValueCount(LIMITS.messageValues);
+  readonly #form = new AsyncLocalStorage<Form>();
+
+  /** Those that requests may use. They look at what they decompress within `guard`. */
+  readonly compressions: Compression[] = [compressionGzip, compressionBrotli].map((compression) => ({
+    ...compression,
+    decompress: async (bytes, maxBytes) => {
+      const message = await compression.decompress(bytes, maxBytes);
+      const form = this.#form.getStore();
+      if (form !== undefined) this.#check(form, message);
+      return message;
+    },
+  }));
+
+  /** Serves the request with its messages looked at. Reading it may then throw MESSAGE_TOO_LARGE, after the messages before. */
+  guard<T>(
+    request: UniversalServerRequest,
+    schema: DescMessage,
+    serve: (guarded: UniversalServerRequest) => Promise<T>,
+  ): Promise<T> {
+    const type = request.header.get('content-type') ?? '';
+    const json =
+      request.method === 'GET' ? new URL(request.url).searchParams.get('encoding') === 'json' : /json/i.test(type);
+    const form: Form = { schema, json };
+    return this.#form.run(form, () => serve({ ...request, body: this.#body(request, type, form) }));
+  }
+
+  #body({ body, header }: UniversalServerRequest, type: string, form: Form): UniversalServerRequest['body'] {
+    if (typeof body !== 'object' || body === null || !(Symbol.asyncIterator in body)) return body;
+    if (/^application\/(grpc|connect)/i.test(type)) return this.#envelopes(body, form);
+    const compressed = (header.get('content-encoding') ?? 'identity') !== 'identity';
+    return compressed ? body : this.#single(body, form);
+  }
+
+  /** Every piece begins where an envelope begins, until one is too large to be read at all. */
+  async *#envelopes(pieces: AsyncIterable<Uint8Array>, form: Form): AsyncGenerator<Uint8Array> {
+    for await (const piece of pieces) {
+      for (let at = 0, end = 0; at + HEADER_BYTES <= piece.length; at = end) {
+        end = at + HEADER_BYTES + lengthAt(piece, at + 1);
+        if (end > piece.length) break;
+        if (((piece[at] ?? 0) & COMPRESSED) !== 0) continue;
+        if (!this.#exceeds(form, piece.subarray(at + HEADER_BYTES, end))) continue;
+        if (at > 0) yield piece.subarray(0, at);
+        throw tooManyValues();
+      }
+      yield piece;
+    }
+  }
+
+  /** A body that is one message. */
+  async *#single(pieces: AsyncIterable<Uint8Array>, form: Form): AsyncGenerator<Uint8Array> {
+    const read: Uint8Array[] = [];
+    let bytes = 0;
+    for await (const piece of pieces) {
+      bytes += piece.length;
+      if (bytes <= LIMITS.messageBytes) read.push(piece);
+      yield piece;
+    }
+    if (bytes > LIMITS.messageValues && bytes <= LIMITS.messageBytes) this.#check(form, Buffer.concat(read));
+  }
+
+  #check(form: Form, message: Uint8Array): void {
+    if (this.#exceeds(form, message)) throw tooManyValues();
+  }
+
+  #exceeds({ schema, json }: Form, message: Uint8Array): boolean {
+    return json ? this.#values.exceededInJson(message) : this.#values.exceededIn(schema, message);
+  }
+}
+
+function lengthAt(bytes: Uint8Array, at: number): number {
+  return new DataView(bytes.buffer, bytes.byteOffset).getUint32(at);
+}
+
+/** Thrown where only Connect hears it; `explainConnectError` finds the cause. */
+function tooManyValues(): ConnectError {
+  const cause = new AnabranchError(
+    'MESSAGE_TOO_LARGE',
+    `A message holds more than ${LIMITS.messageValues} values (messages, map entries and elements of lists together): ` +
+      'send fewer steps, points or rows in one message.',
+  );
+  return new ConnectError(cause.message, Code.ResourceExhausted, undefined, undefined, cause);
+}
