@@ -211,6 +211,11 @@ describeStore('summaries', (on) => {
       await here.complete(claim, { result: { ...NO_RESULT, reward: 1e15 + i } });
     const [row] = await summarize(here, []);
     expect(row?.rewards).toEqual({ count: 3n, sum: 3e15 + 3, min: 1e15, max: 1e15 + 2, squares: 2, median: 1e15 + 1 });
+    await here.queue(train, 3, { groupNumber: 1n, modelUri: 'near' });
+    for (const [i, claim] of (await here.claims({ count: 3 })).entries())
+      await here.complete(claim, { result: { ...NO_RESULT, reward: i === 0 ? 1e9 : 1e9 + 0.25 } });
+    const near = byValues(await summarize(here, ['MODEL_URI'])).get('["near"]');
+    expect(near?.rewards.squares).toEqual(closeTo(1 / 24));
   });
 
   it('W11: rewards and tokens as large as doubles can be, and without end, are no fault on either engine', async () => {

@@ -28,18 +28,23 @@ function at<T>(object: RawBuilder<unknown>, key: string): RawBuilder<T> {
     : sql`(select pair.value from json_each(${object}) as pair where pair.key = ${key})`;
 }
 
-/** SQLite has no variance of its own; the mean moves along with the values (Welford), so that large ones cost no digits. */
+/**
+ * SQLite has no variance of its own. The mean moves along with the values (Welford), of which each counts from the first, so that large ones that lie
+ * close together cost no digits.
+ */
 export function addAggregates(database: DatabaseSync): void {
   database.aggregate<Float64Array>(SQUARES, {
     deterministic: true,
-    start: () => new Float64Array(3),
+    start: () => new Float64Array(4),
     step(sums, value) {
       if (typeof value !== 'number') return sums;
       const [count = 0, mean = 0, squares = 0] = sums;
-      const moved = mean + (value - mean) / (count + 1);
+      if (count === 0) sums[3] = value;
+      const from = value - (sums[3] ?? 0);
+      const moved = mean + (from - mean) / (count + 1);
       sums[0] = count + 1;
       sums[1] = moved;
-      sums[2] = squares + (value - mean) * (value - moved);
+      sums[2] = squares + (from - mean) * (from - moved);
       return sums;
     },
     result: ([count = 0, , squares = 0]) => (count === 0 ? null : squares),
