@@ -1,4 +1,4 @@
-import { sql } from 'kysely';
+import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
 import { type Instant, parseInstant } from '../../domain/instant.ts';
 import { isTerminal, type Status } from '../../domain/lifecycle.ts';
 import type { Rollout, ValidationOverride } from '../../domain/rollout.ts';
@@ -6,16 +6,29 @@ import type { BookView } from '../contract/experiment.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { readResult } from './rollout_results.ts';
 import { readTimings } from './stage_rows.ts';
+import type { RolloutsTable, Tables } from './tables.ts';
 import { isSet, readLabels, readMetrics, readOptionalTime, readReal } from './values.ts';
 
 export type RolloutRow = Awaited<ReturnType<ReturnType<typeof selectRollouts>['execute']>>[number];
 
 /** Rows of rollouts (`r`) of runs that are there, with what they show of their group, stage, run, task, trajectory and override. */
 export function selectRollouts(engine: Engine, db: Db | Tx, view: BookView) {
+  return withOthers(engine, db.selectFrom('rollouts as r'), view);
+}
+
+/** A page of rollouts (`r`): few enough of them are found first, so that nobody's planner looks at others for all that there are. */
+export function selectPage(engine: Engine, db: Db | Tx, view: BookView, page: PageOfRollouts) {
+  // It has the columns of the table, and is named as the table is.
+  return withOthers(engine, db.selectFrom(page.as('r')) as unknown as Rollouts, view);
+}
+
+type Rollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', unknown>;
+type PageOfRollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Selectable<RolloutsTable>>;
+
+function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
   // JSON of any size: the BASIC view does not even read it.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`r.${column}`)}` : sql<string>`''`);
-  return db
-    .selectFrom('rollouts as r')
+  return rollouts
     .innerJoin('runs as u', (join) => join.onRef('u.key', '=', 'r.run').on('u.hidden', '=', 0))
     .innerJoin('stages as s', 's.key', 'r.stage')
     .innerJoin('groups as g', 'g.key', 'r.group_key')

@@ -8,7 +8,7 @@ import type { RolloutChanges, RolloutCursor, RolloutFilter, RolloutRecord } from
 import { listAttempts } from './attempts.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { mergeMetrics } from './metric_maps.ts';
-import { findRollout, readRollout, readWritten, selectRollouts, shownReward } from './rollout_rows.ts';
+import { findRollout, readRollout, readWritten, selectPage, shownReward } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { findRunKeys } from './run_keys.ts';
 import { bindTimings, findStage } from './stage_rows.ts';
@@ -43,27 +43,34 @@ export async function listRollouts(
   engine: Engine,
   namespace: string,
   filter: RolloutFilter,
-  page: Page<RolloutCursor>,
+  { limit, after }: Page<RolloutCursor>,
   view: BookView,
 ): Promise<Rollout[]> {
   const place = await placeOf(engine.db, namespace, filter.of);
   if (filter.statuses?.length === 0) return [];
-  let query = selectRollouts(engine, engine.db, view)
-    .where('r.namespace', '=', namespace)
-    .where('r.run', '=', place.run);
-  if (place.stage !== undefined) query = query.where('r.stage', '=', place.stage);
-  if (place.group !== undefined) query = query.where('r.group_key', '=', place.group);
-  if (filter.taskId !== undefined) query = query.where('k.id', '=', filter.taskId);
-  if (filter.statuses !== undefined) query = query.where('r.status', 'in', filter.statuses);
-  if (filter.success !== undefined) query = query.where('r.success', '=', filter.success ? 1 : 0);
+  const { db } = engine;
+  let page = db.selectFrom('rollouts as r').selectAll('r').where('r.run', '=', place.run);
+  if (place.stage !== undefined) page = page.where('r.stage', '=', place.stage);
+  if (place.group !== undefined) page = page.where('r.group_key', '=', place.group);
+  if (filter.taskId !== undefined) page = page.where('r.task', 'in', keyOfTask(db, namespace, filter.taskId));
+  if (filter.statuses !== undefined) page = page.where('r.status', 'in', filter.statuses);
+  if (filter.success !== undefined) page = page.where('r.success', '=', filter.success ? 1 : 0);
   for (const [key, value] of filter.labels ?? []) {
-    query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
+    page = page.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
   }
-  for (const condition of rewardConditions(engine, filter)) query = query.where(condition);
-  if (page.after !== undefined) query = query.where(isBehind(place, page.after));
-  const ordered = place.stage === undefined ? query.orderBy('r.stage') : query;
-  const rows = await ordered.orderBy('r.group_number').orderBy('r.number').limit(page.limit).execute();
+  for (const condition of rewardConditions(engine, filter)) page = page.where(condition);
+  if (after !== undefined) page = page.where(isBehind(place, after));
+  if (place.stage === undefined) page = page.orderBy('r.stage');
+  const rows = await selectPage(engine, db, view, page.orderBy('r.group_number').orderBy('r.number').limit(limit))
+    .orderBy('r.stage')
+    .orderBy('r.group_number')
+    .orderBy('r.number')
+    .execute();
   return rows.map(readRollout);
+}
+
+function keyOfTask(db: Db, namespace: string, id: string) {
+  return db.selectFrom('tasks').select('key').where('namespace', '=', namespace).where('id', '=', id);
 }
 
 interface Place {
@@ -97,7 +104,8 @@ async function placeOf(db: Db, namespace: string, of: RolloutFilter['of']): Prom
 /** W11: what is missing or NaN is in no range; 'NaN' is the text that SQLite keeps, and Postgres' own NaN: both engines would sort it above every number. */
 function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilter): RawBuilder<boolean>[] {
   if (minReward === undefined && maxReward === undefined) return [];
-  const reward = shownReward(engine);
+  const reward = sql`(select ${shownReward(engine)} from (select 1 as one) as x left join ${engine.table('trajectories')} as t
+    on t.tree = r.tree and t.key = r.trajectory and not t.hidden)`;
   const conditions = [sql<boolean>`${reward} <> 'NaN'`];
   if (minReward !== undefined) conditions.push(sql<boolean>`${reward} >= ${minReward}`);
   if (maxReward !== undefined) conditions.push(sql<boolean>`${reward} <= ${maxReward}`);
