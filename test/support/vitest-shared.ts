@@ -1,9 +1,12 @@
+import { LongestFirst } from './longest-first.ts';
+
 /** What all three vitest configurations have in common. */
 export const shared = {
   // Processes, not threads: tests send signals, open native database handles and must not share a crash.
   pool: 'forks' as const,
   // One for each core: tests wait for disks and processes more than they compute.
   maxWorkers: '100%',
+  sequence: { sequencer: LongestFirst },
   globalSetup: ['test/support/global-setup.ts'],
   setupFiles: ['test/support/fast-check-seed.ts'],
   // Far above what any test takes alone: a busy machine must not turn a test red.

@@ -1,0 +1,34 @@
+import path from 'node:path';
+import type { TestSpecification } from 'vitest/node';
+import { BaseSequencer } from 'vitest/node';
+
+/** Files that take longest; which of them are left out changes how long a run takes, and nothing else. */
+const LONG = [
+  'test/demo/demo.test.ts',
+  'test/wire/rpcs.test.ts',
+  'test/docs/readme.test.ts',
+  'test/faults-checker/kill-server.test.ts',
+  'test/faults-checker/two-servers.test.ts',
+  'test/faults-checker/postgres-killed.test.ts',
+  'test/faults/kill-server.test.ts',
+  'test/faults/drain.test.ts',
+  'test/faults/claims.test.ts',
+  'test/faults/disk-full.test.ts',
+];
+
+/** Long files first, so that none of them is left to run alone at the end; the others as ever. On a clean checkout vitest knows no times. */
+export class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(files);
+    return sorted.sort((a, b) => groupOf(a) - groupOf(b) || this.#rank(a) - this.#rank(b));
+  }
+
+  #rank({ moduleId }: TestSpecification): number {
+    const found = LONG.indexOf(path.relative(this.ctx.config.root, moduleId).replaceAll(path.sep, '/'));
+    return found === -1 ? LONG.length : found;
+  }
+}
+
+function groupOf({ project }: TestSpecification): number {
+  return project.config.sequence.groupOrder;
+}
