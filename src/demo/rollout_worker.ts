@@ -68,10 +68,14 @@ export async function runRolloutWorker(
   }
 }
 
+/** Who has completed the last rollout waits so long for more before it sees that the run has ended, and the demo waits for it. */
+const WAIT_SECONDS = 1n;
+
 /** Waits in a claim while others hold what is left, and ends when the run does. */
 async function* claims({ client, task, signal }: Surroundings): AsyncGenerator<Claim> {
   const { runId, workerId, leaseSeconds } = task;
-  const request = { runId, workerId, leaseDuration: { seconds: BigInt(leaseSeconds) }, wait: { seconds: 10n } };
+  const leaseDuration = { seconds: BigInt(leaseSeconds) };
+  const request = { runId, workerId, leaseDuration, wait: { seconds: WAIT_SECONDS } };
   for (;;) {
     const { claims, drained } = await client.rollouts.claimRollouts(request, { signal });
     yield* claims;
