@@ -1,5 +1,5 @@
 /**
- * Large messages take turns. Decoded, a message can be hundreds of times as large as its bytes were (half a million empty steps fit into 1 MiB),
+ * Large messages take turns. Decoded, a message can be hundreds of times as large as its bytes were (131,072 empty steps fit into 256 KiB),
  * and nothing else is done while it is decoded: so only so many bytes of them are with their handlers at once, whoever sent them.
  */
 export class Turnstile {

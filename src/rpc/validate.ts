@@ -1,11 +1,12 @@
 import { create, type DescMessage, type DescService, type MessageShape } from '@bufbuild/protobuf';
 import { createValidator } from '@bufbuild/protovalidate';
 import { AnabranchError, type Violation } from '../domain/errors.ts';
+import { ListSizes } from './list_sizes.ts';
 import { toViolation } from './violation.ts';
 
 /** Holds requests to the rules in their protos. */
 export interface Validator {
-  /** Errors: INVALID_REQUEST with every field that breaks its rule. */
+  /** Errors: INVALID_REQUEST with every field that breaks its rule; where lists are too long, with these only. */
   check<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
 }
 
@@ -22,9 +23,12 @@ export function createRequestValidator(services: readonly DescService[]): Valida
       return compiled.test(text);
     },
   });
+  const sizes = new ListSizes();
   for (const { methods } of services) for (const { input } of methods) validator.validate(input, create(input));
   return {
     check(schema, message) {
+      const tooLong = sizes.tooLong(schema, message);
+      if (tooLong.length > 0) throw invalidRequest(tooLong);
       const result = validator.validate(schema, message);
       if (result.kind === 'valid') return;
       if (result.kind === 'error') throw result.error;

@@ -138,4 +138,18 @@ describe('FM6: a request that breaks a rule of its proto is told the field, what
     const many = broken(AppendStepRequestSchema, { trajectoryId: ID, step: { actions } });
     expect(many.violations).toHaveLength(20);
   });
+
+  it('T13: of lists and maps that are too long their elements are not looked at', () => {
+    const labels = Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`${i}`, 'v'.repeat(9000)]));
+    const observations = Array.from({ length: 1025 }, () => ({ type: 'x'.repeat(129) }));
+    const { violations } = broken(CreateTrajectoryRequestSchema, {
+      trajectoryId: 'none',
+      labels,
+      root: { observations },
+    });
+    expect(violations).toHaveLength(2);
+    expect(violations).toContainEqual({ field: 'labels', description: 'map must be at most 64 entries (it has 65)' });
+    const description = 'must contain no more than 1024 item(s) (it has 1025)';
+    expect(violations).toContainEqual({ field: 'root.observations', description });
+  });
 });
