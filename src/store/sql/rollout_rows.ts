@@ -28,10 +28,15 @@ type PageOfRollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Sel
 function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
   // JSON of any size: the BASIC view does not even read it.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`r.${column}`)}` : sql<string>`''`);
+  // Cross joins are inner joins in an order that SQLite keeps, whatever its statistics say: rollouts first, and of others only what is theirs.
   return rollouts
-    .innerJoin('runs as u', (join) => join.onRef('u.key', '=', 'r.run').on('u.hidden', '=', 0))
-    .innerJoin('stages as s', 's.key', 'r.stage')
-    .innerJoin('groups as g', 'g.key', 'r.group_key')
+    .crossJoin('runs as u')
+    .crossJoin('stages as s')
+    .crossJoin('groups as g')
+    .whereRef('u.key', '=', 'r.run')
+    .where('u.hidden', '=', 0)
+    .whereRef('s.key', '=', 'r.stage')
+    .whereRef('g.key', '=', 'r.group_key')
     .leftJoin('tasks as k', 'k.key', 'r.task')
     .leftJoin('trajectories as t', (join) =>
       join.onRef('t.tree', '=', 'r.tree').onRef('t.key', '=', 'r.trajectory').on('t.hidden', '=', 0),
