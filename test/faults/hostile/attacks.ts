@@ -249,6 +249,8 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
     {
       name: 'as many empty sub-messages as a message may hold',
       mayCost: 500,
+      // One such message is up to a third of a second of work, and eight come at once; several of them share a turn.
+      mayHoldUpMs: 5_000,
       run: async (target) => {
         const empties = inEnvelope(Buffer.alloc(2 * LIMITS.messageValues, EMPTY_STEP));
         const attackers = Array.from({ length: 8 }, () => ownTrajectory(target, APPEND, empties));
