@@ -197,24 +197,25 @@ function countRollouts(db: Db | Tx, namespace: string, runs: readonly bigint[]) 
   const openStage = sql<bigint | null>`case when s.status not in ('COMPLETED', 'FAILED', 'CANCELLED') then s.key end`;
   // Postgres sums whole numbers to numeric.
   const total = (column: string) => sql<bigint>`cast(sum(${sql.ref(column)}) as bigint)`;
+  // By way of the stages: their groups lie side by side, and come as they are to be summed up.
   const stages = db
-    .selectFrom('groups')
+    .selectFrom('stages as p')
+    .innerJoin('groups as g', 'g.stage', 'p.key')
     .select((eb) => [
-      'run',
-      'stage',
-      eb.fn.sum('rollouts').as('rollouts'),
-      eb.fn.sum('terminal_rollouts').as('terminal_rollouts'),
-      eb.fn.sum('terminal_turns').as('terminal_turns'),
-      eb.fn.sum('timed_turns').as('timed_turns'),
-      eb.fn.sum('turn_seconds').as('turn_seconds'),
+      'p.key as stage',
+      eb.fn.sum('g.rollouts').as('rollouts'),
+      eb.fn.sum('g.terminal_rollouts').as('terminal_rollouts'),
+      eb.fn.sum('g.terminal_turns').as('terminal_turns'),
+      eb.fn.sum('g.timed_turns').as('timed_turns'),
+      eb.fn.sum('g.turn_seconds').as('turn_seconds'),
     ])
-    .where('run', 'in', runs)
-    .where('namespace', '=', namespace)
-    .groupBy(['run', 'stage']);
+    .where('p.run', 'in', runs)
+    .where('p.namespace', '=', namespace)
+    .groupBy('p.key');
   return db
     .selectFrom(stages.as('g'))
     .innerJoin('stages as s', 's.key', 'g.stage')
-    .select(['g.run', 's.kind', openStage.as('open_stage')])
+    .select(['s.run', 's.kind', openStage.as('open_stage')])
     .select([
       total('g.rollouts').as('rollouts'),
       total('g.terminal_rollouts').as('terminal_rollouts'),
@@ -222,7 +223,7 @@ function countRollouts(db: Db | Tx, namespace: string, runs: readonly bigint[]) 
       total('g.timed_turns').as('timed_turns'),
       sql<number>`sum(g.turn_seconds)`.as('turn_seconds'),
     ])
-    .groupBy(['g.run', 's.kind', openStage])
+    .groupBy(['s.run', 's.kind', openStage])
     .execute();
 }
 

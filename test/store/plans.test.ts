@@ -1,0 +1,76 @@
+import { DatabaseSync, StatementSync } from 'node:sqlite';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import type { Store } from '../../src/store/contract/store.ts';
+import { addAggregates } from '../../src/store/sqlite/aggregates.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { openOn } from './on_store.ts';
+import { RolloutScene } from './rollout_scene.ts';
+import { sqlitePath } from './sql.ts';
+
+const NO_FILTER = { experimentId: undefined, stageKinds: [], taskIds: [], runLabels: new Map(), labels: new Map() };
+
+/** SQLite plans without a look at the rows; Postgres gathers statistics by itself. */
+describe('what SQLite reads', () => {
+  let database: TestDatabase;
+  let store: Store;
+  let planner: DatabaseSync;
+  beforeAll(async () => {
+    database = await createDatabase('sqlite');
+    store = await openOn(database);
+    planner = new DatabaseSync(sqlitePath(database));
+    planner.function('anabranch_now', () => '');
+    addAggregates(planner);
+  });
+  afterAll(async () => {
+    planner?.close();
+    await store?.close();
+    await database?.drop();
+  });
+
+  /** Of every statement that runs meanwhile: the steps of its plan that go through a table, or through all of a namespace. */
+  const wide = async (work: () => Promise<unknown>): Promise<{ statements: number; steps: string[] }> => {
+    const spies = [vi.spyOn(StatementSync.prototype, 'all'), vi.spyOn(StatementSync.prototype, 'run')];
+    await work();
+    const texts = new Set(spies.flatMap((spy) => spy.mock.contexts.map((each) => (each as StatementSync).sourceSQL)));
+    for (const spy of spies) spy.mockRestore();
+    const statements = [...texts].filter((text) => /^(?:select|update|delete|with)\b/iu.test(text));
+    const plans = statements.map((text) => planner.prepare(`explain query plan ${text}`).all());
+    const steps = plans.flatMap((plan) => {
+      const details = plan.map(({ detail }) => String(detail));
+      const made = new Set(details.flatMap((detail) => /^(?:CO-ROUTINE|MATERIALIZE) (\w+)/.exec(detail)?.[1] ?? []));
+      return details.filter(
+        (detail) =>
+          /\(namespace=\?\)/.test(detail) ||
+          (/^SCAN (?!CONSTANT|change_marks)/.test(detail) &&
+            !/VIRTUAL TABLE|_hidden$/.test(detail) &&
+            !made.has(/^SCAN (\w+)/.exec(detail)?.[1] ?? '')),
+      );
+    });
+    return { statements: statements.length, steps };
+  };
+
+  it('of a few runs is what is theirs, and not all of their namespace', async () => {
+    const here = new RolloutScene(store);
+    const runs = [];
+    for (let i = 0; i < 5; i += 1) {
+      const run = await here.makeRun({ status: 'RUNNING' });
+      await here.queue(await here.stage(run, { status: 'RUNNING' }), 8);
+      runs.push(run);
+    }
+    const keys = runs.map(({ key }) => key);
+    const ids = runs.map(({ id }) => id);
+    const { namespace } = here;
+    const works: Record<string, () => Promise<unknown>> = {
+      'progress of one run': () => store.tallyRuns(namespace, keys.slice(0, 1)),
+      'progress of a page of runs': () => store.tallyRuns(namespace, keys),
+      'a summary of some runs': () => store.summarize(namespace, { ...NO_FILTER, runs: ids }, ['TASK']),
+      'a deletion': () => store.deleteRun(namespace, ids[0]!, 'REFUSE', true),
+      'what it leaves': () => store.purgeDeleted(1000),
+    };
+    for (const [name, work] of Object.entries(works)) {
+      const { statements, steps } = await wide(work);
+      expect(statements, name).toBeGreaterThan(0);
+      expect({ name, steps }).toEqual({ name, steps: [] });
+    }
+  });
+});
