@@ -10,7 +10,7 @@ import {
   SummaryKey,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ReadStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { alternate, type Bench, compare, type Run } from '../bench.ts';
+import { alternate, type Bench, compare, figure, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { ClaimsFigures, ClaimsSettings } from '../programs/claims.ts';
 import type { RolloutsFigures, RolloutsSettings } from '../programs/rollouts.ts';
@@ -20,18 +20,22 @@ const WORKERS = 32;
 const QUEUED = 100_000;
 
 export const claims: Bench = {
-  names: ['claims'],
+  names: ['claims', 'claims-calls'],
   about:
-    'claims/s of 32 workers, 100,000 queued; against the least claim by the driver: one row locked, moved, committed',
+    'claims/s of 32 workers, 100,000 queued; against the least claim by the driver: one row locked, moved, committed; and calls/s that do nothing',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const queue = await queueOf(run, QUEUED);
     const samples = await alternate(run, {
       claims: () => queue.claim(QUEUED / 2),
       driver: () => queue.bare(QUEUED / 2),
+      'calls that do nothing': () => queue.call(),
     });
     const note = `${WORKERS} workers`;
-    return [compare(run, { bench: 'claims', aim: '>= 0.4', unit: 'claims/s', note }, samples.claims, samples.driver)];
+    return [
+      compare(run, { bench: 'claims', aim: '>= 0.4', unit: 'claims/s', note }, samples.claims, samples.driver),
+      figure(run, { bench: 'claims-calls', unit: 'calls/s', note }, samples['calls that do nothing']),
+    ];
   },
 };
 
@@ -70,6 +74,15 @@ async function queueOf(run: Run, count: number) {
   };
   return {
     bare: (putBackAfter: number) => claim(putBackAfter),
+    /** What the wire alone allows. */
+    async call() {
+      const server = await run.place.server('bare', run.engine);
+      try {
+        return await claim(Number.MAX_SAFE_INTEGER, { address: server.address, request: '' });
+      } finally {
+        await server.stop();
+      }
+    },
     async claim(putBackAfter: number) {
       const server = await run.place.server('real', run.engine, database);
       try {

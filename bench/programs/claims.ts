@@ -8,7 +8,7 @@ import { program } from './program.ts';
  */
 export interface ClaimsSettings {
   readonly database: string;
-  /** Of the service, and the encoded request, base64. Undefined: by the driver. */
+  /** Of the service, and the encoded request, base64; empty: of a bare handler, by calls that do nothing. Undefined: by the driver. */
   readonly service?: { readonly address: string; readonly request: string };
   readonly workers: number;
   /** What was claimed is put back after so many claims, which is not timed. */
@@ -26,6 +26,9 @@ const same = (bytes: Buffer) => bytes;
 
 /** The tag of `ClaimRolloutsResponse.claims`, which comes first. */
 const CLAIMS = 0x0a;
+
+/** The tag of `HealthCheckResponse.status`. */
+const STATUS = 0x08;
 
 await program(async (settings: ClaimsSettings): Promise<ClaimsFigures> => {
   const { database, service, workers, putBackAfter, warmupSeconds, seconds } = settings;
@@ -71,10 +74,12 @@ async function byDriver(database: string, workers: number): Promise<(() => Promi
 function byService({ address, request }: { address: string; request: string }, workers: number) {
   const client = new Client(address, credentials.createInsecure());
   const bytes = Buffer.from(request, 'base64');
+  const [method, tag] =
+    request === '' ? ['/grpc.health.v1.Health/Check', STATUS] : ['/anabranch.v1.RolloutService/ClaimRollouts', CLAIMS];
   const claim = () =>
     new Promise<boolean>((resolve, reject) => {
-      client.makeUnaryRequest('/anabranch.v1.RolloutService/ClaimRollouts', same, same, bytes, (error, answer) =>
-        error ? reject(error) : resolve(answer?.[0] === CLAIMS),
+      client.makeUnaryRequest(method, same, same, bytes, (error, answer) =>
+        error ? reject(error) : resolve(answer?.[0] === tag),
       );
     });
   return Array.from({ length: workers }, () => claim);
