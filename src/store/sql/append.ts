@@ -207,7 +207,7 @@ class Group {
     await this.engine.updateHeads(this.tx, heads);
     for (const { caller, line } of this.sealed) {
       const { tree, key } = line.locked;
-      await recordStatus(this.tx, caller, { tree, noun: 'TRAJECTORY', key }, this.now, {
+      await recordStatus(this.engine, this.tx, caller, { tree, noun: 'TRAJECTORY', key }, this.now, {
         ordinal: 1n,
         from: 'RUNNING',
         to: line.head.status,

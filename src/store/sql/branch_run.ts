@@ -69,7 +69,7 @@ async function makeRunBranch(
     readNow(tx, engine.now),
   ]);
   const trajectory = await branchMain(engine, tx, caller, making, { source, main, point, name, key });
-  await insertRun(tx, caller, now, making, {
+  await insertRun(engine, tx, caller, now, making, {
     key,
     experiment,
     name,

@@ -10,6 +10,7 @@ import { leaseEndFrom } from './rollout_writing.ts';
 import { type RecordedMove, recordStatuses } from './status_changes.ts';
 import { readTask, selectTasks } from './tasks.ts';
 import { together } from './together.ts';
+import { insertTrajectories, trajectoryRow } from './trajectory_making.ts';
 import { readValidator, selectValidators } from './validators.ts';
 import { bindReal } from './values.ts';
 
@@ -132,8 +133,8 @@ async function writeAttempts(
   mark: bigint,
   attempts: readonly NewAttempt[],
 ): Promise<void> {
-  const trajectories = attempts.map((attempt) => trajectoryRow(attempt, now));
-  await engine.insertRows(tx, 'trajectories', TRAJECTORY_COLUMNS, trajectories);
+  const trajectories = attempts.map((attempt) => trajectoryRowOf(attempt, now));
+  await insertTrajectories(engine, tx, trajectories);
   const rows = attempts.map(({ row, number, trajectory, request }) => {
     const { tree, key } = trajectory.ref;
     return [row.key, number, row.namespace, tree, key, 'INITIALIZING', '', request.workerId, now, null];
@@ -144,41 +145,20 @@ async function writeAttempts(
   await engine.updateRows(tx, 'rollouts', ['key'], CLAIMED_COLUMNS, claimed);
 }
 
-const TRAJECTORY_COLUMNS = [
-  'tree',
-  'key',
-  'namespace',
-  'id',
-  'uid',
-  'parent',
-  'branch_point',
-  'name',
-  'task_id',
-  'labels',
-  'metadata_json',
-  'metrics',
-  'status',
-  'status_message',
-  'writer_id',
-  'writer_epoch',
-  'next_step_number',
-  'reward_sum',
-  'byte_sum',
-  'hidden',
-  'create_time',
-  'update_time',
-  'seal_time',
-  'run',
-  'experiment',
-] as const;
-
-function trajectoryRow({ row, place, trajectory, byteSum }: NewAttempt, now: string): unknown[] {
-  const { ref, id, uid, parent, name, taskId, nextStepNumber, rewardSum } = trajectory;
-  return [
-    ...[ref.tree, ref.key, row.namespace, id, uid, parent?.key ?? null, parent?.branchPoint ?? null, name, taskId],
-    ...['{}', '', '{}', 'RUNNING', '', '', 0n, nextStepNumber, bindReal(rewardSum), byteSum, 0],
-    ...[now, now, null, place.run.key, place.experiment.key],
-  ];
+/** The attempt's trajectory as it is written; it has no labels of its own. */
+function trajectoryRowOf({ row, place, trajectory, byteSum }: NewAttempt, now: string): unknown[] {
+  const { ref, parent, taskId, nextStepNumber, rewardSum } = trajectory;
+  return trajectoryRow(row.namespace, trajectory, now, {
+    ...ref,
+    parent: parent?.key ?? null,
+    branch_point: parent?.branchPoint ?? null,
+    task_id: taskId,
+    next_step_number: nextStepNumber,
+    reward_sum: bindReal(rewardSum),
+    byte_sum: byteSum,
+    run: place.run.key,
+    experiment: place.experiment.key,
+  });
 }
 
 const ATTEMPT_COLUMNS = [

@@ -81,7 +81,7 @@ async function insertEnvironment(
     })
     .execute();
   const creation = { ordinal: 0n, from: null, to: status, message: '', phase };
-  await recordStatus(tx, caller, { tree: run, noun: 'ENVIRONMENT', key }, now, creation);
+  await recordStatus(engine, tx, caller, { tree: run, noun: 'ENVIRONMENT', key }, now, creation);
   return key;
 }
 
@@ -139,7 +139,7 @@ async function moveLocked(
     })
     .where('key', '=', row.key)
     .execute();
-  await recordStatus(tx, caller, { tree: row.run, noun: 'ENVIRONMENT', key: row.key }, now, {
+  await recordStatus(engine, tx, caller, { tree: row.run, noun: 'ENVIRONMENT', key: row.key }, now, {
     ordinal: row.status_changes,
     from: row.status as Status,
     to,

@@ -54,7 +54,7 @@ async function endLocked(engine: Engine, tx: Tx, caller: Caller, row: LockedRoll
     result: end.result?.success,
   });
   await writeEnd(engine, tx, row, end, now, { came, passed, success });
-  await recordMove(tx, caller, row, now, end.status, end.said, end.said.phase ?? row.phase);
+  await recordMove(engine, tx, caller, row, now, end.status, end.said, end.said.phase ?? row.phase);
   const live = row.status !== 'PENDING';
   if (live) {
     const seal = { caller, rollout: row, head, status: end.status, message: end.said.message };

@@ -25,6 +25,7 @@ export function storedOutcome(row: LockedRollout): Outcome {
 
 /** L5: the move of one rollout, written in the transaction that makes it. */
 export async function recordMove(
+  engine: Engine,
   tx: Tx,
   caller: Caller,
   row: LockedRollout,
@@ -35,7 +36,7 @@ export async function recordMove(
 ): Promise<void> {
   const { message, metadataJson } = said;
   const move = { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase };
-  await recordStatus(tx, caller, { tree: row.run, noun: 'ROLLOUT', key: row.key }, now, move);
+  await recordStatus(engine, tx, caller, { tree: row.run, noun: 'ROLLOUT', key: row.key }, now, move);
 }
 
 /** A verb that moves the status alone, or with what `move` does besides; it may find itself in effect already (L5). */
@@ -80,7 +81,7 @@ export async function startRollout(
       .where('rollout', '=', row.key)
       .where('number', '=', row.attempt)
       .execute();
-    await recordMove(tx, caller, row, now, to, said, phase);
+    await recordMove(engine, tx, caller, row, now, to, said, phase);
     return [];
   });
 }
@@ -130,7 +131,7 @@ export async function retryRollout(
       end_time: null,
       status_changes: row.status_changes + 1n,
     });
-    await recordMove(tx, caller, row, now, to, said, '');
+    await recordMove(engine, tx, caller, row, now, to, said, '');
     await countInGroups(
       engine,
       tx,

@@ -33,6 +33,7 @@ export interface Placement {
 
 /** Writes a run with the next number of its experiment, which is locked, and its first StatusChange. */
 export async function insertRun(
+  engine: Engine,
   tx: Tx,
   caller: Caller,
   now: string,
@@ -82,7 +83,7 @@ export async function insertRun(
   await together([
     counted.execute(),
     inserted.execute(),
-    recordStatus(tx, caller, { tree: key, noun: 'RUN', key }, now, creation),
+    recordStatus(engine, tx, caller, { tree: key, noun: 'RUN', key }, now, creation),
   ]);
 }
 

@@ -50,7 +50,7 @@ export async function moveLocked(
     status_changes: row.status_changes + 1n,
     ...(begins && isSet(row.fail_when_stale) ? beat(now, row.heartbeat_timeout_ms) : {}),
   });
-  await recordStatus(tx, caller, { tree: row.key, noun: 'RUN', key: row.key }, now, {
+  await recordStatus(engine, tx, caller, { tree: row.key, noun: 'RUN', key: row.key }, now, {
     ordinal: row.status_changes,
     from: row.status as Status,
     to,

@@ -68,7 +68,7 @@ async function makeRun(
   ]);
   const belonging = { run: key, experiment: experiment.key };
   const main = await makeMain(engine, tx, caller, now, making, { name, inline, belonging });
-  await insertRun(tx, caller, now, making, {
+  await insertRun(engine, tx, caller, now, making, {
     key,
     experiment,
     name,

@@ -44,7 +44,7 @@ async function moveLocked(
     // The time that it stood still is nobody's.
     ...(begins && row.substeps_time !== null ? { substeps_time: now } : {}),
   });
-  await recordStatus(tx, caller, { tree: row.run, noun: 'STAGE', key: row.key }, now, {
+  await recordStatus(engine, tx, caller, { tree: row.run, noun: 'STAGE', key: row.key }, now, {
     ordinal: row.status_changes,
     from: row.status as Status,
     to,

@@ -81,7 +81,7 @@ async function insertStage(engine: Engine, tx: Tx, caller: Caller, run: bigint, 
     .returning('key')
     .executeTakeFirst();
   if (inserted === undefined) return false;
-  await recordStatus(tx, caller, { tree: run, noun: 'STAGE', key }, now, {
+  await recordStatus(engine, tx, caller, { tree: run, noun: 'STAGE', key }, now, {
     ordinal: 0n,
     from: null,
     to: status,

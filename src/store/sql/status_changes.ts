@@ -34,32 +34,16 @@ export interface StatusMove {
   readonly progressPercent?: number | undefined;
 }
 
-/** L5: every move of a status is written down in its own transaction; the creation is the first. */
-export async function recordStatus(
+/** L5: every move of a status is written down in its own transaction; the creation is the first. Nobody waits for it before the commit does. */
+export function recordStatus(
+  engine: Engine,
   tx: Tx,
   caller: Caller,
   entity: StatusEntity,
   now: string,
   move: StatusMove,
 ): Promise<void> {
-  await tx
-    .insertInto('status_changes')
-    .values({
-      tree: entity.tree,
-      entity_kind: entity.noun,
-      entity: entity.key,
-      ordinal: move.ordinal,
-      namespace: caller.namespace,
-      old_status: move.from,
-      new_status: move.to,
-      phase: move.phase ?? '',
-      message: move.message,
-      metadata_json: move.metadataJson ?? '',
-      actor: caller.actor,
-      progress_percent: move.progressPercent ?? null,
-      change_time: now,
-    })
-    .execute();
+  return recordStatuses(engine, tx, now, [{ caller, entity, move }]);
 }
 
 export interface RecordedMove {

@@ -31,7 +31,7 @@ export async function makeRoot(
   const [row] = await together([engine.nextKey(tx, 'trajectories'), refuseTaken(tx, caller.namespace, making.id)]);
   const ref = { tree: row, key: row };
   const sums = await writeRoot(engine, tx, caller, ref, now, making, inline);
-  await insertTrajectory(tx, caller, making, now, {
+  await insertTrajectory(engine, tx, caller, making, now, {
     ...ref,
     ...belonging,
     parent: null,
@@ -90,17 +90,15 @@ export async function makeBranch(
   making: TrajectoryMaking,
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
-  const [owner] = await together([
-    ownerKey(tx, caller.namespace, source, point),
-    refuseTaken(tx, caller.namespace, making.id),
-  ]);
+  const owner = await ownerKey(tx, caller.namespace, source, point);
   const [step, now, key] = await together([
     lockStep(engine, tx, source, owner, point),
     readNow(tx, engine.now),
     engine.nextKey(tx, 'trajectories'),
+    refuseTaken(tx, caller.namespace, making.id),
   ]);
   const ref = { tree: source.ref.tree, key };
-  await insertTrajectory(tx, caller, making, now, {
+  await insertTrajectory(engine, tx, caller, making, now, {
     ...ref,
     ...belonging,
     parent: owner,
@@ -142,7 +140,8 @@ async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void>
   if (taken !== undefined) throw trajectoryExists(id);
 }
 
-interface Placement extends Belonging {
+/** Where a new trajectory stands, and what it begins with. */
+export interface Placement extends Belonging {
   readonly tree: bigint;
   readonly key: bigint;
   readonly parent: bigint | null;
@@ -153,34 +152,65 @@ interface Placement extends Belonging {
   readonly byte_sum: bigint;
 }
 
+/** Sent, not waited for: who reads next reads behind it. */
 async function insertTrajectory(
+  engine: Engine,
   tx: Tx,
   caller: Caller,
   making: TrajectoryMaking,
   now: string,
   placement: Placement,
 ): Promise<void> {
-  const inserted = tx.insertInto('trajectories').values({
-    ...placement,
-    namespace: caller.namespace,
-    id: making.id,
-    uid: making.uid,
-    name: making.name,
-    labels: bindLabels(making.labels),
-    metadata_json: making.metadataJson,
-    metrics: '{}',
-    status: 'RUNNING',
-    status_message: '',
-    writer_id: '',
-    writer_epoch: 0n,
-    hidden: 0,
-    create_time: now,
-    update_time: now,
-    seal_time: null,
-  });
+  await insertTrajectories(engine, tx, [trajectoryRow(caller.namespace, making, now, placement)]);
   const { tree, key } = placement;
-  await together([inserted.execute(), recordStatus(tx, caller, { tree, noun: 'TRAJECTORY', key }, now, CREATION)]);
+  await recordStatus(engine, tx, caller, { tree, noun: 'TRAJECTORY', key }, now, CREATION);
 }
+
+/** A row of a trajectory that is RUNNING and has no writer yet. */
+export function trajectoryRow(
+  namespace: string,
+  { id, uid, name, labels, metadataJson }: TrajectoryMaking,
+  now: string,
+  place: Placement,
+): unknown[] {
+  const { tree, key, parent, branch_point, task_id, next_step_number, reward_sum, byte_sum, run, experiment } = place;
+  return [
+    ...[tree, key, namespace, id, uid, parent, branch_point, name, task_id, bindLabels(labels), metadataJson, '{}'],
+    ...['RUNNING', '', '', 0n, next_step_number, reward_sum, byte_sum, 0, now, now, null, run, experiment],
+  ];
+}
+
+export function insertTrajectories(engine: Engine, tx: Tx, rows: readonly (readonly unknown[])[]): Promise<void> {
+  return engine.insertRows(tx, 'trajectories', TRAJECTORY_COLUMNS, rows);
+}
+
+const TRAJECTORY_COLUMNS = [
+  'tree',
+  'key',
+  'namespace',
+  'id',
+  'uid',
+  'parent',
+  'branch_point',
+  'name',
+  'task_id',
+  'labels',
+  'metadata_json',
+  'metrics',
+  'status',
+  'status_message',
+  'writer_id',
+  'writer_epoch',
+  'next_step_number',
+  'reward_sum',
+  'byte_sum',
+  'hidden',
+  'create_time',
+  'update_time',
+  'seal_time',
+  'run',
+  'experiment',
+] as const;
 
 async function ownerKey(tx: Tx, namespace: string, source: Trajectory, at: bigint): Promise<bigint> {
   if (at >= ownBegin(source)) return source.ref.key;
