@@ -23,6 +23,7 @@ import {
   DEFAULT_ADDRESS,
   FIRST_ANSWER,
   JSON_FORM,
+  readAll,
   type ServerFlags,
   withServerOnExisting,
   write,
@@ -97,27 +98,18 @@ async function readParts(client: AnabranchClient, rolloutId: string, wanted: Wan
   return { rollout, run, stage, task: task?.task, attempts, validations, overrides, environments, steps };
 }
 
-async function readOverrides(client: AnabranchClient, rolloutId: string): Promise<ValidationOverride[]> {
-  const overrides: ValidationOverride[] = [];
-  let pageToken = '';
-  do {
-    const request = { rolloutId, pageSize: 1000, pageToken };
-    const page = await client.rollouts.listValidationOverrides(request, FIRST_ANSWER);
-    overrides.push(...page.overrides);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== '');
-  return overrides;
+function readOverrides(client: AnabranchClient, rolloutId: string): Promise<ValidationOverride[]> {
+  return readAll(
+    (pageToken) => client.rollouts.listValidationOverrides({ rolloutId, pageSize: 1000, pageToken }, FIRST_ANSWER),
+    ({ overrides }) => overrides,
+  );
 }
 
-async function readEnvironments(client: AnabranchClient, rolloutId: string): Promise<Environment[]> {
-  const environments: Environment[] = [];
-  let pageToken = '';
-  do {
-    const page = await client.rollouts.listEnvironments({ rolloutId, pageSize: 1000, pageToken }, FIRST_ANSWER);
-    environments.push(...page.environments);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== '');
-  return environments;
+function readEnvironments(client: AnabranchClient, rolloutId: string): Promise<Environment[]> {
+  return readAll(
+    (pageToken) => client.rollouts.listEnvironments({ rolloutId, pageSize: 1000, pageToken }, FIRST_ANSWER),
+    ({ environments }) => environments,
+  );
 }
 
 interface Attempts {

@@ -1,17 +1,13 @@
 /** What belongs to a run, read whole: its tree, and its series in few points. */
 import type { MetricSeries, Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
-import { FIRST_ANSWER } from './server_access.ts';
+import { FIRST_ANSWER, readAll } from './server_access.ts';
 
-export async function readRunTree(client: AnabranchClient, runId: string): Promise<Run[]> {
-  const runs: Run[] = [];
-  let pageToken = '';
-  do {
-    const page = await client.runs.getRunTree({ runId, pageSize: 1000, pageToken }, FIRST_ANSWER);
-    runs.push(...page.runs);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== '');
-  return runs;
+export function readRunTree(client: AnabranchClient, runId: string): Promise<Run[]> {
+  return readAll(
+    (pageToken) => client.runs.getRunTree({ runId, pageSize: 1000, pageToken }, FIRST_ANSWER),
+    ({ runs }) => runs,
+  );
 }
 
 /** Enough that the last one sent is near the end of the series. */

@@ -143,3 +143,18 @@ export function explain(error: unknown, address: string, command: string): unkno
 export async function write(output: Output, text: string): Promise<void> {
   if (!output.write(text)) await once(output, 'drain');
 }
+
+/** All items of a list, page by page to its end. */
+export async function readAll<Page extends { readonly nextPageToken: string }, Item>(
+  ask: (pageToken: string) => Promise<Page>,
+  itemsOf: (page: Page) => readonly Item[],
+): Promise<Item[]> {
+  const items: Item[] = [];
+  let pageToken = '';
+  do {
+    const page = await ask(pageToken);
+    items.push(...itemsOf(page));
+    pageToken = page.nextPageToken;
+  } while (pageToken !== '');
+  return items;
+}
