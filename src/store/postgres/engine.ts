@@ -20,6 +20,7 @@ import type {
   WriteOptions,
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
+import { KeptQueries } from '../sql/kept_queries.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
 import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
 import type { Stretch } from '../sql/stretches.ts';
@@ -110,6 +111,7 @@ function asOpenError(error: unknown): unknown {
 class PostgresEngine implements Engine {
   readonly name = 'postgres';
   readonly description: string;
+  readonly kept = new KeptQueries();
   readonly db: Kysely<Tables>;
   readonly now = sql<string>`clock_timestamp()`;
   readonly aggregates = postgresAggregates;
@@ -135,8 +137,8 @@ class PostgresEngine implements Engine {
     return sql<string>`encode(${column}, 'hex')`;
   }
 
-  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown>): Promise<Row[]> {
-    const { sql: text, parameters } = query.compile(this.db);
+  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
+    const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
     const lease = await this.pool.lease();
     try {
       return (await lease.rows(text, [...parameters])) as unknown[] as Row[];

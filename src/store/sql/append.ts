@@ -27,10 +27,10 @@ import { bindReal, readDigest, readOptionalTime } from './values.ts';
 
 export async function openForAppend(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant> {
   return engine.write(async (tx) => {
-    const found = await findById(tx, caller.namespace, open.trajectoryId);
+    const found = await findById(engine, tx, caller.namespace, open.trajectoryId);
     if (found === undefined) throw trajectoryNotFound(open.trajectoryId);
     await lockRow(engine, tx, found.ref);
-    const row = await findByKey(tx, caller.namespace, found.ref.tree, found.ref.key);
+    const row = await findByKey(engine, tx, caller.namespace, found.ref.tree, found.ref.key);
     const epoch = decideOpen(row, open);
     await tx
       .updateTable('trajectories')
@@ -356,11 +356,11 @@ export async function attachState(
   const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
   const inline = data === undefined ? [] : encodeStates([{ digest, data }]);
   return engine.write(async (tx) => {
-    const found = await findById(tx, caller.namespace, trajectoryId);
+    const found = await findById(engine, tx, caller.namespace, trajectoryId);
     if (found === undefined) throw trajectoryNotFound(trajectoryId);
     await lockRow(engine, tx, found.ref);
     const row = requireWritable(
-      await findByKey(tx, caller.namespace, found.ref.tree, found.ref.key),
+      await findByKey(engine, tx, caller.namespace, found.ref.tree, found.ref.key),
       trajectoryId,
       attaching.uid,
     );

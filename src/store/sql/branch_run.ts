@@ -53,7 +53,7 @@ async function makeRunBranch(
   await keepRun(engine, tx, namespace, seen.id);
   const [source, main, named, key, mark] = await together([
     findRun(engine, tx, namespace, seen),
-    mainTrajectoryOf(tx, namespace, seen),
+    mainTrajectoryOf(engine, tx, namespace, seen),
     making.name === '' ? undefined : findNamed(tx, experiment.key, making.name),
     engine.nextKey(tx, 'runs'),
     engine.changeMark(tx),

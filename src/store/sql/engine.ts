@@ -1,7 +1,8 @@
-import type { Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
+import type { CompiledQuery, Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { Aggregates } from './aggregates.ts';
+import type { KeptQueries } from './kept_queries.ts';
 import type { PointBatch } from './point_batch.ts';
 import type { EncodedState, StepRow } from './step_writer.ts';
 import type { Stretch } from './stretches.ts';
@@ -36,7 +37,10 @@ export interface Engine {
   hex(column: RawBuilder<unknown>): RawBuilder<string>;
 
   /** Reads rows as arrays and whole numbers as numbers, refusing those beyond 2^53: half the cost of objects with bigints. */
-  rows<Row extends readonly unknown[]>(query: RawBuilder<unknown>): Promise<Row[]>;
+  rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]>;
+
+  /** Queries that are asked often, in this engine's words. */
+  readonly kept: KeptQueries;
 
   /** Runs `work` in one transaction, durable when it resolves; may run it again after a deadlock, so it must keep nothing across calls. */
   write<T>(work: (tx: Tx) => Promise<T>, options?: WriteOptions): Promise<T>;

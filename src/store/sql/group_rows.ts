@@ -1,10 +1,11 @@
-import { sql } from 'kysely';
+import { type CompiledQuery, type InferResult, sql } from 'kysely';
 import { parseInstant } from '../../domain/instant.ts';
 import { isTerminal, type Status } from '../../domain/lifecycle.ts';
 import { type Group, type GroupStatistics, type OnSuccess, rewardStatistics } from '../../domain/rollout.ts';
 import type { BookView } from '../contract/experiment.ts';
 import type { GroupPlace } from '../contract/group.ts';
 import type { Db, Engine, Tx } from './engine.ts';
+import { padded } from './statement_shapes.ts';
 import { isSet, readLabels, readMetrics, readReal } from './values.ts';
 
 type GroupRow = Awaited<ReturnType<ReturnType<typeof selectGroups>['execute']>>[number];
@@ -58,8 +59,12 @@ function at(query: GroupQuery, place: GroupPlace | { readonly key: bigint }): Gr
 type GroupQuery = ReturnType<typeof selectGroups>;
 
 /** The groups of a query, in its order, with their statistics: in three statements however many there are. */
-export async function readGroups(engine: Engine, db: Db | Tx, query: GroupQuery): Promise<Group[]> {
-  const rows = await query.execute();
+export async function readGroups(
+  engine: Engine,
+  db: Db | Tx,
+  query: GroupQuery | CompiledQuery<GroupRow>,
+): Promise<Group[]> {
+  const { rows } = await db.executeQuery(query);
   const counts = await countSiblings(
     engine,
     db,
@@ -111,12 +116,12 @@ const NO_SIBLINGS: Siblings = Object.freeze({
 });
 
 /** Siblings that are alike. */
-type Alike = Awaited<ReturnType<typeof selectAlike>>[number];
+type Alike = InferResult<ReturnType<typeof selectAlike>>[number];
 
 /**
  * Rewards repeat, so they are counted, not summed: what is made of them is the rule's own, the same on both engines, and no sum overflows.
  */
-function selectAlike(engine: Engine, db: Db | Tx, groups: readonly bigint[]) {
+function selectAlike(db: Db, groups: readonly bigint[]) {
   return db
     .selectFrom('rollouts as r')
     .select(['r.group_key', 'r.status', 'r.success', 'r.reward'])
@@ -127,16 +132,16 @@ function selectAlike(engine: Engine, db: Db | Tx, groups: readonly bigint[]) {
       // Postgres sums whole numbers to numeric.
       sql<bigint>`cast(sum(r.revision) as bigint)`.as('revisions'),
     ])
-    .where(engine.among(sql.ref('r.group_key'), groups))
-    .groupBy(['r.group_key', 'r.status', 'r.success', 'r.reward'])
-    .execute();
+    .where('r.group_key', 'in', groups)
+    .groupBy(['r.group_key', 'r.status', 'r.success', 'r.reward']);
 }
 
 async function countSiblings(engine: Engine, db: Db | Tx, groups: readonly bigint[]): Promise<Map<bigint, Siblings>> {
   if (groups.length === 0) return new Map();
-  const byGroup = Map.groupBy(await selectAlike(engine, db, groups), (alike) => alike.group_key);
+  const query = engine.kept.of('siblings of groups', [padded(groups)], (among) => selectAlike(engine.db, among));
+  const byGroup = Map.groupBy((await db.executeQuery(query)).rows, (alike) => alike.group_key);
   const best = new Map([...byGroup].flatMap(([group, alike]) => bestOf(group, alike)));
-  const ids = await readIds(db, [...best.values()]);
+  const ids = await readIds(engine, db, [...best.values()]);
   return new Map(
     [...byGroup].map(([group, alike]) => {
       const statistics = { ...countsOf(alike), rewards: rewardStatistics(rewardsOf(alike)) };
@@ -196,13 +201,17 @@ function bestOf(group: bigint, siblings: readonly Alike[]): [bigint, Best][] {
   return best === undefined ? [] : [[group, best]];
 }
 
-async function readIds(db: Db | Tx, best: readonly Best[]): Promise<Map<bigint, string>> {
+async function readIds(engine: Engine, db: Db | Tx, best: readonly Best[]): Promise<Map<bigint, string>> {
   if (best.length === 0) return new Map();
-  const places = best.map(({ group, number }) => sql`(cast(${group} as bigint), cast(${number} as bigint))`);
-  const rows = await db
-    .selectFrom('rollouts as r')
-    .select(['r.group_key', 'r.id'])
-    .where(sql<boolean>`(r.group_key, r.number) in (values ${sql.join(places)})`)
-    .execute();
+  const places = padded(best);
+  const [groups, numbers] = [places.map(({ group }) => group), places.map(({ number }) => number)];
+  const query = engine.kept.of('best of groups', [groups, numbers], (ofGroups, ofNumbers) => {
+    const pairs = ofGroups.map((group, i) => sql`(cast(${group} as bigint), cast(${ofNumbers[i]} as bigint))`);
+    return engine.db
+      .selectFrom('rollouts as r')
+      .select(['r.group_key', 'r.id'])
+      .where(sql<boolean>`(r.group_key, r.number) in (values ${sql.join(pairs)})`);
+  });
+  const { rows } = await db.executeQuery(query);
   return new Map(rows.map(({ group_key, id }) => [group_key, id]));
 }

@@ -45,9 +45,16 @@ export async function listGroups(
   view: BookView,
 ): Promise<Group[]> {
   const stage = await findStageKeys(engine.db, namespace, stageId);
-  let query = selectGroups(engine.db, view).where('g.stage', '=', stage.key).where('g.namespace', '=', namespace);
-  if (page.after !== undefined) query = query.where('g.number', '>', page.after);
-  return readGroups(engine, engine.db, query.orderBy('g.number').limit(page.limit));
+  const { after = -1n, limit } = page;
+  const query = engine.kept.of(`groups ${view}`, [stage.key, namespace, after, limit], (inStage, of, behind, most) =>
+    selectGroups(engine.db, view)
+      .where('g.stage', '=', inStage)
+      .where('g.namespace', '=', of)
+      .where('g.number', '>', behind)
+      .orderBy('g.number')
+      .limit(most),
+  );
+  return readGroups(engine, engine.db, query);
 }
 
 export async function updateGroup(

@@ -152,7 +152,9 @@ class Making {
       const before = furthest.get(trajectoryId);
       if (before === undefined || stepNumber > before) furthest.set(trajectoryId, stepNumber);
     }
-    const sources = await together([...furthest.keys()].map((id) => findById(this.tx, this.caller.namespace, id)));
+    const sources = await together(
+      [...furthest.keys()].map((id) => findById(this.engine, this.tx, this.caller.namespace, id)),
+    );
     for (const [i, [id, stepNumber]] of [...furthest].entries()) {
       const source = sources[i];
       if (source === undefined || source.hidden) throw trajectoryNotFound(id);

@@ -1,4 +1,4 @@
-import { type RawBuilder, sql } from 'kysely';
+import { type CompiledQuery, type RawBuilder, sql } from 'kysely';
 import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../domain/errors.ts';
 import type { Rollout } from '../../domain/rollout.ts';
 import { requireLease } from '../../domain/rollout_moves.ts';
@@ -8,7 +8,7 @@ import type { RolloutChanges, RolloutCursor, RolloutFilter, RolloutRecord } from
 import { listAttempts } from './attempts.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { mergeMetrics } from './metric_maps.ts';
-import { findRollout, readRollout, readWritten, selectPage, shownReward } from './rollout_rows.ts';
+import { findRollout, type RolloutRow, readRollout, readWritten, selectPage, shownReward } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { findRunKeys } from './run_keys.ts';
 import { bindTimings, findStage } from './stage_rows.ts';
@@ -43,11 +43,47 @@ export async function listRollouts(
   engine: Engine,
   namespace: string,
   filter: RolloutFilter,
-  { limit, after }: Page<RolloutCursor>,
+  page: Page<RolloutCursor>,
   view: BookView,
 ): Promise<Rollout[]> {
   const place = await placeOf(engine.db, namespace, filter.of);
   if (filter.statuses?.length === 0) return [];
+  const query =
+    Object.keys(filter).length === 1 && page.after === undefined
+      ? firstPage(engine, namespace, filter, place, page.limit, view)
+      : pageOf(engine, namespace, filter, place, page, view);
+  const { rows } = await engine.db.executeQuery(query);
+  return rows.map(readRollout);
+}
+
+/** Of all that are there: what is asked again and again while somebody looks on. */
+function firstPage(
+  engine: Engine,
+  namespace: string,
+  filter: RolloutFilter,
+  { run, stage, group }: Place,
+  limit: number,
+  view: BookView,
+): CompiledQuery<RolloutRow> {
+  const name = `rollouts ${view} of ${Object.keys(filter.of).join()}`;
+  return engine.kept.of(name, [run, stage ?? 0n, group ?? 0n, limit], (inRun, inStage, inGroup, most) => {
+    const place = {
+      run: inRun,
+      stage: stage === undefined ? undefined : inStage,
+      group: group === undefined ? undefined : inGroup,
+    };
+    return pageOf(engine, namespace, filter, place, { limit: most, after: undefined }, view);
+  });
+}
+
+function pageOf(
+  engine: Engine,
+  namespace: string,
+  filter: RolloutFilter,
+  place: Place,
+  { limit, after }: Page<RolloutCursor>,
+  view: BookView,
+) {
   const { db } = engine;
   let page = db.selectFrom('rollouts as r').selectAll('r').where('r.run', '=', place.run);
   if (place.stage !== undefined) page = page.where('r.stage', '=', place.stage);
@@ -61,12 +97,10 @@ export async function listRollouts(
   for (const condition of rewardConditions(engine, filter)) page = page.where(condition);
   if (after !== undefined) page = page.where(isBehind(place, after));
   if (place.stage === undefined) page = page.orderBy('r.stage');
-  const rows = await selectPage(engine, db, view, page.orderBy('r.group_number').orderBy('r.number').limit(limit))
+  return selectPage(engine, db, view, page.orderBy('r.group_number').orderBy('r.number').limit(limit))
     .orderBy('r.stage')
     .orderBy('r.group_number')
-    .orderBy('r.number')
-    .execute();
-  return rows.map(readRollout);
+    .orderBy('r.number');
 }
 
 function keyOfTask(db: Db, namespace: string, id: string) {

@@ -26,7 +26,7 @@ export async function readRunChanges(
   if (run === undefined) return undefined;
   const [stages, tallies] = await Promise.all([
     readStages(engine, namespace, run, since, allStages),
-    tallyRuns(engine.db, namespace, [run.key]),
+    tallyRuns(engine, engine.db, namespace, [run.key]),
   ]);
   const tally = tallies.get(run.key);
   if (tally === undefined) throw new Error('a run asked for has no tally');

@@ -139,7 +139,7 @@ export function madeRuns(engine: Engine, { namespace }: Caller): Noun<MadeRun> {
   const find = async (db: Db | Tx, { key }: { readonly key: bigint }) => {
     const run = await findRun(engine, db, namespace, { key });
     if (run === undefined) return undefined;
-    return { run, created: false, mainTrajectory: await mainTrajectoryOf(db, namespace, run) };
+    return { run, created: false, mainTrajectory: await mainTrajectoryOf(engine, db, namespace, run) };
   };
   return { name: 'Run', find };
 }
@@ -154,7 +154,7 @@ export async function readMade(
 ): Promise<MadeRun> {
   const [run, mainTrajectory] = await together([
     findRun(engine, tx, namespace, { key }),
-    main && findByKey(tx, namespace, main.tree, main.key),
+    main && findByKey(engine, tx, namespace, main.tree, main.key),
   ]);
   if (run === undefined) throw new Error('a run made in this transaction is not there');
   return { run, created: true, mainTrajectory };
@@ -162,11 +162,12 @@ export async function readMade(
 
 /** Undefined if it has none, or none any more. */
 export async function mainTrajectoryOf(
+  engine: Engine,
   db: Db | Tx,
   namespace: string,
   { mainTrajectory }: Run,
 ): Promise<Trajectory | undefined> {
   if (mainTrajectory === undefined) return undefined;
-  const found = await findById(db, namespace, mainTrajectory.id);
+  const found = await findById(engine, db, namespace, mainTrajectory.id);
   return found?.hidden === true ? undefined : found;
 }

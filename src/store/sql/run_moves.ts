@@ -57,13 +57,13 @@ export async function moveLocked(
     message: said.message,
     phase,
     metadataJson: said.metadataJson,
-    progressPercent: await percentOf(tx, row, to),
+    progressPercent: await percentOf(engine, tx, row, to),
   });
 }
 
 /** L5: how far the run is at that time (M2). */
-async function percentOf(tx: Tx, row: LockedRun, status: Status): Promise<number | undefined> {
-  const tallies = await tallyRuns(tx, row.namespace, [row.key]);
+async function percentOf(engine: Engine, tx: Tx, row: LockedRun, status: Status): Promise<number | undefined> {
+  const tallies = await tallyRuns(engine, tx, row.namespace, [row.key]);
   const tally = tallies.get(row.key);
   return tally === undefined ? undefined : progressOf(status, readPlan(row.plan), tally).percent;
 }

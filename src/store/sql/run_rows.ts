@@ -1,9 +1,10 @@
-import { type ExpressionBuilder, type RawBuilder, sql } from 'kysely';
+import { type CompiledQuery, type ExpressionBuilder, sql } from 'kysely';
 import type { Run } from '../../domain/run.ts';
 import type { BookView } from '../contract/experiment.ts';
 import type { RunPlace } from '../contract/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { RunReader, type RunValues } from './run_values.ts';
+import { padded } from './statement_shapes.ts';
 import type { RunsTable, Tables } from './tables.ts';
 
 /** Rows of runs (`r`), with what they show of their main trajectory; hidden ones are in it. Their names of others come by `readRuns` or `findRun`. */
@@ -75,9 +76,12 @@ const [KEY, ID, EXPERIMENT, TREE, PARENT] = [0, 1, 2, 3, 9] as const;
  * The runs of a query, in its order, by whole pages: as arrays, which cost less than objects. Names of others are looked for once each, not joined to every
  * row. A run whose others are gone by then is gone as well.
  */
-export async function readRuns(engine: Engine, namespace: string, query: RunQuery): Promise<Run[]> {
-  // A query of Kysely says what it is as raw SQL does.
-  const rows = await engine.rows<RunValues>(query as unknown as RawBuilder<unknown>);
+export async function readRuns(
+  engine: Engine,
+  namespace: string,
+  query: RunQuery | CompiledQuery<unknown>,
+): Promise<Run[]> {
+  const rows = await engine.rows<RunValues>('compile' in query ? query.compile() : query);
   if (rows.length === 0) return [];
   const [experiments, ids] = await Promise.all([
     experimentsOf(engine, namespace, rows),
@@ -94,12 +98,15 @@ export async function readRuns(engine: Engine, namespace: string, query: RunQuer
 }
 
 async function experimentsOf(engine: Engine, namespace: string, rows: readonly RunValues[]) {
-  const found = await engine.db
-    .selectFrom('experiments')
-    .select(['key', 'id', 'name'])
-    .where('namespace', '=', namespace)
-    .where('key', 'in', [...new Set(rows.map((row) => BigInt(row[EXPERIMENT])))])
-    .execute();
+  const keys = padded([...new Set(rows.map((row) => BigInt(row[EXPERIMENT])))]);
+  const query = engine.kept.of('experiments of runs', [namespace, keys], (of, among) =>
+    engine.db
+      .selectFrom('experiments')
+      .select(['key', 'id', 'name'])
+      .where('namespace', '=', of)
+      .where('key', 'in', among),
+  );
+  const { rows: found } = await engine.db.executeQuery(query);
   return new Map(found.map(({ key, id, name }) => [Number(key), { experimentId: id, experimentName: name }]));
 }
 
@@ -109,12 +116,10 @@ async function idsOf(engine: Engine, namespace: string, rows: readonly RunValues
   const wanted = rows.flatMap((row) => [row[TREE], row[PARENT] ?? row[TREE]].map(Number));
   const missing = [...new Set(wanted.filter((key) => !ids.has(key)))];
   if (missing.length === 0) return ids;
-  const found = await engine.db
-    .selectFrom('runs')
-    .select(['key', 'id'])
-    .where('namespace', '=', namespace)
-    .where('key', 'in', missing.map(BigInt))
-    .execute();
+  const query = engine.kept.of('ids of runs', [namespace, padded(missing.map(BigInt))], (of, among) =>
+    engine.db.selectFrom('runs').select(['key', 'id']).where('namespace', '=', of).where('key', 'in', among),
+  );
+  const { rows: found } = await engine.db.executeQuery(query);
   for (const { key, id } of found) ids.set(Number(key), id);
   return ids;
 }
@@ -127,17 +132,29 @@ export async function findRun(
   place: RunPlace | { readonly key: bigint },
   view: BookView = 'FULL',
 ): Promise<Run | undefined> {
-  const named = withNames(selectVisibleRuns(engine, db, namespace, view));
-  const row = await ('key' in place
-    ? named.where('r.key', '=', place.key)
-    : 'id' in place
-      ? named.where('r.id', '=', place.id)
-      : named
-          .where('r.name', '=', place.name)
-          .where('e.name', '=', place.experimentName)
-          .where(sql<boolean>`not e.hidden`)
-  ).executeTakeFirst();
+  const { rows } = await db.executeQuery(oneRun(engine, namespace, place, view));
+  const row = rows[0];
   return row === undefined ? undefined : readRun(row);
+}
+
+function oneRun(
+  engine: Engine,
+  namespace: string,
+  place: RunPlace | { readonly key: bigint },
+  view: BookView,
+): CompiledQuery<NamedRow> {
+  const { kept, db } = engine;
+  const all = (of: string) => withNames(selectVisibleRuns(engine, db, of, view));
+  if ('key' in place) {
+    return kept.of(`run by key ${view}`, [namespace, place.key], (of, key) => all(of).where('r.key', '=', key));
+  }
+  if ('id' in place) {
+    return kept.of(`run by id ${view}`, [namespace, place.id], (of, id) => all(of).where('r.id', '=', id));
+  }
+  const { name, experimentName } = place;
+  return kept.of(`run by name ${view}`, [namespace, name, experimentName], (of, own, experiment) =>
+    all(of).where('r.name', '=', own).where('e.name', '=', experiment).where(sql<boolean>`not e.hidden`),
+  );
 }
 
 /** For one row: in one statement, so that it is of one moment, also in a transaction. */

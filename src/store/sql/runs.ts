@@ -121,6 +121,7 @@ export async function listRuns(
   view: BookView,
 ): Promise<Run[]> {
   if (filter.statuses?.length === 0) return [];
+  if (Object.keys(filter).length === 0) return listAllRuns(engine, namespace, page, view);
   let query = selectVisibleRuns(engine, engine.db, namespace, view);
   if (filter.experiment !== undefined) {
     query = query.where('r.experiment', '=', await experimentKey(engine.db, namespace, filter.experiment));
@@ -144,6 +145,23 @@ export async function listRuns(
   return readRuns(engine, namespace, query.orderBy('r.key', 'desc').limit(page.limit));
 }
 
+/** What is asked again and again while somebody looks on. */
+function listAllRuns(
+  engine: Engine,
+  namespace: string,
+  { after, limit }: Page<bigint>,
+  view: BookView,
+): Promise<Run[]> {
+  const all = (of: string) => selectVisibleRuns(engine, engine.db, of, view).orderBy('r.key', 'desc');
+  const query =
+    after === undefined
+      ? engine.kept.of(`runs ${view}`, [namespace, limit], (of, most) => all(of).limit(most))
+      : engine.kept.of(`runs after ${view}`, [namespace, limit, after], (of, most, before) =>
+          all(of).where('r.key', '<', before).limit(most),
+        );
+  return readRuns(engine, namespace, query);
+}
+
 async function experimentKey(db: Db, namespace: string, place: ExperimentPlace): Promise<bigint> {
   const visible = db
     .selectFrom('experiments')
@@ -164,9 +182,15 @@ async function runKey(db: Db, namespace: string, id: string): Promise<bigint | u
 }
 
 export async function listRunTree(engine: Engine, namespace: string, tree: bigint, page: Page<bigint>): Promise<Run[]> {
-  let query = selectVisibleRuns(engine, engine.db, namespace, 'BASIC').where('r.tree', '=', tree);
-  if (page.after !== undefined) query = query.where('r.key', '>', page.after);
-  return readRuns(engine, namespace, query.orderBy('r.key').limit(page.limit));
+  const { after = 0n, limit } = page;
+  const query = engine.kept.of('run tree', [namespace, tree, after, limit], (of, root, behind, most) =>
+    selectVisibleRuns(engine, engine.db, of, 'BASIC')
+      .where('r.tree', '=', root)
+      .where('r.key', '>', behind)
+      .orderBy('r.key')
+      .limit(most),
+  );
+  return readRuns(engine, namespace, query);
 }
 
 export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {

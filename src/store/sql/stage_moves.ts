@@ -51,6 +51,6 @@ async function moveLocked(
     message: said.message,
     phase,
     metadataJson: said.metadataJson,
-    progressPercent: await percentOfStage(tx, caller.namespace, row.run, row.id, to),
+    progressPercent: await percentOfStage(engine, tx, caller.namespace, row.run, row.id, to),
   });
 }

@@ -67,6 +67,7 @@ const MOST = 2n ** 63n - 1n;
 
 /** L5: how far a stage is at the time that its row says, what Progress would say of it. */
 export async function percentOfStage(
+  engine: Engine,
   tx: Tx,
   namespace: string,
   run: bigint,
@@ -75,7 +76,7 @@ export async function percentOfStage(
 ): Promise<number | undefined> {
   if (isTerminal(status)) return 100;
   const row = await tx.selectFrom('runs').select('plan').where('key', '=', run).executeTakeFirst();
-  const tally = (await tallyRuns(tx, namespace, [run])).get(run);
+  const tally = (await tallyRuns(engine, tx, namespace, [run])).get(run);
   const stage = tally?.openStages.find(({ id }) => id === stageId);
   if (row === undefined || tally === undefined || stage === undefined) {
     throw new Error('a stage written in this transaction is not there');

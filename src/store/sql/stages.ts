@@ -87,7 +87,7 @@ async function insertStage(engine: Engine, tx: Tx, caller: Caller, run: bigint, 
     to: status,
     message: '',
     phase,
-    progressPercent: await percentOfStage(tx, namespace, run, id, status),
+    progressPercent: await percentOfStage(engine, tx, namespace, run, id, status),
   });
   return true;
 }

@@ -55,7 +55,7 @@ export function sqlStore(engine: Engine): Store {
     createTrajectory: (caller, making, key) => createTrajectory(engine, caller, making, key),
     branchTrajectory: (caller, making, key) => branchTrajectory(engine, caller, making, key),
     getTrajectory: async (namespace, id) => {
-      const found = await findById(engine.db, namespace, id);
+      const found = await findById(engine, engine.db, namespace, id);
       return found?.hidden === true ? undefined : found;
     },
     listTrajectories: (namespace, filter, page) => listTrajectories(engine, namespace, filter, page),
@@ -107,7 +107,7 @@ export function sqlStore(engine: Engine): Store {
     deleteRun: (namespace, id, onBranches, cancelLive) => deleteRun(engine, namespace, id, onBranches, cancelLive),
     purgeDeleted: (limit) => purgeDeleted(engine, limit),
 
-    tallyRuns: (namespace, runs) => tallyRuns(engine.db, namespace, runs),
+    tallyRuns: (namespace, runs) => tallyRuns(engine, engine.db, namespace, runs),
 
     getOrCreateStage: (caller, making) => getOrCreateStage(engine, caller, making),
     getStage: (namespace, which) => findStage(engine.db, namespace, which),

@@ -1,8 +1,8 @@
-import { sql } from 'kysely';
+import { type Compilable, type InferResult, sql } from 'kysely';
 import { isTerminal, type Status, TERMINAL_STATUSES } from '../../domain/lifecycle.ts';
 import type { KindTally, OpenStageTally, RunTally } from '../../domain/progress.ts';
 import { STAGE_KINDS, type StageKind } from '../../domain/run.ts';
-import type { Db, Tx } from './engine.ts';
+import type { Db, Engine, Tx } from './engine.ts';
 import { turnsOf } from './rollout_rows.ts';
 import { padded } from './statement_shapes.ts';
 import { together } from './together.ts';
@@ -16,6 +16,7 @@ const NO_DURATIONS = Object.freeze({ count: 0n, seconds: 0 });
  * each, what groups have counted of their rollouts, and the rollouts that are live. Every run asked for has an entry.
  */
 export async function tallyRuns(
+  engine: Engine,
   db: Db | Tx,
   namespace: string,
   runs: readonly bigint[],
@@ -23,11 +24,18 @@ export async function tallyRuns(
   const tallies = new Map(runs.map((run) => [run, new Counting()]));
   if (runs.length === 0) return tallies;
   const keys = padded(runs);
+  const ask = async <Row>(
+    name: string,
+    build: (db: Db, namespace: string, runs: readonly bigint[]) => Compilable<Row>,
+  ) => {
+    const query = engine.kept.of(name, [namespace, keys], (of, among) => build(engine.db, of, among));
+    return (await db.executeQuery(query)).rows;
+  };
   const [counts, open, groups, live] = await together([
-    countStages(db, namespace, keys),
-    openStages(db, namespace, keys),
-    countRollouts(db, namespace, keys),
-    liveRollouts(db, namespace, keys),
+    ask('tally stages', countStages),
+    ask('tally open stages', openStages),
+    ask('tally rollouts', countRollouts),
+    ask('tally live rollouts', liveRollouts),
   ]);
   for (const row of counts) tallies.get(row.run)?.addStages(row);
   for (const row of open) tallies.get(row.run)?.addOpenStage(row);
@@ -113,9 +121,9 @@ function sum(before: RunTally['turns'], count: bigint, seconds: number | string)
   return { count: before.count + count, seconds: before.seconds + readReal(seconds) };
 }
 
-type CountRow = Awaited<ReturnType<typeof countStages>>[number];
+type CountRow = InferResult<ReturnType<typeof countStages>>[number];
 
-function countStages(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
+function countStages(db: Db, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom('stages')
     .select((eb) => [
@@ -130,8 +138,7 @@ function countStages(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
     ])
     .where('run', 'in', runs)
     .where('namespace', '=', namespace)
-    .groupBy(['run', 'kind', 'status'])
-    .execute();
+    .groupBy(['run', 'kind', 'status']);
 }
 
 function emptyKind(kind: StageKind): Changing<KindTally> {
@@ -163,16 +170,15 @@ function counterOf(status: Status): 'pending' | 'open' | 'completed' | 'failed' 
   }
 }
 
-type OpenRow = Awaited<ReturnType<typeof openStages>>[number];
+type OpenRow = InferResult<ReturnType<typeof openStages>>[number];
 
-function openStages(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
+function openStages(db: Db, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom('stages')
     .select(['run', 'key', 'id', 'kind', 'number', 'status', 'phase', 'completed_substeps', 'total_substeps'])
     .where('run', 'in', runs)
     .where('namespace', '=', namespace)
-    .where('status', 'not in', TERMINAL_STATUSES)
-    .execute();
+    .where('status', 'not in', TERMINAL_STATUSES);
 }
 
 function readOpenStage(row: OpenRow): OpenStage {
@@ -190,10 +196,10 @@ function readOpenStage(row: OpenRow): OpenStage {
   };
 }
 
-type GroupRow = Awaited<ReturnType<typeof countRollouts>>[number];
+type GroupRow = InferResult<ReturnType<typeof countRollouts>>[number];
 
 /** Of open stages each, of the others those of a kind together. There are many groups and few stages: they are summed up before anything is looked up. */
-function countRollouts(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
+function countRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
   const openStage = sql<bigint | null>`case when s.status not in ('COMPLETED', 'FAILED', 'CANCELLED') then s.key end`;
   // Postgres sums whole numbers to numeric.
   const total = (column: string) => sql<bigint>`cast(sum(${sql.ref(column)}) as bigint)`;
@@ -223,14 +229,13 @@ function countRollouts(db: Db | Tx, namespace: string, runs: readonly bigint[]) 
       total('g.timed_turns').as('timed_turns'),
       sql<number>`sum(g.turn_seconds)`.as('turn_seconds'),
     ])
-    .groupBy(['s.run', 's.kind', openStage])
-    .execute();
+    .groupBy(['s.run', 's.kind', openStage]);
 }
 
-type LiveRow = Awaited<ReturnType<typeof liveRollouts>>[number];
+type LiveRow = InferResult<ReturnType<typeof liveRollouts>>[number];
 
 /** With their attempts' trajectories. The status is said as the index of live ones says it. */
-function liveRollouts(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
+function liveRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom('rollouts as o')
     .innerJoin('stages as s', 's.key', 'o.stage')
@@ -240,8 +245,7 @@ function liveRollouts(db: Db | Tx, namespace: string, runs: readonly bigint[]) {
     .select(['o.run', 'o.stage', 's.kind', 't.branch_point', 't.next_step_number'])
     .where('o.run', 'in', runs)
     .where('o.namespace', '=', namespace)
-    .where(sql<boolean>`o.status in ('INITIALIZING', 'RUNNING')`)
-    .execute();
+    .where(sql<boolean>`o.status in ('INITIALIZING', 'RUNNING')`);
 }
 
 function placeOf(kind: StageKind): number {

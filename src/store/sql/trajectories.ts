@@ -20,11 +20,11 @@ export async function createTrajectory(
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
   const inline = encodeStates(making.states);
-  return makeOnce(engine, caller.namespace, key, trajectoryOf(caller), async (tx) => {
+  return makeOnce(engine, caller.namespace, key, trajectoryOf(engine, caller), async (tx) => {
     const belonging = await lockBelonging(engine, tx, caller.namespace, making.runId, making.experimentId);
     const now = await readNow(tx, engine.now);
     const ref = await makeRoot(engine, tx, caller, now, making, inline, belonging);
-    return { ref, id: making.id, made: await readMade(tx, caller.namespace, ref) };
+    return { ref, id: making.id, made: await readMade(engine, tx, caller.namespace, ref) };
   });
 }
 
@@ -35,8 +35,8 @@ export async function branchTrajectory(
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
   const { namespace } = caller;
-  return makeOnce(engine, namespace, key, trajectoryOf(caller), async (tx) => {
-    const source = await findById(tx, namespace, making.sourceId);
+  return makeOnce(engine, namespace, key, trajectoryOf(engine, caller), async (tx) => {
+    const source = await findById(engine, tx, namespace, making.sourceId);
     if (source === undefined || source.hidden) throw trajectoryNotFound(making.sourceId);
     const belonging = await lockBelonging(
       engine,
@@ -47,20 +47,20 @@ export async function branchTrajectory(
     );
     const point = await branchPointOf(tx, source, making.at);
     const ref = await makeBranch(engine, tx, caller, source, point, making, belonging);
-    return { ref, id: making.id, made: await readMade(tx, namespace, ref) };
+    return { ref, id: making.id, made: await readMade(engine, tx, namespace, ref) };
   });
 }
 
-function trajectoryOf({ namespace }: Caller): Noun<Trajectory> {
+function trajectoryOf(engine: Engine, { namespace }: Caller): Noun<Trajectory> {
   const find = async (db: Db | Tx, { tree, key }: TrajectoryRef) => {
-    const found = await findByKey(db, namespace, tree, key);
+    const found = await findByKey(engine, db, namespace, tree, key);
     return found?.hidden === true ? undefined : found;
   };
   return { name: 'Trajectory', find };
 }
 
-async function readMade(tx: Tx, namespace: string, { tree, key }: TrajectoryRef): Promise<Trajectory> {
-  const made = await findByKey(tx, namespace, tree, key);
+async function readMade(engine: Engine, tx: Tx, namespace: string, { tree, key }: TrajectoryRef): Promise<Trajectory> {
+  const made = await findByKey(engine, tx, namespace, tree, key);
   if (made === undefined) throw new Error('a trajectory made in this transaction is not there');
   return made;
 }
@@ -167,7 +167,7 @@ export async function updateTrajectory(
       .where('tree', '=', row.tree)
       .where('key', '=', row.key)
       .execute();
-    const updated = await findByKey(tx, namespace, row.tree, row.key);
+    const updated = await findByKey(engine, tx, namespace, row.tree, row.key);
     if (updated === undefined) throw trajectoryNotFound(id);
     return updated;
   });

@@ -1,8 +1,8 @@
-import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
+import { type CompiledQuery, type Selectable, type SelectQueryBuilder, sql } from 'kysely';
 import { parseInstant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { Db, Tx } from './engine.ts';
+import type { Db, Engine, Tx } from './engine.ts';
 import type { Tables, TrajectoriesTable } from './tables.ts';
 import { isSet, readLabels, readMetrics, readOptionalTime, readReal } from './values.ts';
 
@@ -38,25 +38,33 @@ export function selectTrajectories(db: Db | Tx) {
 
 export type TrajectoryQuery = SelectQueryBuilder<{ t: TrajectoriesTable } & Tables, 't', TrajectoryRow>;
 
-export async function findById(db: Db | Tx, namespace: string, id: string): Promise<Trajectory | undefined> {
-  const row = await selectTrajectories(db)
-    .where('t.namespace', '=', namespace)
-    .where('t.id', '=', id)
-    .executeTakeFirst();
-  return row === undefined ? undefined : readTrajectory(row);
+export async function findById(
+  engine: Engine,
+  db: Db | Tx,
+  namespace: string,
+  id: string,
+): Promise<Trajectory | undefined> {
+  const query = engine.kept.of('trajectory by id', [namespace, id], (of, own) =>
+    selectTrajectories(engine.db).where('t.namespace', '=', of).where('t.id', '=', own),
+  );
+  return readFirst(db, query);
 }
 
 export async function findByKey(
+  engine: Engine,
   db: Db | Tx,
   namespace: string,
   tree: bigint,
   key: bigint,
 ): Promise<Trajectory | undefined> {
-  const row = await selectTrajectories(db)
-    .where('t.tree', '=', tree)
-    .where('t.key', '=', key)
-    .where('t.namespace', '=', namespace)
-    .executeTakeFirst();
+  const query = engine.kept.of('trajectory by key', [tree, key, namespace], (inTree, own, of) =>
+    selectTrajectories(engine.db).where('t.tree', '=', inTree).where('t.key', '=', own).where('t.namespace', '=', of),
+  );
+  return readFirst(db, query);
+}
+
+async function readFirst(db: Db | Tx, query: CompiledQuery<TrajectoryRow>): Promise<Trajectory | undefined> {
+  const [row] = (await db.executeQuery(query)).rows;
   return row === undefined ? undefined : readTrajectory(row);
 }
 

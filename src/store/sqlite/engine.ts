@@ -1,6 +1,6 @@
 import { closeSync, existsSync, mkdirSync, openSync, readSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
+import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
@@ -18,6 +18,7 @@ import type {
   Wanted,
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
+import { KeptQueries } from '../sql/kept_queries.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
@@ -118,6 +119,7 @@ interface Parts {
 class SqliteEngine implements Engine {
   readonly name = 'sqlite';
   readonly description: string;
+  readonly kept = new KeptQueries();
   readonly db: Kysely<Tables>;
   readonly now = NOW;
   readonly aggregates = sqliteAggregates;
@@ -147,8 +149,8 @@ class SqliteEngine implements Engine {
     return sql<string>`lower(hex(${column}))`;
   }
 
-  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown>): Promise<Row[]> {
-    const { sql: text, parameters } = query.compile(this.db);
+  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
+    const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
     return this.parts.reader.prepareRows(text).all(parameters) as Row[];
   }
 
