@@ -98,7 +98,7 @@ export async function readRuns(
 }
 
 async function experimentsOf(engine: Engine, namespace: string, rows: readonly RunValues[]) {
-  const keys = padded([...new Set(rows.map((row) => BigInt(row[EXPERIMENT])))]);
+  const keys = padded([...new Set(rows.map((row) => row[EXPERIMENT]))].map(BigInt));
   const query = engine.kept.of('experiments of runs', [namespace, keys], (of, among) =>
     engine.db
       .selectFrom('experiments')
@@ -112,9 +112,14 @@ async function experimentsOf(engine: Engine, namespace: string, rows: readonly R
 
 /** Ids of the roots and parents of runs by their keys: most are on the page themselves. */
 async function idsOf(engine: Engine, namespace: string, rows: readonly RunValues[]): Promise<Map<number, string>> {
-  const ids = new Map(rows.map((row) => [Number(row[KEY]), row[ID]]));
-  const wanted = rows.flatMap((row) => [row[TREE], row[PARENT] ?? row[TREE]].map(Number));
-  const missing = [...new Set(wanted.filter((key) => !ids.has(key)))];
+  const ids = new Map<number, string>();
+  for (const row of rows) ids.set(Number(row[KEY]), row[ID]);
+  const wanted = new Set<number>();
+  for (const row of rows) {
+    wanted.add(Number(row[TREE]));
+    if (row[PARENT] !== null) wanted.add(Number(row[PARENT]));
+  }
+  const missing = [...wanted].filter((key) => !ids.has(key));
   if (missing.length === 0) return ids;
   const query = engine.kept.of('ids of runs', [namespace, padded(missing.map(BigInt))], (of, among) =>
     engine.db.selectFrom('runs').select(['key', 'id']).where('namespace', '=', of).where('key', 'in', among),

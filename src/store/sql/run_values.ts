@@ -50,6 +50,7 @@ export interface RunNames {
 }
 
 const NO_LABELS: ReadonlyMap<string, string> = new Map();
+const NO_METRICS: ReadonlyMap<string, number> = new Map();
 
 /** Reads runs one after another; what many of them share is read once. */
 export class RunReader {
@@ -118,7 +119,7 @@ export class RunReader {
       status,
       statusMessage,
       phase,
-      metrics: readMetrics(metrics),
+      metrics: metrics === '{}' ? NO_METRICS : readMetrics(metrics),
       resultJson,
       heartbeatTimeoutMs: Number(timeoutMs),
       failWhenStale: isSet(failWhenStale),
