@@ -1,3 +1,5 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
 import { alternate, type Bench, compare } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
@@ -23,6 +25,9 @@ export const growth: Bench = {
       seconds: 0,
       steps: run.growthSteps,
     } satisfies DriverSettings);
+    // Gigabytes that were just loaded are still on their way to the disk, and would be measured instead.
+    run.say('waiting until it is on the disk');
+    await promisify(execFile)('sync');
     const grown = await run.place.server('real', run.engine, full);
     const empty = await run.place.server('real', run.engine);
     const samples = await alternate(run, {
