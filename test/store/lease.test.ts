@@ -14,10 +14,7 @@ describeStore('leases', (on) => {
 
   /** Moves what a lease is counted from into the past, as if that much time had gone by. */
   async function age(claim: Claim, what: 'lease' | 'commit', seconds: number): Promise<void> {
-    const ago = (column: string) =>
-      on.engine === 'sqlite'
-        ? `strftime('%Y-%m-%dT%H:%M:%f', ${column}, '-${seconds} seconds') || '000Z'`
-        : `${column} - interval '${seconds} seconds'`;
+    const ago = (column: string) => on.sql.earlier(column, seconds);
     await on.sql.rows(
       what === 'lease'
         ? `update rollouts set lease_end_time = ${ago('lease_end_time')} where key = ${claim.rollout.key}`

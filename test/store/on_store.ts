@@ -26,7 +26,12 @@ export interface OnStore {
 
 /** The conformance suite: the same tests on every engine. */
 export function describeStore(noun: string, define: (on: OnStore) => void): void {
-  describe.each(ENGINES)(`${noun}, on %s`, (engine) => {
+  describeStoreOn(ENGINES, noun, define);
+}
+
+/** What only some engines have to do. */
+export function describeStoreOn(engines: readonly Engine[], noun: string, define: (on: OnStore) => void): void {
+  describe.each(engines)(`${noun}, on %s`, (engine) => {
     let database: TestDatabase;
     let store: Store;
     let sql: OutsideSql;

@@ -1,11 +1,11 @@
 import { StatementSync } from 'node:sqlite';
 import { expect, it, vi } from 'vitest';
 import type { RolloutCursor, RolloutFilter } from '../../src/store/contract/rollout.ts';
-import { describeStore } from './on_store.ts';
+import { describeStoreOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 
 /** Statistics that an operator made (`sqlite3 data.db ANALYZE`) may be of another day, when there was little else than one large run. */
-describeStore('plans of the pages of rollouts', (on) => {
+describeStoreOn(['sqlite'], 'plans of the pages of rollouts', (on) => {
   const scene = () => new RolloutScene(on.store);
   const fill = async (here: RolloutScene, stages: number, rollouts: number) => {
     const run = await here.makeRun({ status: 'RUNNING' });
@@ -66,8 +66,7 @@ describeStore('plans of the pages of rollouts', (on) => {
     }
   };
 
-  it('SQLite reads no more than a page for a page, without statistics and with those of any day', async () => {
-    if (on.engine !== 'sqlite') return;
+  it('no more than a page is read for a page, without statistics and with those of any day', async () => {
     const here = scene();
     const large = await fill(here, 2, 1000);
     await fill(here, 2, 4);

@@ -5,6 +5,8 @@ import type { TestDatabase } from '../support/database.ts';
 /** The database from outside, in plain SQL: to look at what the store wrote, to damage it, and to stand in its way. */
 export interface OutsideSql {
   rows(text: string): Promise<Record<string, unknown>[]>;
+  /** The expression of a time that is so many seconds before a column's, to the microsecond. */
+  earlier(column: string, seconds: number): string;
   /** The tables of the store, without those of the migrator. */
   tables(): Promise<string[]>;
   close(): Promise<void>;
@@ -19,6 +21,9 @@ function outsideSqlite(database: TestDatabase): OutsideSql {
   const rows = async (text: string) => db.prepare(text).all() as Record<string, unknown>[];
   return {
     rows,
+    // SQLite counts in milliseconds: what is behind the second is kept as it is.
+    earlier: (column, seconds) =>
+      `strftime('%Y-%m-%dT%H:%M:%S', ${column}, '-${seconds} seconds') || substr(${column}, ${'YYYY-MM-DDTHH:MM:SS'.length + 1})`,
     async tables() {
       const found = await rows(`select name from sqlite_master where type = 'table' order by name`);
       return ours(found.map(({ name }) => String(name)));
@@ -37,6 +42,7 @@ async function outsidePostgres(database: TestDatabase, schema: string): Promise<
   const rows = async (text: string) => (await client.query(text)).rows as Record<string, unknown>[];
   return {
     rows,
+    earlier: (column, seconds) => `${column} - interval '${seconds} seconds'`,
     async tables() {
       const found = await rows(`select tablename from pg_tables where schemaname = '${schema}' order by tablename`);
       return ours(found.map(({ tablename }) => String(tablename)));

@@ -15,11 +15,8 @@ describeStore('collecting states', (on) => {
     for (const [table, column] of [
       ['states', 'renew_time'],
       ['state_uploads', 'renew_time'],
-    ]) {
-      const older =
-        on.engine === 'sqlite'
-          ? `strftime('%Y-%m-%dT%H:%M:%fZ', substr(${column}, 1, 23) || 'Z', '-${hours} hours')`
-          : `${column} - interval '${hours} hours'`;
+    ] as const) {
+      const older = on.sql.earlier(column, hours * 3600);
       await on.sql.rows(`update ${table} set ${column} = ${older} where namespace = '${namespace}'`);
     }
   }

@@ -61,11 +61,11 @@ describeStore('statements', (on) => {
     expect(await cost(long, 1999n)).toBe(await cost(short, 1n));
   });
 
-  it('W7: a step that comes alone, as from a client that waits for each ack, costs one statement on Postgres', async () => {
-    if (on.engine === 'sqlite') return;
-    const scene = on.scene();
-    const made = await scene.create();
-    await scene.append(made, [wordStep(0n, '0')]);
-    expect(await statementsOf(() => scene.append(made, [wordStep(1n, '1')]))).toBe(1);
-  });
+  if (on.engine === 'postgres')
+    it('W7: a step that comes alone, as from a client that waits for each ack, costs one statement on Postgres', async () => {
+      const scene = on.scene();
+      const made = await scene.create();
+      await scene.append(made, [wordStep(0n, '0')]);
+      expect(await statementsOf(() => scene.append(made, [wordStep(1n, '1')]))).toBe(1);
+    });
 });
