@@ -1,24 +1,29 @@
+import type { DescService } from '@bufbuild/protobuf';
 import {
-  Code,
   ConnectError,
-  type ConnectRouter,
   type ConnectRouterOptions,
   createConnectRouter,
   type HandlerContext,
+  type ServiceImpl,
 } from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import type { Caller } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
+import { logCall } from './call_log.ts';
 import { contextValues } from './caller.ts';
 import { describeConnectError } from './errors.ts';
+import { PlainGrpc, plainCall, type Served } from './grpc/serve.ts';
 import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
 import type { Logger } from './logger.ts';
 import { MessageGuard } from './message_guard.ts';
 import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
 
+/** Takes a service and what answers its methods: handlers made by `call.ts`. */
+export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>) => void;
+
 export interface AdapterOptions {
-  readonly routes: (router: ConnectRouter) => void;
+  readonly routes: (serve: Serve) => void;
   readonly logger: Logger;
   /** Who sends this request (N1). */
   readonly callerOf: (request: HttpRequest) => Caller;
@@ -31,23 +36,40 @@ const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 
 /** A backstop only: answers are made to stay below 1 MiB, but JSON spells bytes and control characters at greater length. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 
-/** Serves RPCs by gRPC, gRPC-Web and Connect. What goes wrong beside a handler is answered, and told to the logger instead of the console. */
+/** Serves RPCs by gRPC, gRPC-Web and Connect: plain gRPC by the short way, all else by Connect's. What goes wrong beside a handler is answered, and told to the logger instead of the console. */
 export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): HttpHandler {
   const guard = new MessageGuard();
   const router = createConnectRouter(routerOptions(logger, guard));
-  routes(router);
+  const plain = new PlainGrpc(logger, guard);
+  const served = new Map<string, Served>();
+  routes((service, implementation) => {
+    router.service(service, implementation);
+    for (const method of service.methods) {
+      const answer = (implementation as Record<string, unknown>)[method.localName] as Served['answer'];
+      served.set(`/${service.typeName}/${method.name}`, { method, answer });
+    }
+  });
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
   return (request, response) => {
-    const handler = handlers.get(pathOf(request));
-    if (handler === undefined) return refusePath(request, response);
+    const path = pathOf(request);
+    const handler = handlers.get(path);
+    const known = served.get(path);
+    if (handler === undefined || known === undefined) return refusePath(request, response);
     if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
       return refuseVersion(request, response, handler.method.name);
     }
     const values = contextValues(callerOf(request), () => cutCall(request));
     dropEndlessDeadline(request.headers);
-    // Throws for what is no URL; the port lets nothing else through, and answers what is thrown here.
-    const universal = universalRequestFromNodeRequest(request, response, undefined, values);
-    void guard.guard(universal, handler.method.input, (guarded) => serve(handler, guarded, request, response, logger));
+    const byConnect = () => {
+      // Throws for what is no URL; the port lets nothing else through, and answers what is thrown here.
+      const universal = universalRequestFromNodeRequest(request, response, undefined, values);
+      void guard.guard(universal, handler.method.input, (guarded) =>
+        serve(handler, guarded, request, response, logger),
+      );
+    };
+    const call = plainCall(request, response);
+    if (call === undefined) byConnect();
+    else plain.serve(known, call, values, byConnect);
   };
 }
 
@@ -99,14 +121,12 @@ function routerOptions(logger: Logger, guard: MessageGuard): ConnectRouterOption
  * Runs before a call's body is read. When the call ends, however it ends, Connect first aborts its signal with the error, if there is one, and
  * then writes that same error: so this is where errors get their details that no handler has seen, and where every call is logged.
  */
-function watchCall({ signal, method, service, protocolName }: HandlerContext, logger: Logger): void {
+function watchCall({ signal, method, protocolName }: HandlerContext, logger: Logger): void {
   const begunAt = performance.now();
   const end = () => {
     const error = signal.reason instanceof ConnectError ? signal.reason : undefined;
     if (error !== undefined) describeConnectError(error, logger);
-    const code = error === undefined ? 'ok' : Code[error.code];
-    const ms = Math.round((performance.now() - begunAt) * 100) / 100;
-    logger.debug({ rpc: `${service.typeName}/${method.name}`, protocol: protocolName, code, ms }, 'call');
+    logCall(logger, method, protocolName, error?.code, begunAt);
   };
   if (signal.aborted) {
     end();

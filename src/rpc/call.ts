@@ -35,8 +35,16 @@ export interface Call {
   readonly signal: AbortSignal;
 }
 
-function callOf(context: HandlerContext): Call {
-  return { caller: callerOf(context.values), signal: context.signal };
+/** What a handler is given by whoever serves its call. The signal may be made when it is first looked at. */
+export type CallContext = Pick<HandlerContext, 'signal' | 'values'>;
+
+function callOf(context: CallContext): Call {
+  return {
+    caller: callerOf(context.values),
+    get signal() {
+      return context.signal;
+    },
+  };
 }
 
 type Request<M extends { readonly input: DescMethodUnary['input'] }> = MessageShape<M['input']>;
@@ -49,7 +57,7 @@ export function unary<M extends DescMethodUnary>(
   purpose: Purpose,
   handle: (request: Request<M>, call: Call) => Promise<Answer<M>>,
 ): MethodImpl<M> {
-  const impl = (request: Request<M>, context: HandlerContext): Promise<Answer<M>> =>
+  const impl = (request: Request<M>, context: CallContext): Promise<Answer<M>> =>
     once(wire, purpose, () => {
       wire.validator.check(method.input, request);
       return handle(request, callOf(context));
@@ -63,7 +71,7 @@ export function clientStream<M extends DescMethodClientStreaming>(
   _method: M,
   handle: (frames: AsyncIterable<Request<M>>, call: Call) => Promise<Answer<M>>,
 ): MethodImpl<M> {
-  const impl = (frames: AsyncIterable<Request<M>>, context: HandlerContext): Promise<Answer<M>> =>
+  const impl = (frames: AsyncIterable<Request<M>>, context: CallContext): Promise<Answer<M>> =>
     once(wire, 'write', () => handle(frames, callOf(context)));
   return impl as unknown as MethodImpl<M>;
 }
@@ -78,11 +86,11 @@ export function serverStream<M extends DescMethodServerStreaming>(
   handle: (request: Request<M>, call: Call) => AsyncGenerator<Answer<M>>,
   resumeAt: (answer: Answer<M>) => bigint | undefined = () => undefined,
 ): MethodImpl<M> {
-  const begin = (request: Request<M>, context: HandlerContext) => {
+  const begin = (request: Request<M>, context: CallContext) => {
     wire.validator.check(method.input, request);
     return handle(request, callOf(context));
   };
-  const impl = (request: Request<M>, context: HandlerContext): AsyncIterable<Answer<M>> =>
+  const impl = (request: Request<M>, context: CallContext): AsyncIterable<Answer<M>> =>
     answers(wire, context, 'read', () => begin(request, context), resumeAt);
   return impl as unknown as MethodImpl<M>;
 }
@@ -93,7 +101,7 @@ export function bidiStream<M extends DescMethodBiDiStreaming>(
   _method: M,
   handle: (frames: AsyncIterable<Request<M>>, call: Call) => AsyncGenerator<Answer<M>>,
 ): MethodImpl<M> {
-  const impl = (frames: AsyncIterable<Request<M>>, context: HandlerContext): AsyncIterable<Answer<M>> =>
+  const impl = (frames: AsyncIterable<Request<M>>, context: CallContext): AsyncIterable<Answer<M>> =>
     answers(wire, context, 'write', () => handle(frames, callOf(context)));
   return impl as unknown as MethodImpl<M>;
 }
@@ -116,7 +124,7 @@ async function once<T>(wire: Wire, purpose: Purpose, handle: () => Promise<T>): 
  */
 function answers<T>(
   wire: Wire,
-  { signal, values }: HandlerContext,
+  { signal, values }: CallContext,
   purpose: Purpose,
   begin: () => AsyncGenerator<T>,
   resumeAt?: (answer: T) => bigint | undefined,

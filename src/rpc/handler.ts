@@ -37,13 +37,13 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
   const rpc = createRpcHandler({
     logger,
     callerOf: () => ANONYMOUS,
-    routes: (router) => {
-      router.service(TrajectoryService, trajectoryService(wire));
-      router.service(StateService, stateService(wire));
-      router.service(RunService, runService(wire));
-      router.service(RolloutService, rolloutService(wire));
-      router.service(HealthService, healthService(wire, health));
-      serveReflection(router, wire, services);
+    routes: (serve) => {
+      serve(TrajectoryService, trajectoryService(wire));
+      serve(StateService, stateService(wire));
+      serve(RunService, runService(wire));
+      serve(RolloutService, rolloutService(wire));
+      serve(HealthService, healthService(wire, health));
+      serveReflection(serve, wire, services);
     },
   });
   const handle: HttpHandler = (request, response) => {

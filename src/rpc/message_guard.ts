@@ -48,6 +48,11 @@ export class MessageGuard {
     return this.#form.run(form, () => serve({ ...request, body: this.#body(request, type, form) }));
   }
 
+  /** For a message that is read elsewhere. Errors: MESSAGE_TOO_LARGE, as a ConnectError. */
+  check(schema: DescMessage, message: Uint8Array): void {
+    this.#check({ schema, json: false }, message);
+  }
+
   #body({ body, header }: UniversalServerRequest, type: string, form: Form): UniversalServerRequest['body'] {
     if (typeof body !== 'object' || body === null || !(Symbol.asyncIterator in body)) return body;
     if (/^application\/(grpc|connect)/i.test(type)) return this.#envelopes(body, form);

@@ -1,6 +1,6 @@
 import { create, createRegistry, type DescFile, type DescService, type Registry, toBinary } from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
-import { Code, type ConnectRouter } from '@connectrpc/connect';
+import { Code } from '@connectrpc/connect';
 import { file_anabranch_v1_error } from '../../gen/es/anabranch/v1/error_pb.js';
 import { file_google_rpc_error_details } from '../../gen/es/google/rpc/error_details_pb.js';
 import {
@@ -18,12 +18,13 @@ import {
   ServerReflectionResponseSchema as ResponseV1Alpha,
 } from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
 import { serverDraining } from '../app/drain.ts';
+import type { Serve } from './adapter.ts';
 import { bidiStream, type Call, type Wire } from './call.ts';
 
 /** Server reflection, v1 and v1alpha (older grpcurl): tools need no protos. */
-export function serveReflection(router: ConnectRouter, wire: Wire, services: readonly DescService[]): void {
+export function serveReflection(serve: Serve, wire: Wire, services: readonly DescService[]): void {
   const schema = new Schema([...services, ReflectionV1, ReflectionV1Alpha]);
-  router.service(ReflectionV1, {
+  serve(ReflectionV1, {
     serverReflectionInfo: bidiStream(wire, ReflectionV1.method.serverReflectionInfo, (requests, call) =>
       converse(wire, requests, call, (request) =>
         create(ResponseV1, {
@@ -34,7 +35,7 @@ export function serveReflection(router: ConnectRouter, wire: Wire, services: rea
       ),
     ),
   });
-  router.service(ReflectionV1Alpha, {
+  serve(ReflectionV1Alpha, {
     serverReflectionInfo: bidiStream(wire, ReflectionV1Alpha.method.serverReflectionInfo, (requests, call) =>
       converse(wire, requests, call, (request) =>
         create(ResponseV1Alpha, {

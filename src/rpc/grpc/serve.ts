@@ -1,0 +1,109 @@
+import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
+import type { DescMethod, Message } from '@bufbuild/protobuf';
+import type { Code, ContextValues } from '@connectrpc/connect';
+import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
+import type { CallContext } from '../call.ts';
+import { logCall } from '../call_log.ts';
+import { toConnectError } from '../errors.ts';
+import type { HttpRequest, HttpResponse } from '../http.ts';
+import type { Logger } from '../logger.ts';
+import type { MessageGuard } from '../message_guard.ts';
+import { GrpcContext } from './context.ts';
+import { decodeMessage, encodeMessage, Messages } from './envelope.ts';
+import { Reply } from './reply.ts';
+import { readSingle } from './single.ts';
+
+/** A method, and what answers it. */
+export interface Served {
+  readonly method: DescMethod;
+  readonly answer: (
+    input: Message | AsyncIterable<Message>,
+    context: CallContext,
+  ) => Promise<Message> | AsyncIterable<Message>;
+}
+
+/** One call by plain gRPC. */
+export interface PlainCall {
+  readonly request: Http2ServerRequest;
+  readonly response: Http2ServerResponse;
+  readonly timeoutMs: number | undefined;
+}
+
+const CONTENT_TYPES = new Set(['application/grpc', 'application/grpc+proto']);
+
+/** The call, if it is as nearly all gRPC clients make theirs: by HTTP/2, binary, uncompressed, with a deadline ahead or none. */
+export function plainCall(request: HttpRequest, response: HttpResponse): PlainCall | undefined {
+  if (!('stream' in request) || !('stream' in response) || request.method !== 'POST') return undefined;
+  const { 'content-type': type, 'grpc-encoding': encoding = 'identity', 'grpc-timeout': timeout } = request.headers;
+  if (!CONTENT_TYPES.has(type ?? '') || encoding !== 'identity') return undefined;
+  if (timeout === undefined) return { request, response, timeoutMs: undefined };
+  const { timeoutMs, error } = parseTimeout(String(timeout), Number.MAX_SAFE_INTEGER);
+  return error === undefined && timeoutMs !== undefined && timeoutMs >= 1
+    ? { request, response, timeoutMs }
+    : undefined;
+}
+
+/**
+ * Serves plain gRPC without Connect, which takes many times as long for a small call as all that is done for it here
+ * (docs/decisions/0028-plain-grpc-goes-the-short-way.md). The same handlers answer, and say the same.
+ */
+export class PlainGrpc {
+  readonly #logger: Logger;
+  readonly #guard: MessageGuard;
+
+  constructor(logger: Logger, guard: MessageGuard) {
+    this.#logger = logger;
+    this.#guard = guard;
+  }
+
+  /** `otherwise` is called instead, before anything was done, where the request turns out to be none that this is for. */
+  serve(served: Served, call: PlainCall, values: ContextValues, otherwise: () => void): void {
+    const { request, response, timeoutMs } = call;
+    const { method } = served;
+    const begunAt = performance.now();
+    const context = new GrpcContext(response.stream, values, timeoutMs);
+    const reply = new Reply(response);
+    const answer = (input: () => Message | AsyncIterable<Message>) =>
+      void this.#answer(served, input, context, reply).then((code) =>
+        logCall(this.#logger, method, 'grpc', code, begunAt),
+      );
+    if (method.methodKind === 'client_streaming' || method.methodKind === 'bidi_streaming') {
+      const messages = new Messages(request, method.input, (schema, bytes) => this.#guard.check(schema, bytes));
+      answer(() => messages);
+      return;
+    }
+    readSingle(request, {
+      whole: (bytes) => answer(() => decodeMessage(method.input, bytes)),
+      broken: (error) =>
+        answer(() => {
+          throw error;
+        }),
+      other: otherwise,
+    });
+  }
+
+  /** Never rejects. */
+  async #answer(
+    { method, answer }: Served,
+    input: () => Message | AsyncIterable<Message>,
+    context: GrpcContext,
+    reply: Reply,
+  ): Promise<Code | undefined> {
+    try {
+      const answered = answer(input(), context);
+      if (!(Symbol.asyncIterator in answered)) {
+        reply.answer(encodeMessage(method.output, await answered));
+        return undefined;
+      }
+      for await (const message of answered) await reply.send(encodeMessage(method.output, message));
+      reply.end();
+      return undefined;
+    } catch (error) {
+      const told = toConnectError(error, 'read', this.#logger);
+      reply.fail(told);
+      return told.code;
+    } finally {
+      context.end();
+    }
+  }
+}
