@@ -46,6 +46,18 @@ describe('queries that are kept', () => {
     expect(built()).toBe(2);
   });
 
+  it('of a page have a usual limit in their text, and any other as a value', () => {
+    const kept = new KeptQueries();
+    const ask = (limit: number) =>
+      kept.page('page', limit, ['a'], (most, name) =>
+        db.selectFrom('things').select('key').where('name', '=', name).limit(most),
+      );
+    expect(ask(51)).toMatchObject({ sql: expect.stringMatching(/limit 51$/), parameters: ['a'] });
+    expect(ask(101)).toMatchObject({ sql: expect.stringMatching(/limit 101$/), parameters: ['a'] });
+    expect(ask(52)).toMatchObject({ sql: expect.stringMatching(/limit \$2$/), parameters: ['a', 52] });
+    expect(ask(53).parameters).toEqual(['a', 53]);
+  });
+
   it('stay few: beyond a bound they are forgotten, and built again', () => {
     const { ask, built } = asking();
     for (let length = 1; length <= 501; length += 1) ask('a', Array<number>(length).fill(1), 5);

@@ -159,7 +159,7 @@ describeStore('groups', (on) => {
     ]);
     const cost = (limit: number) => statementsOf(on.engine, () => list(limit));
     expect(await cost(50)).toBe(await cost(1));
-    expect(await cost(50)).toBe(4);
+    expect(await cost(50)).toBe(3);
     expect((await refusalOf(here.store.listGroups('other', stage.id, ALL, 'BASIC'))).reason).toBe('STAGE_NOT_FOUND');
   });
 

@@ -1,4 +1,4 @@
-import { type CompiledQuery, type InferResult, sql } from 'kysely';
+import { type CompiledQuery, sql } from 'kysely';
 import { parseInstant } from '../../domain/instant.ts';
 import { isTerminal, type Status } from '../../domain/lifecycle.ts';
 import { type Group, type GroupStatistics, type OnSuccess, rewardStatistics } from '../../domain/rollout.ts';
@@ -58,7 +58,7 @@ function at(query: GroupQuery, place: GroupPlace | { readonly key: bigint }): Gr
 
 type GroupQuery = ReturnType<typeof selectGroups>;
 
-/** The groups of a query, in its order, with their statistics: in three statements however many there are. */
+/** The groups of a query, in its order, with their statistics: in two statements however many there are. */
 export async function readGroups(
   engine: Engine,
   db: Db | Tx,
@@ -115,103 +115,68 @@ const NO_SIBLINGS: Siblings = Object.freeze({
   revisions: 0n,
 });
 
-/** Siblings that are alike. */
-type Alike = InferResult<ReturnType<typeof selectAlike>>[number];
+/** What is counted of a rollout, in the order of `selectSiblings`; whole numbers as the driver gives them. */
+type Sibling = readonly [
+  group: number | bigint,
+  status: Status,
+  success: boolean | number | bigint | null,
+  reward: number | string | null,
+  attempt: number | bigint,
+  id: string,
+  revision: number | bigint,
+];
 
-/**
- * Rewards repeat, so they are counted, not summed: what is made of them is the rule's own, the same on both engines, and no sum overflows.
- */
-function selectAlike(db: Db, groups: readonly bigint[]) {
+/** A row for each, in the order of their numbers: what is made of them is the rule's own, and the same on both engines. */
+function selectSiblings(db: Db, groups: readonly bigint[]) {
   return db
     .selectFrom('rollouts as r')
-    .select(['r.group_key', 'r.status', 'r.success', 'r.reward'])
-    .select((eb) => [
-      eb.fn.countAll<bigint>().as('count'),
-      eb.fn.min<bigint>('r.number').as('first'),
-      sql<bigint>`count(case when r.attempt > 0 then 1 end)`.as('tried'),
-      // Postgres sums whole numbers to numeric.
-      sql<bigint>`cast(sum(r.revision) as bigint)`.as('revisions'),
-    ])
+    .select(['r.group_key', 'r.status', 'r.success', 'r.reward', 'r.attempt', 'r.id', 'r.revision'])
     .where('r.group_key', 'in', groups)
-    .groupBy(['r.group_key', 'r.status', 'r.success', 'r.reward']);
+    .orderBy('r.group_key')
+    .orderBy('r.number');
 }
 
 async function countSiblings(engine: Engine, db: Db | Tx, groups: readonly bigint[]): Promise<Map<bigint, Siblings>> {
   if (groups.length === 0) return new Map();
-  const query = engine.kept.of('siblings of groups', [padded(groups)], (among) => selectAlike(engine.db, among));
-  const byGroup = Map.groupBy((await db.executeQuery(query)).rows, (alike) => alike.group_key);
-  const best = new Map([...byGroup].flatMap(([group, alike]) => bestOf(group, alike)));
-  const ids = await readIds(engine, db, [...best.values()]);
-  return new Map(
-    [...byGroup].map(([group, alike]) => {
-      const statistics = { ...countsOf(alike), rewards: rewardStatistics(rewardsOf(alike)) };
-      const found = best.get(group);
-      const rolloutId = ids.get(group);
-      const winner = found === undefined || rolloutId === undefined ? undefined : { rolloutId, reward: found.reward };
-      return [group, { statistics: { ...statistics, best: winner }, revisions: sum(alike, (each) => each.revisions) }];
-    }),
-  );
+  const query = engine.kept.of('siblings of groups', [padded(groups)], (among) => selectSiblings(engine.db, among));
+  // Arrays cost less than objects; a transaction has only these, with their values in the order of the columns.
+  const siblings =
+    db === engine.db
+      ? await engine.rows<Sibling>(query)
+      : (await db.executeQuery(query)).rows.map((row) => Object.values(row) as unknown as Sibling);
+  const byGroup = Map.groupBy(siblings, ([group]) => Number(group));
+  return new Map([...byGroup].map(([group, rows]) => [BigInt(group), statisticsOf(rows)]));
 }
 
-function countsOf(siblings: readonly Alike[]) {
-  const having = (is: (alike: Alike) => boolean) => sum(siblings.filter(is), ({ count }) => count);
-  const ended = (alike: Alike) => isTerminal(alike.status as Status);
-  return {
-    pending: having(({ status }) => status === 'PENDING'),
-    requeued: sum(
-      siblings.filter(({ status }) => status === 'PENDING'),
-      ({ tried }) => tried,
-    ),
-    live: having(({ status }) => status === 'INITIALIZING' || status === 'RUNNING'),
-    completed: having(({ status }) => status === 'COMPLETED'),
-    failed: having(({ status }) => status === 'FAILED'),
-    cancelled: having(({ status }) => status === 'CANCELLED'),
-    judged: having((alike) => ended(alike) && alike.success !== null),
-    successes: having((alike) => ended(alike) && alike.success !== null && isSet(alike.success)),
-  };
-}
-
-function sum(siblings: readonly Alike[], of: (alike: Alike) => bigint): bigint {
-  return siblings.reduce((total, alike) => total + of(alike), 0n);
-}
-
-/** Of terminal ones; missing ones are left out. */
-function rewardsOf(siblings: readonly Alike[]): number[] {
-  return siblings.flatMap(({ status, reward, count }) =>
-    reward === null || !isTerminal(status as Status) ? [] : new Array<number>(Number(count)).fill(readReal(reward)),
-  );
-}
-
-interface Best {
-  readonly group: bigint;
-  readonly number: bigint;
-  readonly reward: number;
-}
-
-/** The largest reward, the first by number. */
-function bestOf(group: bigint, siblings: readonly Alike[]): [bigint, Best][] {
-  let best: Best | undefined;
-  for (const { status, reward: stored, first: number } of siblings) {
-    if (stored === null || !isTerminal(status as Status)) continue;
+function statisticsOf(siblings: readonly Sibling[]): Siblings {
+  const by = { PENDING: 0, INITIALIZING: 0, RUNNING: 0, PAUSED: 0, COMPLETED: 0, FAILED: 0, CANCELLED: 0 };
+  let [requeued, judged, successes, revisions] = [0, 0, 0, 0];
+  const rewards: number[] = [];
+  let best: GroupStatistics['best'];
+  for (const [, status, success, stored, attempt, id, revision] of siblings) {
+    by[status] += 1;
+    revisions += Number(revision);
+    if (status === 'PENDING' && Number(attempt) > 0) requeued += 1;
+    if (!isTerminal(status)) continue;
+    if (success !== null) judged += 1;
+    if (success !== null && isSet(success)) successes += 1;
+    if (stored === null) continue;
     const reward = readReal(stored);
-    if (Number.isNaN(reward)) continue;
-    if (best === undefined || reward > best.reward || (reward === best.reward && number < best.number))
-      best = { group, number, reward };
+    rewards.push(reward);
+    // The first of equals, by number.
+    if (!Number.isNaN(reward) && (best === undefined || reward > best.reward)) best = { rolloutId: id, reward };
   }
-  return best === undefined ? [] : [[group, best]];
-}
-
-async function readIds(engine: Engine, db: Db | Tx, best: readonly Best[]): Promise<Map<bigint, string>> {
-  if (best.length === 0) return new Map();
-  const places = padded(best);
-  const [groups, numbers] = [places.map(({ group }) => group), places.map(({ number }) => number)];
-  const query = engine.kept.of('best of groups', [groups, numbers], (ofGroups, ofNumbers) => {
-    const pairs = ofGroups.map((group, i) => sql`(cast(${group} as bigint), cast(${ofNumbers[i]} as bigint))`);
-    return engine.db
-      .selectFrom('rollouts as r')
-      .select(['r.group_key', 'r.id'])
-      .where(sql<boolean>`(r.group_key, r.number) in (values ${sql.join(pairs)})`);
-  });
-  const { rows } = await db.executeQuery(query);
-  return new Map(rows.map(({ group_key, id }) => [group_key, id]));
+  const statistics = {
+    pending: BigInt(by.PENDING),
+    requeued: BigInt(requeued),
+    live: BigInt(by.INITIALIZING + by.RUNNING),
+    completed: BigInt(by.COMPLETED),
+    failed: BigInt(by.FAILED),
+    cancelled: BigInt(by.CANCELLED),
+    judged: BigInt(judged),
+    successes: BigInt(successes),
+    rewards: rewardStatistics(rewards),
+    best,
+  };
+  return { statistics, revisions: BigInt(revisions) };
 }

@@ -46,7 +46,7 @@ export async function listGroups(
 ): Promise<Group[]> {
   const stage = await findStageKeys(engine.db, namespace, stageId);
   const { after = -1n, limit } = page;
-  const query = engine.kept.of(`groups ${view}`, [stage.key, namespace, after, limit], (inStage, of, behind, most) =>
+  const query = engine.kept.page(`groups ${view}`, limit, [stage.key, namespace, after], (most, inStage, of, behind) =>
     selectGroups(engine.db, view)
       .where('g.stage', '=', inStage)
       .where('g.namespace', '=', of)

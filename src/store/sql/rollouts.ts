@@ -1,4 +1,4 @@
-import { type CompiledQuery, type RawBuilder, sql } from 'kysely';
+import { type CompiledQuery, type Expression, type RawBuilder, sql } from 'kysely';
 import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../domain/errors.ts';
 import type { Rollout } from '../../domain/rollout.ts';
 import { requireLease } from '../../domain/rollout_moves.ts';
@@ -66,7 +66,7 @@ function firstPage(
   view: BookView,
 ): CompiledQuery<RolloutRow> {
   const name = `rollouts ${view} of ${Object.keys(filter.of).join()}`;
-  return engine.kept.of(name, [run, stage ?? 0n, group ?? 0n, limit], (inRun, inStage, inGroup, most) => {
+  return engine.kept.page(name, limit, [run, stage ?? 0n, group ?? 0n], (most, inRun, inStage, inGroup) => {
     const place = {
       run: inRun,
       stage: stage === undefined ? undefined : inStage,
@@ -81,7 +81,7 @@ function pageOf(
   namespace: string,
   filter: RolloutFilter,
   place: Place,
-  { limit, after }: Page<RolloutCursor>,
+  { limit, after }: { readonly limit: number | Expression<number>; readonly after: RolloutCursor | undefined },
   view: BookView,
 ) {
   const { db } = engine;

@@ -155,8 +155,8 @@ function listAllRuns(
   const all = (of: string) => selectVisibleRuns(engine, engine.db, of, view).orderBy('r.key', 'desc');
   const query =
     after === undefined
-      ? engine.kept.of(`runs ${view}`, [namespace, limit], (of, most) => all(of).limit(most))
-      : engine.kept.of(`runs after ${view}`, [namespace, limit, after], (of, most, before) =>
+      ? engine.kept.page(`runs ${view}`, limit, [namespace], (most, of) => all(of).limit(most))
+      : engine.kept.page(`runs after ${view}`, limit, [namespace, after], (most, of, before) =>
           all(of).where('r.key', '<', before).limit(most),
         );
   return readRuns(engine, namespace, query);
@@ -183,7 +183,7 @@ async function runKey(db: Db, namespace: string, id: string): Promise<bigint | u
 
 export async function listRunTree(engine: Engine, namespace: string, tree: bigint, page: Page<bigint>): Promise<Run[]> {
   const { after = 0n, limit } = page;
-  const query = engine.kept.of('run tree', [namespace, tree, after, limit], (of, root, behind, most) =>
+  const query = engine.kept.page('run tree', limit, [namespace, tree, after], (most, of, root, behind) =>
     selectVisibleRuns(engine, engine.db, of, 'BASIC')
       .where('r.tree', '=', root)
       .where('r.key', '>', behind)
