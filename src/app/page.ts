@@ -1,7 +1,9 @@
 import { LIMITS } from '../domain/limits.ts';
 
-/** Rows fetched at a time, so that a page of large rows never stands in memory as a whole. A page of the default size takes one statement. */
+/** Rows fetched at first, so that a page of large rows never stands in memory as a whole. A page of the default size takes one statement. */
 const FETCH = { BASIC: 256, FULL: LIMITS.defaultPageSize + 1 };
+/** Where those were small, so many times as many are fetched next. */
+const MORE = 3;
 /** Leaves room for what the wire adds. */
 export const PAGE_BYTES = LIMITS.messageBytes - 64 * 1024;
 
@@ -31,9 +33,10 @@ export async function gatherPage<Row, Key = bigint>(
   const items: Row[] = [];
   let bytes = 0;
   let last: Key | undefined;
+  const isSmall = () => (bytes / items.length) * limit < PAGE_BYTES;
   for (;;) {
     // One more than may be shown, to know whether there is another page.
-    const asked = Math.min(FETCH[view], limit + 1 - items.length);
+    const asked = Math.min(items.length > 0 && isSmall() ? MORE * FETCH[view] : FETCH[view], limit + 1 - items.length);
     const rows = await source.fetch(asked, last ?? after);
     for (const row of rows) {
       bytes += source.bytesOf(row);

@@ -23,11 +23,33 @@ export function formatInstant(instant: Instant, digits: 6 | 9 = 9): string {
   return `${base}.${String(nanos).padStart(9, '0').slice(0, digits)}Z`;
 }
 
-/** Reads what `formatInstant` wrote, and Postgres' own form of a timestamptz in UTC (`2026-11-21 12:15:00.1234+00`). */
+/** Reads what `formatInstant` wrote, and Postgres' own form of a timestamptz in UTC (`2026-11-21 12:15:00.1234+00`). By hand, since every row has several. */
 export function parseInstant(text: string): Instant {
-  const dot = text.indexOf('.', 19);
-  const millis = Date.parse(`${text.slice(0, 10)}T${text.slice(11, 19)}Z`);
-  if (Number.isNaN(millis)) throw new RangeError(`not a time: ${text}`);
-  const fraction = dot === -1 ? '' : text.slice(dot + 1).replace(/[^0-9].*$/, '');
-  return BigInt(millis / 1000) * BILLION + BigInt(fraction.padEnd(9, '0').slice(0, 9));
+  const year = twoDigits(text, 0) * 100 + twoDigits(text, 2);
+  const [month, day] = [twoDigits(text, 5) - 1, twoDigits(text, 8)];
+  const [hours, minutes, seconds] = [twoDigits(text, 11), twoDigits(text, 14), twoDigits(text, 17)];
+  // Date takes years below 100 for those of the 20th century; 400 years have the same days each.
+  const millis = Date.UTC(year + 400, month, day, hours, minutes, seconds) - MILLIS_IN_400_YEARS;
+  const inRange = month >= 0 && month < 12 && day >= 1 && day <= 31 && hours < 24 && minutes < 60 && seconds < 60;
+  if (!inRange || Number.isNaN(millis)) throw new RangeError(`not a time: ${text}`);
+  let nanos = 0;
+  if (text[19] === '.') {
+    for (let at = 20, scale = 100_000_000; scale >= 1; at += 1, scale /= 10) {
+      const value = digit(text, at);
+      if (Number.isNaN(value)) break;
+      nanos += value * scale;
+    }
+  }
+  return BigInt(millis) * 1_000_000n + BigInt(nanos);
+}
+
+const MILLIS_IN_400_YEARS = Date.UTC(2400, 0) - Date.UTC(2000, 0);
+
+function twoDigits(text: string, at: number): number {
+  return digit(text, at) * 10 + digit(text, at + 1);
+}
+
+function digit(text: string, at: number): number {
+  const value = text.charCodeAt(at) - 48;
+  return value >= 0 && value <= 9 ? value : Number.NaN;
 }

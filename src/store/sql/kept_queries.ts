@@ -9,8 +9,8 @@ class Slot {
   }
 }
 
-/** What pages ask for: one more than the sizes that people use, and how many rows of a larger one are fetched at a time. */
-const USUAL_LIMITS: ReadonlySet<number> = new Set([11, 21, 26, 51, 101, 201, 256]);
+/** What pages ask for: one more than the sizes that people use, and of a larger one what is fetched first and then. */
+const USUAL_LIMITS: ReadonlySet<number> = new Set([11, 21, 26, 51, 101, 201, 256, 501 - 256, 1001 - 256]);
 
 /** Queries are few, so this is a bound against surprises. */
 const MOST = 500;
