@@ -4,6 +4,7 @@ import { LIMITS } from '../../domain/limits.ts';
 
 /** Before each message: one byte of flags, four of length. */
 export const HEADER_BYTES = 5;
+const COMPRESSED = 1;
 
 /** A backstop only: answers are made to stay below 1 MiB. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
@@ -31,7 +32,7 @@ export function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
 
 /** How many bytes the envelope has that begins here, if it can be read. Errors: ConnectError. */
 export function envelopeBytes(bytes: Uint8Array, at: number): number {
-  if (bytes[at] !== 0) {
+  if (((bytes[at] ?? 0) & COMPRESSED) !== 0) {
     throw new ConnectError('received compressed envelope, but do not know how to decompress', Code.InvalidArgument);
   }
   const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(at + 1);
