@@ -4,15 +4,9 @@ import type { AddressInfo } from 'node:net';
 import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { AppendStepsResponseSchema, TrajectoryService } from '../gen/es/anabranch/v1/trajectory_service_pb.js';
-import {
-  Health,
-  HealthCheckResponse_ServingStatus,
-  HealthCheckResponseSchema,
-} from '../gen/es/grpc/health/v1/health_pb.js';
 
 /**
- * The least that Connect can do: every frame of an append stream is decoded and acknowledged, and that is all; and a unary call that answers at once
- * with two bytes.
+ * The least that Connect can do: every frame of an append stream is decoded and acknowledged, and that is all.
  */
 export async function startBareServer(): Promise<{ port: number; drain(): Promise<void> }> {
   const handler = connectNodeAdapter({
@@ -28,8 +22,6 @@ export async function startBareServer(): Promise<{ port: number; drain(): Promis
           }
         },
       });
-      const status = HealthCheckResponse_ServingStatus.SERVING;
-      router.service(Health, { check: () => create(HealthCheckResponseSchema, { status }) });
     },
   });
   const server = createServer(handler).listen(0, '127.0.0.1');

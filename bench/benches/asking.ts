@@ -35,12 +35,12 @@ export async function asking<Desc extends DescMessage>(
   };
 }
 
-/** p50 of the least call that there is, to say what of a figure is the wire alone. */
+/** p50 of a call that does nothing, to say what of a figure is the wire alone. */
 export function leastCall(run: Run) {
   const samples: number[] = [];
   return {
     async p50() {
-      const server = await run.place.server('bare', run.engine);
+      const server = await run.place.server('null', run.engine);
       const { warmupSeconds, seconds } = run;
       const method = '/grpc.health.v1.Health/Check';
       const settings: AskSettings = { address: server.address, method, request: '', warmupSeconds, seconds };

@@ -76,7 +76,7 @@ async function queueOf(run: Run, count: number) {
     bare: (putBackAfter: number) => claim(putBackAfter),
     /** What the wire alone allows. */
     async call() {
-      const server = await run.place.server('bare', run.engine);
+      const server = await run.place.server('null', run.engine);
       try {
         return await claim(Number.MAX_SAFE_INTEGER, { address: server.address, request: '' });
       } finally {

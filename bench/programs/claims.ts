@@ -8,7 +8,7 @@ import { program } from './program.ts';
  */
 export interface ClaimsSettings {
   readonly database: string;
-  /** Of the service, and the encoded request, base64; empty: of a bare handler, by calls that do nothing. Undefined: by the driver. */
+  /** Of the service, and the encoded request, base64; empty: calls that do nothing. Undefined: by the driver. */
   readonly service?: { readonly address: string; readonly request: string };
   readonly workers: number;
   /** What was claimed is put back after so many claims, which is not timed. */
