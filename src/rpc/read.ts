@@ -28,12 +28,19 @@ export function readSteps(wire: Wire): MethodImpl<typeof TrajectoryService.metho
   return serverStream(wire, TrajectoryService.method.readSteps, handle, resumeAt);
 }
 
+/** Those who follow live are given the same steps, and so the same answer. */
+const made = new WeakMap<StepsRead['steps'], ReadStepsResponse>();
+
 function fromStepsRead(read: StepsRead): ReadStepsResponse {
+  const { nextStepNumber, caughtUp, sealed } = read;
+  const known = made.get(read.steps);
+  if (known?.nextStepNumber === nextStepNumber && known.caughtUp === caughtUp && known.sealed === sealed) return known;
   const answer = create(ReadStepsResponseSchema);
   answer.trajectoryId = read.trajectoryId;
   for (const step of read.steps) answer.steps.push(fromStoredStep(step));
-  answer.nextStepNumber = read.nextStepNumber;
-  answer.caughtUp = read.caughtUp;
-  answer.sealed = read.sealed;
+  answer.nextStepNumber = nextStepNumber;
+  answer.caughtUp = caughtUp;
+  answer.sealed = sealed;
+  made.set(read.steps, answer);
   return answer;
 }

@@ -1,10 +1,10 @@
 import { isSealed } from '../../domain/lifecycle.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import type { StepView } from '../../store/contract/step.ts';
 import type { Store } from '../../store/contract/store.ts';
 import type { ChangeHub } from '../change_hub.ts';
 import type { LineageCache } from '../lineage_cache.ts';
-import { readPage } from './step_page.ts';
+import { byOwner, readPage, type Stretch } from './step_page.ts';
 
 /** Pages kept for followers that come to the same place a moment later: together at most about 1 MiB. */
 const KEPT_PAGES = 4;
@@ -30,8 +30,8 @@ export interface Follower {
   readonly sealed: boolean;
   /** The trajectory was deleted. */
   readonly gone: boolean;
-  /** The page of steps that begins at `from`; shared with the others once the follower is live. */
-  page(from: bigint, live: boolean): Promise<readonly OwnedStep[]>;
+  /** The page of steps that begins at `from`, by owner; shared with the others once the follower is live. */
+  page(from: bigint, live: boolean): Promise<readonly Stretch[]>;
   /** Resolves when the trajectory has grown beyond `next`, was sealed or deleted, after `ticks` polls, or by `wake`. */
   change(next: bigint, ticks: number): Promise<void>;
   wake(): void;
@@ -76,7 +76,7 @@ class Feed {
   private readonly deps: FeedDeps;
   private readonly namespace: string;
   private readonly view: StepView;
-  private readonly pages = new Map<bigint, Promise<OwnedStep[]>>();
+  private readonly pages = new Map<bigint, Promise<Stretch[]>>();
   /** Something may have changed since the last look. True at first: what was read before the subscription may be old. */
   private dirty = true;
   private looking = false;
@@ -130,7 +130,7 @@ class Feed {
     );
   }
 
-  page(from: bigint, live: boolean): Promise<readonly OwnedStep[]> {
+  page(from: bigint, live: boolean): Promise<readonly Stretch[]> {
     if (!live) return this.read(from);
     const kept = this.pages.get(from);
     if (kept !== undefined) return kept;
@@ -144,9 +144,9 @@ class Feed {
     return page;
   }
 
-  private read(from: bigint): Promise<OwnedStep[]> {
-    const { store, lineages } = this.deps;
-    return readPage({ store, lineages }, this.namespace, this.latest, from, this.latest.nextStepNumber, this.view);
+  private async read(from: bigint): Promise<Stretch[]> {
+    const { namespace, latest, view } = this;
+    return byOwner(await readPage(this.deps, namespace, latest, from, latest.nextStepNumber, view));
   }
 
   private tick(): void {
@@ -203,7 +203,7 @@ class FeedFollower implements Follower {
     return this.feed.gone;
   }
 
-  page(from: bigint, live: boolean): Promise<readonly OwnedStep[]> {
+  page(from: bigint, live: boolean): Promise<readonly Stretch[]> {
     return this.feed.page(from, live);
   }
 

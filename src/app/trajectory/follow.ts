@@ -4,7 +4,7 @@ import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import type { Follower } from './feed.ts';
 import type { ReadStepsArgs, StepsRead } from './read.ts';
-import { byOwner, trajectoryDeleted } from './step_page.ts';
+import { trajectoryDeleted } from './step_page.ts';
 
 /**
  * RD2, R2: every step from `start` on, once, in order, then live. Hints, polls and reconnects of the listener all mean "read again by number",
@@ -46,7 +46,7 @@ async function* follow(
     if (follower.gone) throw trajectoryDeleted(trajectory.id);
     if (next < follower.end) {
       const page = await follower.page(next, live);
-      for (const { trajectoryId, steps: all } of byOwner(page)) {
+      for (const { trajectoryId, steps: all } of page) {
         const steps = to === undefined ? all : all.filter(({ stepNumber }) => stepNumber < to);
         if (steps.length === 0) return;
         next += BigInt(steps.length);

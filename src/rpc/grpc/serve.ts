@@ -50,6 +50,7 @@ export function plainCall(request: HttpRequest, response: HttpResponse): PlainCa
 export class PlainGrpc {
   readonly #logger: Logger;
   readonly #guard: MessageGuard;
+  readonly #encoded = new WeakMap<Message, Buffer>();
 
   constructor(logger: Logger, guard: MessageGuard) {
     this.#logger = logger;
@@ -82,6 +83,15 @@ export class PlainGrpc {
     });
   }
 
+  /** A message that many streams are given is encoded once. */
+  #encode({ output }: DescMethod, message: Message): Buffer {
+    const known = this.#encoded.get(message);
+    if (known !== undefined) return known;
+    const envelope = encodeMessage(output, message);
+    this.#encoded.set(message, envelope);
+    return envelope;
+  }
+
   /** Never rejects. */
   async #answer(
     { method, answer }: Served,
@@ -95,7 +105,7 @@ export class PlainGrpc {
         reply.answer(encodeMessage(method.output, await answered));
         return undefined;
       }
-      for await (const message of answered) await reply.send(encodeMessage(method.output, message));
+      for await (const message of answered) await reply.send(this.#encode(method, message));
       reply.end();
       return undefined;
     } catch (error) {
