@@ -114,7 +114,9 @@ function callerGone(): AnabranchError {
 function fromAnabranchError(error: AnabranchError, purpose: Purpose, logger: Logger): ConnectError {
   if (error.reason === 'INTERNAL') return internalError(error.cause ?? error, logger);
   if (error.cause !== undefined) logger.warn({ err: error.cause, reason: error.reason }, error.message);
-  const { message, reason, metadata, violations } = error;
+  const { reason, metadata, violations } = error;
+  // What quotes a text may have cut it within a character, which no header can carry.
+  const message = error.message.toWellFormed();
   return new ConnectError(message, codeOf(reason, purpose), undefined, detailsOf(reason, metadata, violations));
 }
 

@@ -126,6 +126,16 @@ describe('plain gRPC', () => {
     expect(texts.map((text) => text?.length)).toEqual([200_000, 1]);
   });
 
+  it('a text that is quoted by half is told all the same', async () => {
+    for (const infoJson of ['🌊'.repeat(100), `{"a":${'🌊'.repeat(100)}`, `x${'🌊'.repeat(100)}`]) {
+      const body = envelope(AppendStepRequestSchema, { trajectoryId, step: { stepNumber: 9n, infoJson } });
+      for (const headers of [{}, BY_CONNECT]) {
+        const outcome = await rawCall(session, `${SERVICE}/AppendStep`, body, headers);
+        expect(outcome).toMatchObject({ reason: 'INVALID_REQUEST', message: expect.stringContaining('info_json') });
+      }
+    }
+  });
+
   it('deadlines are kept however they are written', async () => {
     for (const deadline of ['1000m', '10S', '5M', '99999999H', '1000000u', '2H'])
       expect(await rawCall(session, GET, get(), { 'grpc-timeout': deadline }), deadline).toMatchObject({ status: 0 });

@@ -5,7 +5,7 @@ import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
 import type { CallContext } from '../call.ts';
 import { logCall } from '../call_log.ts';
 import { toConnectError } from '../errors.ts';
-import type { HttpRequest, HttpResponse } from '../http.ts';
+import { cutCall, type HttpRequest, type HttpResponse } from '../http.ts';
 import type { Logger } from '../logger.ts';
 import type { MessageGuard } from '../message_guard.ts';
 import { GrpcContext } from './context.ts';
@@ -64,19 +64,24 @@ export class PlainGrpc {
     const begunAt = performance.now();
     const context = new GrpcContext(response.stream, values, timeoutMs);
     const reply = new Reply(response);
-    const answer = (input: () => Message | AsyncIterable<Message>) =>
-      void this.#answer(served, input, context, reply).then((code) =>
-        logCall(this.#logger, method, 'grpc', code, begunAt),
-      );
+    const answer = async (input: () => Message | AsyncIterable<Message>) => {
+      try {
+        logCall(this.#logger, method, 'grpc', await this.#answer(served, input, context, reply), begunAt);
+      } catch (error) {
+        // The handler has had its say, so this is the writing of what went wrong.
+        this.#logger.error({ err: error, rpc: method.name }, 'an error could not be written');
+        cutCall(request);
+      }
+    };
     if (method.methodKind === 'client_streaming' || method.methodKind === 'bidi_streaming') {
       const messages = new Messages(request, method.input, (schema, bytes) => this.#guard.check(schema, bytes));
-      answer(() => messages);
+      void answer(() => messages);
       return;
     }
     readSingle(request, {
-      whole: (bytes) => answer(() => decodeMessage(method.input, bytes)),
+      whole: (bytes) => void answer(() => decodeMessage(method.input, bytes)),
       broken: (error) =>
-        answer(() => {
+        void answer(() => {
           throw error;
         }),
       other: otherwise,
@@ -92,7 +97,7 @@ export class PlainGrpc {
     return envelope;
   }
 
-  /** Never rejects. */
+  /** The code of the error that was answered; undefined: none. */
   async #answer(
     { method, answer }: Served,
     input: () => Message | AsyncIterable<Message>,
