@@ -1,4 +1,4 @@
-import type { Readable } from 'node:stream';
+import type { Http2ServerRequest } from 'node:http2';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { HEADER_BYTES, incompleteEnvelope } from './envelope.ts';
 
@@ -17,7 +17,7 @@ export interface SingleReading {
 }
 
 /** Reads a body that is one small, plain message, as the requests of nearly all calls are. */
-export function readSingle(request: Readable, { whole, broken, other }: SingleReading): void {
+export function readSingle(request: Http2ServerRequest, { whole, broken, other }: SingleReading): void {
   let held: Buffer = Buffer.alloc(0);
   let pieces = 0;
   const onData = (piece: Buffer) => {
