@@ -46,13 +46,17 @@ export interface Field {
 }
 
 /** Read without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
-export async function readField(tx: Tx, { caller, runId, stageId, taskIds }: ClaimRequest): Promise<Field> {
+export async function readField(
+  engine: Engine,
+  tx: Tx,
+  { caller, runId, stageId, taskIds }: ClaimRequest,
+): Promise<Field> {
   const { namespace } = caller;
   const [stages, tasks] = await together([
     readStages(tx, namespace, runId, stageId),
     readTasks(tx, namespace, taskIds),
   ]);
-  if (stages.length === 0) await requireThere(tx, namespace, runId, stageId);
+  if (stages.length === 0) await requireThere(engine, tx, namespace, runId, stageId);
   const open = stages.filter(({ paused }) => !isSet(paused));
   const queues = open.flatMap(({ key }): Queue[] =>
     tasks === undefined ? [{ stage: key, task: null }] : tasks.map((task) => ({ stage: key, task })),
@@ -90,12 +94,13 @@ async function readTasks(tx: Tx, namespace: string, ids: readonly string[]): Pro
 
 /** Nothing to claim from is one thing, a name of nothing another. */
 async function requireThere(
+  engine: Engine,
   tx: Tx,
   namespace: string,
   runId: string | undefined,
   stageId: string | undefined,
 ): Promise<void> {
-  const run = runId === undefined ? undefined : await findRunKeys(tx, namespace, runId);
+  const run = runId === undefined ? undefined : await findRunKeys(engine, tx, namespace, runId);
   if (stageId === undefined) return;
   const stage = await findStage(tx, namespace, { id: stageId });
   if (stage === undefined || (run !== undefined && run.key !== stage.run.key)) throw stageNotFound(stageId);

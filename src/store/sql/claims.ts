@@ -102,7 +102,7 @@ class Claiming {
   /** Undefined: the line is refused. */
   private async fieldOf({ wanted, places }: Line): Promise<Field | undefined> {
     try {
-      return await readField(this.tx, wanted);
+      return await readField(this.engine, this.tx, wanted);
     } catch (error) {
       if (!(error instanceof AnabranchError) || error.reason === 'DATABASE_UNAVAILABLE') throw error;
       for (const place of places) this.outcomes.set(place, { kind: 'refused', error });

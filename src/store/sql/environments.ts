@@ -158,7 +158,7 @@ export async function listEnvironments(
 ): Promise<Environment[]> {
   let query = selectEnvironments(engine.db, namespace);
   if ('runId' in of) {
-    query = query.where('e.run', '=', (await findRunKeys(engine.db, namespace, of.runId)).key);
+    query = query.where('e.run', '=', (await findRunKeys(engine, engine.db, namespace, of.runId)).key);
   } else {
     const rollout = await findRolloutKey(engine.db, namespace, of.rolloutId);
     const used = engine.db.selectFrom('rollout_environments as u').select('u.environment');

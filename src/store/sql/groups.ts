@@ -44,7 +44,7 @@ export async function listGroups(
   page: Page<bigint>,
   view: BookView,
 ): Promise<Group[]> {
-  const stage = await findStageKeys(engine.db, namespace, stageId);
+  const stage = await findStageKeys(engine, engine.db, namespace, stageId);
   const { after = -1n, limit } = page;
   const query = engine.kept.page(`groups ${view}`, limit, [stage.key, namespace, after], (most, inStage, of, behind) =>
     selectGroups(engine.db, view)

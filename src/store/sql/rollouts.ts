@@ -46,7 +46,7 @@ export async function listRollouts(
   page: Page<RolloutCursor>,
   view: BookView,
 ): Promise<Rollout[]> {
-  const place = await placeOf(engine.db, namespace, filter.of);
+  const place = await placeOf(engine, namespace, filter.of);
   if (filter.statuses?.length === 0) return [];
   const query =
     Object.keys(filter).length === 1 && page.after === undefined
@@ -114,9 +114,10 @@ interface Place {
 }
 
 /** Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
-async function placeOf(db: Db, namespace: string, of: RolloutFilter['of']): Promise<Place> {
+async function placeOf(engine: Engine, namespace: string, of: RolloutFilter['of']): Promise<Place> {
+  const { db } = engine;
   if ('runId' in of) {
-    const { key } = await findRunKeys(db, namespace, of.runId);
+    const { key } = await findRunKeys(engine, db, namespace, of.runId);
     return { run: key, stage: undefined, group: undefined };
   }
   if ('stageId' in of) {

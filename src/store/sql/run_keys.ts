@@ -8,8 +8,9 @@ export interface RunKeys {
 }
 
 /** Errors: RUN_NOT_FOUND. */
-export async function findRunKeys(db: Db | Tx, namespace: string, id: string): Promise<RunKeys> {
-  const row = await selectRunKeys(db, namespace, id).executeTakeFirst();
+export async function findRunKeys(engine: Engine, db: Db | Tx, namespace: string, id: string): Promise<RunKeys> {
+  const query = engine.kept.of('keys of run', [namespace, id], (of, own) => selectRunKeys(engine.db, of, own));
+  const [row] = (await db.executeQuery(query)).rows;
   if (row === undefined) throw runNotFound(id);
   return row;
 }

@@ -8,8 +8,9 @@ export interface StageKeys {
 }
 
 /** Errors: STAGE_NOT_FOUND. */
-export async function findStageKeys(db: Db | Tx, namespace: string, id: string): Promise<StageKeys> {
-  const row = await selectStageKeys(db, namespace, id).executeTakeFirst();
+export async function findStageKeys(engine: Engine, db: Db | Tx, namespace: string, id: string): Promise<StageKeys> {
+  const query = engine.kept.of('keys of stage', [namespace, id], (of, own) => selectStageKeys(engine.db, of, own));
+  const [row] = (await db.executeQuery(query)).rows;
   if (row === undefined) throw stageNotFound(id);
   return row;
 }

@@ -100,7 +100,7 @@ export async function listStages(
   page: Page<bigint>,
   view: BookView,
 ): Promise<Stage[]> {
-  const run = await findRunKeys(engine.db, namespace, runId);
+  const run = await findRunKeys(engine, engine.db, namespace, runId);
   const { kinds, statuses, descending = false } = filter;
   if (kinds?.length === 0 || statuses?.length === 0) return [];
   let query = selectStages(engine.db, view).where('s.run', '=', run.key).where('s.namespace', '=', namespace);
@@ -120,7 +120,7 @@ export async function getLatestCheckpointedStage(
   runId: string,
   kind: StageKind,
 ): Promise<Stage | undefined> {
-  const run = await findRunKeys(engine.db, namespace, runId);
+  const run = await findRunKeys(engine, engine.db, namespace, runId);
   const row = await selectStages(engine.db, 'FULL')
     .where('s.run', '=', run.key)
     .where('s.namespace', '=', namespace)
