@@ -84,8 +84,18 @@ export class PlainGrpc {
         void answer(() => {
           throw error;
         }),
-      other: otherwise,
+      other: () => this.#handOver(otherwise, call, method),
     });
+  }
+
+  /** Nobody stands above who hears of what is thrown here: the connection may have gone while the request was read. */
+  #handOver(otherwise: () => void, { request }: PlainCall, { name }: DescMethod): void {
+    try {
+      otherwise();
+    } catch (error) {
+      this.#logger.error({ err: error, rpc: name }, 'a request could not be handed over');
+      cutCall(request);
+    }
   }
 
   /** A message that many streams are given is encoded once. */
