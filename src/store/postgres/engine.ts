@@ -274,8 +274,9 @@ class PostgresEngine implements Engine {
     return sql<SqlBool>`${column} = any(${keys}::bigint[])`;
   }
 
-  async preferIndexes(tx: Tx): Promise<void> {
-    this.pipelineOf(tx).send(PREFER_INDEXES);
+  async beginClaim(tx: Tx): Promise<{ now: string; mark: bigint }> {
+    const { rows } = await tx.executeQuery<Mark & { now: string }>(CompiledQuery.raw(BEGIN_CLAIM));
+    return { now: rows[0]?.now ?? '', mark: markOf({ rows }) };
   }
 
   lockQueued(tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
@@ -413,9 +414,9 @@ const REFERENCE_IF_HERE = ` on conflict (namespace, digest) do update
 
 const UPSERT_POINTS = upsertPointsText(SCHEMA);
 
-/** Set until the transaction ends. */
-const PREFER_INDEXES = `select set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
-  set_config('enable_seqscan', 'off', true)`;
+/** Settings until the transaction ends. */
+const BEGIN_CLAIM = `select clock_timestamp() as now, pg_current_xact_id()::text::bigint as mark,
+  set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`;
 
 const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch_point, t.status, t.status_message, t.seal_time, t.writer_id,
   t.writer_epoch, t.next_step_number, t.reward_sum, t.byte_sum, clock_timestamp() as now

@@ -1,8 +1,8 @@
-import { type RawBuilder, sql } from 'kysely';
+import { type CompiledQuery, type RawBuilder, sql } from 'kysely';
 import type { Engine, Queue, QueuedRow, Tx, Wanted } from '../sql/engine.ts';
 import { IS_PENDING, isWanted, QUEUE_ORDER } from '../sql/queue.ts';
 
-type Parts = Pick<Engine, 'hasPair' | 'among' | 'table'>;
+type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'kept' | 'db'>;
 
 export async function lockQueued(
   engine: Parts,
@@ -14,15 +14,29 @@ export async function lockQueued(
   const [only] = queues;
   if (only === undefined) return [];
   if (queues.length === 1) {
-    const ofTask = taskIs(only, sql`${only.task}`);
-    const query = queueOf(engine, '*', sql`${only.stage}`, ofTask, wanted, sql`${limit} ${LOCK}`);
-    return (await query.execute(tx)).rows as QueuedRow[];
+    const plain =
+      only.task === null && wanted.labels.size === 0 && wanted.minPriority <= 0 && wanted.except.length === 0;
+    const query = plain ? nextOfStage(engine, only.stage, limit) : nextOf(engine, only, wanted, limit).compile(tx);
+    return (await tx.executeQuery(query)).rows as QueuedRow[];
   }
   return lockAmong(engine, tx, queues, wanted, limit);
 }
 
 /** Passes over what others hold. */
 const LOCK = sql`for no key update skip locked`;
+
+/** What is asked for most. */
+function nextOfStage(engine: Parts, stage: bigint, limit: number): CompiledQuery<unknown> {
+  return engine.kept.of('next of stage', [stage, limit], (of, most) => {
+    const anything = { labels: new Map(), minPriority: 0, except: [] };
+    return { compile: () => nextOf(engine, { stage: of, task: null }, anything, most).compile(engine.db) };
+  });
+}
+
+function nextOf(engine: Parts, queue: Queue, wanted: Wanted, limit: number): RawBuilder<unknown> {
+  const ofTask = taskIs(queue, sql`${queue.task}`);
+  return queueOf(engine, '*', sql`${queue.stage}`, ofTask, wanted, sql`${limit} ${LOCK}`);
+}
 
 /** First, without locks, how many of the next ones stand in which queue; then so many of each are taken. */
 async function lockAmong(

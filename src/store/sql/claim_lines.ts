@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { stageNotFound } from '../../domain/errors.ts';
 import type { ClaimRequest } from '../contract/rollout.ts';
-import type { Engine, Queue, Tx } from './engine.ts';
+import type { Db, Engine, Queue, Tx } from './engine.ts';
 import { IS_PENDING, isWanted } from './queue.ts';
 import { findRunKeys } from './run_keys.ts';
 import { findStage } from './stage_rows.ts';
@@ -16,10 +16,9 @@ export interface Line {
   readonly places: readonly number[];
 }
 
-export function linesOf(requests: readonly ClaimRequest[], places: Iterable<number>): Line[] {
+export function linesOf(requests: readonly ClaimRequest[]): Line[] {
   const lines = new Map<string, { wanted: ClaimRequest; places: number[] }>();
-  for (const place of places) {
-    const request = requests[place]!;
+  for (const [place, request] of requests.entries()) {
     const name = nameOf(request);
     const line = lines.get(name);
     if (line === undefined) lines.set(name, { wanted: request, places: [place] });
@@ -53,7 +52,7 @@ export async function readField(
 ): Promise<Field> {
   const { namespace } = caller;
   const [stages, tasks] = await together([
-    readStages(tx, namespace, runId, stageId),
+    readStages(engine, tx, namespace, runId, stageId),
     readTasks(tx, namespace, taskIds),
   ]);
   if (stages.length === 0) await requireThere(engine, tx, namespace, runId, stageId);
@@ -66,8 +65,22 @@ export async function readField(
 }
 
 /** Stages that are not terminal, of runs that are not. Said as the index of open stages says it. */
-function readStages(tx: Tx, namespace: string, runId: string | undefined, stageId: string | undefined) {
-  let query = tx
+async function readStages(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  runId: string | undefined,
+  stageId: string | undefined,
+) {
+  const name = `open stages${runId === undefined ? '' : ' of run'}${stageId === undefined ? '' : ' by id'}`;
+  const query = engine.kept.of(name, [namespace, runId ?? '', stageId ?? ''], (of, run, stage) =>
+    selectOpen(engine.db, of, runId && run, stageId && stage),
+  );
+  return (await tx.executeQuery(query)).rows;
+}
+
+function selectOpen(db: Db, namespace: string, runId: string | undefined, stageId: string | undefined) {
+  let query = db
     .selectFrom('stages as s')
     .innerJoin('runs as u', (join) => join.onRef('u.key', '=', 's.run').on('u.hidden', '=', 0))
     .select(['s.key', 's.run'])
@@ -77,7 +90,7 @@ function readStages(tx: Tx, namespace: string, runId: string | undefined, stageI
     .where(sql<boolean>`u.status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`);
   if (runId !== undefined) query = query.where('u.namespace', '=', namespace).where('u.id', '=', runId);
   if (stageId !== undefined) query = query.where('s.id', '=', stageId);
-  return query.execute();
+  return query;
 }
 
 /** Undefined: any. Names that are in no catalogue fit nothing. */

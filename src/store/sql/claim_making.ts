@@ -1,17 +1,12 @@
-import { sql } from 'kysely';
 import { parseInstant } from '../../domain/instant.ts';
-import type { Task, Validator } from '../../domain/rollout.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Claim, ClaimRequest } from '../contract/rollout.ts';
 import { plannedTurns, type Taken } from './claim_places.ts';
 import type { Engine, Tx } from './engine.ts';
-import { type RolloutRow, readRollout, selectRollouts } from './rollout_rows.ts';
+import { readRollout } from './rollout_rows.ts';
 import { leaseEndFrom } from './rollout_writing.ts';
 import { type RecordedMove, recordStatuses } from './status_changes.ts';
-import { readTask, selectTasks } from './tasks.ts';
-import { together } from './together.ts';
 import { insertTrajectories, trajectoryRow } from './trajectory_making.ts';
-import { readValidator, selectValidators } from './validators.ts';
 import { bindReal } from './values.ts';
 
 /** A rollout that goes to a request. */
@@ -32,75 +27,31 @@ export async function makeClaims(
   granted: readonly Granted[],
 ): Promise<Claim[]> {
   if (granted.length === 0) return [];
-  const tasks = [...new Set(granted.flatMap(({ row }) => row.task ?? []))];
-  const [keys, catalogue, overridden] = await together([
-    engine.nextKeys(tx, 'trajectories', granted.length),
-    readCatalogue(engine, tx, tasks),
-    readOverridden(engine, tx, granted),
-  ]);
-  const attempts = granted.map((each, i) => attemptOf(each, keys[i]!, taskOf(each, catalogue), now));
+  const attempts = granted.map((each) => attemptOf(each, now));
   await writeAttempts(engine, tx, now, mark, attempts);
-  return attempts.map((attempt) => claimOf(attempt, catalogue, overridden.get(attempt.row.key), now));
-}
-
-export interface Catalogue {
-  readonly tasks: ReadonlyMap<bigint, Task>;
-  readonly validators: ReadonlyMap<bigint, readonly Validator[]>;
-}
-
-/** Tasks by key, and their validators by type. */
-export async function readCatalogue(engine: Engine, tx: Tx, keys: readonly bigint[]): Promise<Catalogue> {
-  if (keys.length === 0) return { tasks: new Map(), validators: new Map() };
-  const [tasks, validators] = await together([
-    selectTasks(tx)
-      .where(engine.among(sql.ref('k.key'), keys))
-      .execute(),
-    selectValidators(tx)
-      .where(engine.among(sql.ref('v.task'), keys))
-      .orderBy('v.type')
-      .execute(),
-  ]);
-  const of = Map.groupBy(validators, ({ task }) => task);
-  return {
-    tasks: new Map(tasks.map((row) => [row.key, readTask(row)])),
-    validators: new Map([...of].map(([task, rows]) => [task, rows.map(readValidator)])),
-  };
-}
-
-function taskOf({ row }: Taken, { tasks }: Catalogue): Task | undefined {
-  return row.task === null ? undefined : tasks.get(row.task);
-}
-
-/** Few rollouts have an override, and those that have it had an attempt before: only they are read again. */
-async function readOverridden(engine: Engine, tx: Tx, granted: readonly Granted[]): Promise<Map<bigint, RolloutRow>> {
-  const keys = granted.filter(({ row }) => row.override !== null).map(({ row }) => row.key);
-  if (keys.length === 0) return new Map();
-  const rows = await selectRollouts(engine, tx, 'FULL')
-    .where(engine.among(sql.ref('r.key'), keys))
-    .execute();
-  return new Map(rows.map((row) => [row.key, row]));
+  return attempts.map((attempt) => claimOf(attempt, now));
 }
 
 interface NewAttempt extends Granted {
   readonly number: bigint;
-  readonly trajectory: Trajectory;
+  readonly made: Trajectory;
   readonly byteSum: bigint;
   readonly leaseEnd: string;
 }
 
 /** The trajectory begins from nothing, or is a branch at the start point (B1); it belongs where its rollout does, and is of the same task. */
-function attemptOf(granted: Granted, key: bigint, task: Task | undefined, now: string): NewAttempt {
-  const { row, place, point, ids, request } = granted;
+function attemptOf(granted: Granted, now: string): NewAttempt {
+  const { row, place, point, trajectory: key, assigned, ids, request } = granted;
   const number = row.attempt + 1n;
   const time = parseInstant(now);
   const at = row.start_step ?? 0n;
-  const trajectory: Trajectory = {
+  const made: Trajectory = {
     ref: { tree: point?.source.ref.tree ?? key, key },
     ...ids,
     treeId: point?.source.treeId ?? ids.id,
     parent: point && { ...point.owner, branchPoint: at },
     name: `rollout ${row.group_number}/${row.number} attempt ${number}`,
-    taskId: task?.id ?? '',
+    taskId: assigned.task?.id ?? '',
     runId: place.run.id,
     experimentId: place.experiment.id,
     labels: new Map(),
@@ -120,7 +71,7 @@ function attemptOf(granted: Granted, key: bigint, task: Task | undefined, now: s
   return {
     ...granted,
     number,
-    trajectory,
+    made,
     byteSum: point?.byteSum ?? 0n,
     leaseEnd: leaseEndFrom(now, request.leaseMs),
   };
@@ -135,8 +86,8 @@ async function writeAttempts(
 ): Promise<void> {
   const trajectories = attempts.map((attempt) => trajectoryRowOf(attempt, now));
   await insertTrajectories(engine, tx, trajectories);
-  const rows = attempts.map(({ row, number, trajectory, request }) => {
-    const { tree, key } = trajectory.ref;
+  const rows = attempts.map(({ row, number, made, request }) => {
+    const { tree, key } = made.ref;
     return [row.key, number, row.namespace, tree, key, 'INITIALIZING', '', request.workerId, now, null];
   });
   await engine.insertRows(tx, 'attempts', ATTEMPT_COLUMNS, rows);
@@ -146,9 +97,9 @@ async function writeAttempts(
 }
 
 /** The attempt's trajectory as it is written; it has no labels of its own. */
-function trajectoryRowOf({ row, place, trajectory, byteSum }: NewAttempt, now: string): unknown[] {
-  const { ref, parent, taskId, nextStepNumber, rewardSum } = trajectory;
-  return trajectoryRow(row.namespace, trajectory, now, {
+function trajectoryRowOf({ row, place, made, byteSum }: NewAttempt, now: string): unknown[] {
+  const { ref, parent, taskId, nextStepNumber, rewardSum } = made;
+  return trajectoryRow(row.namespace, made, now, {
     ...ref,
     parent: parent?.key ?? null,
     branch_point: parent?.branchPoint ?? null,
@@ -175,8 +126,8 @@ const ATTEMPT_COLUMNS = [
 ] as const;
 
 /** L5: of the trajectory its creation, of the rollout its move. */
-function movesOf({ row, trajectory, request: { caller } }: NewAttempt): RecordedMove[] {
-  const { tree, key } = trajectory.ref;
+function movesOf({ row, made, request: { caller } }: NewAttempt): RecordedMove[] {
+  const { tree, key } = made.ref;
   const creation = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
   const claim = { ordinal: row.status_changes, from: 'PENDING', to: 'INITIALIZING', message: '' } as const;
   return [
@@ -201,8 +152,8 @@ const CLAIMED_COLUMNS = [
   'mark',
 ] as const;
 
-function claimedRow({ row, number, trajectory, request, leaseEnd }: NewAttempt, now: string, mark: bigint): unknown[] {
-  const { tree, key } = trajectory.ref;
+function claimedRow({ row, number, made, request, leaseEnd }: NewAttempt, now: string, mark: bigint): unknown[] {
+  const { tree, key } = made.ref;
   return [
     ...[row.key, 'INITIALIZING', '', '', number, tree, key, request.workerId, BigInt(request.leaseMs), leaseEnd, now],
     ...[row.status_changes + 1n, row.revision + 1n, mark],
@@ -210,9 +161,9 @@ function claimedRow({ row, number, trajectory, request, leaseEnd }: NewAttempt, 
 }
 
 /** As it would be read now. */
-function claimOf(attempt: NewAttempt, catalogue: Catalogue, before: RolloutRow | undefined, now: string): Claim {
-  const { row, place, trajectory } = attempt;
-  const task = taskOf(attempt, catalogue);
+function claimOf(attempt: NewAttempt, now: string): Claim {
+  const { row, place, before, made: trajectory } = attempt;
+  const { task, validators } = attempt.assigned;
   const rollout = readRollout({
     ...NO_OVERRIDE,
     ...row,
@@ -228,7 +179,6 @@ function claimOf(attempt: NewAttempt, catalogue: Catalogue, before: RolloutRow |
     commit_time: now,
     own_reward: null,
   });
-  const validators = (task && catalogue.validators.get(task.key)) ?? [];
   const maxTurns = row.max_turns ?? task?.maxTurns ?? plannedTurns(place.run.plan, place.stage.kind);
   return { rollout, task, validators, trajectory, maxTurns };
 }

@@ -3,8 +3,8 @@ import type { StageKind } from '../../domain/run.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Claim } from '../contract/rollout.ts';
 import type { ClaimedAttempt } from './claim_keys.ts';
-import { readCatalogue } from './claim_making.ts';
 import { plannedTurns } from './claim_places.ts';
+import { assignedTo, readAssignments } from './claim_tasks.ts';
 import type { Engine, Tx } from './engine.ts';
 import { readRollout, selectRollouts } from './rollout_rows.ts';
 import { readPlan } from './run_values.ts';
@@ -29,8 +29,8 @@ export async function readClaims(
     )
     .where('r.status', 'in', ['INITIALIZING', 'RUNNING'])
     .execute();
-  const [catalogue, trajectories] = await together([
-    readCatalogue(engine, tx, [...new Set(rows.flatMap(({ task }) => task ?? []))]),
+  const [assignments, trajectories] = await together([
+    readAssignments(engine, tx, rows),
     readTrajectories(
       engine,
       tx,
@@ -44,8 +44,7 @@ export async function readClaims(
     const trajectory = row === undefined ? undefined : trajectories.get(row.trajectory_key ?? -1n);
     // Without its trajectory there is nothing to work on.
     if (row === undefined || row.attempt !== attempt || trajectory === undefined) return [];
-    const task = row.task === null ? undefined : catalogue.tasks.get(row.task);
-    const validators = (task && catalogue.validators.get(task.key)) ?? [];
+    const { task, validators } = assignedTo(row, assignments);
     const planned = plannedTurns(readPlan(row.plan), row.kind as StageKind);
     const maxTurns = row.max_turns ?? task?.maxTurns ?? planned;
     return [{ rollout: readRollout(row), task, validators, trajectory, maxTurns }];

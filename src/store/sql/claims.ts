@@ -4,14 +4,14 @@ import { readAttemptEnds } from './attempts.ts';
 import { type ClaimKey, findKeptClaims, keepClaims } from './claim_keys.ts';
 import { type Field, isDrained, type Line, linesOf, readField } from './claim_lines.ts';
 import { type Granted, makeClaims } from './claim_making.ts';
-import { type ClaimPlace, readPlaces, type Taken } from './claim_places.ts';
+import { type ClaimPlace, readOverridden, readPlaces, type Taken } from './claim_places.ts';
 import { readClaims } from './claim_reading.ts';
+import { assignedTo, readAssignments } from './claim_tasks.ts';
 import type { Engine, QueuedRow, Tx } from './engine.ts';
 import { moveMany } from './requeueing.ts';
 import { readStart } from './rollout_rows.ts';
 import { holdStartPoints, nameOf } from './start_points.ts';
 import { together } from './together.ts';
-import { readNow } from './trajectory_rows.ts';
 import { againWhenRaced } from './unique_violation.ts';
 
 /** One transaction for many: statements are sent for lines of requests, not for each. Where a racer came with the same key, it is run again. */
@@ -31,6 +31,11 @@ const QUEUE = 'anabranch';
 const ROUNDS = 6;
 const LOOK_AHEAD = 16;
 
+/** A line with the field it looks in. */
+interface OpenLine extends Line {
+  readonly field: Field;
+}
+
 class Claiming {
   private readonly engine: Engine;
   private readonly tx: Tx;
@@ -49,23 +54,19 @@ class Claiming {
 
   async claim(): Promise<{ readonly outcomes: ClaimOutcome[]; readonly changed: readonly bigint[] }> {
     const { engine, tx, requests } = this;
-    const [, now, mark, kept] = await together([
-      engine.preferIndexes(tx),
-      readNow(tx, engine.now),
-      engine.changeMark(tx),
+    const lines = linesOf(requests);
+    const [{ now, mark }, kept, fields] = await together([
+      engine.beginClaim(tx),
       findKeptClaims(tx, requests),
+      together(lines.map((line) => this.fieldOf(line))),
     ]);
-    const [fresh, repeated] = await this.answerKept(kept);
-    const lines = linesOf(requests, fresh);
-    const fields = await together(lines.map((line) => this.fieldOf(line)));
+    const repeated = await this.answerKept(kept);
+    const open = this.openLines(lines, fields, repeated);
     const granted: Granted[] = [];
-    for (const [i, line] of lines.entries()) {
-      const field = fields[i];
-      if (field !== undefined) granted.push(...this.deal(line, await this.take(line, field)));
-    }
+    for (const line of open) granted.push(...this.deal(line, await this.take(line)));
     const claims = await makeClaims(engine, tx, now, mark, granted);
     await this.failGone(now);
-    await this.answerFresh(lines, fields, granted, claims);
+    await this.answerFresh(open, granted, claims);
     await keepClaims(engine, tx, now, requests, granted);
     // The same request twice at once is one.
     for (const [place, first] of repeated) this.outcomes.set(place, this.outcomeAt(first));
@@ -78,40 +79,53 @@ class Claiming {
     return outcome;
   }
 
-  /** ID1, Q2: a key that came before is answered with what still lives of it. Gives the places of the others, and those that repeat one of them. */
-  private async answerKept(kept: ReadonlyMap<string, ClaimKey>): Promise<[number[], Map<number, number>]> {
-    const fresh: number[] = [];
+  /** ID1, Q2: a key that came before is answered with what still lives of it. Gives those of the others that repeat one of them, and which. */
+  private async answerKept(kept: ReadonlyMap<string, ClaimKey>): Promise<Map<number, number>> {
     const repeated = new Map<number, number>();
     const first = new Map<string, number>();
     for (const [place, { caller, key }] of this.requests.entries()) {
       const name = key === undefined ? undefined : `${caller.namespace}/${key.rpc}/${key.requestId}`;
       const before = name === undefined ? undefined : (kept.get(name) ?? this.requests[first.get(name) ?? -1]?.key);
-      if (name === undefined || key === undefined || before === undefined) {
-        if (name !== undefined) first.set(name, place);
-        fresh.push(place);
-      } else if (before.requestDigest !== key.requestDigest) {
+      if (name === undefined || key === undefined) continue;
+      if (before === undefined) first.set(name, place);
+      else if (before.requestDigest !== key.requestDigest) {
         this.outcomes.set(place, { kind: 'refused', error: requestIdReused(key.requestId) });
       } else if ('claims' in before) {
         const claims = await readClaims(this.engine, this.tx, caller.namespace, before.claims);
         this.outcomes.set(place, { kind: 'claimed', claims, drained: false });
       } else repeated.set(place, first.get(name) ?? place);
     }
-    return [fresh, repeated];
+    return repeated;
   }
 
-  /** Undefined: the line is refused. */
-  private async fieldOf({ wanted, places }: Line): Promise<Field | undefined> {
+  /** An error is what the line is refused with. */
+  private async fieldOf({ wanted }: Line): Promise<Field | AnabranchError> {
     try {
       return await readField(this.engine, this.tx, wanted);
     } catch (error) {
       if (!(error instanceof AnabranchError) || error.reason === 'DATABASE_UNAVAILABLE') throw error;
-      for (const place of places) this.outcomes.set(place, { kind: 'refused', error });
-      return undefined;
+      return error;
     }
   }
 
+  /** What is left to be served of each line, and where it looks. */
+  private openLines(
+    lines: readonly Line[],
+    fields: readonly (Field | AnabranchError)[],
+    repeated: ReadonlyMap<number, number>,
+  ): OpenLine[] {
+    return lines.flatMap(({ wanted, places }, i): OpenLine[] => {
+      const field = fields[i]!;
+      const open = places.filter((place) => !this.outcomes.has(place) && !repeated.has(place));
+      if (!(field instanceof AnabranchError)) return open.length === 0 ? [] : [{ wanted, places: open, field }];
+      for (const place of open) this.outcomes.set(place, { kind: 'refused', error: field });
+      return [];
+    });
+  }
+
   /** Locks what is next for a line, and sees what of it can be begun. */
-  private async take({ wanted, places }: Line, { queues }: Field): Promise<Taken[]> {
+  private async take({ wanted, places, field }: OpenLine): Promise<Taken[]> {
+    const { queues } = field;
     const limit = places.reduce((sum, place) => sum + (this.requests[place]?.trajectories.length ?? 0), 0);
     const taken: Taken[] = [];
     for (let round = 0; round < ROUNDS && taken.length < limit && queues.length > 0; round += 1) {
@@ -120,34 +134,45 @@ class Claiming {
       const rows = await this.engine.lockQueued(this.tx, queues, { labels, minPriority, except: this.met }, asked);
       if (rows.length === 0) break;
       for (const { key } of rows) this.met.push(key);
-      taken.push(...(await this.begin(wanted.caller.namespace, rows)));
+      taken.push(...(await this.begin(wanted.caller.namespace, rows, limit - taken.length)));
       if (rows.length < asked) break;
     }
-    // What was locked ahead stays PENDING.
-    return taken.slice(0, limit);
+    return taken;
   }
 
-  /** Under the rollouts' locks: where they are, as it is now, and where they begin. One whose start point is gone is to be FAILED. */
-  private async begin(namespace: string, rows: readonly QueuedRow[]): Promise<Taken[]> {
+  /**
+   * Under the rollouts' locks: at most so many, with where they are, as it is now, where they begin, and what their claims tell. One whose start point is
+   * gone is to be FAILED; what was locked ahead stays PENDING.
+   */
+  private async begin(namespace: string, rows: readonly QueuedRow[], most: number): Promise<Taken[]> {
+    const { engine, tx } = this;
     const points = rows.flatMap((row) => readStart(row) ?? []);
-    const [places, held] = await together([
-      readPlaces(this.engine, this.tx, rows),
-      holdStartPoints(this.engine, this.tx, namespace, points),
+    const [places, held, assignments, overridden, keys] = await together([
+      readPlaces(engine, tx, rows),
+      holdStartPoints(engine, tx, namespace, points),
+      readAssignments(engine, tx, rows),
+      readOverridden(engine, tx, rows),
+      engine.nextKeys(tx, 'trajectories', Math.min(rows.length, most)),
     ]);
-    return rows.flatMap((row): Taken[] => {
+    const taken: Taken[] = [];
+    for (const row of rows) {
       const place: ClaimPlace | undefined = places.get(row.key);
       const start = readStart(row);
       const point = start && held.get(nameOf(start));
+      const trajectory = keys[taken.length];
       // Its run was paused, or is being deleted; or a deletion holds its start point: it stays where it is.
-      if (place === undefined || point === 'busy') return [];
-      if (point !== 'gone') return [{ row, place, point }];
-      this.gone.push(row);
-      return [];
-    });
+      if (place === undefined || point === 'busy') continue;
+      if (point === 'gone') this.gone.push(row);
+      else if (trajectory !== undefined) {
+        const before = overridden.get(row.key);
+        taken.push({ row, place, point, trajectory, assigned: assignedTo(row, assignments), before });
+      }
+    }
+    return taken;
   }
 
   /** In the order of the queue, to requests in the order of their coming. */
-  private deal({ places }: Line, taken: readonly Taken[]): Granted[] {
+  private deal({ places }: OpenLine, taken: readonly Taken[]): Granted[] {
     let next = 0;
     return places.flatMap((place) => {
       const request = this.requests[place]!;
@@ -177,8 +202,7 @@ class Claiming {
   }
 
   private async answerFresh(
-    lines: readonly Line[],
-    fields: readonly (Field | undefined)[],
+    lines: readonly OpenLine[],
     granted: readonly Granted[],
     claims: readonly Claim[],
   ): Promise<void> {
@@ -189,12 +213,10 @@ class Claiming {
       else list.push(claims[i]!);
       this.changed.add(row.run);
     }
-    for (const [i, line] of lines.entries()) {
-      const field = fields[i];
-      if (field === undefined) continue;
-      const empty = line.places.some((place) => !of.has(place));
-      const drained = empty && (await isDrained(this.engine, this.tx, field, line.wanted));
-      for (const place of line.places) {
+    for (const { wanted, places, field } of lines) {
+      const empty = places.some((place) => !of.has(place));
+      const drained = empty && (await isDrained(this.engine, this.tx, field, wanted));
+      for (const place of places) {
         const own = of.get(place);
         this.outcomes.set(place, { kind: 'claimed', claims: own ?? [], drained: own === undefined && drained });
       }

@@ -101,8 +101,11 @@ export interface Engine {
   /** Whether a column has one of these values, in one statement's text however many they are. */
   among(column: RawBuilder<unknown>, keys: readonly bigint[]): RawBuilder<SqlBool>;
 
-  /** For this transaction: whatever an index can give, in its order, is read by it, and only as far as is needed, also where statistics are old. */
-  preferIndexes(tx: Tx): Promise<void>;
+  /**
+   * The time, and the mark of changes, of a transaction that takes from queues. In it, whatever an index can give is read by it, in its order and only as far
+   * as is needed, also where statistics are old, and statements are not planned anew.
+   */
+  beginClaim(tx: Tx): Promise<{ readonly now: string; readonly mark: bigint }>;
 
   /**
    * Takes at most `limit` PENDING rollouts out of these queues, by priority, then creation, each locked for writing; those that others hold are passed

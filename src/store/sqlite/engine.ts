@@ -22,6 +22,7 @@ import { KeptQueries } from '../sql/kept_queries.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
+import { readNow } from '../sql/trajectory_rows.ts';
 import { bindDigest } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
@@ -248,8 +249,10 @@ class SqliteEngine implements Engine {
     return sql<SqlBool>`${column} in (select value from json_each(${`[${keys.join(',')}]`}))`;
   }
 
-  /** It plans by its indexes anyway. */
-  async preferIndexes(): Promise<void> {}
+  /** It plans by its indexes anyway, and once. */
+  async beginClaim(tx: Tx): Promise<{ now: string; mark: bigint }> {
+    return { now: await readNow(tx, this.now), mark: await this.changeMark(tx) };
+  }
 
   async lockQueued(_tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
     const rows = (query: RawBuilder<unknown>) => {

@@ -1,0 +1,45 @@
+import type { Task, Validator } from '../../domain/rollout.ts';
+import type { Engine, Tx } from './engine.ts';
+import { padded } from './statement_shapes.ts';
+import { readTask, selectTasks } from './tasks.ts';
+import { together } from './together.ts';
+import { readValidator, selectValidators } from './validators.ts';
+
+/** What a claim tells of what is to be done, and of what will judge it. */
+export interface Assigned {
+  readonly task: Task | undefined;
+  readonly validators: readonly Validator[];
+}
+
+/** What is assigned with tasks, by their keys. */
+export type Assignments = ReadonlyMap<bigint, Assigned>;
+
+const NOTHING: Assigned = { task: undefined, validators: [] };
+
+/** Of the tasks of these rollouts, in a number of statements that does not grow with them. */
+export async function readAssignments(
+  engine: Engine,
+  tx: Tx,
+  rollouts: readonly { readonly task: bigint | null }[],
+): Promise<Assignments> {
+  const found = [...new Set(rollouts.flatMap(({ task }) => task ?? []))];
+  if (found.length === 0) return new Map();
+  const { db, kept } = engine;
+  const keys = padded(found);
+  const [tasks, validators] = await together([
+    tx.executeQuery(kept.of('tasks by key', [keys], (among) => selectTasks(db).where('k.key', 'in', among))),
+    tx.executeQuery(
+      kept.of('validators of tasks', [keys], (among) =>
+        selectValidators(db).where('v.task', 'in', among).orderBy('v.type'),
+      ),
+    ),
+  ]);
+  const of = Map.groupBy(validators.rows, ({ task }) => task);
+  return new Map(
+    tasks.rows.map((row) => [row.key, { task: readTask(row), validators: (of.get(row.key) ?? []).map(readValidator) }]),
+  );
+}
+
+export function assignedTo({ task }: { readonly task: bigint | null }, assignments: Assignments): Assigned {
+  return (task === null ? undefined : assignments.get(task)) ?? NOTHING;
+}
