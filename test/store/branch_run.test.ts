@@ -192,8 +192,7 @@ describeStore('branching runs', (on) => {
       deepest = run;
     }
     await here.branchOff(root, 0n, { name: 'late' });
-    const tree = deepest.tree.key;
-    const all = await here.store.listRunTree(here.namespace, tree, { limit: 1000, after: undefined });
+    const all = await here.store.listRunTree(here.namespace, deepest, { limit: 1000, after: undefined });
     expect(all.map(({ name }) => name)).toEqual([...Array.from({ length: 31 }, (_, i) => `${i}`), 'late']);
     const seen = new Set<bigint>();
     for (const { key: row, parent } of all) {
@@ -201,9 +200,11 @@ describeStore('branching runs', (on) => {
       seen.add(row);
     }
     expect(all[0]).toMatchObject({ configJson: '', mainTrajectory: { nextStepNumber: 1n } });
-    const page = await here.store.listRunTree(here.namespace, tree, { limit: 2, after: all[9]?.key });
+    const page = await here.store.listRunTree(here.namespace, deepest, { limit: 2, after: all[9]?.key });
     expect(page).toEqual(all.slice(10, 12));
-    const rest = await here.store.listRunTree(here.namespace, other.tree.key, { limit: 9, after: undefined });
+    const rest = await here.store.listRunTree(here.namespace, other, { limit: 9, after: undefined });
     expect(rest.map(({ name }) => name)).toEqual(['other']);
+    // Whatever run it is told of, each row has its own names.
+    expect(all.map(({ experiment, tree }) => [experiment, tree])).toEqual(all.map(() => [root.experiment, root.tree]));
   });
 });

@@ -18,7 +18,7 @@ export async function getRunTree(app: App, caller: Caller, args: GetRunTreeArgs)
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage(
     {
-      fetch: (limit, after) => app.store.listRunTree(caller.namespace, run.tree.key, { limit, after }),
+      fetch: (limit, after) => app.store.listRunTree(caller.namespace, run, { limit, after }),
       keyOf: ({ key }) => key,
       bytesOf: (each) => runBytes(each, 'BASIC'),
     },

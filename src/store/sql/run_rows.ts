@@ -3,7 +3,7 @@ import type { Run } from '../../domain/run.ts';
 import type { BookView } from '../contract/experiment.ts';
 import type { RunPlace } from '../contract/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
-import { RunReader, type RunValues } from './run_values.ts';
+import { type RunNames, RunReader, type RunValues } from './run_values.ts';
 import { padded } from './statement_shapes.ts';
 import type { RunsTable, Tables } from './tables.ts';
 
@@ -74,18 +74,19 @@ const [KEY, ID, EXPERIMENT, TREE, PARENT] = [0, 1, 2, 3, 9] as const;
 
 /**
  * The runs of a query, in its order, by whole pages: as arrays, which cost less than objects. Names of others are looked for once each, not joined to every
- * row. A run whose others are gone by then is gone as well.
+ * row, and not again where they are known. A run whose others are gone by then is gone as well.
  */
 export async function readRuns(
   engine: Engine,
   namespace: string,
   query: RunQuery | CompiledQuery<unknown>,
+  known?: Pick<Run, 'tree' | 'experiment'>,
 ): Promise<Run[]> {
   const rows = await engine.rows<RunValues>('compile' in query ? query.compile() : query);
   if (rows.length === 0) return [];
   const [experiments, ids] = await Promise.all([
-    experimentsOf(engine, namespace, rows),
-    idsOf(engine, namespace, rows),
+    experimentsOf(engine, namespace, rows, known?.experiment),
+    idsOf(engine, namespace, rows, known?.tree),
   ]);
   const reader = new RunReader();
   return rows.flatMap((row) => {
@@ -97,8 +98,17 @@ export async function readRuns(
   });
 }
 
-async function experimentsOf(engine: Engine, namespace: string, rows: readonly RunValues[]) {
-  const keys = padded([...new Set(rows.map((row) => row[EXPERIMENT]))].map(BigInt));
+async function experimentsOf(
+  engine: Engine,
+  namespace: string,
+  rows: readonly RunValues[],
+  known: Run['experiment'] | undefined,
+) {
+  const names = new Map<number, Pick<RunNames, 'experimentId' | 'experimentName'>>();
+  if (known !== undefined) names.set(Number(known.key), { experimentId: known.id, experimentName: known.name });
+  const missing = [...new Set(rows.map((row) => Number(row[EXPERIMENT])))].filter((key) => !names.has(key));
+  if (missing.length === 0) return names;
+  const keys = padded(missing.map(BigInt));
   const query = engine.kept.of('experiments of runs', [namespace, keys], (of, among) =>
     engine.db
       .selectFrom('experiments')
@@ -107,12 +117,19 @@ async function experimentsOf(engine: Engine, namespace: string, rows: readonly R
       .where('key', 'in', among),
   );
   const { rows: found } = await engine.db.executeQuery(query);
-  return new Map(found.map(({ key, id, name }) => [Number(key), { experimentId: id, experimentName: name }]));
+  for (const { key, id, name } of found) names.set(Number(key), { experimentId: id, experimentName: name });
+  return names;
 }
 
 /** Ids of the roots and parents of runs by their keys: most are on the page themselves. */
-async function idsOf(engine: Engine, namespace: string, rows: readonly RunValues[]): Promise<Map<number, string>> {
+async function idsOf(
+  engine: Engine,
+  namespace: string,
+  rows: readonly RunValues[],
+  known: Run['tree'] | undefined,
+): Promise<Map<number, string>> {
   const ids = new Map<number, string>();
+  if (known !== undefined) ids.set(Number(known.key), known.id);
   for (const row of rows) ids.set(Number(row[KEY]), row[ID]);
   const wanted = new Set<number>();
   for (const row of rows) {

@@ -93,7 +93,7 @@ export function sqlStore(engine: Engine): Store {
     branchRun: (caller, making, key) => branchRun(engine, caller, making, key),
     getRun: (namespace, which) => findRun(engine, engine.db, namespace, which),
     listRuns: (namespace, filter, page, view) => listRuns(engine, namespace, filter, page, view),
-    listRunTree: (namespace, tree, page) => listRunTree(engine, namespace, tree, page),
+    listRunTree: (namespace, run, page) => listRunTree(engine, namespace, run, page),
     updateRun: (namespace, id, changes) => updateRun(engine, namespace, id, changes),
     moveRun: (caller, id, verb, said) => moveRun(engine, caller, id, verb, said),
     heartbeatRun: (namespace, id) => heartbeatRun(engine, namespace, id),
