@@ -9,48 +9,46 @@ import type { RunsTable, Tables } from './tables.ts';
 
 /** Rows of runs (`r`), with what they show of their main trajectory; hidden ones are in it. Their names of others come by `readRuns` or `findRun`. */
 export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
-  // JSON of any size: the BASIC view does not even read it.
-  const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`r.${column}`)}` : sql<string>`''`);
-  return db
-    .selectFrom('runs as r')
-    .leftJoin('trajectories as m', (join) =>
-      join.onRef('m.tree', '=', 'r.main_tree').onRef('m.key', '=', 'r.main_trajectory').on('m.hidden', '=', 0),
-    )
-    .select([
-      'r.key',
-      'r.id',
-      'r.experiment',
-      'r.tree',
-      'r.number',
-      'r.name',
-      'r.description',
-      'r.labels',
-      'r.plan',
-      'r.parent',
-      'r.branch_point',
-      'r.status',
-      'r.status_message',
-      'r.phase',
-      'r.metrics',
-      'r.heartbeat_timeout_ms',
-      'r.fail_when_stale',
-      'r.heartbeat_time',
-      'r.start_time',
-      'r.end_time',
-      'r.create_time',
-      'r.update_time',
-      'r.revision',
-      'm.id as main_id',
-      'm.next_step_number as main_next_step_number',
-      'm.reward_sum as main_reward_sum',
-    ])
-    .select([
-      large('config_json').as('config_json'),
-      large('config_overrides_json').as('config_overrides_json'),
-      large('metadata_json').as('metadata_json'),
-      large('result_json').as('result_json'),
-    ])
-    .select((eb) => isStale(engine, eb).as('stale'));
+  return (
+    db
+      .selectFrom('runs as r')
+      .leftJoin('trajectories as m', (join) =>
+        join.onRef('m.tree', '=', 'r.main_tree').onRef('m.key', '=', 'r.main_trajectory').on('m.hidden', '=', 0),
+      )
+      .select([
+        'r.key',
+        'r.id',
+        'r.experiment',
+        'r.tree',
+        'r.number',
+        'r.name',
+        'r.description',
+        'r.labels',
+        'r.plan',
+        'r.parent',
+        'r.branch_point',
+        'r.status',
+        'r.status_message',
+        'r.phase',
+        'r.metrics',
+        'r.heartbeat_timeout_ms',
+        'r.fail_when_stale',
+        'r.heartbeat_time',
+        'r.start_time',
+        'r.end_time',
+        'r.create_time',
+        'r.update_time',
+        'r.revision',
+        'm.id as main_id',
+        'm.next_step_number as main_next_step_number',
+        'm.reward_sum as main_reward_sum',
+      ])
+      .select((eb) => isStale(engine, eb).as('stale'))
+      // JSON of any size: the BASIC view does not even read it.
+      .$if(view === 'FULL', (all) =>
+        all.select(['r.config_json', 'r.config_overrides_json', 'r.metadata_json', 'r.result_json']),
+      )
+  );
 }
 
 /** Whether a run (`r`) is stale now, by the database's clock. */

@@ -33,11 +33,12 @@ export type RunValues = readonly [
   mainId: string | null,
   mainNextStepNumber: Int | null,
   mainRewardSum: number | string | bigint | null,
-  configJson: string,
-  configOverridesJson: string,
-  metadataJson: string,
-  resultJson: string,
   stale: boolean | Int,
+  // Of the FULL view alone.
+  configJson?: string,
+  configOverridesJson?: string,
+  metadataJson?: string,
+  resultJson?: string,
 ];
 
 /** What a run shows of others, which stands in their rows. */
@@ -89,11 +90,11 @@ export class RunReader {
       mainId,
       mainEnd,
       mainReward,
-      configJson,
-      configOverridesJson,
-      metadataJson,
-      resultJson,
       stale,
+      configJson = '',
+      configOverridesJson = '',
+      metadataJson = '',
+      resultJson = '',
     ] = values;
     return {
       key: BigInt(key),
