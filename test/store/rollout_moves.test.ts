@@ -124,6 +124,8 @@ describeStore('verbs of rollouts', (on) => {
       expect((await refusalOf(scene.complete(claim, other))).reason).toBe('RESULT_CONFLICT');
     }
     expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
+    await scene.store.updateRollout(scene.namespace, done.id, undefined, { statusMessage: 'looked at' });
+    expect(await scene.complete(claim, { said, result })).toMatchObject({ statusMessage: 'looked at' });
   });
 
   it('L3: start sets the time, message and phase, and the attempt runs', async () => {

@@ -135,6 +135,16 @@ describeStore('verbs of runs', (on) => {
     expect(await dumpNamespace(on.sql, here.namespace)).toBe(before);
   });
 
+  it('L5: what a run ended with is what its end said, whatever its row says since', async () => {
+    const here = scene();
+    const run = await here.makeRun({ status: 'RUNNING' });
+    await here.move(run, 'complete', { message: 'won' });
+    await here.store.updateRun(here.namespace, run.id, { statusMessage: 'looked at' });
+    expect(await here.move(run, 'complete', { message: 'won' })).toMatchObject({ statusMessage: 'looked at' });
+    const other = await refusalOf(here.move(run, 'complete', { message: 'looked at' }));
+    expect(other.reason).toBe('RESULT_CONFLICT');
+  });
+
   it('L5: a verb that leads to RUNNING again is in effect whatever it says, and writes nothing', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });

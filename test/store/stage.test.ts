@@ -287,6 +287,8 @@ describeStore('stages', (on) => {
     const done = await move(here, stage, 'complete', { message: 'good' });
     expect(await move(here, stage, 'complete', { message: 'good' })).toEqual(done);
     expect((await refusalOf(move(here, stage, 'complete', { message: 'bad' }))).reason).toBe('RESULT_CONFLICT');
+    await here.store.updateStage(here.namespace, stage.id, { statusMessage: 'bad' });
+    expect((await move(here, stage, 'complete', { message: 'good' })).statusMessage).toBe('bad');
     expect(await move(here, stage, 'reopen')).toMatchObject({
       status: 'RUNNING',
       statusMessage: '',

@@ -29,7 +29,7 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
   const { rollout, changed } = await engine.write(async (tx) => {
     const row = await lockRollout(engine, tx, caller.namespace, end.id);
     const said = rolloutOutcome(end.said.message, end.result);
-    const to = decideRolloutMove(heldOf(row), storedOutcome(row), VERBS[end.status], end.attempt, said);
+    const to = decideRolloutMove(heldOf(row), await storedOutcome(tx, row), VERBS[end.status], end.attempt, said);
     if (to !== undefined) await endLocked(engine, tx, caller, row, end);
     const after = await readWritten(engine, tx, caller.namespace, row.key);
     return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };

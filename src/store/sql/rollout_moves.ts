@@ -12,15 +12,19 @@ import { readResult } from './rollout_results.ts';
 import { findRollout, readFlag, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { keepRun } from './run_keys.ts';
-import { recordStatus } from './status_changes.ts';
+import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
 import { bindFlag } from './values.ts';
 
 const NOTHING_SAID: Outcome = { message: '', resultJson: '' };
 
-/** What a rollout's row said when it ended. */
-export function storedOutcome(row: LockedRollout): Outcome {
-  return rolloutOutcome(row.status_message, readResult(row.result, row.summary_json));
+/** What a rollout ended with, if it has. */
+export async function storedOutcome(tx: Tx, row: LockedRollout): Promise<Outcome> {
+  return rolloutOutcome(await messageOfEnd(tx, entityOf(row), row), readResult(row.result, row.summary_json));
+}
+
+function entityOf({ run, key }: LockedRollout): StatusEntity {
+  return { tree: run, noun: 'ROLLOUT', key };
 }
 
 /** L5: the move of one rollout, written in the transaction that makes it. */
@@ -36,7 +40,7 @@ export async function recordMove(
 ): Promise<void> {
   const { message, metadataJson } = said;
   const move = { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase };
-  await recordStatus(engine, tx, caller, { tree: row.run, noun: 'ROLLOUT', key: row.key }, now, move);
+  await recordStatus(engine, tx, caller, entityOf(row), now, move);
 }
 
 /** A verb that moves the status alone, or with what `move` does besides; it may find itself in effect already (L5). */
@@ -50,7 +54,7 @@ async function moved(
   const { rollout, changed } = await engine.write(async (tx) => {
     if (verb === 'retry') await keepRunOf(engine, tx, caller.namespace, token.id);
     const row = await lockRollout(engine, tx, caller.namespace, token.id);
-    const to = decideRolloutMove(heldOf(row), storedOutcome(row), verb, token.attempt, NOTHING_SAID);
+    const to = decideRolloutMove(heldOf(row), await storedOutcome(tx, row), verb, token.attempt, NOTHING_SAID);
     const others = to === undefined ? undefined : await move(tx, row, to);
     const after = await readWritten(engine, tx, caller.namespace, row.key);
     return { rollout: after, changed: others === undefined ? [] : [row.run, ...others] };

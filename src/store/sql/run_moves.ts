@@ -7,7 +7,7 @@ import type { Engine, Tx } from './engine.ts';
 import { findRun } from './run_rows.ts';
 import { readPlan } from './run_values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
-import { recordStatus } from './status_changes.ts';
+import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { tallyRuns } from './tallies.ts';
 import { readNow } from './trajectory_rows.ts';
 import { isSet } from './values.ts';
@@ -16,7 +16,7 @@ import { isSet } from './values.ts';
 export async function moveRun(engine: Engine, caller: Caller, id: string, verb: Verb, said: Said): Promise<Run> {
   const { run, moved } = await engine.write(async (tx) => {
     const row = await lockRun(engine, tx, caller.namespace, id);
-    const stored = { message: row.status_message, resultJson: row.result_json };
+    const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: row.result_json };
     const to = decideMove('run', row.status as Status, stored, verb, said);
     if (to !== undefined) await moveLocked(engine, tx, caller, row, await readNow(tx, engine.now), to, said);
     const after = await findRun(engine, tx, caller.namespace, row);
@@ -50,7 +50,7 @@ export async function moveLocked(
     status_changes: row.status_changes + 1n,
     ...(begins && isSet(row.fail_when_stale) ? beat(now, row.heartbeat_timeout_ms) : {}),
   });
-  await recordStatus(engine, tx, caller, { tree: row.key, noun: 'RUN', key: row.key }, now, {
+  await recordStatus(engine, tx, caller, entityOf(row), now, {
     ordinal: row.status_changes,
     from: row.status as Status,
     to,
@@ -59,6 +59,10 @@ export async function moveLocked(
     metadataJson: said.metadataJson,
     progressPercent: await percentOf(engine, tx, row, to),
   });
+}
+
+function entityOf({ key }: LockedRun): StatusEntity {
+  return { tree: key, noun: 'RUN', key };
 }
 
 /** L5: how far the run is at that time (M2). */

@@ -5,14 +5,14 @@ import type { Said } from '../contract/run.ts';
 import type { Engine, Tx } from './engine.ts';
 import { findStage } from './stage_rows.ts';
 import { type LockedStage, lockStage, percentOfStage, writeStage } from './stage_writing.ts';
-import { recordStatus } from './status_changes.ts';
+import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
 
 /** L2, L5: a verb moves the stage's status, or finds it in effect already and writes nothing. */
 export async function moveStage(engine: Engine, caller: Caller, id: string, verb: Verb, said: Said): Promise<Stage> {
   const { stage, moved } = await engine.write(async (tx) => {
     const row = await lockStage(engine, tx, caller.namespace, id);
-    const stored = { message: row.status_message, resultJson: '' };
+    const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: '' };
     const to = decideMove('stage', row.status as Status, stored, verb, said);
     if (to !== undefined) await moveLocked(engine, tx, caller, row, to, said);
     const after = await findStage(tx, caller.namespace, { id });
@@ -44,7 +44,7 @@ async function moveLocked(
     // The time that it stood still is nobody's.
     ...(begins && row.substeps_time !== null ? { substeps_time: now } : {}),
   });
-  await recordStatus(engine, tx, caller, { tree: row.run, noun: 'STAGE', key: row.key }, now, {
+  await recordStatus(engine, tx, caller, entityOf(row), now, {
     ordinal: row.status_changes,
     from: row.status as Status,
     to,
@@ -53,4 +53,8 @@ async function moveLocked(
     metadataJson: said.metadataJson,
     progressPercent: await percentOfStage(engine, tx, caller.namespace, row.run, row.id, to),
   });
+}
+
+function entityOf({ run, key }: LockedStage): StatusEntity {
+  return { tree: run, noun: 'STAGE', key };
 }

@@ -8,7 +8,7 @@ import {
   trajectoryNotFound,
 } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
-import type { Status } from '../../domain/lifecycle.ts';
+import { isTerminal, type Status } from '../../domain/lifecycle.ts';
 import type { Page } from '../contract/page.ts';
 import type { StatusChange, StatusOwner } from '../contract/status_change.ts';
 import type { Db, Engine, Tx } from './engine.ts';
@@ -44,6 +44,24 @@ export function recordStatus(
   move: StatusMove,
 ): Promise<void> {
   return recordStatuses(engine, tx, now, [{ caller, entity, move }]);
+}
+
+/** What the last move said, where it was an end: the message that the row shows may have been changed since. */
+export async function messageOfEnd(
+  tx: Tx,
+  { tree, noun, key }: StatusEntity,
+  row: { readonly status: string; readonly status_message: string; readonly status_changes: bigint },
+): Promise<string> {
+  if (!isTerminal(row.status as Status)) return row.status_message;
+  const { message } = await tx
+    .selectFrom('status_changes')
+    .select('message')
+    .where('tree', '=', tree)
+    .where('entity_kind', '=', noun)
+    .where('entity', '=', key)
+    .where('ordinal', '=', row.status_changes - 1n)
+    .executeTakeFirstOrThrow();
+  return message;
 }
 
 export interface RecordedMove {
