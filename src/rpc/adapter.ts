@@ -41,20 +41,20 @@ export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): 
   const guard = new MessageGuard();
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard);
-  const served = new Map<string, Served>();
+  const known = new Map<string, { readonly handler: UniversalHandler; readonly served: Served }>();
   routes((service, implementation) => {
+    const answers = implementation as unknown as Readonly<Record<string, Served['answer']>>;
+    const before = router.handlers.length;
     router.service(service, implementation);
-    for (const method of service.methods) {
-      const answer = (implementation as Record<string, unknown>)[method.localName] as Served['answer'];
-      served.set(`/${service.typeName}/${method.name}`, { method, answer });
+    for (const handler of router.handlers.slice(before)) {
+      const { requestPath, method } = handler;
+      known.set(requestPath, { handler, served: { method, answer: answers[method.localName]! } });
     }
   });
-  const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
   return (request, response) => {
-    const path = pathOf(request);
-    const handler = handlers.get(path);
-    const known = served.get(path);
-    if (handler === undefined || known === undefined) return refusePath(request, response);
+    const found = known.get(pathOf(request));
+    if (found === undefined) return refusePath(request, response);
+    const { handler, served } = found;
     if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
       return refuseVersion(request, response, handler.method.name);
     }
@@ -69,7 +69,7 @@ export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): 
     };
     const call = plainCall(request, response);
     if (call === undefined) byConnect();
-    else plain.serve(known, call, values, byConnect);
+    else plain.serve(served, call, values, byConnect);
   };
 }
 

@@ -6,7 +6,6 @@ import {
   GroupStatisticsSchema,
   OnSuccess,
   RolloutResultSchema,
-  RolloutSchema,
   StartPointSchema,
   TaskSchema,
   ValidationOverrideSchema,
@@ -131,32 +130,43 @@ export function fromRollout(rollout: Rollout, view: View): WireRollout {
 
 /** Without all that can be large. */
 export function fromBareRollout(rollout: Rollout): WireRollout {
-  const wire = create(RolloutSchema);
-  wire.id = rollout.id;
-  wire.runId = rollout.run.id;
-  wire.stageId = rollout.stage.id;
-  wire.groupId = rollout.group.id;
-  wire.groupNumber = rollout.group.number;
-  wire.number = rollout.number;
-  wire.taskId = rollout.taskId;
-  wire.priority = rollout.priority;
+  // A literal, as of a run.
+  const wire: WireRollout = {
+    $typeName: 'anabranch.v1.Rollout',
+    id: rollout.id,
+    runId: rollout.run.id,
+    stageId: rollout.stage.id,
+    groupId: rollout.group.id,
+    groupNumber: rollout.group.number,
+    number: rollout.number,
+    taskId: rollout.taskId,
+    labels: {},
+    inputJson: '',
+    priority: rollout.priority,
+    maxAttempts: rollout.maxAttempts,
+    modelUri: '',
+    status: fromStatus(rollout.status),
+    statusMessage: '',
+    phase: '',
+    attempt: rollout.attempt,
+    trajectoryId: rollout.trajectoryId,
+    turns: rollout.turns,
+    workerId: rollout.workerId,
+    metrics: {},
+    timings: {},
+    metadataJson: '',
+    createTime: fromInstant(rollout.createTime),
+    updateTime: fromInstant(rollout.updateTime),
+    revision: rollout.revision,
+  };
   if (rollout.maxTurns !== undefined) wire.maxTurns = rollout.maxTurns;
-  wire.maxAttempts = rollout.maxAttempts;
   if (rollout.startFrom !== undefined) wire.startFrom = create(StartPointSchema, rollout.startFrom);
-  wire.status = fromStatus(rollout.status);
-  wire.attempt = rollout.attempt;
-  wire.trajectoryId = rollout.trajectoryId;
-  wire.turns = rollout.turns;
-  wire.workerId = rollout.workerId;
   if (rollout.leaseEndTime !== undefined) wire.leaseEndTime = fromInstant(rollout.leaseEndTime);
   if (rollout.validationPassed !== undefined) wire.validationPassed = rollout.validationPassed;
   if (rollout.success !== undefined) wire.success = rollout.success;
   if (rollout.reward !== undefined) wire.reward = rollout.reward;
   if (rollout.startTime !== undefined) wire.startTime = fromInstant(rollout.startTime);
   if (rollout.endTime !== undefined) wire.endTime = fromInstant(rollout.endTime);
-  wire.createTime = fromInstant(rollout.createTime);
-  wire.updateTime = fromInstant(rollout.updateTime);
-  wire.revision = rollout.revision;
   return wire;
 }
 

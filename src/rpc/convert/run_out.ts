@@ -4,7 +4,6 @@ import {
   KindProgressSchema,
   PlanSchema,
   ProgressSchema,
-  RunSchema,
   StageKind,
   StageProgressSchema,
   StageSchema,
@@ -51,37 +50,45 @@ export function fromExperiment(experiment: Experiment, view: View): WireExperime
 
 /** BASIC leaves out what holds JSON (FM7). */
 export function fromRun(run: Run, view: View): WireRun {
-  const wire = create(RunSchema);
-  wire.id = run.id;
-  wire.number = run.number;
-  wire.experimentId = run.experiment.id;
-  wire.experimentName = run.experiment.name;
-  wire.name = run.name;
-  wire.description = run.description;
-  if (view === 'FULL') {
-    wire.configJson = run.configJson;
-    wire.configOverridesJson = run.configOverridesJson;
-    wire.metadataJson = run.metadataJson;
-    wire.resultJson = run.resultJson;
-  }
-  wire.labels = fromMap(run.labels);
+  const { experiment, parent, mainTrajectory } = run;
+  const isFull = view === 'FULL';
+  // A literal: `create` sets fields by computed names, and an object that gets more than some twelve so is a hash table from then on.
+  const wire: WireRun = {
+    $typeName: 'anabranch.v1.Run',
+    id: run.id,
+    number: run.number,
+    experimentId: experiment.id,
+    experimentName: experiment.name,
+    name: run.name,
+    description: run.description,
+    configJson: isFull ? run.configJson : '',
+    configOverridesJson: isFull ? run.configOverridesJson : '',
+    metadataJson: isFull ? run.metadataJson : '',
+    resultJson: isFull ? run.resultJson : '',
+    labels: fromMap(run.labels),
+    treeId: run.tree.id,
+    parentId: parent?.id ?? '',
+    mainTrajectoryId: mainTrajectory?.id ?? '',
+    metrics: fromMap(run.metrics),
+    heartbeatTimeout: fromMillis(run.heartbeatTimeoutMs),
+    failWhenStale: run.failWhenStale,
+    stale: run.stale,
+    status: fromStatus(run.status),
+    statusMessage: run.statusMessage,
+    phase: run.phase,
+    createTime: fromInstant(run.createTime),
+    updateTime: fromInstant(run.updateTime),
+    revision: run.revision,
+  };
   if (run.plan !== undefined) wire.plan = fromPlan(run.plan);
-  wire.treeId = run.tree.id;
-  if (run.parent !== undefined) {
-    wire.parentId = run.parent.id;
-    wire.branchPoint = run.parent.branchPoint;
+  if (parent !== undefined) wire.branchPoint = parent.branchPoint;
+  if (mainTrajectory !== undefined) {
+    wire.nextStepNumber = mainTrajectory.nextStepNumber;
+    wire.rewardSum = mainTrajectory.rewardSum;
   }
-  if (run.mainTrajectory !== undefined) {
-    wire.mainTrajectoryId = run.mainTrajectory.id;
-    wire.nextStepNumber = run.mainTrajectory.nextStepNumber;
-    wire.rewardSum = run.mainTrajectory.rewardSum;
-  }
-  wire.metrics = fromMap(run.metrics);
-  wire.heartbeatTimeout = fromMillis(run.heartbeatTimeoutMs);
-  wire.failWhenStale = run.failWhenStale;
   if (run.heartbeatTime !== undefined) wire.heartbeatTime = fromInstant(run.heartbeatTime);
-  wire.stale = run.stale;
-  fillLife(wire, run);
+  if (run.startTime !== undefined) wire.startTime = fromInstant(run.startTime);
+  if (run.endTime !== undefined) wire.endTime = fromInstant(run.endTime);
   return wire;
 }
 
@@ -100,20 +107,15 @@ export function fromStage(stage: Stage, view: View): WireStage {
   wire.completedSubsteps = stage.completedSubsteps;
   if (stage.totalSubsteps !== undefined) wire.totalSubsteps = stage.totalSubsteps;
   wire.timings = fromTimings(stage.timings);
-  fillLife(wire, stage);
+  wire.status = fromStatus(stage.status);
+  wire.statusMessage = stage.statusMessage;
+  wire.phase = stage.phase;
+  if (stage.startTime !== undefined) wire.startTime = fromInstant(stage.startTime);
+  if (stage.endTime !== undefined) wire.endTime = fromInstant(stage.endTime);
+  wire.createTime = fromInstant(stage.createTime);
+  wire.updateTime = fromInstant(stage.updateTime);
+  wire.revision = stage.revision;
   return wire;
-}
-
-/** What runs and stages show of their lives alike. */
-function fillLife(wire: WireRun | WireStage, row: Run | Stage): void {
-  wire.status = fromStatus(row.status);
-  wire.statusMessage = row.statusMessage;
-  wire.phase = row.phase;
-  if (row.startTime !== undefined) wire.startTime = fromInstant(row.startTime);
-  if (row.endTime !== undefined) wire.endTime = fromInstant(row.endTime);
-  wire.createTime = fromInstant(row.createTime);
-  wire.updateTime = fromInstant(row.updateTime);
-  wire.revision = row.revision;
 }
 
 export function fromProgress(progress: Progress): WireProgress {

@@ -11,29 +11,30 @@ import { fromInstant, fromMap, fromStatus } from './values.ts';
 
 /** BASIC leaves out what can be large (FM7). */
 export function fromTrajectory(trajectory: Trajectory, view: 'BASIC' | 'FULL'): WireTrajectory {
-  const wire = create(TrajectorySchema);
-  wire.id = trajectory.id;
-  wire.uid = trajectory.uid;
-  wire.treeId = trajectory.treeId;
-  if (trajectory.parent !== undefined) {
-    wire.parentId = trajectory.parent.id;
-    wire.branchPoint = trajectory.parent.branchPoint;
-  }
-  wire.name = trajectory.name;
-  wire.taskId = trajectory.taskId;
-  wire.runId = trajectory.runId;
-  wire.experimentId = trajectory.experimentId;
-  wire.labels = fromMap(trajectory.labels);
-  if (view === 'FULL') wire.metadataJson = trajectory.metadataJson;
-  wire.metrics = fromMap(trajectory.metrics);
-  wire.status = fromStatus(trajectory.status);
-  wire.statusMessage = trajectory.statusMessage;
-  wire.writerId = trajectory.writerId;
-  wire.writerEpoch = trajectory.writerEpoch;
-  wire.nextStepNumber = trajectory.nextStepNumber;
-  wire.rewardSum = trajectory.rewardSum;
-  wire.createTime = fromInstant(trajectory.createTime);
-  wire.updateTime = fromInstant(trajectory.updateTime);
+  // A literal, as of a run.
+  const wire: WireTrajectory = {
+    $typeName: 'anabranch.v1.Trajectory',
+    id: trajectory.id,
+    uid: trajectory.uid,
+    treeId: trajectory.treeId,
+    parentId: trajectory.parent?.id ?? '',
+    name: trajectory.name,
+    taskId: trajectory.taskId,
+    runId: trajectory.runId,
+    experimentId: trajectory.experimentId,
+    labels: fromMap(trajectory.labels),
+    metadataJson: view === 'FULL' ? trajectory.metadataJson : '',
+    metrics: fromMap(trajectory.metrics),
+    status: fromStatus(trajectory.status),
+    statusMessage: trajectory.statusMessage,
+    writerId: trajectory.writerId,
+    writerEpoch: trajectory.writerEpoch,
+    nextStepNumber: trajectory.nextStepNumber,
+    rewardSum: trajectory.rewardSum,
+    createTime: fromInstant(trajectory.createTime),
+    updateTime: fromInstant(trajectory.updateTime),
+  };
+  if (trajectory.parent !== undefined) wire.branchPoint = trajectory.parent.branchPoint;
   if (trajectory.sealTime !== undefined) wire.sealTime = fromInstant(trajectory.sealTime);
   return wire;
 }
