@@ -1,12 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Status } from '../../src/domain/lifecycle.ts';
-import type { NewEnvironment } from '../../src/store/contract/environment.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type { Page } from '../../src/store/contract/page.ts';
 import type { Said } from '../../src/store/contract/run.ts';
 import { describeStore } from './on_store.ts';
-import { RolloutScene } from './rollout_scene.ts';
+import { newEnvironment, RolloutScene } from './rollout_scene.ts';
 import { SILENT } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
 import { countRows } from './sql.ts';
@@ -14,20 +13,6 @@ import { countRows } from './sql.ts';
 type Owner = { readonly runId: string } | { readonly rolloutId: string };
 
 const ALL = { limit: 1000, after: undefined };
-
-function newEnvironment(runId: string, fields: Partial<NewEnvironment> = {}): NewEnvironment {
-  return {
-    id: randomUUID(),
-    runId,
-    type: '',
-    externalId: '',
-    status: 'PENDING',
-    labels: new Map(),
-    configJson: '',
-    phase: '',
-    ...fields,
-  };
-}
 
 describeStore('environments', (on) => {
   const scene = () => new RolloutScene(on.store);

@@ -1,7 +1,6 @@
-import { randomUUID } from 'node:crypto';
 import type { Run } from '../../src/domain/run.ts';
 import { wordStep } from '../support/steps.ts';
-import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { NO_RESULT, newEnvironment, RolloutScene, tokenOf } from './rollout_scene.ts';
 import type { RunScene } from './run_scene.ts';
 import { SILENT } from './run_scene.ts';
 
@@ -14,16 +13,7 @@ export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> 
   const taskId = await here.task('furnished');
   const validatorId = await here.validator(taskId, 'state');
   const stage = await here.stage(run, { kind: 'EVAL', status: 'RUNNING', number: 77n });
-  const environment = await here.store.createEnvironment(here.caller, {
-    id: randomUUID(),
-    runId: run.id,
-    type: 'android',
-    externalId: '',
-    status: 'PENDING',
-    labels: new Map(),
-    configJson: '',
-    phase: '',
-  });
+  const environment = await here.store.createEnvironment(here.caller, newEnvironment(run.id, { type: 'android' }));
   await here.store.moveEnvironment(here.caller, environment.id, 'start', SILENT, 'gbox');
   await here.queue(stage, 3, { taskId });
   const [first, second] = await here.claims({ stageId: stage.id, count: 2 });

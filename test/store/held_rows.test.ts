@@ -5,6 +5,7 @@ import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
 import { committed, refusalOf, Scene } from './scene.ts';
+import { waitingForLocks } from './sql.ts';
 
 /** Only Postgres has rows that one transaction holds while others go on; SQLite writes one transaction at a time. */
 describe('trajectories that another transaction holds, on postgres', () => {
@@ -97,7 +98,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     let appending: ReturnType<typeof scene.append> | undefined;
     await holding(rowOf(made.ref.key), async () => {
       appending = scene.append(made, [wordStep(0n, 'a')]);
-      await waitingFor(1);
+      await waitingForLocks(async (text) => (await other.query(text)).rows, 1);
       expect((await scene.get(made.id)).nextStepNumber).toBe(0n);
     });
     expect(await appending).toMatchObject({ nextStepNumber: 1n });
@@ -186,17 +187,6 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect(await scene.words(made)).toEqual(['a', '0', '1', '2', '3', '4', '5']);
     await store.ping();
   });
-
-  /** Resolves when so many backends wait for a lock. */
-  async function waitingFor(count: number): Promise<void> {
-    const waiting = async () => {
-      const { rows } = await other.query(
-        `select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-      );
-      return rows[0]?.n as number;
-    };
-    await expect.poll(waiting, { timeout: 2_000, interval: 20 }).toBe(count);
-  }
 
   /** A call whose outcome may be unknown is made again, as a client would (I1). */
   async function settled(call: () => Promise<unknown>): Promise<void> {

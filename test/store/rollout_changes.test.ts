@@ -3,7 +3,7 @@ import { groupStatus } from '../../src/domain/rollout.ts';
 import type { Run } from '../../src/domain/run.ts';
 import type { ChangedIn } from '../../src/store/contract/run.ts';
 import { describeStore } from './on_store.ts';
-import { RolloutScene } from './rollout_scene.ts';
+import { newGroup, RolloutScene } from './rollout_scene.ts';
 import { SILENT } from './run_scene.ts';
 import { statementsOf } from './statement_count.ts';
 
@@ -80,7 +80,10 @@ describeStore('changes of groups and rollouts', (on) => {
       ['0/0'],
     ]);
     expect(await after(() => here.queue(stage, 3, { groupNumber: 1n }))).toEqual([[1n], ['1/2']]);
-    expect(await after(() => here.store.getOrCreateGroup(here.namespace, newGroup(stage.id)))).toEqual([[9n], []]);
+    expect(await after(() => here.store.getOrCreateGroup(here.namespace, newGroup(stage.id, { number: 9n })))).toEqual([
+      [9n],
+      [],
+    ]);
     // Terminal stages too: what changes there has changed.
     await here.store.moveStage(here.caller, stage.id, 'complete', SILENT);
     const [waiting] = await here.rollouts({ stageId: stage.id }, { statuses: ['PENDING'] });
@@ -101,15 +104,5 @@ describeStore('changes of groups and rollouts', (on) => {
     await here.makeRollouts(stage, many);
     expect((await changed(here, run, { since })).rollouts).toHaveLength(101);
     expect(await cost()).toBe(one);
-  });
-
-  const newGroup = (stageId: string) => ({
-    id: crypto.randomUUID(),
-    stageId,
-    number: 9n,
-    batch: undefined,
-    onSuccess: 'CONTINUE' as const,
-    labels: new Map(),
-    metadataJson: '',
   });
 });

@@ -1,10 +1,11 @@
 import { expect, it } from 'vitest';
 import { wordStep } from '../support/steps.ts';
 import { FURNISHED_TRAJECTORIES, furnishRollouts } from './furnish_rollouts.ts';
-import { describeStore } from './on_store.ts';
-import { claimed, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { describeStore, describeStoreOn } from './on_store.ts';
+import { claimed, newEnvironment, newGroup, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { SILENT } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
-import { countRows } from './sql.ts';
+import { countRows, waitingForLocks } from './sql.ts';
 
 const ALL = { limit: 1000, after: undefined };
 
@@ -132,4 +133,41 @@ describeStore('deleting runs with rollouts', (on) => {
       expect(error).toMatchObject({ reason: 'STAGE_NOT_FOUND' });
     }
   };
+});
+
+describeStoreOn(['postgres'], 'a run that is being deleted while something of it is written', (on) => {
+  it('B4, ID1: who comes too late is told that what it named is not there', async () => {
+    const here = new RolloutScene(on.store);
+    const { run, stage } = await here.place();
+    await here.queue(stage, 1);
+    const claim = await here.claimOne();
+    await here.fail(claim);
+    const environment = await here.store.createEnvironment(here.caller, newEnvironment(run.id));
+    const calls: Record<string, () => Promise<unknown>> = {
+      CreateRollouts: () => here.queue(stage, 1, { groupNumber: 1n }),
+      GetOrCreateGroup: () => here.store.getOrCreateGroup(here.namespace, newGroup(stage.id, { number: 2n })),
+      UpdateStage: () => here.store.updateStage(here.namespace, stage.id, { phase: 'late' }),
+      PauseStage: () => here.store.moveStage(here.caller, stage.id, 'pause', SILENT),
+      RetryRollout: () => here.retry(tokenOf(claim)),
+      StartEnvironment: () => here.store.moveEnvironment(here.caller, environment.id, 'start', SILENT, undefined),
+      CreateEnvironment: () => here.store.createEnvironment(here.caller, newEnvironment(run.id)),
+    };
+    await on.sql.rows('begin');
+    // As a deletion does.
+    await on.sql.rows(`select 1 from runs where id = '${run.id}' for update`);
+    await on.sql.rows(`update runs set hidden = true where id = '${run.id}'`);
+    const late = Object.entries(calls).map(async ([name, call]) => [name, (await refusalOf(call())).reason]);
+    // All have seen what they name, and wait for the run's row.
+    await waitingForLocks(on.sql.rows, late.length);
+    await on.sql.rows('commit');
+    expect(Object.fromEntries(await Promise.all(late))).toEqual({
+      CreateRollouts: 'STAGE_NOT_FOUND',
+      GetOrCreateGroup: 'STAGE_NOT_FOUND',
+      UpdateStage: 'STAGE_NOT_FOUND',
+      PauseStage: 'STAGE_NOT_FOUND',
+      RetryRollout: 'ROLLOUT_NOT_FOUND',
+      StartEnvironment: 'ENVIRONMENT_NOT_FOUND',
+      CreateEnvironment: 'RUN_NOT_FOUND',
+    });
+  });
 });

@@ -4,7 +4,7 @@ import type { Rollout } from '../../src/domain/rollout.ts';
 import type { RolloutCursor, RolloutFilter } from '../../src/store/contract/rollout.ts';
 import { wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
-import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { NO_RESULT, newEnvironment, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 
 describeStore('listing and changing rollouts', (on) => {
@@ -120,10 +120,10 @@ describeStore('listing and changing rollouts', (on) => {
   it('an update changes what is given; labels and environments are replaced, metrics and timings merged', async () => {
     const { scene, run, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1, { labels: new Map([['a', 'b']]), maxTurns: 4n });
-    const environment = await scene.store.createEnvironment(scene.caller, {
-      ...{ id: randomUUID(), runId: run.id, type: 'android', externalId: 'x', status: 'PENDING' },
-      ...{ labels: new Map(), configJson: '', phase: '' },
-    });
+    const environment = await scene.store.createEnvironment(
+      scene.caller,
+      newEnvironment(run.id, { type: 'android', externalId: 'x' }),
+    );
     const span = (from: bigint) => ({ startTime: from, endTime: undefined });
     const before = await scene.rollout(id);
     const updated = await scene.store.updateRollout(scene.namespace, id, undefined, {
@@ -172,10 +172,7 @@ describeStore('listing and changing rollouts', (on) => {
     const { scene, stage } = await fresh();
     const other = await scene.place();
     const [id = ''] = await scene.queue(stage, 1);
-    const foreign = await scene.store.createEnvironment(scene.caller, {
-      ...{ id: randomUUID(), runId: other.run.id, type: '', externalId: '', status: 'PENDING' },
-      ...{ labels: new Map(), configJson: '', phase: '' },
-    });
+    const foreign = await scene.store.createEnvironment(scene.caller, newEnvironment(other.run.id));
     const before = await scene.record(id);
     const many = (count: number) => Array.from({ length: count }, (_, i) => `k${i}`);
     for (const [changes, reason] of [

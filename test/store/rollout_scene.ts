@@ -3,6 +3,8 @@ import { expect } from 'vitest';
 import type { Rollout } from '../../src/domain/rollout.ts';
 import type { Run, Stage } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { NewEnvironment } from '../../src/store/contract/environment.ts';
+import type { NewGroup } from '../../src/store/contract/group.ts';
 import type {
   Claim,
   ClaimOutcome,
@@ -163,6 +165,33 @@ export function newRollout(fields: Partial<NewRollout> = {}): NewRollout {
     modelUri: '',
     metadataJson: '',
     onSuccess: 'CONTINUE',
+    ...fields,
+  };
+}
+
+export function newGroup(stageId: string, fields: Partial<NewGroup> = {}): NewGroup {
+  return {
+    id: randomUUID(),
+    stageId,
+    number: 0n,
+    batch: undefined,
+    onSuccess: 'CONTINUE',
+    labels: new Map(),
+    metadataJson: '',
+    ...fields,
+  };
+}
+
+export function newEnvironment(runId: string, fields: Partial<NewEnvironment> = {}): NewEnvironment {
+  return {
+    id: randomUUID(),
+    runId,
+    type: '',
+    externalId: '',
+    status: 'PENDING',
+    labels: new Map(),
+    configJson: '',
+    phase: '',
     ...fields,
   };
 }

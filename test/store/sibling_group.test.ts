@@ -4,26 +4,13 @@ import { groupStatus } from '../../src/domain/rollout.ts';
 import type { Stage } from '../../src/domain/run.ts';
 import type { NewGroup } from '../../src/store/contract/group.ts';
 import { describeStore } from './on_store.ts';
-import { NO_RESULT, RolloutScene } from './rollout_scene.ts';
+import { NO_RESULT, newGroup, RolloutScene } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 import { countRows } from './sql.ts';
 import { statementsOf } from './statement_count.ts';
 
 const ALL = { limit: 1000, after: undefined };
 const RACERS = 20;
-
-function newGroup(stageId: string, fields: Partial<NewGroup> = {}): NewGroup {
-  return {
-    id: randomUUID(),
-    stageId,
-    number: 0n,
-    batch: undefined,
-    onSuccess: 'CONTINUE',
-    labels: new Map(),
-    metadataJson: '',
-    ...fields,
-  };
-}
 
 describeStore('groups', (on) => {
   const fresh = async () => {

@@ -1,5 +1,6 @@
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
+import { expect } from 'vitest';
 import type { TestDatabase } from '../support/database.ts';
 
 /** The database from outside, in plain SQL: to look at what the store wrote, to damage it, and to stand in its way. */
@@ -79,4 +80,13 @@ export async function dumpNamespace(sql: OutsideSql, namespace: string): Promise
       lines.push(`${table} ${JSON.stringify(row, (_, value) => (typeof value === 'bigint' ? `${value}` : value))}`);
   }
   return lines.sort().join('\n');
+}
+
+/** Resolves when so many of Postgres' backends wait for a lock. What is told of backends stays as it was through a transaction, unless it is cleared. */
+export async function waitingForLocks(rows: (text: string) => Promise<unknown[]>, count: number): Promise<void> {
+  const waiting = async () => {
+    await rows('select pg_stat_clear_snapshot()');
+    return rows(`select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`);
+  };
+  await expect.poll(waiting, { timeout: 5_000, interval: 20 }).toHaveLength(count);
 }

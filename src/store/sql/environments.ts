@@ -11,7 +11,7 @@ import type { Said } from '../contract/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { makeOnce, type Noun } from './requests.ts';
 import { findRolloutKey } from './rollout_keys.ts';
-import { findRunKeys, keepRun } from './run_keys.ts';
+import { findRunKeys, keepRun, keepRunOf } from './run_keys.ts';
 import { recordStatus } from './status_changes.ts';
 import type { EnvironmentsTable } from './tables.ts';
 import { readNow } from './trajectory_rows.ts';
@@ -106,8 +106,7 @@ export async function moveEnvironment(
 /** Its run is kept. Errors: ENVIRONMENT_NOT_FOUND. */
 async function lockEnvironment(engine: Engine, tx: Tx, namespace: string, id: string) {
   const seen = await findEnvironment(tx, namespace, { id });
-  if (seen === undefined) throw environmentNotFound(id);
-  await keepRun(engine, tx, namespace, seen.run.id);
+  if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw environmentNotFound(id);
   const query = tx.selectFrom('environments').selectAll().where('key', '=', seen.key);
   const row = await engine.lock(query, 'write').executeTakeFirst();
   if (row === undefined) throw environmentNotFound(id);

@@ -1,6 +1,7 @@
 import type { OnSuccess } from '../../domain/rollout.ts';
 import type { NewGroup } from '../contract/group.ts';
 import type { Engine, Tx } from './engine.ts';
+import type { StageKeys } from './stage_keys.ts';
 import { bindLabels } from './values.ts';
 
 /** A group by its number, as what is made in it needs it. */
@@ -23,13 +24,13 @@ export async function makeGroups(
   engine: Engine,
   tx: Tx,
   namespace: string,
-  place: { readonly run: bigint; readonly stage: bigint },
+  stage: StageKeys,
   now: string,
   groups: readonly Omit<NewGroup, 'stageId'>[],
 ): Promise<Map<bigint, GroupRef>> {
   const there = await findGroups(
     tx,
-    place.stage,
+    stage.key,
     groups.map(({ number }) => number),
   );
   const missing = groups.filter(({ number }) => !there.has(number)).sort((a, b) => (a.number < b.number ? -1 : 1));
@@ -40,7 +41,8 @@ export async function makeGroups(
     key: keys[i]!,
     namespace,
     id: group.id,
-    ...place,
+    run: stage.run,
+    stage: stage.key,
     number: group.number,
     batch: group.batch ?? null,
     on_success: group.onSuccess,
@@ -69,7 +71,7 @@ export async function makeGroups(
   }
   const found = await findGroups(
     tx,
-    place.stage,
+    stage.key,
     missing.map(({ number }) => number),
   );
   for (const [number, group] of found) there.set(number, { ...group, created: made.has(number) });

@@ -25,7 +25,7 @@ export async function getOrCreateGroup(
   const made = await engine.write(async (tx) => {
     const stage = await keepStage(engine, tx, namespace, stageId);
     const now = await readNow(tx, engine.now);
-    const groups = await makeGroups(engine, tx, namespace, { run: stage.run, stage: stage.key }, now, [making]);
+    const groups = await makeGroups(engine, tx, namespace, stage, now, [making]);
     const ref = groups.get(number);
     const group = ref === undefined ? undefined : await findGroup(engine, tx, namespace, ref);
     if (ref === undefined || group === undefined) {

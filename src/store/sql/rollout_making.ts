@@ -1,12 +1,11 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
-import { AnabranchError, stageNotFound, taskNotFound, trajectoryNotFound } from '../../domain/errors.ts';
+import { AnabranchError, taskNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import type { MadeRollout, NewRollout } from '../contract/rollout.ts';
 import type { Engine, Tx } from './engine.ts';
 import { countInGroups } from './group_counters.ts';
 import { type GroupRef, makeGroups } from './group_making.ts';
-import { keepRun } from './run_keys.ts';
-import { findStage } from './stage_rows.ts';
+import { keepStage, type StageKeys } from './stage_keys.ts';
 import { recordStatuses } from './status_changes.ts';
 import { together } from './together.ts';
 import { branchPointBeyondEnd } from './trajectory_making.ts';
@@ -23,40 +22,27 @@ export async function createRollouts(
 ): Promise<MadeRollout[]> {
   const { made, run } = await againWhenRaced(() =>
     engine.write(async (tx) => {
-      const place = await keepPlace(engine, tx, caller.namespace, stageId);
-      const making = new Making(engine, tx, caller, place, rollouts);
-      return { made: await making.make(), run: place.run };
+      const stage = await keepStage(engine, tx, caller.namespace, stageId);
+      const making = new Making(engine, tx, caller, stage, rollouts);
+      return { made: await making.make(), run: stage.run };
     }),
   );
   if (made.some(({ existed }) => !existed)) engine.announce([run]);
   return made;
 }
 
-interface Place {
-  readonly run: bigint;
-  readonly stage: bigint;
-}
-
-/** The stage, its run under a lock that keeps it from being deleted. Errors: STAGE_NOT_FOUND. */
-async function keepPlace(engine: Engine, tx: Tx, namespace: string, stageId: string): Promise<Place> {
-  const stage = await findStage(tx, namespace, { id: stageId });
-  if (stage === undefined) throw stageNotFound(stageId);
-  await keepRun(engine, tx, namespace, stage.run.id);
-  return { run: stage.run.key, stage: stage.key };
-}
-
 class Making {
   private readonly engine: Engine;
   private readonly tx: Tx;
   private readonly caller: Caller;
-  private readonly place: Place;
+  private readonly stage: StageKeys;
   private readonly rollouts: readonly NewRollout[];
 
-  constructor(engine: Engine, tx: Tx, caller: Caller, place: Place, rollouts: readonly NewRollout[]) {
+  constructor(engine: Engine, tx: Tx, caller: Caller, stage: StageKeys, rollouts: readonly NewRollout[]) {
     this.engine = engine;
     this.tx = tx;
     this.caller = caller;
-    this.place = place;
+    this.stage = stage;
     this.rollouts = rollouts;
   }
 
@@ -86,7 +72,7 @@ class Making {
     const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {
       return { id: groupId, number: groupNumber, batch: undefined, onSuccess, labels: new Map(), metadataJson: '' };
     });
-    return makeGroups(this.engine, this.tx, this.caller.namespace, this.place, now, groups);
+    return makeGroups(this.engine, this.tx, this.caller.namespace, this.stage, now, groups);
   }
 
   /** Ids of those that are there, by place. */
@@ -170,7 +156,7 @@ class Making {
     mark: bigint,
   ): Promise<void> {
     if (missing.length === 0) return;
-    const { engine, tx, caller, place } = this;
+    const { engine, tx, caller, stage } = this;
     const keys = await engine.nextKeys(tx, 'rollouts', missing.length);
     const counts = new Map<bigint, { rollouts: bigint }>();
     const rows = missing.map((rollout, i) => {
@@ -178,11 +164,11 @@ class Making {
       if (group === undefined) throw new Error('a group made in this transaction is not there');
       counts.set(group.key, { rollouts: (counts.get(group.key)?.rollouts ?? 0n) + 1n });
       const task = rollout.taskId === '' ? null : (tasks.get(rollout.taskId) ?? null);
-      return newRow(caller.namespace, place, rollout, { key: keys[i]!, group: group.key, task }, now, mark);
+      return newRow(caller.namespace, stage, rollout, { key: keys[i]!, group: group.key, task }, now, mark);
     });
     await engine.insertRows(tx, 'rollouts', COLUMNS, rows);
     const creations = keys.map((key) => {
-      const entity = { tree: place.run, noun: 'ROLLOUT', key } as const;
+      const entity = { tree: stage.run, noun: 'ROLLOUT', key } as const;
       return { caller, entity, move: { ordinal: 0n, from: null, to: 'PENDING', message: '' } as const };
     });
     await recordStatuses(engine, tx, now, creations);
@@ -243,7 +229,7 @@ const COLUMNS = [
 /** What a rollout begins as: PENDING, with nobody and nothing to it. In the order of `COLUMNS`. */
 function newRow(
   namespace: string,
-  { run, stage }: Place,
+  { run, key: stage }: StageKeys,
   making: NewRollout,
   { key, group, task }: { readonly key: bigint; readonly group: bigint; readonly task: bigint | null },
   now: string,

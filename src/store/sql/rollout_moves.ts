@@ -11,7 +11,7 @@ import { requeue } from './requeueing.ts';
 import { readResult } from './rollout_results.ts';
 import { findRollout, readFlag, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
-import { keepRun } from './run_keys.ts';
+import { keepRunOf } from './run_keys.ts';
 import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
 import { bindFlag } from './values.ts';
@@ -52,7 +52,7 @@ async function moved(
   move: (tx: Tx, row: LockedRollout, to: Status) => Promise<readonly (bigint | null)[]>,
 ): Promise<Rollout> {
   const { rollout, changed } = await engine.write(async (tx) => {
-    if (verb === 'retry') await keepRunOf(engine, tx, caller.namespace, token.id);
+    if (verb === 'retry') await keepTerminal(engine, tx, caller.namespace, token.id);
     const row = await lockRollout(engine, tx, caller.namespace, token.id);
     const to = decideRolloutMove(heldOf(row), await storedOutcome(tx, row), verb, token.attempt, NOTHING_SAID);
     const others = to === undefined ? undefined : await move(tx, row, to);
@@ -146,12 +146,8 @@ export async function retryRollout(
   });
 }
 
-/**
- * A deletion of the run looks for rollouts that are not terminal: the run is kept, so that none becomes so behind its back. Errors: ROLLOUT_NOT_FOUND,
- * RUN_NOT_FOUND.
- */
-async function keepRunOf(engine: Engine, tx: Tx, namespace: string, id: string): Promise<void> {
+/** A deletion of the run looks for rollouts that are not terminal: it is kept, so that none becomes so behind its back. Errors: ROLLOUT_NOT_FOUND. */
+async function keepTerminal(engine: Engine, tx: Tx, namespace: string, id: string): Promise<void> {
   const seen = await findRollout(engine, tx, namespace, { id }, 'BASIC');
-  if (seen === undefined) throw rolloutNotFound(id);
-  await keepRun(engine, tx, namespace, seen.run.id);
+  if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw rolloutNotFound(id);
 }

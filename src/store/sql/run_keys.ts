@@ -25,6 +25,16 @@ export async function keepRun(engine: Engine, tx: Tx, namespace: string, id: str
   return row;
 }
 
+/** The run of something that was just found, under the same lock; false: it was deleted since, and what was found with it. */
+export async function keepRunOf(
+  engine: Engine,
+  tx: Tx,
+  seen: { readonly run: { readonly key: bigint } },
+): Promise<boolean> {
+  const query = tx.selectFrom('runs').select('key').where('key', '=', seen.run.key).where('hidden', '=', 0);
+  return (await engine.lock(query, 'keep').executeTakeFirst()) !== undefined;
+}
+
 function selectRunKeys(db: Db | Tx, namespace: string, id: string) {
   return db
     .selectFrom('runs')

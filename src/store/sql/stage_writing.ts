@@ -5,7 +5,7 @@ import { isTerminal, type Status } from '../../domain/lifecycle.ts';
 import { stagePercent } from '../../domain/progress.ts';
 import type { StageChanges } from '../contract/stage.ts';
 import type { Engine, Tx } from './engine.ts';
-import { keepRun } from './run_keys.ts';
+import { keepRunOf } from './run_keys.ts';
 import { readPlan } from './run_values.ts';
 import { findStage } from './stage_rows.ts';
 import type { StagesTable } from './tables.ts';
@@ -17,8 +17,7 @@ export type LockedStage = Selectable<StagesTable>;
 /** A stage's row, locked for writing, its run kept. Errors: STAGE_NOT_FOUND. */
 export async function lockStage(engine: Engine, tx: Tx, namespace: string, id: string): Promise<LockedStage> {
   const seen = await findStage(tx, namespace, { id });
-  if (seen === undefined) throw stageNotFound(id);
-  await keepRun(engine, tx, namespace, seen.run.id);
+  if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw stageNotFound(id);
   const row = await engine
     .lock(tx.selectFrom('stages').selectAll().where('key', '=', seen.key), 'write')
     .executeTakeFirst();
