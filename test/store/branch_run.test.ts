@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import type { Run } from '../../src/domain/run.ts';
 import { sha256 } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { RunScene, substepPlan } from './run_scene.ts';
@@ -192,7 +193,9 @@ describeStore('branching runs', (on) => {
       deepest = run;
     }
     await here.branchOff(root, 0n, { name: 'late' });
-    const all = await here.store.listRunTree(here.namespace, deepest, { limit: 1000, after: undefined });
+    const treeOf = async (run: Run, limit: number, after?: bigint) =>
+      (await here.store.listRunTree(here.namespace, run.id, { limit, after })) ?? [];
+    const all = await treeOf(deepest, 1000);
     expect(all.map(({ name }) => name)).toEqual([...Array.from({ length: 31 }, (_, i) => `${i}`), 'late']);
     const seen = new Set<bigint>();
     for (const { key: row, parent } of all) {
@@ -200,9 +203,9 @@ describeStore('branching runs', (on) => {
       seen.add(row);
     }
     expect(all[0]).toMatchObject({ configJson: '', mainTrajectory: { nextStepNumber: 1n } });
-    const page = await here.store.listRunTree(here.namespace, deepest, { limit: 2, after: all[9]?.key });
+    const page = await treeOf(deepest, 2, all[9]?.key);
     expect(page).toEqual(all.slice(10, 12));
-    const rest = await here.store.listRunTree(here.namespace, other, { limit: 9, after: undefined });
+    const rest = await treeOf(other, 9);
     expect(rest.map(({ name }) => name)).toEqual(['other']);
     // Whatever run it is told of, each row has its own names.
     expect(all.map(({ experiment, tree }) => [experiment, tree])).toEqual(all.map(() => [root.experiment, root.tree]));

@@ -25,9 +25,3 @@ export async function findRun(app: App, caller: Caller, runId: string, field: st
   if (found === undefined) throw runNotFound(id);
   return found;
 }
-
-/** What was deleted while it was looked at must not look like a short answer. Errors: RUN_NOT_FOUND. */
-export async function requireRunStillThere(app: App, caller: Caller, { id, key }: Run): Promise<void> {
-  const now = await app.store.getRun(caller.namespace, { id });
-  if (now?.key !== key) throw runNotFound(id);
-}

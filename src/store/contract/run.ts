@@ -34,8 +34,8 @@ export interface RunStore {
   /** Newest first. The cursor is the key of the last row. Errors: EXPERIMENT_NOT_FOUND. */
   listRuns(namespace: string, filter: RunFilter, page: Page<bigint>, view: BookView): Promise<Run[]>;
 
-  /** The whole tree of a run by key (a parent before its branches), BASIC view. The cursor is the key of the last row. */
-  listRunTree(namespace: string, run: Pick<Run, 'tree' | 'experiment'>, page: Page<bigint>): Promise<Run[]>;
+  /** The whole tree of a run by key (a parent before its branches), BASIC view; undefined if the run is not there. The cursor is the key of the last row. */
+  listRunTree(namespace: string, runId: string, page: Page<bigint>): Promise<Run[] | undefined>;
 
   /** Changes what is given; labels are replaced, metrics merged by key (FM7). Errors: RUN_NOT_FOUND, RUN_EXISTS (name), INVALID_REQUEST (over 256 metrics). */
   updateRun(namespace: string, id: string, changes: RunChanges): Promise<Run>;

@@ -15,40 +15,28 @@ export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
       .leftJoin('trajectories as m', (join) =>
         join.onRef('m.tree', '=', 'r.main_tree').onRef('m.key', '=', 'r.main_trajectory').on('m.hidden', '=', 0),
       )
-      .select([
-        'r.key',
-        'r.id',
-        'r.experiment',
-        'r.tree',
-        'r.number',
-        'r.name',
-        'r.description',
-        'r.labels',
-        'r.plan',
-        'r.parent',
-        'r.branch_point',
-        'r.status',
-        'r.status_message',
-        'r.phase',
-        'r.metrics',
-        'r.heartbeat_timeout_ms',
-        'r.fail_when_stale',
-        'r.heartbeat_time',
-        'r.start_time',
-        'r.end_time',
-        'r.create_time',
-        'r.update_time',
-        'r.revision',
-        'm.id as main_id',
-        'm.next_step_number as main_next_step_number',
-        'm.reward_sum as main_reward_sum',
-      ])
+      .select(['r.key', 'r.id', 'r.experiment', 'r.tree', 'r.number'])
+      .select([unlessEmpty('name', ''), unlessEmpty('description', ''), unlessEmpty('labels', '{}')])
+      .select([unlessEmpty('plan', ''), 'r.parent', 'r.branch_point', 'r.status', unlessEmpty('status_message', '')])
+      .select([unlessEmpty('phase', ''), unlessEmpty('metrics', '{}'), unlessEmpty('heartbeat_timeout_ms', 0)])
+      .select(['r.fail_when_stale', 'r.heartbeat_time', 'r.start_time', 'r.end_time', 'r.create_time'])
+      .select(sql<string | null>`nullif(r.update_time, r.create_time)`.as('changed_time'))
+      .select(['r.revision', 'm.id as main_id', 'm.next_step_number as main_next_step_number'])
+      .select('m.reward_sum as main_reward_sum')
       .select((eb) => isStale(engine, eb).as('stale'))
       // JSON of any size: the BASIC view does not even read it.
       .$if(view === 'FULL', (all) =>
         all.select(['r.config_json', 'r.config_overrides_json', 'r.metadata_json', 'r.result_json']),
       )
   );
+}
+
+/** Null where there is nothing: drivers make a value of everything else, and most runs have little of what runs can have. */
+function unlessEmpty<Column extends keyof RunsTable & string, Empty extends string | number>(
+  column: Column,
+  empty: Empty,
+) {
+  return sql<Empty | null>`nullif(${sql.ref(`r.${column}`)}, ${sql.lit(empty)})`.as(column);
 }
 
 /** Whether a run (`r`) is stale now, by the database's clock. */
@@ -70,17 +58,28 @@ export type RunQuery = ReturnType<typeof selectRuns>;
 /** Places in `RunValues`. */
 const [KEY, ID, EXPERIMENT, TREE, PARENT] = [0, 1, 2, 3, 9] as const;
 
-/**
- * The runs of a query, in its order, by whole pages: as arrays, which cost less than objects. Names of others are looked for once each, not joined to every
- * row, and not again where they are known. A run whose others are gone by then is gone as well.
- */
+/** The runs of a query, in its order, by whole pages: as arrays, which cost less than objects. */
 export async function readRuns(
   engine: Engine,
   namespace: string,
   query: RunQuery | CompiledQuery<unknown>,
-  known?: Pick<Run, 'tree' | 'experiment'>,
 ): Promise<Run[]> {
-  const rows = await engine.rows<RunValues>('compile' in query ? query.compile() : query);
+  return nameRuns(engine, namespace, await engine.rows<RunValues>('compile' in query ? query.compile() : query));
+}
+
+/** What all runs of a tree show of others. */
+export type TreeNames = Pick<Run, 'tree' | 'experiment'>;
+
+/**
+ * Names of others are looked for once each, not joined to every row, and not again where they are known. A run whose others are gone by then is gone as
+ * well.
+ */
+export async function nameRuns(
+  engine: Engine,
+  namespace: string,
+  rows: readonly RunValues[],
+  known?: TreeNames,
+): Promise<Run[]> {
   if (rows.length === 0) return [];
   const [experiments, ids] = await Promise.all([
     experimentsOf(engine, namespace, rows, known?.experiment),

@@ -181,23 +181,6 @@ async function runKey(db: Db, namespace: string, id: string): Promise<bigint | u
   return (await query.where('hidden', '=', 0).executeTakeFirst())?.key;
 }
 
-export async function listRunTree(
-  engine: Engine,
-  namespace: string,
-  run: Pick<Run, 'tree' | 'experiment'>,
-  page: Page<bigint>,
-): Promise<Run[]> {
-  const { after = 0n, limit } = page;
-  const query = engine.kept.page('run tree', limit, [namespace, run.tree.key, after], (most, of, root, behind) =>
-    selectVisibleRuns(engine, engine.db, of, 'BASIC')
-      .where('r.tree', '=', root)
-      .where('r.key', '>', behind)
-      .orderBy('r.key')
-      .limit(most),
-  );
-  return readRuns(engine, namespace, query, run);
-}
-
 export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {
   const run = await againWhenRaced(() => engine.write((tx) => updateLocked(engine, tx, namespace, id, changes)));
   engine.announce([run.key]);

@@ -25,7 +25,8 @@ import { getRollout, listRollouts, updateRollout } from './rollouts.ts';
 import { readChangedGroups, readChangedRollouts, readRunChanges } from './run_changes.ts';
 import { moveRun } from './run_moves.ts';
 import { findRun } from './run_rows.ts';
-import { createRun, listRuns, listRunTree, updateRun } from './runs.ts';
+import { listRunTree } from './run_tree.ts';
+import { createRun, listRuns, updateRun } from './runs.ts';
 import { moveStage } from './stage_moves.ts';
 import { findStage } from './stage_rows.ts';
 import { getLatestCheckpointedStage, getOrCreateStage, listStages, updateStage } from './stages.ts';
@@ -93,7 +94,7 @@ export function sqlStore(engine: Engine): Store {
     branchRun: (caller, making, key) => branchRun(engine, caller, making, key),
     getRun: (namespace, which) => findRun(engine, engine.db, namespace, which),
     listRuns: (namespace, filter, page, view) => listRuns(engine, namespace, filter, page, view),
-    listRunTree: (namespace, run, page) => listRunTree(engine, namespace, run, page),
+    listRunTree: (namespace, runId, page) => listRunTree(engine, namespace, runId, page),
     updateRun: (namespace, id, changes) => updateRun(engine, namespace, id, changes),
     moveRun: (caller, id, verb, said) => moveRun(engine, caller, id, verb, said),
     heartbeatRun: (namespace, id) => heartbeatRun(engine, namespace, id),

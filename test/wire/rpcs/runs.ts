@@ -225,7 +225,7 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
   },
   getRunTree: {
     requests: async ({ runId, branchId, runs }) => {
-      const first = await runs.getRunTree({ runId, pageSize: 1 });
+      const first = await runs.getRunTree({ runId: branchId, pageSize: 1 });
       expect(first.runs.map(({ id }) => id)).toEqual([runId]);
       return [[{ runId: branchId, pageSize: 1, pageToken: first.nextPageToken }]];
     },
