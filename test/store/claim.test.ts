@@ -183,13 +183,18 @@ describeStore('claims', (on) => {
   it('Q4: what is of a run or a stage that is paused or terminal is passed over', async () => {
     const { scene, run, stage } = await fresh();
     const other = await scene.place();
-    const [id = ''] = await scene.queue(stage, 1);
+    const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 9 });
     const [second = ''] = await scene.queue(other.stage, 1);
-    const next = async () => {
-      const [outcome] = await scene.store.claimRollouts([scene.request({ runId: run.id })]);
+    const nextOf = async (place: { readonly runId: string } | { readonly stageId: string }) => {
+      const [outcome] = await scene.store.claimRollouts([scene.request(place)]);
       const { claims, drained } = claimed(outcome);
       for (const claim of claims) await scene.release(tokenOf(claim));
       return { ids: claims.map(({ rollout }) => rollout.id), drained };
+    };
+    const next = async () => {
+      const found = await nextOf({ runId: run.id });
+      expect(await nextOf({ stageId: stage.id })).toEqual(found);
+      return found;
     };
     await scene.move(run, 'pause');
     expect(await next()).toEqual({ ids: [], drained: false });

@@ -5,13 +5,13 @@ import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { wordStep } from '../support/steps.ts';
-import { describeStore, openOn } from './on_store.ts';
-import { claimed, RolloutScene, tokenOf } from './rollout_scene.ts';
-import { statementsOf } from './statement_count.ts';
+import { openOn } from './on_store.ts';
+import { claimed, describeClaims, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { statementsOf, textsOf } from './statement_count.ts';
 
-describeStore('claims at once', (on) => {
+describeClaims('claims at once', (scenes, on) => {
   const fresh = async () => {
-    const scene = new RolloutScene(on.store);
+    const scene = scenes();
     return { scene, ...(await scene.place()) };
   };
 
@@ -111,6 +111,16 @@ describe('rollouts that another transaction holds, on postgres', () => {
     await second?.close();
     await store?.close();
     await database?.drop();
+  });
+
+  it('Q5: what is set for the plans of a claim is set before anything is looked for', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 3);
+    const texts = await textsOf(() => scene.claims({ stageId: stage.id }));
+    const [begin, settings] = texts;
+    expect(begin).toBe('begin');
+    expect(settings).toContain(`set_config('plan_cache_mode', 'force_generic_plan', true)`);
+    expect(texts.at(-1)).toBe('commit');
   });
 
   async function holding<T>(statement: string, work: () => Promise<T>): Promise<T> {

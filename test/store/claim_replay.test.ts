@@ -2,14 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import { sha256 } from '../support/steps.ts';
-import { describeStore } from './on_store.ts';
-import { claimed, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { claimed, describeClaims, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 import { countRows } from './sql.ts';
 
-describeStore('claims that come again', (on) => {
+describeClaims('claims that come again', (scenes, on) => {
   const fresh = async () => {
-    const scene = new RolloutScene(on.store);
+    const scene = scenes();
     return { scene, ...(await scene.place()) };
   };
   const keyed = (requestId: string, request = 'one') => ({

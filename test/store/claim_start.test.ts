@@ -1,12 +1,11 @@
 import { expect, it } from 'vitest';
 import { wordStep } from '../support/steps.ts';
-import { describeStore } from './on_store.ts';
-import { claimed, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { claimed, describeClaims, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 
-describeStore('claims of rollouts that begin at a step', (on) => {
+describeClaims('claims of rollouts that begin at a step', (scenes) => {
   const fresh = async () => {
-    const scene = new RolloutScene(on.store);
+    const scene = scenes();
     return { scene, ...(await scene.place()) };
   };
 

@@ -2,13 +2,12 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import { wordStep } from '../support/steps.ts';
-import { describeStore } from './on_store.ts';
-import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { describeClaims, NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 
-describeStore('leases', (on) => {
+describeClaims('leases', (scenes, on) => {
   const fresh = async () => {
-    const scene = new RolloutScene(on.store);
+    const scene = scenes();
     return { scene, ...(await scene.place()) };
   };
 

@@ -108,11 +108,13 @@ describeStore('deleting runs with rollouts', (on) => {
       const here = scene();
       const { run, stage } = await here.place();
       await here.queue(stage, 60);
-      const claimers = Array.from({ length: 12 }, async () => {
+      const claimers = Array.from({ length: 12 }, async (_, worker) => {
+        const [place, gone] =
+          worker % 2 === 0 ? [{ runId: run.id }, 'RUN_NOT_FOUND'] : [{ stageId: stage.id }, 'STAGE_NOT_FOUND'];
         for (let i = 0; i < 4; i += 1) {
-          const [outcome] = await here.store.claimRollouts([here.request({ runId: run.id, count: 1 })]);
+          const [outcome] = await here.store.claimRollouts([here.request({ ...place, count: 1 })]);
           if (outcome?.kind === 'refused') {
-            expect(outcome.error).toMatchObject({ reason: 'RUN_NOT_FOUND' });
+            expect(outcome.error).toMatchObject({ reason: gone });
             return;
           }
           claimed(outcome);

@@ -18,14 +18,37 @@ import type {
   RolloutRecord,
   RolloutSaid,
 } from '../../src/store/contract/rollout.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import { describeStore, type OnStore } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
+
+/** Of what a request asks that does not say: of all that there is, or of the stage that was made last. */
+type ClaimsFrom = (typeof CLAIMS_FROM)[number];
+const CLAIMS_FROM = ['anywhere', 'a stage'] as const;
+
+/** The same tests twice, since what is next in a stage that is named is found another way. */
+export function describeClaims(noun: string, define: (scenes: () => RolloutScene, on: OnStore) => void): void {
+  for (const from of CLAIMS_FROM) {
+    describeStore(`${noun}, from ${from}`, (on) => define(() => new RolloutScene(on.store, undefined, from), on));
+  }
+}
 
 /** A namespace in which rollouts are made, claimed and ended, and short ways to say what their tests say often. */
 export class RolloutScene extends RunScene {
+  private readonly claimsFrom: ClaimsFrom;
+  private placed: string | undefined;
+
+  constructor(store: Store, namespace?: string, claimsFrom: ClaimsFrom = 'anywhere') {
+    super(store, namespace);
+    this.claimsFrom = claimsFrom;
+  }
+
   /** A stage of a run of its own, both RUNNING. */
   async place(): Promise<{ readonly run: Run; readonly stage: Stage }> {
     const run = await this.makeRun({ status: 'RUNNING' });
-    return { run, stage: await this.stage(run, { status: 'RUNNING' }) };
+    const stage = await this.stage(run, { status: 'RUNNING' });
+    this.placed = stage.id;
+    return { run, stage };
   }
 
   makeRollouts(stage: { readonly id: string }, rollouts: readonly Partial<NewRollout>[]): Promise<MadeRollout[]> {
@@ -63,7 +86,7 @@ export class RolloutScene extends RunScene {
     return {
       caller: this.caller,
       runId: undefined,
-      stageId: undefined,
+      stageId: this.claimsFrom === 'anywhere' || given.runId !== undefined ? undefined : this.placed,
       taskIds: [],
       labels: new Map(),
       minPriority: 0,

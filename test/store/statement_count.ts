@@ -23,3 +23,19 @@ export async function statementsOf(engine: Engine, work: () => Promise<unknown>)
     for (const spy of spies) spy.mockRestore();
   }
 }
+
+/** What work sends to Postgres, in order, but for hints. */
+export async function textsOf(work: () => Promise<unknown>): Promise<string[]> {
+  const spy = vi.spyOn(pg.Client.prototype, 'query');
+  try {
+    await work();
+    const calls = spy.mock.calls as unknown[][];
+    return calls.map(([query]) => textOf(query)).filter((text) => !text.includes('pg_notify'));
+  } finally {
+    spy.mockRestore();
+  }
+}
+
+function textOf(query: unknown): string {
+  return typeof query === 'string' ? query : String((query as { text?: string }).text ?? '');
+}

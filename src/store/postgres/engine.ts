@@ -2,22 +2,24 @@ import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, type SqlBool, 
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
-import type {
-  Engine,
-  HeadRow,
-  KeyedTable,
-  LockableQuery,
-  LockedHead,
-  ManyRowsTable,
-  NewStateRow,
-  Queue,
-  QueuedRow,
-  RowLock,
-  SeenHead,
-  StretchExtrema,
-  Tx,
-  Wanted,
-  WriteOptions,
+import {
+  type Engine,
+  type HeadRow,
+  type KeyedTable,
+  Later,
+  type LockableQuery,
+  type LockedHead,
+  type ManyRowsTable,
+  type NewStateRow,
+  type Queue,
+  type QueuedRow,
+  type RowLock,
+  type SeenHead,
+  type StageName,
+  type StretchExtrema,
+  type Tx,
+  type Wanted,
+  type WriteOptions,
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
@@ -33,7 +35,7 @@ import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
-import { lockQueued } from './queue.ts';
+import { lockQueued, nextOfStage } from './queue.ts';
 import { kyselyOver, PipelinedTransaction } from './transaction.ts';
 
 /** A schema of its own, so that a role that may only connect and create a schema suffices. */
@@ -147,7 +149,7 @@ class PostgresEngine implements Engine {
     }
   }
 
-  async write<T>(work: (tx: Tx) => Promise<T>, options: WriteOptions = {}): Promise<T> {
+  async write<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions = {}): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await this.writeOnce(work, options);
@@ -158,7 +160,7 @@ class PostgresEngine implements Engine {
     }
   }
 
-  private async writeOnce<T>(work: (tx: Tx) => Promise<T>, options: WriteOptions): Promise<T> {
+  private async writeOnce<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions): Promise<T> {
     const lease = await this.pool.lease();
     try {
       const transaction = new PipelinedTransaction(lease, kyselyOver(lease, SCHEMA));
@@ -167,7 +169,7 @@ class PostgresEngine implements Engine {
       try {
         const result = await work(transaction.db);
         await transaction.commit();
-        return result;
+        return result instanceof Later ? await result.value : result;
       } catch (error) {
         // What failed first is what matters; a connection that cannot roll back is not used again.
         const cause = await transaction.causeOf(error);
@@ -275,12 +277,20 @@ class PostgresEngine implements Engine {
   }
 
   async beginClaim(tx: Tx): Promise<{ now: string; mark: bigint }> {
-    const { rows } = await tx.executeQuery<Mark & { now: string }>(CompiledQuery.raw(BEGIN_CLAIM));
+    const rows = (await this.ask(tx, CompiledQuery.raw(BEGIN_CLAIM))) as (Mark & { now: string })[];
     return { now: rows[0]?.now ?? '', mark: markOf({ rows }) };
   }
 
   lockQueued(tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
     return lockQueued(this, tx, queues, wanted, limit);
+  }
+
+  lockNext(tx: Tx, stage: StageName, limit: number): Promise<QueuedRow[]> {
+    return this.ask(tx, nextOfStage(this, stage, limit));
+  }
+
+  async ask<Row>(tx: Tx, { sql: text, parameters }: CompiledQuery<Row>): Promise<Row[]> {
+    return (await this.pipelineOf(tx).ask(text, [...parameters])).rows as Row[];
   }
 
   async updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void> {

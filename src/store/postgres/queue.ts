@@ -1,8 +1,8 @@
 import { type CompiledQuery, type RawBuilder, sql } from 'kysely';
-import type { Engine, Queue, QueuedRow, Tx, Wanted } from '../sql/engine.ts';
-import { IS_PENDING, isWanted, QUEUE_ORDER } from '../sql/queue.ts';
+import type { Engine, Queue, QueuedRow, StageName, Tx, Wanted } from '../sql/engine.ts';
+import { ANYTHING, IS_PENDING, isWanted, openStage, QUEUE_ORDER, queuedColumns } from '../sql/queue.ts';
 
-type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'kept' | 'db'>;
+type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'kept' | 'db' | 'ask'>;
 
 export async function lockQueued(
   engine: Parts,
@@ -13,30 +13,23 @@ export async function lockQueued(
 ): Promise<QueuedRow[]> {
   const [only] = queues;
   if (only === undefined) return [];
-  if (queues.length === 1) {
-    const plain =
-      only.task === null && wanted.labels.size === 0 && wanted.minPriority <= 0 && wanted.except.length === 0;
-    const query = plain ? nextOfStage(engine, only.stage, limit) : nextOf(engine, only, wanted, limit).compile(tx);
-    return (await tx.executeQuery(query)).rows as QueuedRow[];
-  }
-  return lockAmong(engine, tx, queues, wanted, limit);
+  if (queues.length > 1) return lockAmong(engine, tx, queues, wanted, limit);
+  const ofTask = taskIs(only, sql`${only.task}`);
+  const query = queueOf(engine, ROWS, sql`${only.stage}`, ofTask, wanted, sql`${limit} ${LOCK}`);
+  return engine.ask(tx, query.compile(tx) as CompiledQuery<QueuedRow>);
+}
+
+/** What is asked for most. */
+export function nextOfStage(engine: Parts, { namespace, id }: StageName, limit: number): CompiledQuery<QueuedRow> {
+  return engine.kept.of('next of stage', [namespace, id, limit], (of, named, most) => {
+    const stage = openStage(engine, { namespace: of, id: named });
+    const query = queueOf(engine, ROWS, stage, sql``, ANYTHING, sql`${most} ${LOCK}`);
+    return { compile: () => query.compile(engine.db) as CompiledQuery<QueuedRow> };
+  });
 }
 
 /** Passes over what others hold. */
 const LOCK = sql`for no key update skip locked`;
-
-/** What is asked for most. */
-function nextOfStage(engine: Parts, stage: bigint, limit: number): CompiledQuery<unknown> {
-  return engine.kept.of('next of stage', [stage, limit], (of, most) => {
-    const anything = { labels: new Map(), minPriority: 0, except: [] };
-    return { compile: () => nextOf(engine, { stage: of, task: null }, anything, most).compile(engine.db) };
-  });
-}
-
-function nextOf(engine: Parts, queue: Queue, wanted: Wanted, limit: number): RawBuilder<unknown> {
-  const ofTask = taskIs(queue, sql`${queue.task}`);
-  return queueOf(engine, '*', sql`${queue.stage}`, ofTask, wanted, sql`${limit} ${LOCK}`);
-}
 
 /** First, without locks, how many of the next ones stand in which queue; then so many of each are taken. */
 async function lockAmong(
@@ -53,7 +46,7 @@ async function lockAmong(
     const quotas = await quotasOf(engine, tx, queues, left, limit - taken.length);
     if (quotas.length === 0) break;
     const { rows } = await sql`select r.* from ${valuesOf(quotas, true)} cross join lateral (
-      ${queueOf(engine, '*', sql`q.stage`, taskIs(quotas[0]!, sql`q.task`), left, sql`q.quota ${LOCK}`)}) as r`.execute(
+      ${queueOf(engine, ROWS, sql`q.stage`, taskIs(quotas[0]!, sql`q.task`), left, sql`q.quota ${LOCK}`)}) as r`.execute(
       tx,
     );
     taken.push(...(rows as QueuedRow[]));
@@ -75,22 +68,31 @@ async function quotasOf(
   limit: number,
 ): Promise<Quota[]> {
   const next = sql`select q.stage, q.task from ${valuesOf(queues, false)} cross join lateral (
-    ${queueOf(engine, 'heads', sql`q.stage`, taskIs(queues[0]!, sql`q.task`), wanted, sql`${limit}`)}) as r
+    ${queueOf(engine, HEADS, sql`q.stage`, taskIs(queues[0]!, sql`q.task`), wanted, sql`${limit}`)}) as r
     order by ${QUEUE_ORDER} limit ${limit}`;
   const { rows } = await sql`select n.stage, n.task, count(*) as quota from (${next}) as n
     group by n.stage, n.task`.execute(tx);
   return rows as Quota[];
 }
 
+type Columns = (engine: Parts) => RawBuilder<unknown>;
+
+const HEADS: Columns = () => sql`r.priority, r.key`;
+
+const ROWS: Columns = (engine) => {
+  const nextKey = sql`nextval(${sql.lit('anabranch.trajectory_keys')})`;
+  return sql`${queuedColumns(engine)}, ${nextKey} as next_trajectory`;
+};
+
 function queueOf(
   engine: Parts,
-  columns: '*' | 'heads',
+  columns: Columns,
   stage: RawBuilder<unknown>,
   ofTask: RawBuilder<unknown>,
   wanted: Wanted,
   limit: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
-  return sql`select ${columns === '*' ? sql`r.*` : sql`r.priority, r.key`} from ${engine.table('rollouts')} as r
+  return sql`select ${columns(engine)} from ${engine.table('rollouts')} as r
     where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, IS_PENDING)} order by ${QUEUE_ORDER} limit ${limit}`;
 }
 

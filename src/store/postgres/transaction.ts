@@ -29,6 +29,13 @@ export class PipelinedTransaction {
     this.expect(this.lease.copy(text, rows));
   }
 
+  /** Sends a statement whose rows are wanted, likewise: behind all that were sent before, also by `send`. */
+  ask(text: string, values: unknown[]): Promise<QueryResult> {
+    const result = this.lease.query(text, values);
+    this.expect(result);
+    return result;
+  }
+
   /** The statements from here on may take as long as they have to. */
   unbound(): void {
     this.expect(this.lease.unbound());

@@ -12,6 +12,15 @@ export interface ClaimKey {
   readonly claims: readonly ClaimedAttempt[];
 }
 
+/** Undefined: it has no key. */
+export function keyNameOf({ caller, key }: ClaimRequest): string | undefined {
+  return key && nameOf(caller.namespace, key.rpc, key.requestId);
+}
+
+function nameOf(namespace: string, rpc: string, requestId: string): string {
+  return `${namespace}/${rpc}/${requestId}`;
+}
+
 /** By namespace, RPC and request id. */
 export async function findKeptClaims(tx: Tx, requests: readonly ClaimRequest[]): Promise<Map<string, ClaimKey>> {
   const scopes = new Map<string, { namespace: string; rpc: string; ids: string[] }>();
@@ -38,7 +47,7 @@ async function findIn(
     .where('request_id', 'in', [...new Set(ids)])
     .execute();
   return rows.map(({ request_id, request_digest, claims }) => [
-    `${namespace}/${rpc}/${request_id}`,
+    nameOf(namespace, rpc, request_id),
     { requestDigest: request_digest, claims: readAttempts(claims) },
   ]);
 }

@@ -76,7 +76,7 @@ async function readStages(
   const query = engine.kept.of(name, [namespace, runId ?? '', stageId ?? ''], (of, run, stage) =>
     selectOpen(engine.db, of, runId && run, stageId && stage),
   );
-  return (await tx.executeQuery(query)).rows;
+  return engine.ask(tx, query);
 }
 
 function selectOpen(db: Db, namespace: string, runId: string | undefined, stageId: string | undefined) {

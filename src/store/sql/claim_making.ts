@@ -2,7 +2,8 @@ import { parseInstant } from '../../domain/instant.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Claim, ClaimRequest } from '../contract/rollout.ts';
 import { plannedTurns, type Taken } from './claim_places.ts';
-import type { Engine, Tx } from './engine.ts';
+import { type Assigned, assignedTo, readAssignments } from './claim_tasks.ts';
+import { type Engine, Later, type Tx } from './engine.ts';
 import { readRollout } from './rollout_rows.ts';
 import { leaseEndFrom } from './rollout_writing.ts';
 import { type RecordedMove, recordStatuses } from './status_changes.ts';
@@ -18,18 +19,30 @@ export interface Granted extends Taken {
   readonly ids: { readonly id: string; readonly uid: string };
 }
 
-/** Q1: attempts with their trajectories, the moves of their rollouts and what was asked for, in few statements however many. In the order given. */
+/**
+ * Q1: attempts with their trajectories, the moves of their rollouts and what was asked for, in few statements however many. In the order given; they are
+ * there when what is assigned with them has been read, which nothing of the transaction needs to wait for.
+ */
 export async function makeClaims(
   engine: Engine,
   tx: Tx,
   now: string,
   mark: bigint,
   granted: readonly Granted[],
-): Promise<Claim[]> {
-  if (granted.length === 0) return [];
+): Promise<Later<Claim[]>> {
+  if (granted.length === 0) return new Later(Promise.resolve([]));
   const attempts = granted.map((each) => attemptOf(each, now));
+  const assigning = readAssignments(
+    engine,
+    tx,
+    granted.map(({ row }) => row),
+  );
+  const claims = assigning.then((assignments) =>
+    attempts.map((attempt) => claimOf(attempt, assignedTo(attempt.row, assignments), now)),
+  );
+  const later = new Later(claims);
   await writeAttempts(engine, tx, now, mark, attempts);
-  return attempts.map((attempt) => claimOf(attempt, now));
+  return later;
 }
 
 interface NewAttempt extends Granted {
@@ -41,7 +54,8 @@ interface NewAttempt extends Granted {
 
 /** The trajectory begins from nothing, or is a branch at the start point (B1); it belongs where its rollout does, and is of the same task. */
 function attemptOf(granted: Granted, now: string): NewAttempt {
-  const { row, place, point, trajectory: key, assigned, ids, request } = granted;
+  const { row, place, point, ids, request } = granted;
+  const key = row.next_trajectory;
   const number = row.attempt + 1n;
   const time = parseInstant(now);
   const at = row.start_step ?? 0n;
@@ -51,7 +65,7 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
     treeId: point?.source.treeId ?? ids.id,
     parent: point && { ...point.owner, branchPoint: at },
     name: `rollout ${row.group_number}/${row.number} attempt ${number}`,
-    taskId: assigned.task?.id ?? '',
+    taskId: row.task_id ?? '',
     runId: place.run.id,
     experimentId: place.experiment.id,
     labels: new Map(),
@@ -161,9 +175,8 @@ function claimedRow({ row, number, made, request, leaseEnd }: NewAttempt, now: s
 }
 
 /** As it would be read now. */
-function claimOf(attempt: NewAttempt, now: string): Claim {
+function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: string): Claim {
   const { row, place, before, made: trajectory } = attempt;
-  const { task, validators } = attempt.assigned;
   const rollout = readRollout({
     ...NO_OVERRIDE,
     ...row,
@@ -171,8 +184,6 @@ function claimOf(attempt: NewAttempt, now: string): Claim {
     ...claimedFields(attempt, now),
     run_id: place.run.id,
     stage_id: place.stage.id,
-    group_id: place.group.id,
-    task_id: task?.id ?? null,
     trajectory_id: trajectory.id,
     branch_point: trajectory.parent?.branchPoint ?? null,
     next_step_number: trajectory.nextStepNumber,

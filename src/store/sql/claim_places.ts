@@ -1,19 +1,21 @@
 import { sql } from 'kysely';
 import type { Plan, StageKind } from '../../domain/run.ts';
-import type { Assigned } from './claim_tasks.ts';
-import type { Db, Engine, QueuedRow, Tx } from './engine.ts';
+import type { Db, Engine, QueuedRow, StageName, Tx } from './engine.ts';
+import { IS_OPEN } from './queue.ts';
 import { type RolloutRow, selectRollouts } from './rollout_rows.ts';
 import { readPlan } from './run_values.ts';
 import type { HeldPoint } from './start_points.ts';
 import { padded } from './statement_shapes.ts';
 
-/** Where a rollout that is claimed stands, as its claim tells it. */
+/** Where rollouts of a stage that is claimed from stand, as their claims tell it. */
 export interface ClaimPlace {
-  readonly group: { readonly key: bigint; readonly id: string };
   readonly stage: { readonly key: bigint; readonly id: string; readonly kind: StageKind };
   readonly run: { readonly key: bigint; readonly id: string; readonly plan: Plan | undefined };
   readonly experiment: { readonly key: bigint; readonly id: string };
 }
+
+/** By row key of the stage. */
+export type ClaimPlaces = ReadonlyMap<bigint, ClaimPlace>;
 
 /** A rollout that was locked and can be begun. */
 export interface Taken {
@@ -21,52 +23,59 @@ export interface Taken {
   readonly place: ClaimPlace;
   /** Undefined: it begins from nothing. */
   readonly point: HeldPoint | undefined;
-  /** Row key of its attempt's trajectory. */
-  readonly trajectory: bigint;
-  readonly assigned: Assigned;
   /** As it was, with its override; undefined: it has none. */
   readonly before: RolloutRow | undefined;
 }
 
 /**
- * Places of rollouts that are locked, by rollout; without those whose run or stage is, now that they are locked, paused, terminal or gone: a deletion hides
+ * Stages of rollouts that are locked; without those that are, now that the rollouts are locked, paused, terminal or gone, or whose run is: a deletion hides
  * the run before it looks for the run's rollouts.
  */
-export async function readPlaces(engine: Engine, tx: Tx, rows: readonly QueuedRow[]): Promise<Map<bigint, ClaimPlace>> {
-  const groups = padded([...new Set(rows.map(({ group_key }) => group_key))]);
-  const query = engine.kept.of('places of groups', [groups], (among) => selectPlaces(engine.db, among));
-  const { rows: found } = await tx.executeQuery(query);
-  const byGroup = new Map(
-    found.map((row): [bigint, ClaimPlace] => [
-      row.group_key,
+export async function readPlaces(engine: Engine, tx: Tx, rows: readonly QueuedRow[]): Promise<ClaimPlaces> {
+  const stages = padded([...new Set(rows.map(({ stage }) => stage))]);
+  return placesOf(
+    await engine.ask(
+      tx,
+      engine.kept.of('places of stages', [stages], (among) => selectPlaces(engine.db).where('s.key', 'in', among)),
+    ),
+  );
+}
+
+/** The same of one stage, where the lock is sent right before. */
+export async function readPlace(engine: Engine, tx: Tx, { namespace, id }: StageName): Promise<ClaimPlaces> {
+  return placesOf(
+    await engine.ask(
+      tx,
+      engine.kept.of('place of stage', [namespace, id], (of, named) =>
+        selectPlaces(engine.db).where('s.namespace', '=', of).where('s.id', '=', named),
+      ),
+    ),
+  );
+}
+
+function selectPlaces(db: Db) {
+  return db
+    .selectFrom('stages as s')
+    .innerJoin('runs as u', 'u.key', 's.run')
+    .innerJoin('experiments as e', 'e.key', 'u.experiment')
+    .select(['s.key as stage_key', 's.id as stage_id', 's.kind'])
+    .select(['u.key as run_key', 'u.id as run_id', 'u.plan', 'e.key as experiment_key', 'e.id as experiment_id'])
+    .where(IS_OPEN);
+}
+
+type PlaceRow = Awaited<ReturnType<ReturnType<typeof selectPlaces>['execute']>>[number];
+
+function placesOf(rows: readonly PlaceRow[]): ClaimPlaces {
+  return new Map(
+    rows.map((row) => [
+      row.stage_key,
       {
-        group: { key: row.group_key, id: row.group_id },
         stage: { key: row.stage_key, id: row.stage_id, kind: row.kind as StageKind },
         run: { key: row.run_key, id: row.run_id, plan: readPlan(row.plan) },
         experiment: { key: row.experiment_key, id: row.experiment_id },
       },
     ]),
   );
-  return new Map(
-    rows.flatMap(({ key, group_key }) => {
-      const place = byGroup.get(group_key);
-      return place === undefined ? [] : [[key, place]];
-    }),
-  );
-}
-
-function selectPlaces(db: Db, groups: readonly bigint[]) {
-  return db
-    .selectFrom('groups as g')
-    .innerJoin('stages as s', 's.key', 'g.stage')
-    .innerJoin('runs as u', 'u.key', 'g.run')
-    .innerJoin('experiments as e', 'e.key', 'u.experiment')
-    .select(['g.key as group_key', 'g.id as group_id', 's.key as stage_key', 's.id as stage_id', 's.kind'])
-    .select(['u.key as run_key', 'u.id as run_id', 'u.plan', 'e.key as experiment_key', 'e.id as experiment_id'])
-    .where('g.key', 'in', groups)
-    .where('u.hidden', '=', 0)
-    .where('s.status', 'in', CLAIMABLE)
-    .where('u.status', 'in', CLAIMABLE);
 }
 
 /** Few rollouts have an override, and those that have it had an attempt before: only they are read again. */
@@ -82,9 +91,6 @@ export async function readOverridden(
     .execute();
   return new Map(rows.map((row) => [row.key, row]));
 }
-
-/** Q4. */
-const CLAIMABLE = ['PENDING', 'INITIALIZING', 'RUNNING'];
 
 /** What the plan says of turns; undefined: nothing. */
 export function plannedTurns(plan: Plan | undefined, kind: StageKind): bigint | undefined {

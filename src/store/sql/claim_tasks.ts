@@ -2,7 +2,6 @@ import type { Task, Validator } from '../../domain/rollout.ts';
 import type { Engine, Tx } from './engine.ts';
 import { padded } from './statement_shapes.ts';
 import { readTask, selectTasks } from './tasks.ts';
-import { together } from './together.ts';
 import { readValidator, selectValidators } from './validators.ts';
 
 /** What a claim tells of what is to be done, and of what will judge it. */
@@ -16,7 +15,7 @@ export type Assignments = ReadonlyMap<bigint, Assigned>;
 
 const NOTHING: Assigned = { task: undefined, validators: [] };
 
-/** Of the tasks of these rollouts, in a number of statements that does not grow with them. */
+/** Of the tasks of these rollouts, in a number of statements that does not grow with them; they are sent at once. */
 export async function readAssignments(
   engine: Engine,
   tx: Tx,
@@ -26,17 +25,21 @@ export async function readAssignments(
   if (found.length === 0) return new Map();
   const { db, kept } = engine;
   const keys = padded(found);
-  const [tasks, validators] = await together([
-    tx.executeQuery(kept.of('tasks by key', [keys], (among) => selectTasks(db).where('k.key', 'in', among))),
-    tx.executeQuery(
+  const [tasks, validators] = await Promise.all([
+    engine.ask(
+      tx,
+      kept.of('tasks by key', [keys], (among) => selectTasks(db).where('k.key', 'in', among)),
+    ),
+    engine.ask(
+      tx,
       kept.of('validators of tasks', [keys], (among) =>
         selectValidators(db).where('v.task', 'in', among).orderBy('v.type'),
       ),
     ),
   ]);
-  const of = Map.groupBy(validators.rows, ({ task }) => task);
+  const of = Map.groupBy(validators, ({ task }) => task);
   return new Map(
-    tasks.rows.map((row) => [row.key, { task: readTask(row), validators: (of.get(row.key) ?? []).map(readValidator) }]),
+    tasks.map((row) => [row.key, { task: readTask(row), validators: (of.get(row.key) ?? []).map(readValidator) }]),
   );
 }
 

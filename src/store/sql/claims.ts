@@ -1,13 +1,12 @@
 import { AnabranchError } from '../../domain/errors.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../contract/rollout.ts';
 import { readAttemptEnds } from './attempts.ts';
-import { type ClaimKey, findKeptClaims, keepClaims } from './claim_keys.ts';
+import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './claim_keys.ts';
 import { type Field, isDrained, type Line, linesOf, readField } from './claim_lines.ts';
 import { type Granted, makeClaims } from './claim_making.ts';
-import { type ClaimPlace, readOverridden, readPlaces, type Taken } from './claim_places.ts';
+import { type ClaimPlaces, readOverridden, readPlace, readPlaces, type Taken } from './claim_places.ts';
 import { readClaims } from './claim_reading.ts';
-import { assignedTo, readAssignments } from './claim_tasks.ts';
-import type { Engine, QueuedRow, Tx } from './engine.ts';
+import { type Engine, Later, type QueuedRow, type Tx } from './engine.ts';
 import { moveMany } from './requeueing.ts';
 import { readStart } from './rollout_rows.ts';
 import { holdStartPoints, nameOf } from './start_points.ts';
@@ -34,6 +33,18 @@ const LOOK_AHEAD = 16;
 /** A line with the field it looks in. */
 interface OpenLine extends Line {
   readonly field: Field;
+  readonly ahead: Ahead | undefined;
+}
+
+/** What was locked before the field was known, and where it stands. */
+interface Ahead {
+  readonly rows: readonly QueuedRow[];
+  readonly places: ClaimPlaces;
+}
+
+interface Claimed {
+  readonly outcomes: ClaimOutcome[];
+  readonly changed: readonly bigint[];
 }
 
 class Claiming {
@@ -52,25 +63,37 @@ class Claiming {
     this.requests = requests;
   }
 
-  async claim(): Promise<{ readonly outcomes: ClaimOutcome[]; readonly changed: readonly bigint[] }> {
+  async claim(): Promise<Later<Claimed>> {
     const { engine, tx, requests } = this;
     const lines = linesOf(requests);
-    const [{ now, mark }, kept, fields] = await together([
+    const [{ now, mark }, kept, fields, ahead] = await together([
       engine.beginClaim(tx),
       findKeptClaims(tx, requests),
       together(lines.map((line) => this.fieldOf(line))),
+      lines.length === 1 ? this.lookAhead(lines[0]!) : undefined,
     ]);
     const repeated = await this.answerKept(kept);
-    const open = this.openLines(lines, fields, repeated);
+    const open = this.openLines(lines, fields, ahead, repeated);
     const granted: Granted[] = [];
     for (const line of open) granted.push(...this.deal(line, await this.take(line)));
     const claims = await makeClaims(engine, tx, now, mark, granted);
     await this.failGone(now);
-    await this.answerFresh(open, granted, claims);
+    const drained = await this.drainedLines(open, granted);
     await keepClaims(engine, tx, now, requests, granted);
+    return new Later(claims.value.then((made) => this.answer(open, repeated, granted, made, drained)));
+  }
+
+  private answer(
+    open: readonly OpenLine[],
+    repeated: ReadonlyMap<number, number>,
+    granted: readonly Granted[],
+    claims: readonly Claim[],
+    drained: ReadonlySet<OpenLine>,
+  ): Claimed {
+    this.answerFresh(open, granted, claims, drained);
     // The same request twice at once is one.
     for (const [place, first] of repeated) this.outcomes.set(place, this.outcomeAt(first));
-    return { outcomes: requests.map((_request, place) => this.outcomeAt(place)), changed: [...this.changed] };
+    return { outcomes: this.requests.map((_request, place) => this.outcomeAt(place)), changed: [...this.changed] };
   }
 
   private outcomeAt(place: number): ClaimOutcome {
@@ -83,8 +106,9 @@ class Claiming {
   private async answerKept(kept: ReadonlyMap<string, ClaimKey>): Promise<Map<number, number>> {
     const repeated = new Map<number, number>();
     const first = new Map<string, number>();
-    for (const [place, { caller, key }] of this.requests.entries()) {
-      const name = key === undefined ? undefined : `${caller.namespace}/${key.rpc}/${key.requestId}`;
+    for (const [place, request] of this.requests.entries()) {
+      const { caller, key } = request;
+      const name = keyNameOf(request);
       const before = name === undefined ? undefined : (kept.get(name) ?? this.requests[first.get(name) ?? -1]?.key);
       if (name === undefined || key === undefined) continue;
       if (before === undefined) first.set(name, place);
@@ -108,65 +132,86 @@ class Claiming {
     }
   }
 
+  /** Where a line may look is mostly as it says: what is next there is locked without waiting to know. */
+  private async lookAhead({ wanted, places }: Line): Promise<Ahead | undefined> {
+    const { caller, runId, stageId, taskIds, labels, minPriority } = wanted;
+    const isPlain = taskIds.length === 0 && labels.size === 0 && minPriority <= 0;
+    if (stageId === undefined || runId !== undefined || !isPlain) return undefined;
+    const { engine, tx } = this;
+    const stage = { namespace: caller.namespace, id: stageId };
+    // Others do not see what is locked here, so no more than can be of use.
+    const once = Map.groupBy(places, (place) => keyNameOf(this.requests[place]!) ?? place);
+    const limit = this.wantedOf([...once.values()].flatMap(([first = -1]) => first));
+    const [rows, found] = await together([engine.lockNext(tx, stage, limit), readPlace(engine, tx, stage)]);
+    return { rows, places: found };
+  }
+
+  /** How many rollouts these requests ask for. */
+  private wantedOf(places: readonly number[]): number {
+    return places.reduce((sum, place) => sum + (this.requests[place]?.trajectories.length ?? 0), 0);
+  }
+
   /** What is left to be served of each line, and where it looks. */
   private openLines(
     lines: readonly Line[],
     fields: readonly (Field | AnabranchError)[],
+    ahead: Ahead | undefined,
     repeated: ReadonlyMap<number, number>,
   ): OpenLine[] {
     return lines.flatMap(({ wanted, places }, i): OpenLine[] => {
       const field = fields[i]!;
       const open = places.filter((place) => !this.outcomes.has(place) && !repeated.has(place));
-      if (!(field instanceof AnabranchError)) return open.length === 0 ? [] : [{ wanted, places: open, field }];
+      if (!(field instanceof AnabranchError)) return open.length === 0 ? [] : [{ wanted, places: open, field, ahead }];
       for (const place of open) this.outcomes.set(place, { kind: 'refused', error: field });
       return [];
     });
   }
 
   /** Locks what is next for a line, and sees what of it can be begun. */
-  private async take({ wanted, places, field }: OpenLine): Promise<Taken[]> {
+  private async take({ wanted, places, field, ahead }: OpenLine): Promise<Taken[]> {
     const { queues } = field;
-    const limit = places.reduce((sum, place) => sum + (this.requests[place]?.trajectories.length ?? 0), 0);
+    const { labels, minPriority } = wanted;
+    const limit = this.wantedOf(places);
     const taken: Taken[] = [];
     for (let round = 0; round < ROUNDS && taken.length < limit && queues.length > 0; round += 1) {
-      const { labels, minPriority } = wanted;
       const asked = round === 0 ? limit : Math.max(limit - taken.length, LOOK_AHEAD * 4 ** round);
-      const rows = await this.engine.lockQueued(this.tx, queues, { labels, minPriority, except: this.met }, asked);
+      const known = round === 0 ? ahead : undefined;
+      const looked = () => this.engine.lockQueued(this.tx, queues, { labels, minPriority, except: this.met }, asked);
+      const rows = known?.rows ?? (await looked());
       if (rows.length === 0) break;
       for (const { key } of rows) this.met.push(key);
-      taken.push(...(await this.begin(wanted.caller.namespace, rows, limit - taken.length)));
+      taken.push(...(await this.begin(wanted.caller.namespace, rows, limit - taken.length, known?.places)));
       if (rows.length < asked) break;
     }
     return taken;
   }
 
   /**
-   * Under the rollouts' locks: at most so many, with where they are, as it is now, where they begin, and what their claims tell. One whose start point is
-   * gone is to be FAILED; what was locked ahead stays PENDING.
+   * Under the rollouts' locks: at most so many, with where they are, as it is now, and where they begin. One whose start point is gone is to be FAILED; what
+   * was locked ahead stays PENDING.
    */
-  private async begin(namespace: string, rows: readonly QueuedRow[], most: number): Promise<Taken[]> {
+  private async begin(
+    namespace: string,
+    rows: readonly QueuedRow[],
+    most: number,
+    known: ClaimPlaces | undefined,
+  ): Promise<Taken[]> {
     const { engine, tx } = this;
     const points = rows.flatMap((row) => readStart(row) ?? []);
-    const [places, held, assignments, overridden, keys] = await together([
-      readPlaces(engine, tx, rows),
+    const [places, held, overridden] = await together([
+      known ?? readPlaces(engine, tx, rows),
       holdStartPoints(engine, tx, namespace, points),
-      readAssignments(engine, tx, rows),
       readOverridden(engine, tx, rows),
-      engine.nextKeys(tx, 'trajectories', Math.min(rows.length, most)),
     ]);
     const taken: Taken[] = [];
     for (const row of rows) {
-      const place: ClaimPlace | undefined = places.get(row.key);
+      const place = places.get(row.stage);
       const start = readStart(row);
       const point = start && held.get(nameOf(start));
-      const trajectory = keys[taken.length];
       // Its run was paused, or is being deleted; or a deletion holds its start point: it stays where it is.
       if (place === undefined || point === 'busy') continue;
       if (point === 'gone') this.gone.push(row);
-      else if (trajectory !== undefined) {
-        const before = overridden.get(row.key);
-        taken.push({ row, place, point, trajectory, assigned: assignedTo(row, assignments), before });
-      }
+      else if (taken.length < most) taken.push({ row, place, point, before: overridden.get(row.key) });
     }
     return taken;
   }
@@ -201,11 +246,23 @@ class Claiming {
     for (const { run } of gone) this.changed.add(run);
   }
 
-  private async answerFresh(
+  /** Of the lines that not all requests got something from, those that nothing can come of any more. */
+  private async drainedLines(lines: readonly OpenLine[], granted: readonly Granted[]): Promise<ReadonlySet<OpenLine>> {
+    const served = new Set(granted.map(({ at }) => at));
+    const drained = new Set<OpenLine>();
+    for (const line of lines) {
+      if (line.places.every((place) => served.has(place))) continue;
+      if (await isDrained(this.engine, this.tx, line.field, line.wanted)) drained.add(line);
+    }
+    return drained;
+  }
+
+  private answerFresh(
     lines: readonly OpenLine[],
     granted: readonly Granted[],
     claims: readonly Claim[],
-  ): Promise<void> {
+    drained: ReadonlySet<OpenLine>,
+  ): void {
     const of = new Map<number, Claim[]>();
     for (const [i, { at, row }] of granted.entries()) {
       const list = of.get(at);
@@ -213,12 +270,14 @@ class Claiming {
       else list.push(claims[i]!);
       this.changed.add(row.run);
     }
-    for (const { wanted, places, field } of lines) {
-      const empty = places.some((place) => !of.has(place));
-      const drained = empty && (await isDrained(this.engine, this.tx, field, wanted));
-      for (const place of places) {
+    for (const line of lines) {
+      for (const place of line.places) {
         const own = of.get(place);
-        this.outcomes.set(place, { kind: 'claimed', claims: own ?? [], drained: own === undefined && drained });
+        this.outcomes.set(place, {
+          kind: 'claimed',
+          claims: own ?? [],
+          drained: own === undefined && drained.has(line),
+        });
       }
     }
   }

@@ -12,6 +12,20 @@ export type Db = Kysely<Tables>;
 /** What a transaction runs its statements on. */
 export type Tx = Kysely<Tables>;
 
+/**
+ * What the work of a transaction gives where all of its statements were sent (`ask`): it is committed behind them, without waiting for the answers that the
+ * value is made of.
+ */
+export class Later<T> {
+  readonly value: Promise<T>;
+
+  constructor(value: Promise<T>) {
+    // It is heard once the transaction is committed; until then a failure must not count as unhandled.
+    value.catch(() => {});
+    this.value = value;
+  }
+}
+
 /** How a row is locked until the transaction ends. Weaker ones let more go on beside them. */
 export type RowLock =
   /** Deletes, and nothing beside it. */
@@ -43,7 +57,7 @@ export interface Engine {
   readonly kept: KeptQueries;
 
   /** Runs `work` in one transaction, durable when it resolves; may run it again after a deadlock, so it must keep nothing across calls. */
-  write<T>(work: (tx: Tx) => Promise<T>, options?: WriteOptions): Promise<T>;
+  write<T>(work: (tx: Tx) => Promise<T | Later<T>>, options?: WriteOptions): Promise<T>;
 
   /** Adds the lock to a select. SQLite, where one transaction writes at a time, needs none. */
   lock<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q;
@@ -103,7 +117,7 @@ export interface Engine {
 
   /**
    * The time, and the mark of changes, of a transaction that takes from queues. In it, whatever an index can give is read by it, in its order and only as far
-   * as is needed, also where statistics are old, and statements are not planned anew.
+   * as is needed, also where statistics are old, and statements are not planned anew: that holds for what is sent behind it, so it goes first.
    */
   beginClaim(tx: Tx): Promise<{ readonly now: string; readonly mark: bigint }>;
 
@@ -112,6 +126,12 @@ export interface Engine {
    * over (Q4, Q5). Costs the same however much is queued.
    */
   lockQueued(tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]>;
+
+  /** The same out of one stage, whatever comes next, found by its name, if it may be claimed from as it is now (Q4). */
+  lockNext(tx: Tx, stage: StageName, limit: number): Promise<QueuedRow[]>;
+
+  /** Sends a query of the transaction at once: behind what was sent before, and before what is sent later, whether or not its rows are waited for. */
+  ask<Row>(tx: Tx, query: CompiledQuery<Row>): Promise<Row[]>;
 
   /** Moves the heads of trajectories, in few statements or fast ones. */
   updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void>;
@@ -164,6 +184,12 @@ export interface Queue {
   readonly task: bigint | null;
 }
 
+/** A stage as callers name it. */
+export interface StageName {
+  readonly namespace: string;
+  readonly id: string;
+}
+
 /** What is wanted of the queues. */
 export interface Wanted {
   readonly labels: ReadonlyMap<string, string>;
@@ -172,7 +198,12 @@ export interface Wanted {
   readonly except: readonly bigint[];
 }
 
-export type QueuedRow = Selectable<RolloutsTable>;
+/** A rollout out of a queue, with what a claim tells of others that never changes, and a key that its attempt's trajectory may have. */
+export interface QueuedRow extends Selectable<RolloutsTable> {
+  readonly group_id: string;
+  readonly task_id: string | null;
+  readonly next_trajectory: bigint;
+}
 
 export interface WriteOptions {
   /** No bound on how long a statement may take: for deletes, which grow with what they delete. */

@@ -1,8 +1,10 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { Engine, Wanted } from './engine.ts';
+import type { Engine, StageName, Wanted } from './engine.ts';
 
 /** Said as the indexes of what is PENDING say it: compared with a parameter, a plan that serves every parameter could not use them. */
 export const IS_PENDING = sql`r.status = 'PENDING'`;
+
+export const ANYTHING: Wanted = { labels: new Map(), minPriority: 0, except: [] };
 
 /** Which rollouts (`r`) of a status are wanted. */
 export function isWanted(
@@ -17,5 +19,21 @@ export function isWanted(
   return sql.join(conditions, sql` and `);
 }
 
+/** Q4: rollouts of a stage (`s`) of a run (`u`) may be claimed. */
+export const IS_OPEN = sql<boolean>`(s.status in ('PENDING', 'INITIALIZING', 'RUNNING')
+  and u.status in ('PENDING', 'INITIALIZING', 'RUNNING') and not u.hidden)`;
+
+/** The row key of a stage, if it may be claimed from. */
+export function openStage(engine: Pick<Engine, 'table'>, { namespace, id }: StageName): RawBuilder<unknown> {
+  return sql`(select s.key from ${engine.table('stages')} as s join ${engine.table('runs')} as u on u.key = s.run
+    where s.namespace = ${namespace} and s.id = ${id} and ${IS_OPEN})`;
+}
+
 /** Q5. */
 export const QUEUE_ORDER = sql`r.priority desc, r.key`;
+
+/** What `QueuedRow` says of a rollout (`r`), but for the key; looked for row by row, so that nobody's planner looks at others for all that there are. */
+export function queuedColumns(engine: Pick<Engine, 'table'>): RawBuilder<unknown> {
+  return sql`r.*, (select g.id from ${engine.table('groups')} as g where g.key = r.group_key) as group_id,
+    (select t.id from ${engine.table('tasks')} as t where t.key = r.task) as task_id`;
+}

@@ -4,18 +4,20 @@ import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from '
 import { StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
-import type {
-  Engine,
-  HeadRow,
-  KeyedTable,
-  LockedHead,
-  ManyRowsTable,
-  NewStateRow,
-  Queue,
-  QueuedRow,
-  StretchExtrema,
-  Tx,
-  Wanted,
+import {
+  type Engine,
+  type HeadRow,
+  type KeyedTable,
+  Later,
+  type LockedHead,
+  type ManyRowsTable,
+  type NewStateRow,
+  type Queue,
+  type QueuedRow,
+  type StageName,
+  type StretchExtrema,
+  type Tx,
+  type Wanted,
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
@@ -29,7 +31,7 @@ import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection
 import { isFileError } from './errors.ts';
 import { lockFile } from './lock.ts';
 import { PointWriter, readStretch, upsertPoints } from './metric_points.ts';
-import { readQueued } from './queue.ts';
+import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
@@ -155,8 +157,11 @@ class SqliteEngine implements Engine {
     return this.parts.reader.prepareRows(text).all(parameters) as Row[];
   }
 
-  write<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
-    return this.writing.transaction().execute(work);
+  write<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {
+    return this.writing.transaction().execute(async (tx) => {
+      const result = await work(tx);
+      return result instanceof Later ? result.value : result;
+    });
   }
 
   /** One transaction writes at a time, so a row that it reads is its own. */
@@ -255,11 +260,30 @@ class SqliteEngine implements Engine {
   }
 
   async lockQueued(_tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
-    const rows = (query: RawBuilder<unknown>) => {
-      const { sql: text, parameters } = query.compile(this.writing);
-      return this.writer.prepare(text).all(parameters) as QueuedRow[];
-    };
-    return readQueued(this, rows, queues, wanted, limit);
+    const rows = (query: RawBuilder<unknown>) => this.readOwn(query.compile(this.writing)) as FoundRow[];
+    return this.withKeys(readQueued(this, rows, queues, wanted, limit));
+  }
+
+  async lockNext(_tx: Tx, { namespace, id }: StageName, limit: number): Promise<QueuedRow[]> {
+    const query = this.kept.of('next of stage', [namespace, id, limit], (of, named, most) => {
+      const next = nextOfStage(this, { namespace: of, id: named }, sql`${most}`);
+      return { compile: () => next.compile(this.writing) };
+    });
+    return this.withKeys(this.readOwn(query) as FoundRow[]);
+  }
+
+  private withKeys(rows: readonly FoundRow[]): QueuedRow[] {
+    const first = rows.length === 0 ? 0n : this.giveKeys('trajectories', rows.length);
+    return rows.map((row, i) => Object.assign(row, { next_trajectory: first + BigInt(i) }));
+  }
+
+  async ask<Row>(_tx: Tx, query: CompiledQuery<Row>): Promise<Row[]> {
+    return this.readOwn(query) as Row[];
+  }
+
+  /** What the transaction that writes sees. */
+  private readOwn({ sql: text, parameters }: CompiledQuery<unknown>): unknown[] {
+    return this.writer.prepare(text).all(parameters);
   }
 
   async updateHeads(_tx: Tx, heads: readonly HeadRow[]): Promise<void> {
