@@ -1,5 +1,5 @@
 import { type Compilable, type InferResult, sql } from 'kysely';
-import { isTerminal, type Status, TERMINAL_STATUSES } from '../../domain/lifecycle.ts';
+import { type Status, TERMINAL_STATUSES } from '../../domain/lifecycle.ts';
 import type { KindTally, OpenStageTally, RunTally } from '../../domain/progress.ts';
 import { STAGE_KINDS, type StageKind } from '../../domain/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
@@ -12,8 +12,8 @@ const NOTHING = Object.freeze({ count: 0n, turns: 0n });
 const NO_DURATIONS = Object.freeze({ count: 0n, seconds: 0 });
 
 /**
- * What progress is made of (M2), in four statements however many runs, stages and rollouts there are: stages counted by kind and status, the open ones
- * each, what groups have counted of their rollouts, and the rollouts that are live. Every run asked for has an entry.
+ * What progress is made of (M2), in four statements however many runs, stages and rollouts there are: terminal stages counted by kind and status, the open
+ * ones each, what groups have counted of their rollouts, and the rollouts that are live. Every run asked for has an entry.
  */
 export async function tallyRuns(
   engine: Engine,
@@ -32,12 +32,12 @@ export async function tallyRuns(
     return (await db.executeQuery(query)).rows;
   };
   const [counts, open, groups, live] = await together([
-    ask('tally stages', countStages),
+    ask('tally terminal stages', countTerminalStages),
     ask('tally open stages', openStages),
     ask('tally rollouts', countRollouts),
     ask('tally live rollouts', liveRollouts),
   ]);
-  for (const row of counts) tallies.get(row.run)?.addStages(row);
+  for (const row of counts) tallies.get(row.run)?.addTerminalStages(row);
   for (const row of open) tallies.get(row.run)?.addOpenStage(row);
   for (const row of groups) tallies.get(row.run)?.addRollouts(row);
   for (const row of live) tallies.get(row.run)?.addLiveRollout(row);
@@ -56,19 +56,18 @@ class Counting implements RunTally {
   substeps: RunTally['substeps'] = NO_DURATIONS;
   readonly #openByKey = new Map<bigint, OpenStage>();
 
-  addStages(row: CountRow): void {
+  addTerminalStages(row: CountRow): void {
     const counted = this.kindOf(row.kind as StageKind);
-    const status = row.status as Status;
-    counted[counterOf(status)] += row.count;
-    if (isTerminal(status)) {
-      const { substeps, ...rollouts } = counted.terminalStages;
-      counted.terminalStages = { ...rollouts, substeps: substeps + BigInt(row.completed_substeps) };
-    }
+    counted[counterOf(row.status as Status)] += row.count;
+    const { substeps, ...rollouts } = counted.terminalStages;
+    counted.terminalStages = { ...rollouts, substeps: substeps + BigInt(row.completed_substeps) };
     this.substeps = sum(this.substeps, BigInt(row.timed_substeps), row.substep_seconds);
   }
 
   addOpenStage(row: OpenRow): void {
     const stage = readOpenStage(row);
+    this.kindOf(stage.kind)[counterOf(stage.status)] += 1n;
+    this.substeps = sum(this.substeps, row.timed_substeps, row.substep_seconds);
     this.openStages.push(stage);
     this.#openByKey.set(row.key, stage);
   }
@@ -121,9 +120,9 @@ function sum(before: RunTally['turns'], count: bigint, seconds: number | string)
   return { count: before.count + count, seconds: before.seconds + readReal(seconds) };
 }
 
-type CountRow = InferResult<ReturnType<typeof countStages>>[number];
+type CountRow = InferResult<ReturnType<typeof countTerminalStages>>[number];
 
-function countStages(db: Db, namespace: string, runs: readonly bigint[]) {
+function countTerminalStages(db: Db, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom('stages')
     .select((eb) => [
@@ -138,6 +137,7 @@ function countStages(db: Db, namespace: string, runs: readonly bigint[]) {
     ])
     .where('run', 'in', runs)
     .where('namespace', '=', namespace)
+    .where('status', 'in', TERMINAL_STATUSES)
     .groupBy(['run', 'kind', 'status']);
 }
 
@@ -176,6 +176,7 @@ function openStages(db: Db, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom('stages')
     .select(['run', 'key', 'id', 'kind', 'number', 'status', 'phase', 'completed_substeps', 'total_substeps'])
+    .select(['timed_substeps', 'substep_seconds'])
     .where('run', 'in', runs)
     .where('namespace', '=', namespace)
     .where('status', 'not in', TERMINAL_STATUSES);
