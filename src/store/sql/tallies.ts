@@ -172,6 +172,7 @@ function counterOf(status: Status): 'pending' | 'open' | 'completed' | 'failed' 
 
 type OpenRow = InferResult<ReturnType<typeof openStages>>[number];
 
+/** The status is said as their index says it. */
 function openStages(db: Db, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom('stages')
@@ -179,7 +180,7 @@ function openStages(db: Db, namespace: string, runs: readonly bigint[]) {
     .select(['timed_substeps', 'substep_seconds'])
     .where('run', 'in', runs)
     .where('namespace', '=', namespace)
-    .where('status', 'not in', TERMINAL_STATUSES);
+    .where(sql<boolean>`status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`);
 }
 
 function readOpenStage(row: OpenRow): OpenStage {
