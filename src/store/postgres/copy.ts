@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import pg from 'pg';
 
 /** What a column holds, by its Postgres type. */
@@ -6,6 +7,7 @@ export type ColumnType = 'int8' | 'float8' | 'bool' | 'text' | 'bytea' | 'timest
 type Callback = (error: Error | null, result: pg.QueryResult) => void;
 
 interface CopyConnection {
+  readonly stream: Pick<Socket, 'cork' | 'uncork'>;
   query(text: string): void;
   sendCopyFromChunk(chunk: Buffer): void;
   endCopyFrom(): void;
@@ -20,9 +22,11 @@ export class CopyQuery extends pg.Query {
     super(text, callback as never);
     this.submit = (connection) => {
       const copying = connection as unknown as CopyConnection;
+      copying.stream.cork();
       copying.query(text);
       copying.sendCopyFromChunk(rows);
       copying.endCopyFrom();
+      copying.stream.uncork();
     };
   }
 
@@ -34,19 +38,28 @@ const SIGNATURE = Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');
 /** Microseconds from 1970 to 2000, where Postgres begins to count. */
 const EPOCH_MICROS = 946_684_800_000_000n;
 
+const HEAD_BYTES = 64;
+/** Of a value with its size, roughly: room that turns out too small is doubled. */
+const USUAL_BYTES = 16;
+
 /** Rows in Postgres' binary format. Values are as other statements bind them: flags are 0 or 1, times are texts in UTC, NaN may be a text. */
 export function encodeCopy(types: readonly ColumnType[], rows: readonly (readonly unknown[])[]): Buffer {
-  const writer = new CopyWriter();
+  const writer = new CopyWriter(HEAD_BYTES + rows.length * types.length * USUAL_BYTES);
   for (const row of rows) writer.row(types, row);
   return writer.finish();
 }
 
 class CopyWriter {
-  private bytes = Buffer.allocUnsafe(128 * 1024);
-  private length = SIGNATURE.copy(this.bytes);
+  private bytes: Buffer;
+  private length: number;
   /** The rows of a group nearly all have one time. */
   private lastTime = '';
   private lastMicros = 0n;
+
+  constructor(bytes: number) {
+    this.bytes = Buffer.allocUnsafe(bytes);
+    this.length = SIGNATURE.copy(this.bytes);
+  }
 
   row(types: readonly ColumnType[], row: readonly unknown[]): void {
     this.reserve(2);
