@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import pg from 'pg';
 
 /** What a column holds, by its Postgres type. */
@@ -7,7 +6,7 @@ export type ColumnType = 'int8' | 'float8' | 'bool' | 'text' | 'bytea' | 'timest
 type Callback = (error: Error | null, result: pg.QueryResult) => void;
 
 interface CopyConnection {
-  readonly stream: Pick<Socket, 'cork' | 'uncork'>;
+  readonly stream: { cork(): void; uncork(): void };
   query(text: string): void;
   sendCopyFromChunk(chunk: Buffer): void;
   endCopyFrom(): void;
