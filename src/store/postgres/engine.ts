@@ -36,10 +36,8 @@ import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_po
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
 import { lockQueued, nextOfStage } from './queue.ts';
+import { SCHEMA, sequenceOf } from './schema.ts';
 import { kyselyOver, PipelinedTransaction } from './transaction.ts';
-
-/** A schema of its own, so that a role that may only connect and create a schema suffices. */
-const SCHEMA = 'anabranch';
 
 /** Rows of one insert statement are powers of two up to this, so that few statement shapes serve all sizes. */
 const MAX_ROWS = 64;
@@ -192,18 +190,16 @@ class PostgresEngine implements Engine {
   }
 
   async nextKey(tx: Tx, table: KeyedTable): Promise<bigint> {
-    const sequence = table === 'trajectories' ? 'trajectory_keys' : 'run_keys';
-    const { rows } = await sql<{ key: bigint }>`select nextval(${`${SCHEMA}.${sequence}`}) as key`.execute(tx);
+    const { rows } = await sql<{ key: bigint }>`select nextval(${sequenceOf(table)}) as key`.execute(tx);
     const row = rows[0];
     if (row === undefined) throw new Error('the sequence gave no key');
     return row.key;
   }
 
   async nextKeys(tx: Tx, table: KeyedTable, count: number): Promise<bigint[]> {
-    const sequence = table === 'trajectories' ? 'trajectory_keys' : 'run_keys';
     const { rows } = await sql<{
       key: bigint;
-    }>`select nextval(${`${SCHEMA}.${sequence}`}) as key from generate_series(1, ${count})`.execute(tx);
+    }>`select nextval(${sequenceOf(table)}) as key from generate_series(1, ${count})`.execute(tx);
     return rows.map(({ key }) => key);
   }
 

@@ -1,6 +1,7 @@
 import { type CompiledQuery, type RawBuilder, sql } from 'kysely';
 import type { Engine, Queue, QueuedRow, StageName, Tx, Wanted } from '../sql/engine.ts';
-import { ANYTHING, IS_PENDING, isWanted, openStage, QUEUE_ORDER, queuedColumns } from '../sql/queue.ts';
+import { ANYTHING, byTurn, openStage, QUEUE_ORDER, queuedColumns, queueOf, taskIs } from '../sql/queue.ts';
+import { sequenceOf } from './schema.ts';
 
 type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'kept' | 'db' | 'ask'>;
 
@@ -14,8 +15,7 @@ export async function lockQueued(
   const [only] = queues;
   if (only === undefined) return [];
   if (queues.length > 1) return lockAmong(engine, tx, queues, wanted, limit);
-  const ofTask = taskIs(only, sql`${only.task}`);
-  const query = queueOf(engine, ROWS, sql`${only.stage}`, ofTask, wanted, sql`${limit} ${LOCK}`);
+  const query = queueOf(engine, rowsOf(engine), sql`${only.stage}`, taskIs(only), wanted, sql`${limit} ${LOCK}`);
   return engine.ask(tx, query.compile(tx) as CompiledQuery<QueuedRow>);
 }
 
@@ -23,7 +23,7 @@ export async function lockQueued(
 export function nextOfStage(engine: Parts, { namespace, id }: StageName, limit: number): CompiledQuery<QueuedRow> {
   return engine.kept.of('next of stage', [namespace, id, limit], (of, named, most) => {
     const stage = openStage(engine, { namespace: of, id: named });
-    const query = queueOf(engine, ROWS, stage, sql``, ANYTHING, sql`${most} ${LOCK}`);
+    const query = queueOf(engine, rowsOf(engine), stage, sql``, ANYTHING, sql`${most} ${LOCK}`);
     return { compile: () => query.compile(engine.db) as CompiledQuery<QueuedRow> };
   });
 }
@@ -46,7 +46,7 @@ async function lockAmong(
     const quotas = await quotasOf(engine, tx, queues, left, limit - taken.length);
     if (quotas.length === 0) break;
     const { rows } = await sql`select r.* from ${valuesOf(quotas, true)} cross join lateral (
-      ${queueOf(engine, ROWS, sql`q.stage`, taskIs(quotas[0]!, sql`q.task`), left, sql`q.quota ${LOCK}`)}) as r`.execute(
+      ${queueOf(engine, rowsOf(engine), sql`q.stage`, taskIs(quotas[0]!, sql`q.task`), left, sql`q.quota ${LOCK}`)}) as r`.execute(
       tx,
     );
     taken.push(...(rows as QueuedRow[]));
@@ -75,30 +75,10 @@ async function quotasOf(
   return rows as Quota[];
 }
 
-type Columns = (engine: Parts) => RawBuilder<unknown>;
+const HEADS = sql`r.priority, r.key`;
 
-const HEADS: Columns = () => sql`r.priority, r.key`;
-
-const ROWS: Columns = (engine) => {
-  const nextKey = sql`nextval(${sql.lit('anabranch.trajectory_keys')})`;
-  return sql`${queuedColumns(engine)}, ${nextKey} as next_trajectory`;
-};
-
-function queueOf(
-  engine: Parts,
-  columns: Columns,
-  stage: RawBuilder<unknown>,
-  ofTask: RawBuilder<unknown>,
-  wanted: Wanted,
-  limit: RawBuilder<unknown>,
-): RawBuilder<unknown> {
-  return sql`select ${columns(engine)} from ${engine.table('rollouts')} as r
-    where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, IS_PENDING)} order by ${QUEUE_ORDER} limit ${limit}`;
-}
-
-/** Queues are all of tasks, or none is. */
-function taskIs({ task }: Queue, value: RawBuilder<unknown>): RawBuilder<unknown> {
-  return task === null ? sql`` : sql`and r.task = ${value}`;
+function rowsOf(engine: Parts): RawBuilder<unknown> {
+  return sql`${queuedColumns(engine)}, nextval(${sql.lit(sequenceOf('trajectories'))}) as next_trajectory`;
 }
 
 function valuesOf(queues: readonly (Queue & Partial<Quota>)[], withQuota: boolean): RawBuilder<unknown> {
@@ -106,8 +86,4 @@ function valuesOf(queues: readonly (Queue & Partial<Quota>)[], withQuota: boolea
   const tasks = sql`${queues.map(({ task }) => task)}::bigint[]`;
   if (!withQuota) return sql`unnest(${stages}, ${tasks}) as q (stage, task)`;
   return sql`unnest(${stages}, ${tasks}, ${queues.map(({ quota }) => quota)}::bigint[]) as q (stage, task, quota)`;
-}
-
-function byTurn(a: QueuedRow, b: QueuedRow): number {
-  return a.priority === b.priority ? Number(a.key - b.key) : Number(b.priority - a.priority);
 }

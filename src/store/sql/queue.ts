@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { Engine, StageName, Wanted } from './engine.ts';
+import type { Engine, Queue, QueuedRow, StageName, Wanted } from './engine.ts';
 
 /** Said as the indexes of what is PENDING say it: compared with a parameter, a plan that serves every parameter could not use them. */
 export const IS_PENDING = sql`r.status = 'PENDING'`;
@@ -37,3 +37,28 @@ export function queuedColumns(engine: Pick<Engine, 'table'>): RawBuilder<unknown
   return sql`r.*, (select g.id from ${engine.table('groups')} as g where g.key = r.group_key) as group_id,
     (select t.id from ${engine.table('tasks')} as t where t.key = r.task) as task_id`;
 }
+
+/** What is next in one queue, in its order. */
+export function queueOf(
+  engine: Pick<Engine, 'hasPair' | 'among' | 'table'>,
+  columns: RawBuilder<unknown>,
+  stage: RawBuilder<unknown>,
+  ofTask: RawBuilder<unknown>,
+  wanted: Wanted,
+  limit: RawBuilder<unknown>,
+): RawBuilder<unknown> {
+  return sql`select ${columns} from ${engine.table('rollouts')} as r
+    where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, IS_PENDING)} order by ${QUEUE_ORDER} limit ${limit}`;
+}
+
+/** The condition that a queue of one task adds. */
+export function taskIs({ task }: Queue, value: RawBuilder<unknown> = sql`${task}`): RawBuilder<unknown> {
+  return task === null ? sql`` : sql`and r.task = ${value}`;
+}
+
+/** Q5, of rows out of several queues. */
+export function byTurn(a: Turn, b: Turn): number {
+  return a.priority === b.priority ? Number(a.key - b.key) : Number(b.priority - a.priority);
+}
+
+type Turn = Pick<QueuedRow, 'priority' | 'key'>;

@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Engine, Queue, QueuedRow, StageName, Wanted } from '../sql/engine.ts';
-import { ANYTHING, IS_PENDING, isWanted, openStage, QUEUE_ORDER, queuedColumns } from '../sql/queue.ts';
+import { ANYTHING, byTurn, openStage, queuedColumns, queueOf, taskIs } from '../sql/queue.ts';
 
 type Parts = Pick<Engine, 'hasPair' | 'among' | 'table'>;
 
@@ -15,29 +15,14 @@ export function readQueued(
   limit: number,
 ): FoundRow[] {
   const found: FoundRow[] = [];
-  for (const { stage, task } of queues) {
-    const ofTask = task === null ? sql`` : sql`and r.task = ${task}`;
-    found.push(...rows(queueOf(engine, sql`${stage}`, ofTask, wanted, sql`${limit}`)));
+  for (const queue of queues) {
+    const query = queueOf(engine, queuedColumns(engine), sql`${queue.stage}`, taskIs(queue), wanted, sql`${limit}`);
+    found.push(...rows(query));
   }
   if (queues.length > 1) found.sort(byTurn);
   return found.slice(0, limit);
 }
 
 export function nextOfStage(engine: Parts, stage: StageName, limit: RawBuilder<unknown>): RawBuilder<unknown> {
-  return queueOf(engine, openStage(engine, stage), sql``, ANYTHING, limit);
-}
-
-function queueOf(
-  engine: Parts,
-  stage: RawBuilder<unknown>,
-  ofTask: RawBuilder<unknown>,
-  wanted: Wanted,
-  limit: RawBuilder<unknown>,
-): RawBuilder<unknown> {
-  return sql`select ${queuedColumns(engine)} from rollouts as r
-    where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, IS_PENDING)} order by ${QUEUE_ORDER} limit ${limit}`;
-}
-
-function byTurn(a: FoundRow, b: FoundRow): number {
-  return a.priority === b.priority ? Number(a.key - b.key) : Number(b.priority - a.priority);
+  return queueOf(engine, queuedColumns(engine), openStage(engine, stage), sql``, ANYTHING, limit);
 }
