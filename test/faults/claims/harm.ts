@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Attempt } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, reasonOf } from '../../../src/client/index.ts';
@@ -8,7 +9,7 @@ import { startTcpProxy, type TcpProxy } from '../../support/tcp-proxy.ts';
 import type { Figures } from '../figures.ts';
 import { type Random, seededRandom } from '../random.ts';
 import { checkClaims, type Violation } from './check.ts';
-import { Journal, type Token } from './journal.ts';
+import { GIVEN_BACK, Journal, type Token } from './journal.ts';
 import { collectRollouts, type StoredRollouts } from './stored.ts';
 import { startWorkers, type WorkerProcess } from './worker_process.ts';
 
@@ -165,7 +166,7 @@ class Field {
     const held = this.journal.heldBy(process.owns);
     const lost: Token[] = [];
     try {
-      for (const token of held) if (await this.#isTaken(token)) lost.push(token);
+      for (const token of held) if (await this.#ranOut(token)) lost.push(token);
     } finally {
       process.signal('SIGCONT');
     }
@@ -176,23 +177,22 @@ class Field {
     this.harm['of these refused'] += lost.filter((token) => this.journal.outcomeOf(token) === 'lost').length;
   }
 
-  /** Resolves once that attempt holds its rollout no more: whether another has it, or may have it. */
-  async #isTaken({ rollout: rolloutId, attempt }: Token): Promise<boolean> {
+  /** Resolves once that attempt has ended: whether its lease ran out. A call sent just before the stop may have ended it otherwise. */
+  async #ranOut({ rollout: rolloutId, attempt: number }: Token): Promise<boolean> {
     for (const deadline = performance.now() + 30_000; performance.now() < deadline; await delay(50)) {
-      const rollout = await this.#rolloutOf(rolloutId);
-      if (rollout === undefined) continue;
-      if (rollout.attempt !== attempt || rollout.status === Status.PENDING) return true;
-      if (rollout.status === Status.COMPLETED) return false;
+      const attempt = (await this.#attemptsOf(rolloutId)).find((one) => one.number === number);
+      if (attempt?.endTime === undefined) continue;
+      return attempt.status === Status.FAILED && attempt.message !== GIVEN_BACK;
     }
-    throw new Error(`attempt ${attempt} of rollout ${rolloutId} kept its lease of ${LEASE_SECONDS} s for 30 s`);
+    throw new Error(`attempt ${number} of rollout ${rolloutId} kept its lease of ${LEASE_SECONDS} s for 30 s`);
   }
 
-  async #rolloutOf(rolloutId: string) {
+  async #attemptsOf(rolloutId: string): Promise<readonly Attempt[]> {
     try {
-      return (await this.#client.rollouts.getRollout({ rolloutId }, { timeoutMs: 5_000 })).rollout;
+      return (await this.#client.rollouts.getRollout({ rolloutId }, { timeoutMs: 5_000 })).attempts;
     } catch (error) {
       if (reasonOf(error) === 'ROLLOUT_NOT_FOUND') throw error;
-      return undefined; // a server that has just been killed
+      return []; // a server that has just been killed
     }
   }
 

@@ -1,5 +1,8 @@
 /** What workers say of themselves, a JSON line each, before and after they act. */
 
+/** What a worker says when it gives a rollout back: how such an attempt is known from one whose lease ran out. */
+export const GIVEN_BACK = 'given back';
+
 /** An attempt: the token of a lease (Q2). */
 export interface Token {
   readonly rollout: string;

@@ -6,7 +6,7 @@ import { ConnectError } from '@connectrpc/connect';
 import type { Claim } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../../src/client/index.ts';
 import { type Random, seededRandom } from '../random.ts';
-import { type Entry, stepMark, type Token } from './journal.ts';
+import { type Entry, GIVEN_BACK, stepMark, type Token } from './journal.ts';
 
 export interface WorkerPlan {
   /** Doors to the service: any of them may be used for any call. */
@@ -101,7 +101,7 @@ class Worker {
       await writer.close();
     }
     if (!givesBack) return turns + 1;
-    const request = { rolloutId: token.rollout, attempt: token.attempt, message: 'given back' };
+    const request = { rolloutId: token.rollout, attempt: token.attempt, message: GIVEN_BACK };
     await this.#insist((any) => any.rollouts.releaseRollout(request, CALL));
     this.#tell({ what: 'released', ...token });
     return undefined;
