@@ -2,8 +2,9 @@ import { sql } from 'kysely';
 import type { Run } from '../../domain/run.ts';
 import type { Page } from '../contract/page.ts';
 import type { Db, Engine } from './engine.ts';
-import { nameRuns, selectVisibleRuns, type TreeNames } from './run_rows.ts';
-import type { RunValues } from './run_values.ts';
+import { selectBareRuns } from './run_rows.ts';
+import { ID, KEY, PARENT, RunReader, type RunValues } from './run_values.ts';
+import { padded } from './statement_shapes.ts';
 
 export async function listRunTree(
   engine: Engine,
@@ -13,7 +14,9 @@ export async function listRunTree(
 ): Promise<Run[] | undefined> {
   const { after = 0n, limit } = page;
   const query = engine.kept.page('run tree', limit, [namespace, runId, after], (most, of, id, behind) =>
-    selectVisibleRuns(engine, engine.db, of, 'BASIC')
+    selectBareRuns(engine, engine.db)
+      .where('r.namespace', '=', of)
+      .where(sql<boolean>`not r.hidden`)
       .where('r.tree', '=', selectRun(engine.db, of, id).select('one.tree'))
       .where('r.key', '>', behind)
       .orderBy('r.key')
@@ -23,7 +26,37 @@ export async function listRunTree(
   // What is deleted between the two must not look like the end of its tree.
   const isThere =
     names !== undefined && (rows.length > 0 || (await namesOfTree(engine, namespace, runId)) !== undefined);
-  return isThere ? nameRuns(engine, namespace, rows, names) : undefined;
+  if (!isThere) return undefined;
+  const parents = await parentsOf(engine, namespace, rows);
+  // Nor must what was purged since: a branch goes with its parent, if not before it.
+  if (parents === undefined) return listRunTree(engine, namespace, runId, page);
+  const reader = new RunReader();
+  return rows.map((row) => reader.read(row, { ...names, parentId: parents.get(Number(row[PARENT])) ?? null }));
+}
+
+/** Ids of the parents by their keys: most are on the page themselves. Undefined if one is not there any more. */
+async function parentsOf(
+  engine: Engine,
+  namespace: string,
+  rows: readonly RunValues[],
+): Promise<ReadonlyMap<number, string> | undefined> {
+  const ids = new Map(rows.map((row) => [Number(row[KEY]), row[ID]]));
+  const parents = rows.flatMap(({ [PARENT]: parent }) => (parent === null ? [] : [Number(parent)]));
+  const missing = new Set(parents.filter((key) => !ids.has(key)));
+  if (missing.size === 0) return ids;
+  const query = engine.kept.of('ids of runs', [namespace, padded([...missing].map(BigInt))], (of, among) =>
+    engine.db.selectFrom('runs').select(['key', 'id']).where('namespace', '=', of).where('key', 'in', among),
+  );
+  const { rows: found } = await engine.db.executeQuery(query);
+  for (const { key, id } of found) ids.set(Number(key), id);
+  return found.length < missing.size ? undefined : ids;
+}
+
+/** What all runs of a tree show of others. */
+interface TreeNames {
+  readonly treeId: string;
+  readonly experimentId: string;
+  readonly experimentName: string;
 }
 
 async function namesOfTree(engine: Engine, namespace: string, runId: string): Promise<TreeNames | undefined> {
@@ -31,15 +64,10 @@ async function namesOfTree(engine: Engine, namespace: string, runId: string): Pr
     selectRun(engine.db, of, id)
       .innerJoin('runs as root', 'root.key', 'one.tree')
       .innerJoin('experiments as e', 'e.key', 'one.experiment')
-      .select(['root.key', 'root.id', 'e.key as experiment_key', 'e.id as experiment_id', 'e.name']),
+      .select(['root.id as tree_id', 'e.id as experiment_id', 'e.name as experiment_name']),
   );
   const [row] = (await engine.db.executeQuery(query)).rows;
-  return (
-    row && {
-      tree: { key: row.key, id: row.id },
-      experiment: { key: row.experiment_key, id: row.experiment_id, name: row.name },
-    }
-  );
+  return row && { treeId: row.tree_id, experimentId: row.experiment_id, experimentName: row.experiment_name };
 }
 
 function selectRun(db: Db, namespace: string, id: string) {

@@ -35,6 +35,11 @@ export type RunValues = readonly [
   mainNextStepNumber: Int | null,
   mainRewardSum: number | string | bigint | null,
   stale: boolean | Int,
+  // Not of bare rows.
+  parentId?: string | null,
+  treeId?: string,
+  experimentId?: string,
+  experimentName?: string,
   // Of the FULL view alone.
   configJson?: string,
   configOverridesJson?: string,
@@ -42,7 +47,7 @@ export type RunValues = readonly [
   resultJson?: string,
 ];
 
-/** What a run shows of others, which stands in their rows. */
+/** What a run shows of others. */
 export interface RunNames {
   readonly experimentId: string;
   readonly experimentName: string;
@@ -63,7 +68,8 @@ export class RunReader {
   private timeText = '';
   private time: Instant = 0n;
 
-  read(values: RunValues, names: RunNames): Run {
+  /** `names` are those that the row holds, unless it is bare. */
+  read(values: RunValues, names: RunNames = namesIn(values)): Run {
     const [
       key,
       id,
@@ -92,6 +98,10 @@ export class RunReader {
       mainEnd,
       mainReward,
       stale,
+      _parentId,
+      _treeId,
+      _experimentId,
+      _experimentName,
       configJson = '',
       configOverridesJson = '',
       metadataJson = '',
@@ -164,6 +174,19 @@ export class RunReader {
   private optionalTimeOf(text: string | null): Instant | undefined {
     return text === null ? undefined : this.timeOf(text);
   }
+}
+
+/** Places in `RunValues`. */
+export const [KEY, ID, PARENT] = [0, 1, 9] as const;
+const [PARENT_ID, TREE_ID, EXPERIMENT_ID, EXPERIMENT_NAME] = [27, 28, 29, 30] as const;
+
+function namesIn(values: RunValues): RunNames {
+  return {
+    parentId: values[PARENT_ID] ?? null,
+    treeId: values[TREE_ID] ?? '',
+    experimentId: values[EXPERIMENT_ID] ?? '',
+    experimentName: values[EXPERIMENT_NAME] ?? '',
+  };
 }
 
 /** A plan as JSON text; empty: none. */

@@ -142,7 +142,7 @@ export async function listRuns(
     query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
   }
   if (page.after !== undefined) query = query.where('r.key', '<', page.after);
-  return readRuns(engine, namespace, query.orderBy('r.key', 'desc').limit(page.limit));
+  return readRuns(engine, query.orderBy('r.key', 'desc').limit(page.limit));
 }
 
 /** What is asked again and again while somebody looks on. */
@@ -159,7 +159,7 @@ function listAllRuns(
       : engine.kept.page(`runs after ${view}`, limit, [namespace, after], (most, of, before) =>
           all(of).where('r.key', '<', before).limit(most),
         );
-  return readRuns(engine, namespace, query);
+  return readRuns(engine, query);
 }
 
 async function experimentKey(db: Db, namespace: string, place: ExperimentPlace): Promise<bigint> {
