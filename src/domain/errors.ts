@@ -142,8 +142,10 @@ export function runNotFound(named: string): AnabranchError {
   );
 }
 
-export function stageNotFound(named: string): AnabranchError {
-  return new AnabranchError('STAGE_NOT_FOUND', `No stage ${named} is here. ListStages shows those of a run.`, {
+/** With the run that it should be of, where it may well be of another. */
+export function stageNotFound(named: string, runId?: string): AnabranchError {
+  const there = runId === undefined ? `No stage ${named} is here.` : `Run ${runId} has no stage ${named}.`;
+  return new AnabranchError('STAGE_NOT_FOUND', `${there} ListStages shows those of a run.`, {
     metadata: { stage: named },
   });
 }

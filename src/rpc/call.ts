@@ -12,6 +12,7 @@ import type { AnabranchError } from '../domain/errors.ts';
 import { callerOf, cutOf } from './caller.ts';
 import { type Purpose, toConnectError } from './errors.ts';
 import type { Logger } from './logger.ts';
+import { nameField } from './named_field.ts';
 import { ReaderWatch, slowReader } from './slow_reader.ts';
 import type { Validator } from './validate.ts';
 
@@ -58,10 +59,15 @@ export function unary<M extends DescMethodUnary>(
   handle: (request: Request<M>, call: Call) => Promise<Answer<M>>,
 ): MethodImpl<M> {
   const impl = (request: Request<M>, context: CallContext): Promise<Answer<M>> =>
-    once(wire, purpose, () => {
-      wire.validator.check(method.input, request);
-      return handle(request, callOf(context));
-    });
+    once(
+      wire,
+      purpose,
+      () => {
+        wire.validator.check(method.input, request);
+        return handle(request, callOf(context));
+      },
+      (error) => nameField(error, method.input, request),
+    );
   return impl as unknown as MethodImpl<M>;
 }
 
@@ -91,7 +97,14 @@ export function serverStream<M extends DescMethodServerStreaming>(
     return handle(request, callOf(context));
   };
   const impl = (request: Request<M>, context: CallContext): AsyncIterable<Answer<M>> =>
-    answers(wire, context, 'read', () => begin(request, context), resumeAt);
+    answers(
+      wire,
+      context,
+      'read',
+      () => begin(request, context),
+      (error) => nameField(error, method.input, request),
+      resumeAt,
+    );
   return impl as unknown as MethodImpl<M>;
 }
 
@@ -106,15 +119,25 @@ export function bidiStream<M extends DescMethodBiDiStreaming>(
   return impl as unknown as MethodImpl<M>;
 }
 
-async function once<T>(wire: Wire, purpose: Purpose, handle: () => Promise<T>): Promise<T> {
+async function once<T>(
+  wire: Wire,
+  purpose: Purpose,
+  handle: () => Promise<T>,
+  explain: (error: unknown) => unknown = same,
+): Promise<T> {
   wire.activity.handlers += 1;
   try {
     return await handle();
   } catch (error) {
-    throw toConnectError(error, purpose, wire.logger);
+    throw toConnectError(explain(error), purpose, wire.logger);
   } finally {
     wire.activity.handlers -= 1;
   }
+}
+
+/** Frames that come one after another are not kept to be looked through. */
+function same(error: unknown): unknown {
+  return error;
 }
 
 /**
@@ -127,6 +150,7 @@ function answers<T>(
   { signal, values }: CallContext,
   purpose: Purpose,
   begin: () => AsyncGenerator<T>,
+  explain: (error: unknown) => unknown = same,
   resumeAt?: (answer: T) => bigint | undefined,
 ): AsyncIterable<T> {
   let inner: AsyncGenerator<T> | undefined;
@@ -164,7 +188,7 @@ function answers<T>(
       return result;
     } catch (error) {
       finish();
-      throw toConnectError(error, purpose, wire.logger);
+      throw toConnectError(explain(error), purpose, wire.logger);
     }
   };
   const stop = async (): Promise<IteratorResult<T, undefined>> => {

@@ -175,7 +175,7 @@ export function explainConnectError(error: ConnectError): AnabranchError {
       if (text.includes('writeMaxBytes')) break;
       return new AnabranchError(
         'MESSAGE_TOO_LARGE',
-        `A message is larger than ${LIMITS.messageBytes} bytes: send fewer steps or points in one message, and put large states first (PutState).`,
+        `A message is larger than ${LIMITS.messageBytes} bytes: send fewer steps, points or rollouts in one message, and put large states first (PutState).`,
       );
     case Code.Unimplemented:
       return new AnabranchError('UNIMPLEMENTED', text);

@@ -11,9 +11,11 @@ export interface BadCall<Scene> {
   readonly call: (scene: Scene) => Promise<unknown>;
   readonly code: Code;
   readonly reason: Reason;
-  /** Named by the violations and in the text. */
+  /** Named by the violations; in the text, too, unless it is the only one of its kind, whose value stands there. */
   readonly field?: string;
   readonly metadata?: Record<string, unknown>;
+  /** What a person must find in the text. */
+  readonly text?: string;
 }
 
 export const INVALID = { code: Code.InvalidArgument, reason: 'INVALID_REQUEST' } as const;
@@ -23,15 +25,16 @@ export async function expectRefused(call: Promise<unknown>, wanted: Omit<BadCall
     () => Promise.reject(new Error('the call was expected to be refused, and succeeded')),
     (thrown: unknown) => ConnectError.from(thrown),
   );
-  const { code, reason, field, metadata = {} } = wanted;
+  const { code, reason, field, metadata = {}, text = '' } = wanted;
   const infos = error.findDetails(ErrorInfoSchema);
   expect(infos, error.message).toHaveLength(1);
   expect({ code: Code[error.code], reason: infos[0]!.reason }, error.message).toEqual({ code: Code[code], reason });
   expect(infos[0]!.metadata).toMatchObject(metadata);
+  expect(error.rawMessage).toContain(text);
   if (field === undefined) return;
   const fields = error.findDetails(BadRequestSchema)[0]?.fieldViolations.map((violation) => violation.field);
   expect(fields, error.message).toContain(field);
-  expect(error.rawMessage).toContain(field);
+  if (reason === 'INVALID_REQUEST' || field.includes('[')) expect(error.rawMessage).toContain(field);
 }
 
 /** A stream that appends on the connection of a bad call, before and after it: it must not notice. */

@@ -28,18 +28,21 @@ export const MAKING: readonly Bad[] = [
     call: ({ rollouts, runId }) => rollouts.createRollouts({ stageId: runId, rollouts: after({}) }),
     ...NOT_FOUND,
     reason: 'STAGE_NOT_FOUND',
+    field: 'stage_id',
   },
   {
     what: 'group of a stage that is none',
     call: ({ rollouts, endedGroupId }) => rollouts.getOrCreateGroup({ stageId: endedGroupId, number: 0n }),
     ...NOT_FOUND,
     reason: 'STAGE_NOT_FOUND',
+    field: 'stage_id',
   },
   {
     what: 'task that is not in the catalogue',
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ taskId: 'nobody' }) }),
     ...NOT_FOUND,
     reason: 'TASK_NOT_FOUND',
+    field: 'rollouts[1].task_id',
     metadata: { task: 'nobody' },
   },
   {
@@ -51,6 +54,7 @@ export const MAKING: readonly Bad[] = [
       }),
     ...NOT_FOUND,
     reason: 'TRAJECTORY_NOT_FOUND',
+    field: 'rollouts[1].start_from.trajectory_id',
     metadata: { trajectory_id: NOBODY },
   },
   {
@@ -62,6 +66,7 @@ export const MAKING: readonly Bad[] = [
       }),
     code: Code.OutOfRange,
     reason: 'BRANCH_POINT_BEYOND_END',
+    field: 'rollouts[1].start_from.step_number',
   },
   {
     what: 'start point without its step',
@@ -150,6 +155,7 @@ export const MAKING: readonly Bad[] = [
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: manyRollouts(1_000_000) }),
     code: Code.ResourceExhausted,
     reason: 'MESSAGE_TOO_LARGE',
+    text: 'larger than 1048576 bytes: send fewer steps, points or rollouts',
   },
   {
     what: 'id of another rollout',
@@ -157,6 +163,7 @@ export const MAKING: readonly Bad[] = [
       rollouts.createRollouts({ stageId, rollouts: after({ rolloutId: doneId }) }),
     code: Code.AlreadyExists,
     reason: 'ROLLOUT_EXISTS',
+    field: 'rollouts[1].rollout_id',
     metadata: { rollout: expect.stringMatching(/^[0-9a-f-]{36}$/) },
   },
 ];
@@ -201,6 +208,7 @@ export const CATALOGUE: readonly Bad[] = [
       }),
     ...NOT_FOUND,
     reason: 'TASK_NOT_FOUND',
+    field: 'validators[1].task_id',
   },
   {
     what: 'group named by id and by number',
@@ -265,6 +273,7 @@ export const LEASES: readonly Bad[] = [
     call: ({ rollouts, runId }) => rollouts.claimRollouts({ stageId: runId, workerId: 'w' }),
     ...NOT_FOUND,
     reason: 'STAGE_NOT_FOUND',
+    field: 'stage_id',
   },
   {
     what: 'attempt that is still to come',
@@ -277,6 +286,17 @@ export const LEASES: readonly Bad[] = [
     call: ({ rollouts, pendingId }) => rollouts.completeRollout({ rolloutId: pendingId, attempt: 1 }),
     ...LEASE_LOST,
     metadata: { attempt: '0', status: 'PENDING' },
+  },
+  {
+    what: 'claim of a stage of another run',
+    call: async ({ runs, rollouts, stageId }) => {
+      const { run } = await runs.createRun({});
+      return rollouts.claimRollouts({ runId: run!.id, stageId, workerId: 'w' });
+    },
+    ...NOT_FOUND,
+    reason: 'STAGE_NOT_FOUND',
+    field: 'stage_id',
+    text: 'has no stage',
   },
   {
     what: 'attempt that is none',
@@ -306,6 +326,7 @@ export const ENDS: readonly Bad[] = [
       }),
     ...NOT_FOUND,
     reason: 'VALIDATOR_NOT_FOUND',
+    field: 'validations[1].validator_id',
     metadata: { validator: NOBODY },
   },
   {
@@ -322,6 +343,7 @@ export const ENDS: readonly Bad[] = [
     },
     ...NOT_FOUND,
     reason: 'VALIDATOR_NOT_FOUND',
+    field: 'validation.validator_id',
   },
   {
     what: 'two verdicts of one validator',

@@ -70,6 +70,7 @@ export const NAMES: readonly Bad[] = [
     call: ({ runs, experimentName }) => runs.createExperiment({ name: experimentName }),
     code: Code.AlreadyExists,
     reason: 'EXPERIMENT_EXISTS',
+    field: 'name',
   },
   {
     what: 'experiment without a name',
@@ -81,16 +82,19 @@ export const NAMES: readonly Bad[] = [
     what: 'name of another run of the experiment',
     call: ({ runs, experimentId }) => runs.createRun({ experimentId, name: 'main' }),
     ...TAKEN,
+    field: 'name',
   },
   {
     what: 'name of another run, for a branch',
     call: ({ runs, runId }) => runs.branchRun({ runId, stepNumber: 0n, name: 'bare' }),
     ...TAKEN,
+    field: 'name',
   },
   {
     what: 'renaming to the name of another run',
     call: ({ runs, runId }) => runs.updateRun({ runId, updateMask: { paths: ['name'] }, name: 'bare' }),
     ...TAKEN,
+    field: 'name',
   },
   {
     what: 'renaming to nothing',
@@ -145,24 +149,28 @@ export const PARENTS: readonly Bad[] = [
     call: ({ runs }) => runs.branchRun({ runId: NOBODY, stepNumber: 0n }),
     code: Code.NotFound,
     reason: 'RUN_NOT_FOUND',
+    field: 'run_id',
     metadata: { run: NOBODY },
   },
   {
     what: 'run that would be its own parent',
     call: ({ runs, runId }) => runs.branchRun({ runId, stepNumber: 0n, branchId: runId }),
     ...TAKEN,
+    field: 'branch_id',
   },
   {
     what: 'trajectory that would be its own parent',
     call: ({ runs, runId, mainId }) => runs.branchRun({ runId, stepNumber: 0n, branchTrajectoryId: mainId }),
     code: Code.AlreadyExists,
     reason: 'TRAJECTORY_EXISTS',
+    field: 'branch_trajectory_id',
   },
   {
     what: 'branch point that the run has not reached',
     call: ({ runs, branchId }) => runs.branchRun({ runId: branchId, stepNumber: 3n }),
     code: Code.OutOfRange,
     reason: 'BRANCH_POINT_BEYOND_END',
+    field: 'step_number',
     metadata: { step_number: '3', next_step_number: '3' },
   },
   {
@@ -170,6 +178,7 @@ export const PARENTS: readonly Bad[] = [
     call: ({ runs, bareId }) => runs.branchRun({ runId: bareId, stepNumber: 0n }),
     code: Code.FailedPrecondition,
     reason: 'NO_MAIN_TRAJECTORY',
+    field: 'run_id',
   },
   { what: 'no branch point', call: ({ runs, runId }) => runs.branchRun({ runId }), ...INVALID, field: 'step_number' },
   {
@@ -186,6 +195,8 @@ export const PARENTS: readonly Bad[] = [
     call: ({ runs, bareId, evalId }) => runs.logMetrics({ runId: bareId, points: [{ key: 'a', stageId: evalId }] }),
     code: Code.NotFound,
     reason: 'STAGE_NOT_FOUND',
+    field: 'points[0].stage_id',
+    text: 'has no stage',
   },
   {
     what: 'root that is not step 0',

@@ -44,6 +44,7 @@ export const SERIES: readonly Bad[] = [
     call: ({ runs, runId }) => runs.logMetrics({ runId, points: Array.from({ length: 1_000_000 }, () => point('a')) }),
     code: Code.ResourceExhausted,
     reason: 'MESSAGE_TOO_LARGE',
+    text: 'larger than 1048576 bytes: send fewer steps, points or rollouts',
   },
   {
     what: 'series thinned to one point',

@@ -116,7 +116,7 @@ async function requireThere(
   const run = runId === undefined ? undefined : await findRunKeys(engine, tx, namespace, runId);
   if (stageId === undefined) return;
   const stage = await findStage(tx, namespace, { id: stageId });
-  if (stage === undefined || (run !== undefined && run.key !== stage.run.key)) throw stageNotFound(stageId);
+  if (stage === undefined || (run !== undefined && run.key !== stage.run.key)) throw stageNotFound(stageId, runId);
 }
 
 /** Whether nothing more can come of a field unless more is made, or something is retried: nothing that fits is PENDING or live. */

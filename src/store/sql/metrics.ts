@@ -37,7 +37,7 @@ async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: 
   const stages = await stageKeys(tx, namespace, run, series);
   const wanted = series.map(({ stageId, name }) => {
     const stage = stageId === undefined ? 0n : stages.get(stageId);
-    if (stage === undefined) throw stageNotFound(stageId ?? '');
+    if (stage === undefined) throw stageNotFound(stageId ?? '', runId);
     return { stage, name };
   });
   for (let at = 0; at < wanted.length; at += CHUNK) {
