@@ -113,6 +113,37 @@ describeApp('ReadRollouts', (on) => {
       expect(shownBy(await all(reading))).toEqual([]);
     }));
 
+  it('Q4, Q6: whoever follows is let go once the stage has ended and nobody holds a rollout of it, though some are still queued', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      await trainer.makeRollouts(stage, [{ groupNumber: 0n }, { groupNumber: 1n }]);
+      const held = await trainer.claimOne({ stageId: stage.id });
+      const reading = trainer.reading(stage, { follow: true });
+      expect(await next(reading)).toMatchObject({ caughtUp: true });
+      await trainer.store.moveStage(trainer.caller, stage.id, 'complete', SILENT);
+      await trainer.complete(held);
+      expect(shownBy((await all(reading)).filter(({ caughtUp }) => !caughtUp))).toEqual(['0/0 COMPLETED: group done']);
+    }));
+
+  it('Q4, Q6: likewise once the run has ended, though its stage was left open', () =>
+    withApp({}, async (trainer) => {
+      const { run, stage } = await trainer.place();
+      await trainer.makeRollouts(stage, [{ groupNumber: 0n }]);
+      const reading = trainer.reading(stage, { follow: true });
+      expect(await next(reading)).toMatchObject({ caughtUp: true });
+      await trainer.store.moveRun(trainer.caller, run.id, 'cancel', SILENT);
+      expect((await all(reading)).every(({ caughtUp }) => caughtUp)).toBe(true);
+    }));
+
+  it('Q6: a group of which nothing was ever tried is told, too, so that whoever counts groups comes to their number', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      const made = await trainer.makeRollouts(stage, [{ groupNumber: 0n }, { groupNumber: 0n, number: 1n }]);
+      for (const { rolloutId } of made) await trainer.cancel(rolloutId);
+      expect(shownBy(await trainer.read(stage))).toEqual(['0/0 CANCELLED:', '0/1 CANCELLED: group done']);
+      expect(await trainer.read(stage, { completeGroupsOnly: true })).toEqual([]);
+    }));
+
   it('Q6: a group is not given while one of it is tried again, and given once it has ended again', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();

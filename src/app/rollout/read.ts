@@ -15,7 +15,7 @@ export interface ReadRolloutsArgs {
   readonly stageId: string;
   /** Only groups all of whose rollouts are COMPLETED; otherwise all terminal ones. */
   readonly completeGroupsOnly: boolean;
-  /** Until the stage and all its groups are terminal. */
+  /** Until the stage, or its run, is terminal, and nobody holds a rollout of it any more. */
   readonly follow: boolean;
   readonly view: 'BASIC' | 'FULL';
   /** Aborted when the caller is gone: waiting ends at once. */
@@ -62,50 +62,62 @@ async function* follow(
 ): AsyncGenerator<RolloutsRead, void, undefined> {
   const told = new Set<bigint>();
   let caughtUp = false;
+  let wasOver = false;
   while (!args.signal.aborted) {
     requireServing(place);
     pace.look();
     // Read before its groups: what a stage gets once it was seen to have ended is no part of this stream.
     const { status } = await stageNow(place);
     const before = told.size;
-    const waits = yield* readEnded(place, args, told);
+    const left = yield* readEnded(place, args, told);
     if (!caughtUp || told.size > before || pace.markDue) {
       pace.told();
       yield { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
       caughtUp = true;
     }
-    if (isTerminal(status) && !waits) return;
+    if (isTerminal(status) && left === 'NONE') return;
+    // What is still queued is not claimed any more (Q4), but by a claim that looked at the stage before: hence once more.
+    if (wasOver && left !== 'HELD') return;
+    wasOver = isTerminal(status) || (left !== 'HELD' && (await hasRunEnded(place)));
     await pace.next();
   }
 }
 
-/** The groups that have ended and are not yet `told`. Returns whether there are others that have not. */
+async function hasRunEnded({ app, caller, stage }: Place): Promise<boolean> {
+  const run = await app.store.getRun(caller.namespace, { id: stage.run.id });
+  return run !== undefined && isTerminal(run.status);
+}
+
+/** What the groups that have not ended have: rollouts that somebody holds, or only such as are queued. */
+type Left = 'NONE' | 'QUEUED' | 'HELD';
+
+/** The groups that have ended and are not yet `told`. */
 async function* readEnded(
   place: Place,
   { completeGroupsOnly, signal }: ReadRolloutsArgs,
   told: Set<bigint>,
-): AsyncGenerator<RolloutsRead, boolean, undefined> {
+): AsyncGenerator<RolloutsRead, Left, undefined> {
   const { app, caller, stage } = place;
-  let waits = false;
+  let left: Left = 'NONE';
   let after: bigint | undefined;
   for (;;) {
     const page = { limit: GROUPS, after };
     const groups = await orDeleted(place, app.store.listGroups(caller.namespace, stage.id, page, 'BASIC'));
     for (const group of groups) {
-      if (signal.aborted) return waits;
+      if (signal.aborted) return left;
       requireServing(place);
       if (told.has(group.key) || isEmpty(group)) continue;
-      if (!hasEnded(group)) waits = true;
+      if (!hasEnded(group)) left = left === 'HELD' || group.statistics.live > 0n ? 'HELD' : 'QUEUED';
       else if (!completeGroupsOnly || isComplete(group)) {
         const shown = yield* readGroup(place, group, ({ status }) =>
           completeGroupsOnly ? status === 'COMPLETED' : isTerminal(status),
         );
         if (shown) told.add(group.key);
-        else waits = true; // retried since
+        else left = 'HELD'; // retried since: to be looked at again
       }
     }
     after = groups.at(-1)?.number;
-    if (groups.length < GROUPS) return waits;
+    if (groups.length < GROUPS) return left;
   }
 }
 

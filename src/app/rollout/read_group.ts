@@ -35,8 +35,8 @@ export interface RolloutsRead {
 }
 
 /**
- * The rollouts of a group, as they were when this began, with the steps of their attempts; those without an attempt are left out. False: nothing was told,
- * since they are not `ready` any more. The next rollout is on its way while one is being sent.
+ * The rollouts of a group, as they were when this began, with the steps of their attempts; those without an attempt are left out, unless the group has no
+ * others. False: nothing was told, since they are not `ready` any more. The next rollout is on its way while one is being sent.
  */
 export async function* readGroup(
   place: Place,
@@ -46,7 +46,9 @@ export async function* readGroup(
   const siblings: Rollout[] = [];
   for await (const rollout of rolloutsOf(place, id, 'BASIC')) siblings.push(rollout);
   if (!siblings.every(ready)) return false;
-  const shown = siblings.filter(({ attempt }) => attempt > 0);
+  const tried = siblings.filter(({ attempt }) => attempt > 0);
+  // Whoever counts groups is told of each.
+  const shown = tried.length > 0 ? tried : siblings;
   const rows = asTheyWere(place, id, shown);
   const opening = async (): Promise<Opened | undefined> => {
     const row = await rows.next();
@@ -93,7 +95,7 @@ async function* asTheyWere(
   const rows = rolloutsOf(place, groupId, 'FULL');
   for (const was of shown) {
     let now = await rows.next();
-    // Siblings are never deleted alone: those in between are without an attempt, or were made meanwhile.
+    // Siblings are never deleted alone: those in between are left out, or were made meanwhile.
     while (!now.done && now.value.key !== was.key) now = await rows.next();
     if (now.done) throw runDeleted(place);
     const { attempt, status, inputJson, metadataJson } = now.value;

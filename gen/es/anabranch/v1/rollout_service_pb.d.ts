@@ -2189,14 +2189,16 @@ export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequ
   stageId: string;
 
   /**
-   * Only groups all of whose rollouts are COMPLETED; otherwise all terminal groups, with those of their rollouts that have an attempt.
+   * Only groups all of whose rollouts are COMPLETED; otherwise all terminal groups, with those of their rollouts that have an attempt, or, where none
+   * has, with all of them, without steps.
    *
    * @generated from field: bool complete_groups_only = 2;
    */
   completeGroupsOnly: boolean;
 
   /**
-   * Go on as groups become terminal, until the stage is, and all its groups are.
+   * Go on as groups become terminal, until the stage or its run is terminal and nobody holds a rollout of it any more: groups of which rollouts are
+   * still queued then are left out.
    *
    * @generated from field: bool follow = 3;
    */
@@ -3263,7 +3265,7 @@ export declare const RolloutService: GenService<{
     output: typeof RetryRolloutResponseSchema;
   },
   /**
-   * Gets one with its attempts, validations and overrides. Errors: ROLLOUT_NOT_FOUND.
+   * Gets one with its attempts and validations, and the override that stands; ListValidationOverrides has all. Errors: ROLLOUT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.GetRollout
    */

@@ -2318,9 +2318,13 @@ class ReadRolloutsRequest(_message.Message):
     stage_id: _builtins.str
     """The stage."""
     complete_groups_only: _builtins.bool
-    """Only groups all of whose rollouts are COMPLETED; otherwise all terminal groups, with those of their rollouts that have an attempt."""
+    """Only groups all of whose rollouts are COMPLETED; otherwise all terminal groups, with those of their rollouts that have an attempt, or, where none
+    has, with all of them, without steps.
+    """
     follow: _builtins.bool
-    """Go on as groups become terminal, until the stage is, and all its groups are."""
+    """Go on as groups become terminal, until the stage or its run is terminal and nobody holds a rollout of it any more: groups of which rollouts are
+    still queued then are left out.
+    """
     view: _trajectory_pb2.View.ValueType
     """Of steps and rollouts; default FULL."""
     def __init__(

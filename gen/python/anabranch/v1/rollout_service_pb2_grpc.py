@@ -379,7 +379,7 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetRollout(self, request, context):
-        """Gets one with its attempts, validations and overrides. Errors: ROLLOUT_NOT_FOUND.
+        """Gets one with its attempts and validations, and the override that stands; ListValidationOverrides has all. Errors: ROLLOUT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
