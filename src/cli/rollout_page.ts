@@ -193,14 +193,14 @@ function overrideLines(overrides: readonly ValidationOverride[], { columns, pain
   });
 }
 
-/** `1 failed       12 s  worker-2, the lease ended`, and below it the trajectory, which holds what it did. */
+/** `1 failed       12 s  worker-2, the lease ended`, with the first error of an earlier one, and below it the trajectory, which holds what it did. */
 function attemptLines(attempts: readonly Attempt[], { columns, paint }: RolloutPageOptions): string[] {
   const numbers = widest(attempts.map(({ number }) => String(number)));
   const statuses = widest(attempts.map(({ status }) => statusName(status)));
-  return attempts.flatMap(({ number, status, claimTime, endTime, workerId, message, trajectoryId }) => {
+  return attempts.flatMap(({ number, status, claimTime, endTime, workerId, message, trajectoryId, result }) => {
     const name = statusName(status);
     const took = (tookText(claimTime, endTime) ?? '').padStart(6);
-    const said = printable([workerId, message].filter((part) => part !== '').join(', '));
+    const said = printable([workerId, message, result?.errors[0] ?? ''].filter((part) => part !== '').join(', '));
     const head = `${String(number).padStart(numbers)} ${colourOf(name, paint)(fill(name, statuses))} ${took}`;
     const room = columns - numbers - statuses - 6 - 4;
     return [

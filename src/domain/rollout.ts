@@ -153,6 +153,9 @@ export interface Attempt {
   readonly workerId: string;
   readonly claimTime: Instant;
   readonly endTime: Instant | undefined;
+  /** Of an earlier attempt, what it ended with, and what validators said of it; the current one's stand in the rollout. */
+  readonly result: RolloutResult | undefined;
+  readonly validations: readonly Validation[];
 }
 
 export interface Validation {

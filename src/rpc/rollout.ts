@@ -54,7 +54,7 @@ export function wholeRollouts(
       );
       return create(GetRolloutResponseSchema, {
         rollout: fromRollout(rollout, view),
-        attempts: attempts.map(fromAttempt),
+        attempts: attempts.map((attempt) => fromAttempt(rollout.id, attempt, view)),
         validations: validations.map((validation) =>
           validationExtent === 'BARE'
             ? fromBareValidation(rollout.id, validation)

@@ -69,6 +69,8 @@ describeStore('claims', (on) => {
         workerId: 'w-1',
         claimTime: rollout.updateTime,
         endTime: undefined,
+        result: undefined,
+        validations: [],
       },
     ]);
   });

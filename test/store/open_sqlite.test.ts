@@ -185,6 +185,8 @@ describe('what a killed process leaves, on sqlite', () => {
       for (let n = 0n; ; n += 1n) {
         await scene.append(made, [wordStep(n, String(n))]);
         process.stdout.write(n + '\\n');
+        // Sees that nobody listens any more, and ends.
+        await new Promise(setImmediate);
       }`;
     const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
       stdio: ['ignore', 'pipe', 'inherit'],

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import type { Validation } from '../../src/domain/rollout.ts';
 import type { NewValidation } from '../../src/store/contract/rollout.ts';
 import { describeStore } from './on_store.ts';
 import { NO_RESULT, RolloutScene } from './rollout_scene.ts';
@@ -101,6 +102,74 @@ describeStore('validations', (on) => {
     expect((await here.record(id)).validations[0]?.advisory).toBe(false);
     await record(state, false);
     expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
+  });
+
+  it('M3: only the current attempt counts; what validators said of one that is given back, or retried, stays with it', async () => {
+    const { here, id, state, shot, record, verdictOf } = await fresh();
+    const tokenOf = (attempt: number) => ({ id, attempt });
+    const said = (validations: readonly Validation[]) =>
+      validations.map(({ validatorType, success }) => `${validatorType} ${success}`);
+    const shown = async () => {
+      const { attempts, validations } = await here.record(id);
+      return [said(validations), ...attempts.map((attempt) => said(attempt.validations))];
+    };
+    await here.claimOne();
+    await record(state, true, 1);
+    await here.release(tokenOf(1));
+    expect(await shown()).toEqual([[], ['state true']]);
+    expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
+    const second = await here.claimOne();
+    await record(state, false, 2);
+    await record(shot, true, 2);
+    const result = { ...NO_RESULT, reward: 2, errors: ['no such button'], summaryJson: '{"turns":3}' };
+    await here.fail(second, { result });
+    expect(await shown()).toEqual([['shot true', 'state false'], ['state true'], []]);
+    expect((await here.record(id)).attempts.map((attempt) => attempt.result)).toEqual([undefined, undefined]);
+    await here.retry(tokenOf(2));
+    expect(await shown()).toEqual([[], ['state true'], ['shot true', 'state false']]);
+    expect((await here.record(id)).attempts.map((attempt) => attempt.result)).toEqual([undefined, result]);
+    // A validator that was slow: said while nobody tries it, it is of the rollout, and goes to the attempt that it followed.
+    await record(state, true);
+    await here.cancel(id);
+    await here.retry(tokenOf(2));
+    expect(await shown()).toEqual([[], ['state true'], ['shot true', 'state true']]);
+    await here.complete(await here.claimOne());
+    expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
+  });
+
+  it('M3: what validators said of the last attempt that there may be stands, though it was given back', async () => {
+    const { here, id, state, record, verdictOf } = await fresh();
+    for (let attempt = 1; attempt <= 3; attempt += 1) {
+      await here.claimOne();
+      await record(state, true, attempt);
+      await here.release({ id, attempt });
+    }
+    expect((await here.rollout(id)).status).toBe('FAILED');
+    expect(await verdictOf()).toEqual([true, undefined, true]);
+    const { attempts, validations } = await here.record(id);
+    expect([validations.length, ...attempts.map((attempt) => attempt.validations.length)]).toEqual([1, 1, 1, 0]);
+  });
+
+  it('C-57, M3: an override is of the attempt over which it was spoken: the next is judged anew, and the log tells so', async () => {
+    const { here, id, verdictOf } = await fresh();
+    const override = () =>
+      here.store.overrideValidation(here.caller, id, { success: true, reason: 'seen', actor: 'Ann' });
+    await here.claimOne();
+    await override();
+    await here.release({ id, attempt: 1 });
+    expect(await verdictOf(), 'given back').toEqual([undefined, undefined, undefined]);
+    await here.fail(await here.claimOne());
+    await override();
+    expect(await verdictOf()).toEqual([undefined, true, true]);
+    await here.retry({ id, attempt: 2 });
+    expect(await verdictOf(), 'retried').toEqual([undefined, undefined, undefined]);
+    const log = await here.store.listValidationOverrides(here.namespace, id, ALL);
+    expect(log.map(({ ordinal, success, reason, actor }) => [ordinal, success, reason, actor])).toEqual([
+      [3n, undefined, 'attempt 2 is over: the next is judged anew', here.caller.actor],
+      [2n, true, 'seen', 'Ann'],
+      [1n, undefined, 'attempt 1 is over: the next is judged anew', here.caller.actor],
+      [0n, true, 'seen', 'Ann'],
+    ]);
   });
 
   it('C-57: an override stands above all, can be withdrawn, and its log only grows', async () => {

@@ -91,6 +91,30 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(answer.validations[0]?.actualResult).toHaveLength(20_000);
   });
 
+  it('RD3: a rollout that was tried again and again shows what its latest attempts left, and says that there is more', async () => {
+    const { rollouts } = clients();
+    const stageId = await makeStage();
+    const { rollouts: made } = await rollouts.createRollouts({ stageId, rollouts: [{ groupNumber: 0n, number: 0n }] });
+    const rolloutId = made[0]!.rolloutId;
+    const error = 'e'.repeat(4000);
+    for (let attempt = 1; attempt <= 6; attempt += 1) {
+      await rollouts.claimRollouts({ stageId, workerId: 'w' });
+      const result = { errors: Array.from({ length: 30 }, () => error), summaryJson: `"${'s'.repeat(100_000)}"` };
+      await rollouts.failRollout({ rolloutId, attempt, result });
+      await rollouts.retryRollout({ rolloutId, attempt });
+    }
+    const answer = await rollouts.getRollout({ rolloutId });
+    expect(toBinary(GetRolloutResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
+    expect(answer.truncated).toBe(true);
+    expect(answer.attempts.map(({ result }) => result?.errors.length)).toEqual([
+      ...[undefined, undefined, undefined, undefined],
+      ...[30, 30],
+    ]);
+    expect(answer.attempts.at(-1)?.result?.summaryJson).toHaveLength(100_002);
+    const basic = await rollouts.getRollout({ rolloutId, view: View.BASIC });
+    expect(basic.attempts.at(-1)?.result?.summaryJson).toBe('');
+  });
+
   it('RD3: summaries that do not fit are left out, and the answer says so', async () => {
     const { runs, rollouts } = clients();
     const stageId = await makeStage();

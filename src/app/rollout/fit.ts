@@ -1,4 +1,4 @@
-import type { Rollout, Validation } from '../../domain/rollout.ts';
+import type { Attempt, Rollout, Validation } from '../../domain/rollout.ts';
 import type { Claim, RolloutRecord } from '../../store/contract/rollout.ts';
 import { PAGE_BYTES } from '../page.ts';
 import { utf8 } from '../run/row_bytes.ts';
@@ -41,7 +41,7 @@ function claimBytes({ rollout, task, validators, trajectory }: Claim, extent: 'W
 
 export interface FittingRecord {
   readonly rollout: Rollout;
-  readonly attempts: RolloutRecord['attempts'];
+  readonly attempts: readonly Attempt[];
   readonly validations: readonly Validation[];
   readonly environmentIds: readonly string[];
   readonly validationExtent: Extent;
@@ -54,7 +54,7 @@ export function fitRecord(record: RolloutRecord, view: 'BASIC' | 'FULL'): Fittin
   const { rollout, environmentIds } = record;
   const rest = PAGE_BYTES - rolloutBytes(rollout, view) - 48 * environmentIds.length;
   // Attempts are many only where they say little.
-  const attempts = newest(record.attempts, rest / 2);
+  const { attempts, bare } = newest(record.attempts, rest / 2);
   const room = rest - attempts.reduce((bytes, attempt) => bytes + attemptBytes(attempt), 0);
   const asked: readonly Extent[] = view === 'FULL' ? ['WHOLE', 'BASIC', 'BARE'] : ['BASIC', 'BARE'];
   const validationExtent = asked.find((extent) => bytesOfAll(record.validations, extent) <= room) ?? 'BARE';
@@ -62,19 +62,25 @@ export function fitRecord(record: RolloutRecord, view: 'BASIC' | 'FULL'): Fittin
   const whole =
     validationExtent === asked[0] &&
     validations.length === record.validations.length &&
-    attempts.length === record.attempts.length;
+    attempts.length === record.attempts.length &&
+    !bare;
   return { rollout, attempts, validations, environmentIds, validationExtent, truncated: !whole };
 }
 
-function newest(attempts: RolloutRecord['attempts'], room: number): RolloutRecord['attempts'] {
-  let bytes = 0;
-  let first = attempts.length;
-  while (first > 0) {
-    bytes += attemptBytes(attempts[first - 1]!);
-    if (bytes > room) break;
-    first -= 1;
+/** The newest attempts that fit; `bare`: without what was found of some. */
+function newest(attempts: readonly Attempt[], room: number): { readonly attempts: Attempt[]; readonly bare: boolean } {
+  const shown: Attempt[] = [];
+  let left = room;
+  let bare = false;
+  for (const attempt of attempts.toReversed()) {
+    const without = { ...attempt, result: undefined, validations: [] };
+    const fits = attemptBytes(attempt) <= left;
+    left -= attemptBytes(fits ? attempt : without);
+    if (left < 0) break;
+    bare ||= !fits;
+    shown.unshift(fits ? attempt : without);
   }
-  return attempts.slice(first);
+  return { attempts: shown, bare };
 }
 
 function countFitting(validations: readonly Validation[], room: number, extent: Extent): number {

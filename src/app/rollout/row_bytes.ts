@@ -3,6 +3,7 @@ import type {
   Environment,
   Group,
   Rollout,
+  RolloutResult,
   Task,
   Validation,
   ValidationOverride,
@@ -33,14 +34,22 @@ export function rolloutBytes(rollout: Rollout, view: BookView): number {
   let bytes = 640 + sum([taskId, modelUri, statusMessage, phase, workerId]);
   bytes += pairsBytes(rollout.labels) + namesBytes(rollout.metrics);
   for (const name of rollout.timings.keys()) bytes += 64 + utf8(name);
-  if (result !== undefined) bytes += 32 + 8 * result.errors.length + sum(result.errors);
+  if (result !== undefined) bytes += resultBytes(result);
   if (override !== undefined) bytes += overrideBytes(override);
   if (view === 'BASIC') return bytes;
   return bytes + 32 + sum([rollout.inputJson, rollout.metadataJson, result?.summaryJson ?? '']);
 }
 
-export function attemptBytes({ message, workerId }: Attempt): number {
-  return 128 + sum([message, workerId]);
+/** Without its summary. */
+function resultBytes({ errors }: RolloutResult): number {
+  return 32 + 8 * errors.length + sum(errors);
+}
+
+export function attemptBytes({ message, workerId, result, validations }: Attempt): number {
+  const found = validations.reduce((bytes, validation) => bytes + validationBytes(validation), 0);
+  return (
+    128 + sum([message, workerId]) + found + (result === undefined ? 0 : resultBytes(result) + utf8(result.summaryJson))
+  );
 }
 
 export function validationBytes(validation: Validation): number {

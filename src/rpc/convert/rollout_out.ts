@@ -182,9 +182,14 @@ function fromResult(result: RolloutResult, view: View): WireResult {
   return wire;
 }
 
-export function fromAttempt({ status, claimTime, endTime, ...attempt }: Attempt): WireAttempt {
-  const wire = create(AttemptSchema, { ...attempt, status: fromStatus(status), claimTime: fromInstant(claimTime) });
+export function fromAttempt(rolloutId: string, attempt: Attempt, view: View): WireAttempt {
+  const { number, trajectoryId, status, message, workerId, claimTime, endTime, result, validations } = attempt;
+  const wire = create(AttemptSchema, { number, trajectoryId, message, workerId });
+  wire.status = fromStatus(status);
+  wire.claimTime = fromInstant(claimTime);
   if (endTime !== undefined) wire.endTime = fromInstant(endTime);
+  if (result !== undefined) wire.result = fromResult(result, view);
+  wire.validations = validations.map((validation) => fromValidation(rolloutId, validation, view));
   return wire;
 }
 

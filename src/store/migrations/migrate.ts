@@ -4,9 +4,16 @@ import { migration0001 } from './0001_trajectories.ts';
 import { migration0002 } from './0002_runs.ts';
 import { migration0003 } from './0003_rollouts.ts';
 import { migration0004 } from './0004_statistics.ts';
+import { migration0005 } from './0005_earlier_attempts.ts';
 import type { MigrationText } from './migration.ts';
 
-const MIGRATIONS: readonly MigrationText[] = [migration0001, migration0002, migration0003, migration0004];
+const MIGRATIONS: readonly MigrationText[] = [
+  migration0001,
+  migration0002,
+  migration0003,
+  migration0004,
+  migration0005,
+];
 
 /** The database was made by a newer version of the program; nothing was changed. */
 export class NewerSchemaError extends Error {

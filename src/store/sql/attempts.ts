@@ -2,9 +2,10 @@ import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { parseInstant } from '../../domain/instant.ts';
 import { isSealed, type SealStatus, type Status } from '../../domain/lifecycle.ts';
-import type { Attempt } from '../../domain/rollout.ts';
+import type { Attempt, Validation } from '../../domain/rollout.ts';
 import type { Db, Engine, HeadRow, LockedHead, Tx } from './engine.ts';
 import { type EndedAttempt, type TimedTurns, timeTurns } from './group_counters.ts';
+import { readResult } from './rollout_results.ts';
 import { ownReward, turnsOf } from './rollout_rows.ts';
 import type { LockedRollout } from './rollout_writing.ts';
 import { type RecordedMove, recordStatuses } from './status_changes.ts';
@@ -124,14 +125,19 @@ function sealed(head: LockedHead, status: SealStatus, message: string, now: stri
   return { tree, key, nextStepNumber, rewardSum: bindReal(rewardSum), byteSum, ...end };
 }
 
-/** All attempts of a rollout, by number. */
-export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<Attempt[]> {
+/** All attempts of a rollout, by number, each with what is said of it. */
+export async function listAttempts(
+  db: Db | Tx,
+  rollout: bigint,
+  validations: ReadonlyMap<bigint, readonly Validation[]>,
+): Promise<Attempt[]> {
   const rows = await db
     .selectFrom('attempts as a')
     .leftJoin('trajectories as t', (join) =>
       join.onRef('t.tree', '=', 'a.tree').onRef('t.key', '=', 'a.trajectory').on('t.hidden', '=', 0),
     )
     .select(['a.number', 'a.status', 'a.message', 'a.worker_id', 'a.claim_time', 'a.end_time', 't.id'])
+    .select(['a.result', 'a.summary_json'])
     .where('a.rollout', '=', rollout)
     .orderBy('a.number')
     .execute();
@@ -143,5 +149,7 @@ export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<Attemp
     workerId: row.worker_id,
     claimTime: parseInstant(row.claim_time),
     endTime: readOptionalTime(row.end_time),
+    result: readResult(row.result, row.summary_json),
+    validations: validations.get(row.number) ?? [],
   }));
 }

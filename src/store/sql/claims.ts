@@ -240,7 +240,7 @@ class Claiming {
       const caller = { namespace: row.namespace, actor: QUEUE };
       const message = `its start point, step ${row.start_step} of trajectory ${row.start_trajectory}, was deleted`;
       const said = { caller, row, head: undefined, message, metadataJson: '' };
-      return { ...said, to: 'FAILED', end: ends.get(row.key), unjudged: false } as const;
+      return { ...said, to: 'FAILED', end: ends.get(row.key) } as const;
     });
     await moveMany(engine, tx, now, moves);
     for (const { run } of gone) this.changed.add(run);

@@ -3,6 +3,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { isTerminal, type Status } from '../../domain/lifecycle.ts';
 import { type OnSuccess, requeued, verdict } from '../../domain/rollout.ts';
 import { type AttemptEnd, endAttempts, readAttemptEnds, timeAttempts } from './attempts.ts';
+import { keepWithAttempts } from './earlier_attempts.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
 import { countInGroups, type GroupCount } from './group_counters.ts';
 import { readFlag } from './rollout_rows.ts';
@@ -36,17 +37,18 @@ export async function requeue(engine: Engine, tx: Tx, now: string, leaving: read
     return { caller, rollout: row, head, status: 'FAILED', message } as const;
   });
   await endAttempts(engine, tx, now, seals);
-  // Only current attempts count (M3): what validators said of this one goes with it.
-  await tx
-    .deleteFrom('validations')
-    .where(engine.among(sql.ref('rollout'), keys))
-    .execute();
   const moves = leaving.map((each): PendingMove => {
     const { row } = each;
     const policy = policies.get(row.group_key) ?? { onSuccess: 'CONTINUE', succeeded: false };
     const to = requeued(Number(row.attempt), Number(row.max_attempts), policy.onSuccess, policy.succeeded);
-    return { ...each, to, end: ends.get(row.key), unjudged: true };
+    return { ...each, to, end: ends.get(row.key) };
   });
+  await keepWithAttempts(
+    engine,
+    tx,
+    now,
+    moves.filter(({ to }) => to === 'PENDING'),
+  );
   await moveMany(engine, tx, now, moves);
 }
 
@@ -85,8 +87,6 @@ async function readPolicies(engine: Engine, tx: Tx, groups: readonly bigint[]): 
 export interface PendingMove extends Leaving {
   readonly to: 'PENDING' | 'FAILED' | 'CANCELLED';
   readonly end: AttemptEnd | undefined;
-  /** What was found of it is of an attempt that failed. */
-  readonly unjudged: boolean;
 }
 
 const COLUMNS = [
@@ -100,6 +100,7 @@ const COLUMNS = [
   'summary_json',
   'result_success',
   'validation_passed',
+  'override',
   'success',
   'reward',
   'turns',
@@ -129,14 +130,14 @@ export async function moveMany(engine: Engine, tx: Tx, now: string, moves: reado
   await countInGroups(engine, tx, now, await countsOf(tx, moves));
 }
 
-function movedRow({ row, to, message, end, unjudged }: PendingMove, now: string, mark: bigint): unknown[] {
+function movedRow({ row, to, message, end }: PendingMove, now: string, mark: bigint): unknown[] {
   const ended = isTerminal(to);
-  const override = readFlag(row.override);
-  const passed = unjudged ? undefined : readFlag(row.validation_passed);
+  const override = ended ? readFlag(row.override) : undefined;
+  const passed = ended ? readFlag(row.validation_passed) : undefined;
   const success = verdict({ override, validationPassed: passed, result: undefined });
   const reward = ended && end?.reward !== undefined ? bindReal(end.reward) : null;
   const turns = ended ? (end?.turns ?? 0n) : 0n;
-  const judged = ['', '', null, bindFlag(passed), bindFlag(success), reward, turns];
+  const judged = ['', '', null, bindFlag(passed), bindFlag(override), bindFlag(success), reward, turns];
   const counts = [row.status_changes + 1n, row.revision + 1n, mark];
   return [row.key, to, message, '', '', 0n, null, ...judged, ended ? now : null, now, ...counts];
 }

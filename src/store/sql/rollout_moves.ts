@@ -1,20 +1,20 @@
 import type { Caller } from '../../domain/caller.ts';
 import { rolloutNotFound } from '../../domain/errors.ts';
 import type { Outcome, Status } from '../../domain/lifecycle.ts';
-import { type Rollout, type RolloutVerb, rolloutOutcome, verdict } from '../../domain/rollout.ts';
+import { type Rollout, type RolloutVerb, rolloutOutcome } from '../../domain/rollout.ts';
 import { decideRolloutMove } from '../../domain/rollout_moves.ts';
 import type { LeaseToken, RolloutSaid } from '../contract/rollout.ts';
 import { lockAttempts } from './attempts.ts';
+import { keepWithAttempt } from './earlier_attempts.ts';
 import type { Engine, Tx } from './engine.ts';
 import { countInGroups } from './group_counters.ts';
 import { requeue } from './requeueing.ts';
 import { readResult } from './rollout_results.ts';
-import { findRollout, readFlag, readWritten } from './rollout_rows.ts';
+import { findRollout, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { keepRunOf } from './run_keys.ts';
 import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
-import { bindFlag } from './values.ts';
 
 const NOTHING_SAID: Outcome = { message: '', resultJson: '' };
 
@@ -113,10 +113,9 @@ export async function retryRollout(
 ): Promise<Rollout> {
   return moved(engine, caller, token, 'retry', async (tx, row, to) => {
     const now = await readNow(tx, engine.now);
-    const override = readFlag(row.override);
     const attempts = row.attempt + 1n;
-    // Only current attempts count (M3): what was found of the last one stays with it. Its trajectory was sealed when it ended.
-    await tx.deleteFrom('validations').where('rollout', '=', row.key).execute();
+    // Its trajectory was sealed when it ended.
+    await keepWithAttempt(engine, tx, now, { caller, row });
     await writeRollout(engine, tx, row.key, now, {
       status: to,
       status_message: said.message,
@@ -129,7 +128,8 @@ export async function retryRollout(
       summary_json: '',
       result_success: null,
       validation_passed: null,
-      success: bindFlag(verdict({ override, validationPassed: undefined, result: undefined })),
+      override: null,
+      success: null,
       reward: null,
       turns: 0n,
       end_time: null,

@@ -20,12 +20,13 @@ import { bindLabels, bindMetrics } from './values.ts';
 export async function getRollout(engine: Engine, namespace: string, id: string): Promise<RolloutRecord | undefined> {
   const rollout = await findRollout(engine, engine.db, namespace, { id });
   if (rollout === undefined) return undefined;
-  const [attempts, validations, environmentIds] = await Promise.all([
-    listAttempts(engine.db, rollout.key),
-    listValidations(engine.db, rollout.key),
+  const validations = listValidations(engine.db, rollout.key);
+  const [attempts, current, environmentIds] = await Promise.all([
+    validations.then((said) => listAttempts(engine.db, rollout.key, said)),
+    validations.then((said) => said.get(0n) ?? []),
     listEnvironmentIds(engine.db, rollout.key),
   ]);
-  return { rollout, attempts, validations, environmentIds };
+  return { rollout, attempts, validations: current, environmentIds };
 }
 
 async function listEnvironmentIds(db: Db, rollout: bigint): Promise<string[]> {

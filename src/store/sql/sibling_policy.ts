@@ -41,7 +41,7 @@ async function cancelPending(engine: Engine, tx: Tx, success: LockedRollout, now
   const said = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
   const caller = { namespace: success.namespace, actor: POLICY };
   const moves = rows.map((row) => {
-    return { caller, row, ...said, to: 'CANCELLED', end: ends.get(row.key), unjudged: false } as const;
+    return { caller, row, ...said, to: 'CANCELLED', end: ends.get(row.key) } as const;
   });
   await moveMany(engine, tx, now, moves);
 }

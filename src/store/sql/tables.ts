@@ -1,4 +1,4 @@
-import type { ColumnType } from 'kysely';
+import type { ColumnType, Generated } from 'kysely';
 
 /** The tables as both engines hold them; the schema itself is in `migrations/`, its result in the golden files of the tests. */
 
@@ -435,10 +435,15 @@ export interface AttemptsTable {
   worker_id: string;
   claim_time: Time;
   end_time: NullableTime;
+  /** What it ended with, once the rollout is tried again; empty before, when that stands in the rollout. */
+  result: Generated<string>;
+  summary_json: Generated<string>;
 }
 
 export interface ValidationsTable {
   rollout: Int;
+  /** The earlier attempt that it judged; 0: it judges the current one. */
+  attempt: Generated<bigint>;
   validator: Int;
   namespace: string;
   /** As the validator was when it was recorded: what has been judged is not judged anew. */

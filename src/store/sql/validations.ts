@@ -32,7 +32,9 @@ export async function recordValidation(
     const now = await readNow(tx, engine.now);
     const passed = await writeValidations(tx, row, [validation], now);
     await writeVerdict(engine, tx, row, now, { validationPassed: passed, override: readFlag(row.override) });
-    const written = (await listValidations(tx, row.key)).find((each) => each.validatorId === validation.validatorId);
+    const written = (await listValidations(tx, row.key))
+      .get(0n)
+      ?.find((each) => each.validatorId === validation.validatorId);
     if (written === undefined) throw new Error('a validation written in this transaction is not there');
     return { rollout: await readWritten(engine, tx, namespace, row.key), validation: written };
   });
@@ -141,6 +143,7 @@ export async function writeValidations(
     if (validator === undefined) throw validatorNotFound(validation.validatorId);
     return {
       rollout: rollout.key,
+      attempt: 0n,
       validator: validator.key,
       namespace: rollout.namespace,
       advisory: flag(isSet(validator.advisory)),
@@ -159,7 +162,7 @@ export async function writeValidations(
       .insertInto('validations')
       .values(rows)
       .onConflict((conflict) =>
-        conflict.columns(['rollout', 'validator']).doUpdateSet((eb) => ({
+        conflict.columns(['rollout', 'attempt', 'validator']).doUpdateSet((eb) => ({
           advisory: eb.ref('excluded.advisory'),
           success: eb.ref('excluded.success'),
           query: eb.ref('excluded.query'),
@@ -177,6 +180,7 @@ export async function writeValidations(
     .selectFrom('validations')
     .select(['advisory', 'success'])
     .where('rollout', '=', rollout.key)
+    .where('attempt', '=', 0n)
     .execute();
   return validationPassed(all.map(({ advisory, success }) => ({ advisory: isSet(advisory), success: isSet(success) })));
 }
@@ -199,16 +203,27 @@ async function findValidators(
 }
 
 /** What validators say of a rollout, by their types. */
-export async function listValidations(db: Db | Tx, rollout: bigint): Promise<Validation[]> {
-  const rows = await db
+/** By type; by the attempts that they judged, 0 the current one. */
+export async function listValidations(db: Db | Tx, rollout: bigint): Promise<ReadonlyMap<bigint, Validation[]>> {
+  const rows = await selectValidations(db, rollout).execute();
+  const byAttempt = Map.groupBy(rows, ({ attempt }) => attempt);
+  return new Map([...byAttempt].map(([attempt, some]) => [attempt, some.map(readValidation)]));
+}
+
+function selectValidations(db: Db | Tx, rollout: bigint) {
+  return db
     .selectFrom('validations as n')
     .innerJoin('validators as v', 'v.key', 'n.validator')
     .selectAll('n')
     .select(['v.id as validator_id', 'v.type as validator_type'])
     .where('n.rollout', '=', rollout)
-    .orderBy('v.type')
-    .execute();
-  return rows.map((row) => ({
+    .orderBy('v.type');
+}
+
+type ValidationRow = Awaited<ReturnType<ReturnType<typeof selectValidations>['execute']>>[number];
+
+function readValidation(row: ValidationRow): Validation {
+  return {
     validatorId: row.validator_id,
     validatorType: row.validator_type,
     advisory: isSet(row.advisory),
@@ -220,5 +235,5 @@ export async function listValidations(db: Db | Tx, rollout: bigint): Promise<Val
     errorMessage: row.error_message,
     detailsJson: row.details_json,
     recordTime: parseInstant(row.record_time),
-  }));
+  };
 }

@@ -824,6 +824,20 @@ export declare type Attempt = Message<"anabranch.v1.Attempt"> & {
    * @generated from field: google.protobuf.Timestamp end_time = 7;
    */
   endTime?: Timestamp | undefined;
+
+  /**
+   * Of an attempt that was retried: what it had ended with; absent if with nothing. The current attempt's stands in the rollout.
+   *
+   * @generated from field: anabranch.v1.RolloutResult result = 8;
+   */
+  result?: RolloutResult | undefined;
+
+  /**
+   * Of an attempt that was followed by another: what validators said of it, by type. What they say of the current one stands beside the rollout.
+   *
+   * @generated from field: repeated anabranch.v1.Validation validations = 9;
+   */
+  validations: Validation[];
 };
 
 /**

@@ -2038,7 +2038,8 @@ export declare type GetRolloutResponse = Message<"anabranch.v1.GetRolloutRespons
   environmentIds: string[];
 
   /**
-   * Not all of it fits into 1 MiB: `details_json` and longer texts of validations, the oldest attempts or the last validations are left out.
+   * Not all of it fits into 1 MiB: `details_json` and longer texts of validations, what was found of earlier attempts, the oldest attempts or the last
+   * validations are left out.
    *
    * @generated from field: bool truncated = 5;
    */

@@ -772,6 +772,8 @@ class Attempt(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     CLAIM_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    VALIDATIONS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Its number: 1, 2, 3, …"""
     trajectory_id: _builtins.str
@@ -790,6 +792,14 @@ class Attempt(_message.Message):
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """When it ended, by the database's clock; absent while it is live."""
 
+    @_builtins.property
+    def result(self) -> Global___RolloutResult:
+        """Of an attempt that was retried: what it had ended with; absent if with nothing. The current attempt's stands in the rollout."""
+
+    @_builtins.property
+    def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Validation]:
+        """Of an attempt that was followed by another: what validators said of it, by type. What they say of the current one stands beside the rollout."""
+
     def __init__(
         self,
         *,
@@ -800,10 +810,12 @@ class Attempt(_message.Message):
         worker_id: _builtins.str = ...,
         claim_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
+        result: Global___RolloutResult | None = ...,
+        validations: _abc.Iterable[Global___Validation] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim_time", b"claim_time", "end_time", b"end_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim_time", b"claim_time", "end_time", b"end_time", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_time", b"claim_time", "end_time", b"end_time", "message", b"message", "number", b"number", "status", b"status", "trajectory_id", b"trajectory_id", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_time", b"claim_time", "end_time", b"end_time", "message", b"message", "number", b"number", "result", b"result", "status", b"status", "trajectory_id", b"trajectory_id", "validations", b"validations", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

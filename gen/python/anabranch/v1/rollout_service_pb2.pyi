@@ -2142,7 +2142,9 @@ class GetRolloutResponse(_message.Message):
     ENVIRONMENT_IDS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """Not all of it fits into 1 MiB: `details_json` and longer texts of validations, the oldest attempts or the last validations are left out."""
+    """Not all of it fits into 1 MiB: `details_json` and longer texts of validations, what was found of earlier attempts, the oldest attempts or the last
+    validations are left out.
+    """
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
         """The rollout."""
