@@ -152,7 +152,7 @@ describeApp('ClaimRollouts', (on) => {
       const { stage } = await scene.place();
       const begun = performance.now();
       expect(await claim({ stageId: stage.id, waitMs: 60 })).toMatchObject({ claims: [], drained: true });
-      expect(performance.now() - begun).toBeGreaterThanOrEqual(59);
+      expect(performance.now() - begun).toBeGreaterThanOrEqual(50);
       const gone = new AbortController();
       const abandoned = claim({ stageId: stage.id, waitMs: 25_000, signal: gone.signal });
       gone.abort();

@@ -123,7 +123,7 @@ describeApp('WatchRun', (on) => {
 
   it('M5: a run that becomes stale by time alone is told, under the revision that it had', () =>
     withApp({}, async (watcher) => {
-      const fields = { status: 'RUNNING', heartbeatTimeoutMs: 1000, failWhenStale: true } as const;
+      const fields = { status: 'RUNNING', heartbeatTimeoutMs: 3000, failWhenStale: true } as const;
       const run = await watcher.makeRun(fields);
       const watching = watcher.watch(run);
       expect((await watching.next()).value).toMatchObject({ run: { stale: false } });

@@ -270,7 +270,7 @@ describe('watchRun', () => {
       await new Promise((resolve) => context.signal.addEventListener('abort', resolve));
     };
     const { client, peer } = await connected({ watch: [mute, ended] });
-    expect((await pictures(client, { silenceMs: 100 })).map(({ run }) => run.revision)).toEqual([1n, 99n]);
+    expect((await pictures(client, { silenceMs: 500 })).map(({ run }) => run.revision)).toEqual([1n, 99n]);
     expect(peer.watches).toHaveLength(2);
   });
 

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { reportFigures } from './figures.ts';
 import { killPostgres, type Survived } from './postgres/killing.ts';
-import { A1_MS } from './postgres/outage.ts';
+import { A1_MS, MACHINE_MS } from './postgres/outage.ts';
 import { commitWithoutWaiting } from './postgres/sabotage.ts';
 import { seededRandom } from './random.ts';
 
@@ -18,8 +18,8 @@ it('D1, A1: what was acked survives kill -9 of Postgres, and the server answers 
   expect(survived.lost).toBe(0);
   expect(survived.faults).toEqual([]);
   expect(survived.failures).toEqual([]);
-  expect(survived.told.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS)).toEqual([]);
-  expect(survived.recoveryMs).toBeLessThanOrEqual(A1_MS);
+  expect(survived.told.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS + MACHINE_MS)).toEqual([]);
+  expect(survived.recoveryMs).toBeLessThanOrEqual(A1_MS + MACHINE_MS);
   expect(survived.connectionsLeft).toBeLessThanOrEqual(CONNECTIONS);
   // Else the kills met nobody at work, and the proof proves nothing.
   expect(survived.inFlight).toBeGreaterThan(0);

@@ -5,6 +5,7 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { BranchPolicy } from '../../src/store/contract/run.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { newState, newStep, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { collectUnused } from './collection.ts';
 import { FURNISHED_TRAJECTORIES, furnishRollouts } from './furnish_rollouts.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { newMain, RunScene, SILENT } from './run_scene.ts';
@@ -93,7 +94,7 @@ describeStore('deleting runs and experiments', (on) => {
     }
     expect(await deleteRun(here, run)).toMatchObject({ runs: 1n, trajectories: 3n + FURNISHED_TRAJECTORIES });
     await purgeAll();
-    await on.store.collectStates(0, 10_000);
+    await collectUnused(on.store);
     // The experiment's counter has moved; what was unreferenced from the first is collected with the rest.
     const rest = await countRows(on.sql, here.namespace);
     expect(rest).toEqual({ ...counts, requests: 1, states: 2, state_chunks: 0 });
@@ -120,13 +121,13 @@ describeStore('deleting runs and experiments', (on) => {
     expect(deletion).toMatchObject({ runs: 3n, trajectories: 8n + 3n * FURNISHED_TRAJECTORIES });
     expect([...deletion.keys]).toEqual(expect.arrayContaining([root.key, child.key, grandchild.key, loose.ref.key]));
     await purgeAll();
-    await on.store.collectStates(0, 10_000);
+    await collectUnused(on.store);
     expect(await here.runs()).toMatchObject([{ id: outside.id }]);
     expect(await deleteRun(here, outside)).toMatchObject({ runs: 1n, trajectories: 1n });
     const other = outside.experiment;
     expect(await deleteExperiment(here, other)).toMatchObject({ runs: 0n, trajectories: 0n });
     await purgeAll();
-    await on.store.collectStates(0, 10_000);
+    await collectUnused(on.store);
     // Tasks and validators are the namespace's, not the experiment's.
     expect(await left(here)).toEqual([
       ['tasks', 1],

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { collectUnused } from './collection.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { newMain, newStage, RunScene, SILENT } from './run_scene.ts';
 import { countRows } from './sql.ts';
@@ -11,7 +12,7 @@ describeStore('deleting runs beside other work', (on) => {
   const told = (result: Settled) =>
     result.status === 'fulfilled' ? 'done' : String((result.reason as { reason?: string }).reason ?? result.reason);
   const left = async (namespace: string) => {
-    await on.store.collectStates(0, 10_000);
+    await collectUnused(on.store);
     return Object.entries(await countRows(on.sql, namespace)).filter(([, count]) => count > 0);
   };
   async function purgeAll(store: Store = on.store): Promise<void> {

@@ -49,9 +49,10 @@ describeClaims('claims at once', (scenes, on) => {
       expect(['LEASE_LOST', 'TRAJECTORY_SEALED']).toContain(error.reason);
     };
     let turn = 0;
+    const deadline = performance.now() + 45_000;
     await Promise.all(
       Array.from({ length: 8 }, async () => {
-        while (completed.size < ids.length && turn < 5000) {
+        while (completed.size < ids.length && performance.now() < deadline) {
           const [claim] = await scene.claims({ leaseMs: 300 });
           turn += 1;
           if (claim !== undefined) await work(claim, turn);

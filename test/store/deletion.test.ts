@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { newState, newStep, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf, type Scene } from './scene.ts';
 import { countRows } from './sql.ts';
@@ -289,7 +290,7 @@ describeStore('deletion', (on) => {
 
     await scene.delete(root, 'KEEP_SHARED');
     await scene.delete(child);
-    await on.store.collectStates(0, 1000);
+    await collectUnused(on.store);
     const left = Object.entries(await countRows(on.sql, scene.namespace)).filter(([, n]) => n > 0);
     expect(left).toEqual([['requests', 1]]);
   });

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { countRows } from './sql.ts';
 
@@ -99,7 +100,7 @@ describeStore('deletion beside other work', (on) => {
       ]);
       for (const each of results) expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(told(each));
     }
-    await on.store.collectStates(0, 1000);
+    await collectUnused(on.store);
     const left = Object.entries(await countRows(on.sql, scene.namespace)).filter(([, n]) => n > 0);
     expect(left).toEqual([]);
   });

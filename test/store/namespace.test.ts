@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { newState, newStep, sha256, stateRef, wordStep } from '../support/steps.ts';
+import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { readWhole, refusalOf, Scene } from './scene.ts';
 import { dumpNamespace } from './sql.ts';
@@ -138,7 +139,7 @@ describeStore('namespaces', (on) => {
     await other.store.setTag(other.namespace, twin.id, 'best', 0n, undefined);
     const before = await dumpNamespace(on.sql, one.namespace);
     await other.delete(twin, 'CASCADE');
-    await on.store.collectStates(0, 1000);
+    await collectUnused(on.store);
     expect(await dumpNamespace(on.sql, one.namespace)).toBe(before);
     expect((await readWhole(on.store, one.namespace, STATE.digest)).toString()).toBe('a secret of one tenant');
   });

@@ -13,6 +13,7 @@ export const shared = {
   testTimeout: 60_000,
   hookTimeout: 120_000,
   teardownTimeout: 30_000,
+  expect: { poll: { timeout: 30_000 } },
   allowOnly: false,
   passWithNoTests: false,
 };

@@ -88,7 +88,7 @@ describe.each(ENGINES)('W2, W4: streams that break off, on %s', (engine) => {
     const neighbour = new RawCall(session, APPEND);
     neighbour.stream.write(open(neighbourId));
     await neighbour.messages(1);
-    const call = new RawCall(session, APPEND, { 'grpc-timeout': '300m' });
+    const call = new RawCall(session, APPEND, { 'grpc-timeout': '2S' });
     call.stream.write(Buffer.concat([open(trajectoryId), stepFrame(0n)]));
     const outcome = await call.outcome;
     expect(outcome).toMatchObject({ status: 4, reason: 'DEADLINE_EXCEEDED' });

@@ -328,7 +328,7 @@ describe('T11, T13, T14: bodies', () => {
       Buffer.from(`{"tasks":[${'{},'.repeat(340_000)}{}]}`),
       { 'content-type': 'application/json' },
     ],
-  ])('1 MiB of %s is refused for less than 1 s of work', async (_what, path, body, headers) => {
+  ])('1 MiB of %s is refused for less than 3 s of work', async (_what, path, body, headers) => {
     const before = process.cpuUsage();
     const outcome = await rawCall(session, path, body, headers);
     const { user, system } = process.cpuUsage(before);
@@ -358,7 +358,7 @@ describe('T11, T13, T14: bodies', () => {
     expect(lastAck(outcome.body)).toBe(1n);
   });
 
-  it('as many empty steps as a message may hold are one batch of duplicates, for less than 1 s of work', async () => {
+  it('as many empty steps as a message may hold are one batch of duplicates, for less than 3 s of work', async () => {
     const body = Buffer.concat([
       open(await newTrajectory()),
       inEnvelope(mebibyteOf(0x12, 0).subarray(0, 2 * LIMITS.messageValues)),
@@ -368,7 +368,7 @@ describe('T11, T13, T14: bodies', () => {
     const { user, system } = process.cpuUsage(before);
     expect(outcome.status).toBe(0);
     expect(lastAck(outcome.body)).toBe(1n);
-    expect((user + system) / 1e6).toBeLessThan(1);
+    expect((user + system) / 1e6).toBeLessThan(3);
   });
 });
 

@@ -87,12 +87,13 @@ describe('one port', () => {
   });
 
   it('a connection without calls is told to go after a while, one with a call is not', async () => {
-    const { port, number } = await listen({ idleMs: 50 });
+    const { port, number } = await listen({ idleMs: 300 });
     const [idle, busy] = [await connect(number), await connect(number)];
+    const gone = once(idle, 'close');
     const call = busy.request({ ':path': '/never', ':method': 'POST' });
     call.on('error', () => undefined);
     await until(() => port.counts().requests === 1, 'the call is there');
-    await once(idle, 'close');
+    await gone;
     expect(busy.closed).toBe(false);
     call.close();
     await once(busy, 'close');

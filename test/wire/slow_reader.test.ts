@@ -90,7 +90,7 @@ describe('R3: a slow reader', () => {
   });
 });
 
-const SLOW_READER_MS = 200;
+const SLOW_READER_MS = 600;
 
 /** A service with a trajectory of its own. */
 async function serve() {

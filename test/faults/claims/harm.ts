@@ -159,7 +159,7 @@ class Field {
 
   /** They stand still until all that they held is another's, and go on as if nothing had happened. */
   async #stopWorkers(): Promise<void> {
-    const process = this.#pick();
+    const process = this.#mostHolding();
     if (process === undefined) return;
     process.signal('SIGSTOP');
     this.harm['workers stopped'] += this.#plan.workersEach;
@@ -199,6 +199,12 @@ class Field {
   #pick(): WorkerProcess | undefined {
     const running = this.#processes.filter((process) => process.running);
     return running.length === 0 ? undefined : this.random.pick(running);
+  }
+
+  /** Of those who run, the process that holds the most. */
+  #mostHolding(): WorkerProcess | undefined {
+    const held = ({ owns }: WorkerProcess) => this.journal.heldBy(owns).length;
+    return this.#processes.filter((process) => process.running).sort((a, b) => held(b) - held(a))[0];
   }
 
   async #until(what: string, completed: number): Promise<void> {

@@ -26,7 +26,7 @@ const CALL = { timeoutMs: 5_000 };
 const GIVE_UP_MS = 60_000;
 
 /** What may well happen to a call while servers die. Everything else but LEASE_LOST is a surprise. */
-const PASSING = new Set(['DATABASE_UNAVAILABLE', 'SERVER_DRAINING']);
+const PASSING = new Set(['DATABASE_UNAVAILABLE', 'SERVER_DRAINING', 'DEADLINE_EXCEEDED', 'CANCELLED']);
 
 class Worker {
   readonly #plan: WorkerPlan;

@@ -235,7 +235,7 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
     {
       name: 'empty sub-messages by the million',
       mayCost: 100,
-      mayHoldUpMs: 1_000,
+      mayHoldUpMs: 3_000,
       run: async (target) => {
         const empties = inEnvelope(Buffer.alloc(LIMITS.messageBytes, EMPTY_STEP));
         const attackers = Array.from({ length: 20 }, () => ownTrajectory(target, APPEND, empties));
@@ -250,7 +250,7 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
       name: 'as many empty sub-messages as a message may hold',
       mayCost: 500,
       // One such message is up to a third of a second of work, and eight come at once; several of them share a turn.
-      mayHoldUpMs: 5_000,
+      mayHoldUpMs: 15_000,
       run: async (target) => {
         const empties = inEnvelope(Buffer.alloc(2 * LIMITS.messageValues, EMPTY_STEP));
         const attackers = Array.from({ length: 8 }, () => ownTrajectory(target, APPEND, empties));
