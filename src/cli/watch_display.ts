@@ -4,6 +4,7 @@ import { WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb
 import type { RunPicture } from '../client/index.ts';
 import { cut, type Paint, printable } from './columns.ts';
 import type { Output } from './context.ts';
+import { leftText } from './progress_text.ts';
 import { JSON_FORM, write } from './server_access.ts';
 import { stageTitle } from './stage_lines.ts';
 import { isTerminal } from './status.ts';
@@ -40,10 +41,10 @@ export function jsonWatch(output: Output, complaints: Output): WatchDisplay {
 export function lineWatch(output: Output, complaints: Output, paint: Paint): WatchDisplay {
   const notice = cutNotice(complaints);
   const told = new Map<string, string>();
-  const tell = async (key: string, name: string, text: string) => {
+  const tell = async (key: string, name: string, text: string, aside = '') => {
     if (text === '' || told.get(key) === text) return;
     told.set(key, text);
-    await write(output, `${paint.bold(printable(name))}: ${text}\n`);
+    await write(output, `${paint.bold(printable(name))}: ${text}${aside}\n`);
   };
   return {
     async show({ run, stages, progress, changed }) {
@@ -54,7 +55,9 @@ export function lineWatch(output: Output, complaints: Output, paint: Paint): Wat
       for (const each of changed.rollouts)
         await tell(each.id, rolloutTitle(each, titleOf(each.stageId)), rolloutText(each));
       for (const each of changed.groups) await tell(each.id, groupTitle(each, titleOf(each.stageId)), groupText(each));
-      await tell('progress', 'progress', progressText(progress));
+      // The time that is left is another one every second, and no reason for a line.
+      const left = leftText(progress);
+      await tell('progress', 'progress', progressText(progress), left === undefined ? '' : `, ${left} left`);
       // How it ended comes last, whatever else came with it.
       if (isTerminal(run.status)) await tell('run', run.name, runText(run));
     },

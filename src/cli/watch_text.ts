@@ -18,7 +18,7 @@ export function stageText(stage: Stage): string {
   return statusName(stage.status) + (note === '' ? '' : `, ${note}`);
 }
 
-/** Without the time that is left, which is another one every second. */
+/** Without the time that is left: what reads the same is not told again. */
 export function progressText(progress: Progress): string {
   const percent = progress.percent === undefined ? '' : percentText(progress.percent).trimStart();
   return [percent, countsText(progress)].filter((part) => part !== '').join(', ');

@@ -57,8 +57,8 @@ export interface Group {
 
 export interface GroupStatistics {
   readonly pending: bigint;
-  /** Of the pending ones those that were tried before, and wait to be tried again. */
-  readonly requeued: bigint;
+  /** Those that were claimed at least once, whatever they are now. */
+  readonly started: bigint;
   /** INITIALIZING or RUNNING. */
   readonly live: bigint;
   readonly completed: bigint;
@@ -81,12 +81,11 @@ export interface RewardStatistics {
 }
 
 /** L4: a group's status is derived from its siblings'. A group without any is PENDING. */
-export function groupStatus({ pending, requeued, live, completed, failed, cancelled }: GroupStatistics): Status {
-  const terminal = completed + failed + cancelled;
-  if (live === 0n && terminal === 0n && requeued === 0n) return 'PENDING';
-  if (live > 0n || pending > 0n) return 'RUNNING';
+export function groupStatus({ pending, started, live, completed, failed, cancelled }: GroupStatistics): Status {
+  if (live > 0n || pending > 0n) return started > 0n ? 'RUNNING' : 'PENDING';
   if (completed > 0n) return 'COMPLETED';
-  return failed > 0n ? 'FAILED' : 'CANCELLED';
+  if (failed > 0n) return 'FAILED';
+  return cancelled > 0n ? 'CANCELLED' : 'PENDING';
 }
 
 export interface Rollout {

@@ -38,7 +38,7 @@ const STORY: WatchAnswer[] = [
 ];
 const end = (status: Status): WatchAnswer => ({
   run: runWith({ status, statusMessage: 'that was it', phase: '', revision: 9n }),
-  progress: { ...progress, percent: 100, openStages: [] },
+  progress: { ...progress, percent: 100, openStages: [], estimatedRemaining: undefined },
   ...caughtUp,
 });
 

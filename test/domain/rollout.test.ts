@@ -167,27 +167,50 @@ describe('requeueing', () => {
 
 describe('the status of a group', () => {
   it('L4: PENDING until one has started, RUNNING until all have ended, then COMPLETED, FAILED or CANCELLED, in this order', () => {
-    const siblings = fc.array(fc.constantFrom(...(columns as Status[])), { maxLength: 12 });
+    const sibling = fc
+      .record({ status: fc.constantFrom(...(columns as Status[])), attempt: fc.integer({ min: 0, max: 2 }) })
+      .map(({ status, attempt }) => ({ status, attempt: CLAIMED.includes(status) ? Math.max(1, attempt) : attempt }));
     fc.assert(
-      fc.property(siblings, (statuses) => {
-        expect(groupStatus(statisticsOf(statuses))).toBe(statusByRule(statuses));
+      fc.property(fc.array(sibling, { maxLength: 12 }), (siblings) => {
+        expect(groupStatus(statisticsOf(siblings))).toBe(statusByRule(siblings));
       }),
     );
   });
+
+  it('L4: that one was cancelled which nobody had tried does not start its group', () => {
+    const [waits, given] = [
+      { status: 'PENDING', attempt: 0 },
+      { status: 'CANCELLED', attempt: 0 },
+    ] as const;
+    expect(groupStatus(statisticsOf([waits, given]))).toBe('PENDING');
+    expect(groupStatus(statisticsOf([given, given]))).toBe('CANCELLED');
+    expect(groupStatus(statisticsOf([waits, { status: 'CANCELLED', attempt: 1 }]))).toBe('RUNNING');
+  });
 });
 
-/** L4, sibling by sibling. */
-function statusByRule(siblings: readonly Status[]): Status {
-  if (siblings.every((status) => status === 'PENDING')) return 'PENDING';
-  if (siblings.some((status) => ['PENDING', 'INITIALIZING', 'RUNNING'].includes(status))) return 'RUNNING';
-  return (['COMPLETED', 'FAILED', 'CANCELLED'] as const).find((status) => siblings.includes(status))!;
+interface Sibling {
+  readonly status: Status;
+  /** 0: it was never claimed. */
+  readonly attempt: number;
 }
 
-function statisticsOf(siblings: readonly Status[]): GroupStatistics {
-  const of = (...statuses: Status[]) => BigInt(siblings.filter((status) => statuses.includes(status)).length);
+/** None is so without having been claimed. */
+const CLAIMED: readonly Status[] = ['INITIALIZING', 'RUNNING', 'COMPLETED'];
+
+/** L4, sibling by sibling. */
+function statusByRule(siblings: readonly Sibling[]): Status {
+  const statuses = siblings.map(({ status }) => status);
+  const ended = (['COMPLETED', 'FAILED', 'CANCELLED'] as const).find((status) => statuses.includes(status));
+  const waits = statuses.some((status) => ['PENDING', 'INITIALIZING', 'RUNNING'].includes(status));
+  if (!waits && ended !== undefined) return ended;
+  return siblings.some(({ attempt }) => attempt > 0) ? 'RUNNING' : 'PENDING';
+}
+
+function statisticsOf(siblings: readonly Sibling[]): GroupStatistics {
+  const of = (...statuses: Status[]) => BigInt(siblings.filter(({ status }) => statuses.includes(status)).length);
   return {
     pending: of('PENDING'),
-    requeued: 0n,
+    started: BigInt(siblings.filter(({ attempt }) => attempt > 0).length),
     live: of('INITIALIZING', 'RUNNING'),
     completed: of('COMPLETED'),
     failed: of('FAILED'),

@@ -89,7 +89,7 @@ describeStore('groups', (on) => {
     const [claim] = await here.claims({ count: 1 });
     await here.release({ id: claim!.rollout.id, attempt: 1 });
     const { statistics } = await get(here, stage);
-    expect(statistics).toMatchObject({ pending: 1n, requeued: 1n, live: 0n });
+    expect(statistics).toMatchObject({ pending: 1n, started: 1n, live: 0n });
     expect(groupStatus(statistics)).toBe('RUNNING');
   });
 
@@ -102,7 +102,7 @@ describeStore('groups', (on) => {
     const winner = (await here.rollouts({ stageId: stage.id })).find(({ number }) => number === 1n);
     expect(statistics).toEqual({
       pending: 1n,
-      requeued: 0n,
+      started: 7n,
       live: 1n,
       completed: 6n,
       failed: 0n,

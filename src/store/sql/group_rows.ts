@@ -102,7 +102,7 @@ function readGroup(row: GroupRow, { statistics, revisions }: Siblings): Group {
 const NO_SIBLINGS: Siblings = Object.freeze({
   statistics: Object.freeze({
     pending: 0n,
-    requeued: 0n,
+    started: 0n,
     live: 0n,
     completed: 0n,
     failed: 0n,
@@ -150,13 +150,13 @@ async function countSiblings(engine: Engine, db: Db | Tx, groups: readonly bigin
 
 function statisticsOf(siblings: readonly Sibling[]): Siblings {
   const by = { PENDING: 0, INITIALIZING: 0, RUNNING: 0, PAUSED: 0, COMPLETED: 0, FAILED: 0, CANCELLED: 0 };
-  let [requeued, judged, successes, revisions] = [0, 0, 0, 0];
+  let [started, judged, successes, revisions] = [0, 0, 0, 0];
   const rewards: number[] = [];
   let best: GroupStatistics['best'];
   for (const [, status, success, stored, attempt, id, revision] of siblings) {
     by[status] += 1;
     revisions += Number(revision);
-    if (status === 'PENDING' && Number(attempt) > 0) requeued += 1;
+    if (Number(attempt) > 0) started += 1;
     if (!isTerminal(status)) continue;
     if (success !== null) judged += 1;
     if (success !== null && isSet(success)) successes += 1;
@@ -168,7 +168,7 @@ function statisticsOf(siblings: readonly Sibling[]): Siblings {
   }
   const statistics = {
     pending: BigInt(by.PENDING),
-    requeued: BigInt(requeued),
+    started: BigInt(started),
     live: BigInt(by.INITIALIZING + by.RUNNING),
     completed: BigInt(by.COMPLETED),
     failed: BigInt(by.FAILED),

@@ -113,6 +113,7 @@ export async function takeOverPrograms(client: AnabranchClient, programs: readon
   const { sweep_id } = JSON.parse(textOf(first.meta)) as Record<string, string>;
   const { run } = await client.runs.createRun({
     name: `fle version ${numberOf(first.version)}`,
+    configJson: JSON.stringify({ model: textOf(first.model) }),
     description: textOf(first.version_description),
     labels: { model: textOf(first.model), version: `${numberOf(first.version)}`, sweep_id: sweep_id ?? '' },
     mainTrajectory: { root: {} },

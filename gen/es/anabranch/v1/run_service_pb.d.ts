@@ -3419,7 +3419,7 @@ export declare type Summary = Message<"anabranch.v1.Summary"> & {
   tokens?: number | undefined;
 
   /**
-   * tokens / success_count; absent without a success or tokens.
+   * tokens / success_count, of which some may be of rollouts without that metric; absent without a success or tokens.
    *
    * @generated from field: optional double tokens_per_success = 24;
    */

@@ -3377,7 +3377,7 @@ class Summary(_message.Message):
     tokens: _builtins.float
     """Sum of the metric `tokens` of terminal rollouts; absent where none has it."""
     tokens_per_success: _builtins.float
-    """tokens / success_count; absent without a success or tokens."""
+    """tokens / success_count, of which some may be of rollouts without that metric; absent without a success or tokens."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The combination, in the order of the dimensions; empty: they have none."""
