@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { deleteExperiment, deleteRun } from '../../src/app/run/delete.ts';
 import { readStates } from '../../src/app/state/read.ts';
 import { compareTrajectories } from '../../src/app/trajectory/compare.ts';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
@@ -6,8 +7,9 @@ import { getCheckpoint } from '../../src/app/trajectory/get_checkpoint.ts';
 import { getLineage } from '../../src/app/trajectory/get_lineage.ts';
 import { getStep } from '../../src/app/trajectory/get_step.ts';
 import { getTree } from '../../src/app/trajectory/get_tree.ts';
-import { listSteps } from '../../src/app/trajectory/list_steps.ts';
+import { listSteps, type StepsOf } from '../../src/app/trajectory/list_steps.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import { RunScene } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { type AppScene, all, describeApp, overlay, state, step } from './on_app.ts';
 
@@ -118,6 +120,32 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     };
     expect((await refusalOf(reading)).reason).toBe(reason);
     await app.close();
+  });
+
+  it('RD4, K-F4: a list of steps of a run, or an experiment, that is deleted between two pages is refused, never answered short', async () => {
+    const here = new RunScene(on.store);
+    const { app, caller } = on.scene(undefined, here.namespace);
+    const run = await here.makeRunWith(['a', 'b', 'c']);
+    const listing = (of: StepsOf, pageToken = '') =>
+      listSteps(app, caller, {
+        of,
+        filter: {},
+        order: { by: 'NUMBER', descending: false },
+        view: 'BASIC',
+        pageSize: 1,
+        pageToken,
+      });
+    const [byRun, byExperiment] = [{ runId: run.id }, { experimentId: run.experiment.id }];
+    const [first, other] = [await listing(byRun), await listing(byExperiment)];
+    expect([first, other].map(({ items, nextPageToken }) => [items.length, nextPageToken !== ''])).toEqual([
+      [1, true],
+      [1, true],
+    ]);
+    await deleteRun(app, caller, { runId: run.id, onBranches: 'REFUSE' });
+    expect((await refusalOf(listing(byRun, first.nextPageToken))).reason).toBe('RUN_NOT_FOUND');
+    expect((await listing(byExperiment, other.nextPageToken)).items).toEqual([]);
+    await deleteExperiment(app, caller, { experimentId: run.experiment.id, onBranches: 'REFUSE' });
+    expect((await refusalOf(listing(byExperiment))).reason).toBe('EXPERIMENT_NOT_FOUND');
   });
 
   it.each([0n, 2n, 4n])('RD1, O1: a page without its step %s is never passed on', async (missing) => {

@@ -78,6 +78,20 @@ export const SERIES: readonly Bad[] = [
     field: 'run_level_only',
   },
   {
+    what: 'steps of a run that is not there',
+    call: ({ trajectories }) => trajectories.listSteps({ runId: NOBODY }),
+    code: Code.NotFound,
+    reason: 'RUN_NOT_FOUND',
+    field: 'run_id',
+  },
+  {
+    what: 'steps of an experiment that is not there',
+    call: ({ trajectories }) => trajectories.listSteps({ experimentId: NOBODY }),
+    code: Code.NotFound,
+    reason: 'EXPERIMENT_NOT_FOUND',
+    field: 'experiment_id',
+  },
+  {
     what: 'watch of a run that is not there',
     call: ({ runs }) => collect(runs.watchRun({ runId: NOBODY })),
     code: Code.NotFound,

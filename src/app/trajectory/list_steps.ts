@@ -14,6 +14,8 @@ import {
   pageLimit,
   readPageToken,
 } from '../page_token.ts';
+import { getExperiment } from '../run/experiment.ts';
+import { findRun } from '../run/get.ts';
 import { findTrajectory, requireStillThere } from './get.ts';
 import { stepBytes } from './step_bytes.ts';
 
@@ -36,7 +38,7 @@ const PAGE_BYTES = 512 * 1024;
 /** Of steps as they are encoded: leaves room for the page token. */
 const MESSAGE_BYTES = LIMITS.messageBytes - 1024;
 
-/** RD4. A page ends early where steps are large, and holds at least one step if there is one. Errors: TRAJECTORY_NOT_FOUND. */
+/** RD4. A page ends early where steps are large, and holds at least one step if there is one. Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
 export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): Promise<PageOf<OwnedStep>> {
   const { of, filter, order, view } = args;
   if (typeof filter.hasState === 'string') requireText(filter.hasState, 'has_state');
@@ -53,7 +55,7 @@ export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): 
   // A page may end early by its bytes, so only a look behind it tells whether it was the last.
   const more = last !== undefined && (await list(1, afterStep(last))).length > 0;
   if (more) return { items: found, nextPageToken: makePageToken(query, cursorText(afterStep(last))) };
-  if (trajectory !== undefined) await requireStillThere(app, caller, trajectory);
+  await requireThere(app, caller, of, trajectory);
   return { items: found, nextPageToken: '' };
 }
 
@@ -79,6 +81,13 @@ async function placeOf(
   if ('runId' in of) return { runId: parseUuid(of.runId, 'run_id') };
   if ('experimentId' in of) return { experimentId: parseUuid(of.experimentId, 'experiment_id') };
   return { taskId: 'taskId' in of ? requireText(of.taskId, 'task_id') : '' };
+}
+
+/** What is not there, or was deleted while its pages were read, must not look like the end of its steps. */
+async function requireThere(app: App, caller: Caller, of: StepsOf, trajectory: Trajectory | undefined): Promise<void> {
+  if (trajectory !== undefined) await requireStillThere(app, caller, trajectory);
+  else if ('runId' in of) await findRun(app, caller, of.runId, 'run_id');
+  else if ('experimentId' in of) await getExperiment(app, caller, { id: of.experimentId });
 }
 
 function queryFields({ of, filter, order, view }: ListStepsArgs, trajectory: Trajectory | undefined): unknown[] {

@@ -2180,7 +2180,7 @@ export declare const TrajectoryService: GenService<{
   /**
    * Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
    * task, a run or an experiment (own ones only).
-   * Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+   * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also where it is deleted while its pages are read), INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ListSteps
    */

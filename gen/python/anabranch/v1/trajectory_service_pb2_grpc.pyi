@@ -79,7 +79,7 @@ class TrajectoryServiceStub:
     ListSteps: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]
     """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
     task, a run or an experiment (own ones only).
-    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also where it is deleted while its pages are read), INVALID_PAGE_TOKEN.
     """
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]
     """Gets a step that has states, with the states inline as far as they fit: by default the latest one.
@@ -155,7 +155,7 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     ListSteps: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]  # type: ignore[assignment]
     """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
     task, a run or an experiment (own ones only).
-    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also where it is deleted while its pages are read), INVALID_PAGE_TOKEN.
     """
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]  # type: ignore[assignment]
     """Gets a step that has states, with the states inline as far as they fit: by default the latest one.
@@ -306,7 +306,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_trajectory_service_pb2.ListStepsResponse, _abc.Awaitable[_trajectory_service_pb2.ListStepsResponse]]:
         """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
         task, a run or an experiment (own ones only).
-        Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also where it is deleted while its pages are read), INVALID_PAGE_TOKEN.
         """
 
     @_abc_1.abstractmethod
