@@ -7,7 +7,7 @@ import type { Store } from '../../src/store/contract/store.ts';
 import { newState, newStep, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { FURNISHED_TRAJECTORIES, furnishRollouts } from './furnish_rollouts.ts';
-import { describeStore, openOn } from './on_store.ts';
+import { describeStore } from './on_store.ts';
 import { newMain, RunScene, SILENT } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
 import { countRows, dumpNamespace } from './sql.ts';
@@ -342,16 +342,15 @@ describeStore('deleting runs and experiments', (on) => {
     let [before, batches] = [await rows(), 0];
     // Every few batches the store is closed, and another one goes on.
     for (let more = true; more; ) {
-      const server = on.engine === 'postgres' ? await openOn(on.database) : on.store;
+      await on.reopen();
       for (let i = 0; more && i < 7; i += 1) {
-        more = await server.purgeDeleted(100);
+        more = await on.store.purgeDeleted(100);
         const now = await rows();
         expect(before - now).toBeLessThanOrEqual(110);
         if (more) expect(now).toBeLessThan(before);
         before = now;
         batches += 1;
       }
-      if (server !== on.store) await server.close();
     }
     expect(batches).toBeGreaterThan(25);
     expect(await left(here)).toEqual([]);

@@ -21,6 +21,8 @@ export interface OnStore {
   readonly database: TestDatabase;
   readonly store: Store;
   readonly sql: OutsideSql;
+  /** Closes the store, as a server does that ends, and opens it anew; scenes made before hold the closed one. */
+  reopen(): Promise<void>;
   scene(): Scene;
 }
 
@@ -55,6 +57,10 @@ export function describeStoreOn(engines: readonly Engine[], noun: string, define
       },
       get sql() {
         return sql;
+      },
+      async reopen() {
+        await store.close();
+        store = await openOn(database);
       },
       scene: () => new Scene(store),
     });
