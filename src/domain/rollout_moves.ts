@@ -47,13 +47,17 @@ export function decideRolloutMove(
     );
   }
   if (isTerminal(to) && (stored.message !== said.message || stored.resultJson !== said.resultJson)) {
-    throw new AnabranchError(
-      'RESULT_CONFLICT',
-      `This rollout is ${status} already, with another message or result: what has ended stays as it ended, unless it is retried.`,
-      { metadata },
-    );
+    throw resultConflict(rollout, verb, 'with another message or result');
   }
   return undefined;
+}
+
+export function resultConflict({ status }: Pick<Held, 'status'>, verb: RolloutVerb, how: string): AnabranchError {
+  return new AnabranchError(
+    'RESULT_CONFLICT',
+    `This rollout is ${status} already, ${how}: what has ended stays as it ended, unless it is retried.`,
+    { metadata: { status, verb } },
+  );
 }
 
 function nameOf(verb: RolloutVerb): string {

@@ -128,6 +128,28 @@ describeStore('verbs of rollouts', (on) => {
     expect(await scene.complete(claim, { said, result })).toMatchObject({ statusMessage: 'looked at' });
   });
 
+  it('L5: a verdict of a validator is part of the end: the same again writes nothing, another is RESULT_CONFLICT', async () => {
+    const { scene, stage } = await fresh();
+    const taskId = await scene.task('t');
+    const [state, shot] = [await scene.validator(taskId, 'state'), await scene.validator(taskId, 'shot')];
+    await scene.queue(stage, 1, { taskId });
+    const claim = await scene.claimOne();
+    const texts = { query: '', expectedResult: '', actualResult: '', errorMessage: '', detailsJson: '' };
+    const said = (validatorId: string, success: boolean) => [
+      { validatorId, success, executionMs: undefined, ...texts },
+    ];
+    const done = await scene.complete(claim, { validations: said(state, true) });
+    const before = await dumpNamespace(on.sql, scene.namespace);
+    for (const validations of [said(state, true), [...said(state, false), ...said(state, true)], []])
+      expect(await scene.complete(claim, { validations })).toEqual(done);
+    for (const validations of [said(state, false), said(shot, true), [...said(state, true), ...said(shot, true)]]) {
+      const refusal = await refusalOf(scene.complete(claim, { validations }));
+      expect(refusal).toMatchObject({ reason: 'RESULT_CONFLICT', metadata: { status: 'COMPLETED', verb: 'complete' } });
+      expect(refusal.message).toContain('another verdict of validator');
+    }
+    expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
+  });
+
   it('L3: start sets the time, message and phase, and the attempt runs', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);

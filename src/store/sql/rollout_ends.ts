@@ -2,7 +2,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
 import { type Rollout, type RolloutVerb, rolloutOutcome, verdict } from '../../domain/rollout.ts';
-import { decideRolloutMove } from '../../domain/rollout_moves.ts';
+import { decideRolloutMove, resultConflict } from '../../domain/rollout_moves.ts';
 import type { RolloutEnd } from '../contract/rollout.ts';
 import { type AttemptEnd, endAttempts, lockAttempts, readAttemptEnds, timeAttempts } from './attempts.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
@@ -16,7 +16,7 @@ import { applySuccess } from './sibling_policy.ts';
 import { bindTimings } from './stage_rows.ts';
 import { mergeTimings } from './stages.ts';
 import { readNow } from './trajectory_rows.ts';
-import { writeValidations } from './validations.ts';
+import { listValidations, writeValidations } from './validations.ts';
 import { bindFlag, bindMetrics, bindReal } from './values.ts';
 
 const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
@@ -31,11 +31,22 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
     const said = rolloutOutcome(end.said.message, end.result);
     const to = decideRolloutMove(heldOf(row), await storedOutcome(tx, row), VERBS[end.status], end.attempt, said);
     if (to !== undefined) await endLocked(engine, tx, caller, row, end);
+    else await requireSaid(tx, row, end);
     const after = await readWritten(engine, tx, caller.namespace, row.key);
     return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
   });
   engine.announce(changed.filter((key) => key !== null));
   return rollout;
+}
+
+/** L5: what validators found is part of an end. Errors: RESULT_CONFLICT. */
+async function requireSaid(tx: Tx, row: LockedRollout, { status, validations }: RolloutEnd): Promise<void> {
+  if (validations.length === 0) return;
+  const stored = (await listValidations(tx, row.key)).get(0n) ?? [];
+  for (const { validatorId, success } of new Map(validations.map((each) => [each.validatorId, each])).values()) {
+    if (stored.some((each) => each.validatorId === validatorId && each.success === success)) continue;
+    throw resultConflict(heldOf(row), VERBS[status], `with another verdict of validator ${validatorId}, or none`);
+  }
 }
 
 async function endLocked(engine: Engine, tx: Tx, caller: Caller, row: LockedRollout, end: RolloutEnd): Promise<void> {

@@ -302,7 +302,7 @@ export enum ErrorReason {
   ILLEGAL_TRANSITION = 39,
 
   /**
-   * ALREADY_EXISTS. The verb is in effect already, with another result. Metadata: `status`, `verb`.
+   * ALREADY_EXISTS. The verb is in effect already, with another message or result, or another verdict of a validator. Metadata: `status`, `verb`.
    *
    * @generated from enum value: ERROR_REASON_RESULT_CONFLICT = 40;
    */

@@ -105,7 +105,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_ILLEGAL_TRANSITION: _ErrorReason.ValueType  # 39
     """FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`."""
     ERROR_REASON_RESULT_CONFLICT: _ErrorReason.ValueType  # 40
-    """ALREADY_EXISTS. The verb is in effect already, with another result. Metadata: `status`, `verb`."""
+    """ALREADY_EXISTS. The verb is in effect already, with another message or result, or another verdict of a validator. Metadata: `status`, `verb`."""
     ERROR_REASON_RUN_DELETED: _ErrorReason.ValueType  # 41
     """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
     ERROR_REASON_TASK_NOT_FOUND: _ErrorReason.ValueType  # 42
@@ -221,7 +221,7 @@ ERROR_REASON_NO_MAIN_TRAJECTORY: ErrorReason.ValueType  # 38
 ERROR_REASON_ILLEGAL_TRANSITION: ErrorReason.ValueType  # 39
 """FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`."""
 ERROR_REASON_RESULT_CONFLICT: ErrorReason.ValueType  # 40
-"""ALREADY_EXISTS. The verb is in effect already, with another result. Metadata: `status`, `verb`."""
+"""ALREADY_EXISTS. The verb is in effect already, with another message or result, or another verdict of a validator. Metadata: `status`, `verb`."""
 ERROR_REASON_RUN_DELETED: ErrorReason.ValueType  # 41
 """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
 ERROR_REASON_TASK_NOT_FOUND: ErrorReason.ValueType  # 42
