@@ -31,12 +31,20 @@ const seedRows: Readonly<Record<string, readonly string[]>> = JSON.parse(read('t
 const seedTables: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = JSON.parse(
   read('test/docs/seed-tables.json'),
 );
+/** What their users call. */
+const seedCalls: Readonly<Record<string, readonly string[]>> = JSON.parse(read('test/docs/seed-calls.json'));
 const rows = [...comingFrom.matchAll(/^\| (K-[FCS]\d+|[FCS]-\d\d) \| (.+?) \| (.+) \|$/gmu)].map(
   ([, id = '', feature = '', home = '']) => ({ id, feature, home }),
 );
 const features = rows.filter(({ id }) => !id.startsWith('K-'));
 
 describe('docs/coming-from.md', () => {
+  it.each(Object.keys(seedCalls))('names every call of %s, in a table that says what it is here', (system) => {
+    const named = [...comingFrom.matchAll(/^\| (.+) \| .+? \|$/gmu)].map(([, calls = '']) => calls).join('\n');
+    const missing = (seedCalls[system] ?? []).filter((call) => !new RegExp(`\\b${call}\\b`, 'u').test(named));
+    expect(missing).toEqual([]);
+  });
+
   it('has every row of the three systems, once, in order', () => {
     expect(rows.map((row) => row.id)).toEqual(Object.values(seedRows).flat());
   });
