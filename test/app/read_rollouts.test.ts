@@ -125,6 +125,20 @@ describeApp('ReadRollouts', (on) => {
       expect(shownBy((await all(reading)).filter(({ caughtUp }) => !caughtUp))).toEqual(['0/0 COMPLETED: group done']);
     }));
 
+  it('Q6: a stage that is reopened before that is followed on', () =>
+    withApp({ pollMs: NEVER }, async (trainer) => {
+      const { stage } = await trainer.place();
+      await trainer.makeRollouts(stage, [{ groupNumber: 0n }]);
+      const reading = trainer.reading(stage, { follow: true });
+      await trainer.store.moveStage(trainer.caller, stage.id, 'complete', SILENT);
+      expect(await next(reading)).toMatchObject({ caughtUp: true });
+      const waiting = next(reading);
+      await trainer.store.moveStage(trainer.caller, stage.id, 'reopen', SILENT);
+      await trainer.complete(await trainer.claimOne({ stageId: stage.id }));
+      expect(shownBy([await waiting])).toEqual(['0/0 COMPLETED: group done']);
+      await reading.return();
+    }));
+
   it('Q4, Q6: likewise once the run has ended, though its stage was left open', () =>
     withApp({}, async (trainer) => {
       const { run, stage } = await trainer.place();

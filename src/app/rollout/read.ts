@@ -76,9 +76,10 @@ async function* follow(
       caughtUp = true;
     }
     if (isTerminal(status) && left === 'NONE') return;
-    // What is still queued is not claimed any more (Q4), but by a claim that looked at the stage before: hence once more.
-    if (wasOver && left !== 'HELD') return;
-    wasOver = isTerminal(status) || (left !== 'HELD' && (await hasRunEnded(place)));
+    // What is still queued is not claimed any more (Q4), but by a claim that looked at the stage before it ended: hence once more.
+    const isOver = left !== 'HELD' && (isTerminal(status) || (await hasRunEnded(place)));
+    if (isOver && wasOver) return;
+    wasOver = isOver;
     await pace.next();
   }
 }
