@@ -46,6 +46,8 @@ export interface AppSettings {
   readonly staleSweepMs: number;
   /** Between two looks for leases that have ended (Q3); 0: none. */
   readonly leaseSweepMs: number;
+  /** What a claim has found is there at the latest so long after it looked: its statements are given up before. */
+  readonly claimMostMs: number;
   /** A claim that waits looks again at hints at most this often (Q2). */
   readonly claimRestMs: number;
   /** How long a state lives that no step refers to (S2). */
@@ -63,6 +65,7 @@ const DEFAULTS: AppSettings = {
   maintenanceMs: 10 * 60_000,
   staleSweepMs: 5000,
   leaseSweepMs: 1000,
+  claimMostMs: 10_000,
   claimRestMs: 100,
   stateTtlHours: 24,
   requestDays: 7,

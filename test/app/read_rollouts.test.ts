@@ -14,7 +14,7 @@ const NEVER = 3_600_000;
 
 describeApp('ReadRollouts', (on) => {
   async function withApp(settings: Partial<AppSettings>, use: (on: Trainer) => Promise<void>, store?: Store) {
-    const app = on.app({ watchMs: 1, pollMs: 20, progressMs: NEVER, ...settings }, store);
+    const app = on.app({ watchMs: 1, pollMs: 20, progressMs: NEVER, claimMostMs: 50, ...settings }, store);
     try {
       await use(new Trainer(app, on.store));
       expect(app.changes.listeners, 'nobody listens any more').toBe(0);

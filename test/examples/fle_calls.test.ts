@@ -1,3 +1,4 @@
+import { timestampFromMs } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OnSuccess, type Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
@@ -194,6 +195,17 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
       trialsDone.map(({ values, finished, successCount }) => [values.join(' '), finished, successCount]),
     ).toContainEqual(['claude gears 1', true, 1n]);
     expect(trialsDone.every(({ finished }) => finished)).toBe(true);
+
+    // F-41, F-45: results of a model at the tasks of a pattern, since a day ago.
+    const since = timestampFromMs(Date.now() - 86_400_000);
+    const { runs: recent } = await client.runs.listRuns({ createTimeFrom: since });
+    expect(recent.map(({ run }) => run?.id)).toContain(runId);
+    const catalogue = await client.rollouts.listTasks({});
+    const alike = catalogue.tasks.map(({ id }) => id).filter((id) => /^pl/.test(id));
+    expect(alike).toEqual(['plates']);
+    const results = await client.rollouts.listRollouts({ runId, taskId: alike[0] ?? '', labels: { model: 'gpt' } });
+    expect(results.rollouts.map(({ reward, success }) => [reward, success])).toContainEqual([16, true]);
+
     const { rollouts } = await client.rollouts.listRollouts({ stageId, statuses: [Status.CANCELLED] });
     expect(rollouts.map(({ taskId, labels, number }) => `${labels.model} ${taskId} ${number}`)).toEqual([
       'claude gears 2',

@@ -148,6 +148,9 @@ describeStore('verbs of rollouts', (on) => {
       expect(refusal.message).toContain('another verdict of validator');
     }
     expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
+    // A judge's later word does not make a worker that repeats its call a liar.
+    await scene.store.recordValidation(scene.namespace, done.id, undefined, said(state, false)[0]!);
+    expect(await scene.complete(claim, { validations: said(state, true) })).toMatchObject({ success: false });
   });
 
   it('L3: start sets the time, message and phase, and the attempt runs', async () => {

@@ -165,9 +165,9 @@ describeStore('validations', (on) => {
     expect(await verdictOf(), 'retried').toEqual([undefined, undefined, undefined]);
     const log = await here.store.listValidationOverrides(here.namespace, id, ALL);
     expect(log.map(({ ordinal, success, reason, actor }) => [ordinal, success, reason, actor])).toEqual([
-      [3n, undefined, 'attempt 2 is over: the next is judged anew', here.caller.actor],
+      [3n, undefined, 'attempt 2 is over: the next attempt is judged anew', here.caller.actor],
       [2n, true, 'seen', 'Ann'],
-      [1n, undefined, 'attempt 1 is over: the next is judged anew', here.caller.actor],
+      [1n, undefined, 'attempt 1 is over: the next attempt is judged anew', here.caller.actor],
       [0n, true, 'seen', 'Ann'],
     ]);
   });

@@ -69,6 +69,21 @@ export const MAKING: readonly Bad[] = [
     field: 'rollouts[1].start_from.step_number',
   },
   {
+    what: 'start point that is not reached, beside one at the same step that is',
+    call: async ({ rollouts, stageId, mainId, trajectories }) => {
+      const { trajectory } = await trajectories.createTrajectory({ root: {} });
+      const at = (trajectoryId: string) => ({ startFrom: { trajectoryId, stepNumber: 1n } });
+      const both = [
+        { groupNumber: 9n, number: 0n, ...at(mainId) },
+        { groupNumber: 9n, number: 1n, ...at(trajectory!.id) },
+      ];
+      return rollouts.createRollouts({ stageId, rollouts: both });
+    },
+    code: Code.OutOfRange,
+    reason: 'BRANCH_POINT_BEYOND_END',
+    text: 'step_number 1 is not a step of trajectory',
+  },
+  {
     what: 'start point without its step',
     call: ({ rollouts, stageId, mainId }) =>
       rollouts.createRollouts({ stageId, rollouts: after({ startFrom: { trajectoryId: mainId } }) }),

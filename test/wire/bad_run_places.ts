@@ -91,6 +91,18 @@ export const NAMES: readonly Bad[] = [
     field: 'name',
   },
   {
+    what: 'name of another run, and of a state, too',
+    call: ({ runs, experimentId }) =>
+      runs.createRun({
+        experimentId,
+        name: 'main',
+        mainTrajectory: { root: { states: [{ name: 'main', data: new Uint8Array([1]) }] } },
+      }),
+    ...TAKEN,
+    field: 'name',
+    text: 'main',
+  },
+  {
     what: 'renaming to the name of another run',
     call: ({ runs, runId }) => runs.updateRun({ runId, updateMask: { paths: ['name'] }, name: 'bare' }),
     ...TAKEN,

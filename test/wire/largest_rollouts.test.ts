@@ -107,12 +107,41 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(toBinary(GetRolloutResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
     expect(answer.truncated).toBe(true);
     expect(answer.attempts.map(({ result }) => result?.errors.length)).toEqual([
-      ...[undefined, undefined, undefined, undefined],
-      ...[30, 30],
+      ...[undefined, undefined],
+      ...[30, 30, 30, 30],
     ]);
     expect(answer.attempts.at(-1)?.result?.summaryJson).toHaveLength(100_002);
     const basic = await rollouts.getRollout({ rolloutId, view: View.BASIC });
     expect(basic.attempts.at(-1)?.result?.summaryJson).toBe('');
+  });
+
+  it('RD3: what was found of earlier attempts takes no room from what is said of the current one', async () => {
+    const { rollouts } = clients();
+    const stageId = await makeStage();
+    const taskId = `tried/${stageId}`;
+    await rollouts.upsertTasks({ tasks: [{ id: taskId }] });
+    const types = Array.from({ length: 6 }, (_, i) => ({ taskId, type: `type ${i}` }));
+    const { validatorIds } = await rollouts.upsertValidators({ validators: types });
+    const place = { groupNumber: 0n, number: 0n, taskId, maxAttempts: 9 };
+    const rolloutId = (await rollouts.createRollouts({ stageId, rollouts: [place] })).rollouts[0]!.rolloutId;
+    for (let attempt = 1; attempt <= 4; attempt += 1) {
+      await rollouts.claimRollouts({ stageId, workerId: 'w' });
+      for (const validatorId of validatorIds) {
+        const validation = { validatorId, success: attempt % 2 === 0, detailsJson: `"${'d'.repeat(60_000)}"` };
+        await rollouts.recordValidation({ rolloutId, validation });
+      }
+      if (attempt < 4) await rollouts.releaseRollout({ rolloutId, attempt });
+    }
+    const answer = await rollouts.getRollout({ rolloutId });
+    expect(toBinary(GetRolloutResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
+    expect(answer.truncated).toBe(true);
+    expect(answer.validations.map(({ success, detailsJson }) => [success, detailsJson.length])).toEqual(
+      validatorIds.map(() => [true, 60_002]),
+    );
+    expect(answer.attempts.map(({ validations }) => validations.length)).toEqual([0, 0, 6, 0]);
+    const basic = await rollouts.getRollout({ rolloutId, view: View.BASIC });
+    expect(basic.truncated).toBe(false);
+    expect(basic.attempts.map(({ validations }) => validations.length)).toEqual([6, 6, 6, 0]);
   });
 
   it('RD3: summaries that do not fit are left out, and the answer says so', async () => {

@@ -3,7 +3,7 @@ import type { Claim, RolloutRecord } from '../../store/contract/rollout.ts';
 import { PAGE_BYTES } from '../page.ts';
 import { utf8 } from '../run/row_bytes.ts';
 import { trajectoryBytes } from '../trajectory/page.ts';
-import { attemptBytes, rolloutBytes, taskBytes, validationBytes, validatorBytes } from './row_bytes.ts';
+import { attemptBytes, resultBytes, rolloutBytes, taskBytes, validationBytes, validatorBytes } from './row_bytes.ts';
 
 /** What of large rows fits into one answer (RD3): as much as possible, and in any case what one cannot do without. */
 
@@ -49,16 +49,17 @@ export interface FittingRecord {
   readonly truncated: boolean;
 }
 
-/** The rollout, then its validations in the largest extent in which all fit, then its attempts, the newest first of all. */
+/** The rollout, then its validations in the largest extent in which all fit, then its attempts, the newest first of all; what was found of them comes last. */
 export function fitRecord(record: RolloutRecord, view: 'BASIC' | 'FULL'): FittingRecord {
   const { rollout, environmentIds } = record;
   const rest = PAGE_BYTES - rolloutBytes(rollout, view) - 48 * environmentIds.length;
   // Attempts are many only where they say little.
-  const { attempts, bare } = newest(record.attempts, rest / 2);
-  const room = rest - attempts.reduce((bytes, attempt) => bytes + attemptBytes(attempt), 0);
+  const shown = newest(record.attempts, rest / 2);
+  const room = rest - shown.reduce((bytes, attempt) => bytes + attemptBytes(attempt), 0);
   const asked: readonly Extent[] = view === 'FULL' ? ['WHOLE', 'BASIC', 'BARE'] : ['BASIC', 'BARE'];
   const validationExtent = asked.find((extent) => bytesOfAll(record.validations, extent) <= room) ?? 'BARE';
   const validations = record.validations.slice(0, countFitting(record.validations, room, validationExtent));
+  const { attempts, bare } = fillAttempts(shown, room - bytesOfAll(validations, validationExtent), view);
   const whole =
     validationExtent === asked[0] &&
     validations.length === record.validations.length &&
@@ -67,20 +68,40 @@ export function fitRecord(record: RolloutRecord, view: 'BASIC' | 'FULL'): Fittin
   return { rollout, attempts, validations, environmentIds, validationExtent, truncated: !whole };
 }
 
-/** The newest attempts that fit; `bare`: without what was found of some. */
-function newest(attempts: readonly Attempt[], room: number): { readonly attempts: Attempt[]; readonly bare: boolean } {
-  const shown: Attempt[] = [];
+function newest(attempts: readonly Attempt[], room: number): readonly Attempt[] {
+  let bytes = 0;
+  let first = attempts.length;
+  while (first > 0) {
+    bytes += attemptBytes(attempts[first - 1]!);
+    if (bytes > room) break;
+    first -= 1;
+  }
+  return attempts.slice(first);
+}
+
+/** What was found of attempts, of the newest first; `bare`: of some it is left out. */
+function fillAttempts(
+  attempts: readonly Attempt[],
+  room: number,
+  view: 'BASIC' | 'FULL',
+): { readonly attempts: readonly Attempt[]; readonly bare: boolean } {
   let left = room;
   let bare = false;
-  for (const attempt of attempts.toReversed()) {
-    const without = { ...attempt, result: undefined, validations: [] };
-    const fits = attemptBytes(attempt) <= left;
-    left -= attemptBytes(fits ? attempt : without);
-    if (left < 0) break;
-    bare ||= !fits;
-    shown.unshift(fits ? attempt : without);
-  }
-  return { attempts: shown, bare };
+  const filled = attempts.toReversed().map((attempt): Attempt => {
+    const bytes = foundBytes(attempt, view);
+    if (bytes <= left) {
+      left -= bytes;
+      return attempt;
+    }
+    bare = true;
+    return { ...attempt, result: undefined, validations: [] };
+  });
+  return { attempts: filled.reverse(), bare };
+}
+
+/** Of what was found of an attempt. */
+function foundBytes({ result, validations }: Attempt, view: 'BASIC' | 'FULL'): number {
+  return resultBytes(result, view) + bytesOfAll(validations, view === 'FULL' ? 'WHOLE' : 'BASIC');
 }
 
 function countFitting(validations: readonly Validation[], room: number, extent: Extent): number {

@@ -62,7 +62,7 @@ async function* follow(
 ): AsyncGenerator<RolloutsRead, void, undefined> {
   const told = new Set<bigint>();
   let caughtUp = false;
-  let wasOver = false;
+  let overSince: number | undefined;
   while (!args.signal.aborted) {
     requireServing(place);
     pace.look();
@@ -76,10 +76,11 @@ async function* follow(
       caughtUp = true;
     }
     if (isTerminal(status) && left === 'NONE') return;
-    // What is still queued is not claimed any more (Q4), but by a claim that looked at the stage before it ended: hence once more.
+    // What is still queued is not claimed any more (Q4), but by a claim that looked at the stage before it ended.
     const isOver = left !== 'HELD' && (isTerminal(status) || (await hasRunEnded(place)));
-    if (isOver && wasOver) return;
-    wasOver = isOver;
+    if (!isOver) overSince = undefined;
+    else if (overSince === undefined) overSince = performance.now();
+    else if (performance.now() - overSince >= place.app.settings.claimMostMs) return;
     await pace.next();
   }
 }

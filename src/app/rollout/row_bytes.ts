@@ -34,22 +34,21 @@ export function rolloutBytes(rollout: Rollout, view: BookView): number {
   let bytes = 640 + sum([taskId, modelUri, statusMessage, phase, workerId]);
   bytes += pairsBytes(rollout.labels) + namesBytes(rollout.metrics);
   for (const name of rollout.timings.keys()) bytes += 64 + utf8(name);
-  if (result !== undefined) bytes += resultBytes(result);
+  bytes += resultBytes(result, view);
   if (override !== undefined) bytes += overrideBytes(override);
   if (view === 'BASIC') return bytes;
-  return bytes + 32 + sum([rollout.inputJson, rollout.metadataJson, result?.summaryJson ?? '']);
+  return bytes + 32 + sum([rollout.inputJson, rollout.metadataJson]);
 }
 
-/** Without its summary. */
-function resultBytes({ errors }: RolloutResult): number {
-  return 32 + 8 * errors.length + sum(errors);
+export function resultBytes(result: RolloutResult | undefined, view: BookView): number {
+  if (result === undefined) return 0;
+  const { errors, summaryJson } = result;
+  return 40 + 8 * errors.length + sum(errors) + (view === 'FULL' ? utf8(summaryJson) : 0);
 }
 
-export function attemptBytes({ message, workerId, result, validations }: Attempt): number {
-  const found = validations.reduce((bytes, validation) => bytes + validationBytes(validation), 0);
-  return (
-    128 + sum([message, workerId]) + found + (result === undefined ? 0 : resultBytes(result) + utf8(result.summaryJson))
-  );
+/** Without what was found of it. */
+export function attemptBytes({ message, workerId }: Attempt): number {
+  return 128 + sum([message, workerId]);
 }
 
 export function validationBytes(validation: Validation): number {

@@ -56,15 +56,18 @@ export interface RolloutStore {
 
   /**
    * L3's Complete, Fail and Cancel, with result and validations, the attempt's end, the seal of its trajectory if that is there and open, the group's counters,
-   * and under CANCEL_PENDING after a success the siblings' cancellation, in one transaction. Cancel carries no attempt.
+   * and under CANCEL_PENDING after a success the siblings' cancellation, in one transaction. Cancel carries no attempt. Ended so already, it is refused where message, result or a verdict of a validator differs.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
   endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;
 
-  /** L3's Requeue by its worker (Q1, Q3). Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+  /**
+   * L3's Requeue by its worker (Q1, Q3). What was found of the attempt stays with it, and an override is withdrawn by an entry in its log, where the rollout
+   * is tried again (M3). Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+   */
   releaseRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
 
-  /** L3's Retry: one attempt more is allowed than there were. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+  /** L3's Retry: one attempt more is allowed than there were; M3 as with `releaseRollout`. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
   retryRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
 
   /**

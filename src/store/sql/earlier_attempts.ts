@@ -40,7 +40,8 @@ export async function keepWithAttempts(engine: Engine, tx: Tx, now: string, rows
 async function withdrawOverrides(engine: Engine, tx: Tx, now: string, rows: readonly Again[]): Promise<void> {
   for (const { caller, row } of rows) {
     if (readFlag(row.override) === undefined) continue;
-    const reason = `attempt ${row.attempt} is over: the next is judged anew`;
+    const over = row.attempt === 0n ? 'it was cancelled' : `attempt ${row.attempt} is over`;
+    const reason = `${over}: the next attempt is judged anew`;
     await sql`insert into ${engine.table('validation_overrides')} (rollout, ordinal, namespace, success, reason, actor, override_time)
       select o.rollout, max(o.ordinal) + 1, ${row.namespace}, null, ${reason}, ${caller.actor}, ${now}
       from ${engine.table('validation_overrides')} as o where o.rollout = ${row.key} group by o.rollout`.execute(tx);

@@ -1,5 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
+import { parseInstant } from '../../domain/instant.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
 import { type Rollout, type RolloutVerb, rolloutOutcome, verdict } from '../../domain/rollout.ts';
 import { decideRolloutMove, resultConflict } from '../../domain/rollout_moves.ts';
@@ -39,12 +40,14 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
   return rollout;
 }
 
-/** L5: what validators found is part of an end. Errors: RESULT_CONFLICT. */
+/** L5: what validators found is part of an end; what they found since is not. Errors: RESULT_CONFLICT. */
 async function requireSaid(tx: Tx, row: LockedRollout, { status, validations }: RolloutEnd): Promise<void> {
-  if (validations.length === 0) return;
+  if (validations.length === 0 || row.end_time === null) return;
   const stored = (await listValidations(tx, row.key)).get(0n) ?? [];
+  const ended = parseInstant(row.end_time);
   for (const { validatorId, success } of new Map(validations.map((each) => [each.validatorId, each])).values()) {
-    if (stored.some((each) => each.validatorId === validatorId && each.success === success)) continue;
+    const said = stored.find((each) => each.validatorId === validatorId);
+    if (said !== undefined && (said.success === success || said.recordTime > ended)) continue;
     throw resultConflict(heldOf(row), VERBS[status], `with another verdict of validator ${validatorId}, or none`);
   }
 }

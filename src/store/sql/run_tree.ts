@@ -3,7 +3,7 @@ import type { Run } from '../../domain/run.ts';
 import type { Page } from '../contract/page.ts';
 import type { Db, Engine } from './engine.ts';
 import { selectBareRuns } from './run_rows.ts';
-import { ID, KEY, PARENT, RunReader, type RunValues } from './run_values.ts';
+import { ID, KEY, PARENT, type RunNames, RunReader, type RunValues } from './run_values.ts';
 import { padded } from './statement_shapes.ts';
 
 export async function listRunTree(
@@ -53,11 +53,7 @@ async function parentsOf(
 }
 
 /** What all runs of a tree show of others. */
-interface TreeNames {
-  readonly treeId: string;
-  readonly experimentId: string;
-  readonly experimentName: string;
-}
+type TreeNames = Omit<RunNames, 'parentId'>;
 
 async function namesOfTree(engine: Engine, namespace: string, runId: string): Promise<TreeNames | undefined> {
   const query = engine.kept.of('names of tree', [namespace, runId], (of, id) =>

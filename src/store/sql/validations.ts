@@ -202,8 +202,7 @@ async function findValidators(
   return new Map(rows.map((row) => [row.id, row]));
 }
 
-/** What validators say of a rollout, by their types. */
-/** By type; by the attempts that they judged, 0 the current one. */
+/** What validators say of a rollout, by type; by the attempts that they judged, 0 the current one. */
 export async function listValidations(db: Db | Tx, rollout: bigint): Promise<ReadonlyMap<bigint, Validation[]>> {
   const rows = await selectValidations(db, rollout).execute();
   const byAttempt = Map.groupBy(rows, ({ attempt }) => attempt);

@@ -93,6 +93,8 @@ export const TRAJECTORY_READS = {
     },
     refused: ({ id }) => ({
       TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      RUN_NOT_FOUND: [{ runId: NOBODY }],
+      EXPERIMENT_NOT_FOUND: [{ experimentId: NOBODY }],
       INVALID_PAGE_TOKEN: [{ trajectoryId: id, pageToken: 'none' }],
     }),
   },

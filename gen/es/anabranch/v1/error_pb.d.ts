@@ -14,8 +14,8 @@ export declare const file_anabranch_v1_error: GenFile;
  *
  * Every error carries one `google.rpc.ErrorInfo` whose `reason` is one of these names without the prefix (`STEP_GAP`),
  * whose `domain` is `anabranch.v1`, and whose `metadata` holds what a program needs to go on (keys are named below).
- * What a person needs stands in the message text too. Where a field of the request is at fault, or names what is not there or there already,
- * a `google.rpc.BadRequest` has its path (`rollouts[3].task_id`). `docs/errors.md` explains each; a test holds it equal to this enum.
+ * What a person needs stands in the message text too. Where a field of a request is at fault, or names what the error is about (not
+ * there, there already, too far on), a `google.rpc.BadRequest` has its path (`rollouts[3].task_id`); frames of a stream are not looked through for it. `docs/errors.md` explains each; a test holds it equal to this enum.
  *
  * @generated from enum anabranch.v1.ErrorReason
  */

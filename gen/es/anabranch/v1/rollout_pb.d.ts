@@ -632,7 +632,7 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   validationPassed?: boolean | undefined;
 
   /**
-   * The override that stands; absent if none does.
+   * The override that stands; absent if none does. It is of the attempt over which it was spoken: when another begins, it is withdrawn.
    *
    * @generated from field: anabranch.v1.ValidationOverride override = 25;
    */

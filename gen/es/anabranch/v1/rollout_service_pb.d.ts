@@ -3244,7 +3244,8 @@ export declare const RolloutService: GenService<{
     output: typeof CancelRolloutResponseSchema;
   },
   /**
-   * Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED.
+   * Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
+   * anew, as with RetryRollout.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReleaseRollout
@@ -3255,8 +3256,8 @@ export declare const RolloutService: GenService<{
     output: typeof ReleaseRolloutResponseSchema;
   },
   /**
-   * Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
-   * ILLEGAL_TRANSITION.
+   * Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
+   * is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.RetryRollout
    */

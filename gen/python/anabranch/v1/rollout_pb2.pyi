@@ -612,7 +612,7 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def override(self) -> Global___ValidationOverride:
-        """The override that stands; absent if none does."""
+        """The override that stands; absent if none does. It is of the attempt over which it was spoken: when another begins, it is withdrawn."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:

@@ -363,7 +363,8 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseRollout(self, request, context):
-        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED.
+        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
+        anew, as with RetryRollout.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -371,8 +372,8 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RetryRollout(self, request, context):
-        """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
-        ILLEGAL_TRANSITION.
+        """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
+        is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -83,12 +83,13 @@ class RolloutServiceStub:
     CancelRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]
     """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
     ReleaseRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]
-    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED.
+    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
+    anew, as with RetryRollout.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     RetryRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]
-    """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
-    ILLEGAL_TRANSITION.
+    """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
+    is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]
     """Gets one with its attempts and validations, and the override that stands; ListValidationOverrides has all. Errors: ROLLOUT_NOT_FOUND."""
@@ -186,12 +187,13 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     CancelRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]  # type: ignore[assignment]
     """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
     ReleaseRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]  # type: ignore[assignment]
-    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED.
+    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
+    anew, as with RetryRollout.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     RetryRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]  # type: ignore[assignment]
-    """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
-    ILLEGAL_TRANSITION.
+    """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
+    is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]  # type: ignore[assignment]
     """Gets one with its attempts and validations, and the override that stands; ListValidationOverrides has all. Errors: ROLLOUT_NOT_FOUND."""
@@ -406,7 +408,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ReleaseRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ReleaseRolloutResponse, _abc.Awaitable[_rollout_service_pb2.ReleaseRolloutResponse]]:
-        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED.
+        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
+        anew, as with RetryRollout.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
 
@@ -416,8 +419,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.RetryRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.RetryRolloutResponse, _abc.Awaitable[_rollout_service_pb2.RetryRolloutResponse]]:
-        """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
-        ILLEGAL_TRANSITION.
+        """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
+        is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod
