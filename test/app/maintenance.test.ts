@@ -4,6 +4,7 @@ import { createApp } from '../../src/app/app.ts';
 import { maintain, startMaintenance } from '../../src/app/maintenance.ts';
 import { batchGetStates } from '../../src/app/state/batch_get.ts';
 import { putState } from '../../src/app/state/put.ts';
+import { laterByTheClock } from '../store/collection.ts';
 import { logger } from '../store/on_store.ts';
 import { describeApp, state, step } from './on_app.ts';
 
@@ -22,9 +23,7 @@ describeApp('maintenance', (on) => {
     const here = () => batchGetStates(scene.app, scene.caller, { digests: [loose.digest, kept.digest] });
     await maintain(on.store, { stateTtlHours: 24, requestDays: 7 }, () => false);
     expect(await here()).toHaveLength(2);
-    const renewed = Date.now();
-    // Times are compared by the millisecond.
-    while (Date.now() <= renewed + 1) await new Promise(setImmediate);
+    await laterByTheClock();
     await maintain(on.store, { stateTtlHours: 0, requestDays: 7 }, () => false);
     expect(await here()).toEqual([kept]);
   });

@@ -1,8 +1,13 @@
 import type { Store } from '../../src/store/contract/store.ts';
 
-/** Collects states that nothing refers to, whatever their age. Times are compared by the millisecond: those of this one are not older than it. */
-export async function collectUnused(store: Store): Promise<void> {
+/** Until what was written before is older than now: ages are compared by the millisecond. */
+export async function laterByTheClock(): Promise<void> {
   const begun = Date.now();
   while (Date.now() <= begun + 1) await new Promise(setImmediate);
+}
+
+/** Collects states that nothing refers to, whatever their age. */
+export async function collectUnused(store: Store): Promise<void> {
+  await laterByTheClock();
   await store.collectStates(0, 10_000);
 }

@@ -66,13 +66,18 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(page.nextPageToken).not.toBe('');
   });
 
+  async function judgedTask(taskId: string, validators: number) {
+    const { rollouts } = clients();
+    await rollouts.upsertTasks({ tasks: [{ id: taskId }] });
+    const types = Array.from({ length: validators }, (_, i) => ({ taskId, type: `type ${i}` }));
+    const { validatorIds } = await rollouts.upsertValidators({ validators: types });
+    return { taskId, validatorIds };
+  }
+
   it('RD3: a rollout with many large validations is shown without their details, and says so', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
-    const taskId = `judged/${stageId}`;
-    await rollouts.upsertTasks({ tasks: [{ id: taskId }] });
-    const types = Array.from({ length: 30 }, (_, i) => ({ taskId, type: `type ${i}` }));
-    const { validatorIds } = await rollouts.upsertValidators({ validators: types });
+    const { taskId, validatorIds } = await judgedTask(`judged/${stageId}`, 30);
     const { rollouts: made } = await rollouts.createRollouts({
       stageId,
       rollouts: [{ groupNumber: 0n, number: 0n, taskId, inputJson: LARGE }],
@@ -118,10 +123,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
   it('RD3: what was found of earlier attempts takes no room from what is said of the current one', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
-    const taskId = `tried/${stageId}`;
-    await rollouts.upsertTasks({ tasks: [{ id: taskId }] });
-    const types = Array.from({ length: 6 }, (_, i) => ({ taskId, type: `type ${i}` }));
-    const { validatorIds } = await rollouts.upsertValidators({ validators: types });
+    const { taskId, validatorIds } = await judgedTask(`tried/${stageId}`, 6);
     const place = { groupNumber: 0n, number: 0n, taskId, maxAttempts: 9 };
     const rolloutId = (await rollouts.createRollouts({ stageId, rollouts: [place] })).rollouts[0]!.rolloutId;
     for (let attempt = 1; attempt <= 4; attempt += 1) {

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { parseInstant } from '../../domain/instant.ts';
 import { isSealed, type SealStatus, type Status } from '../../domain/lifecycle.ts';
-import type { Attempt, Validation } from '../../domain/rollout.ts';
+import type { Attempt } from '../../domain/rollout.ts';
 import type { Db, Engine, HeadRow, LockedHead, Tx } from './engine.ts';
 import { type EndedAttempt, type TimedTurns, timeTurns } from './group_counters.ts';
 import { readResult } from './rollout_results.ts';
@@ -125,12 +125,8 @@ function sealed(head: LockedHead, status: SealStatus, message: string, now: stri
   return { tree, key, nextStepNumber, rewardSum: bindReal(rewardSum), byteSum, ...end };
 }
 
-/** All attempts of a rollout, by number, each with what is said of it. */
-export async function listAttempts(
-  db: Db | Tx,
-  rollout: bigint,
-  validations: ReadonlyMap<bigint, readonly Validation[]>,
-): Promise<Attempt[]> {
+/** All attempts of a rollout, by number; what validators said of them stands elsewhere. */
+export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<Omit<Attempt, 'validations'>[]> {
   const rows = await db
     .selectFrom('attempts as a')
     .leftJoin('trajectories as t', (join) =>
@@ -150,6 +146,5 @@ export async function listAttempts(
     claimTime: parseInstant(row.claim_time),
     endTime: readOptionalTime(row.end_time),
     result: readResult(row.result, row.summary_json),
-    validations: validations.get(row.number) ?? [],
   }));
 }

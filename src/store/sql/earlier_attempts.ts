@@ -3,6 +3,7 @@ import type { Caller } from '../../domain/caller.ts';
 import type { Engine, Tx } from './engine.ts';
 import { readFlag } from './rollout_rows.ts';
 import type { LockedRollout } from './rollout_writing.ts';
+import { CURRENT } from './validations.ts';
 
 /** A locked rollout that is tried again, as it was before, and who has it so. */
 export interface Again {
@@ -21,7 +22,11 @@ export async function keepWithAttempt(engine: Engine, tx: Tx, now: string, { cal
   if (attempt === 0n) await found.execute();
   else {
     // Of two words of a validator on one attempt, the second while nobody tried it, the later stands.
-    const again = tx.selectFrom('validations').select('validator').where('rollout', '=', key).where('attempt', '=', 0n);
+    const again = tx
+      .selectFrom('validations')
+      .select('validator')
+      .where('rollout', '=', key)
+      .where('attempt', '=', CURRENT);
     await found.where('attempt', '=', attempt).where('validator', 'in', again).execute();
   }
   await keepWithAttempts(engine, tx, now, [{ caller, row }]);
@@ -32,7 +37,7 @@ export async function keepWithAttempts(engine: Engine, tx: Tx, now: string, rows
   if (rows.length === 0) return;
   const keys = rows.map(({ row }) => row.key);
   await sql`update ${engine.table('validations')} as v set attempt = r.attempt from ${engine.table('rollouts')} as r
-    where r.key = v.rollout and v.attempt = 0 and ${engine.among(sql.ref('v.rollout'), keys)}`.execute(tx);
+    where r.key = v.rollout and v.attempt = ${CURRENT} and ${engine.among(sql.ref('v.rollout'), keys)}`.execute(tx);
   await withdrawOverrides(engine, tx, now, rows);
 }
 

@@ -17,7 +17,7 @@ import { applySuccess } from './sibling_policy.ts';
 import { bindTimings } from './stage_rows.ts';
 import { mergeTimings } from './stages.ts';
 import { readNow } from './trajectory_rows.ts';
-import { listValidations, writeValidations } from './validations.ts';
+import { currentValidations, writeValidations } from './validations.ts';
 import { bindFlag, bindMetrics, bindReal } from './values.ts';
 
 const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
@@ -43,7 +43,7 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
 /** L5: what validators found is part of an end; what they found since is not. Errors: RESULT_CONFLICT. */
 async function requireSaid(tx: Tx, row: LockedRollout, { status, validations }: RolloutEnd): Promise<void> {
   if (validations.length === 0 || row.end_time === null) return;
-  const stored = (await listValidations(tx, row.key)).get(0n) ?? [];
+  const stored = await currentValidations(tx, row.key);
   const ended = parseInstant(row.end_time);
   for (const { validatorId, success } of new Map(validations.map((each) => [each.validatorId, each])).values()) {
     const said = stored.find((each) => each.validatorId === validatorId);

@@ -14,19 +14,24 @@ import { findRunKeys } from './run_keys.ts';
 import { bindTimings, findStage } from './stage_rows.ts';
 import { mergeTimings } from './stages.ts';
 import { readNow } from './trajectory_rows.ts';
-import { listValidations } from './validations.ts';
+import { CURRENT, listValidations } from './validations.ts';
 import { bindLabels, bindMetrics } from './values.ts';
 
 export async function getRollout(engine: Engine, namespace: string, id: string): Promise<RolloutRecord | undefined> {
   const rollout = await findRollout(engine, engine.db, namespace, { id });
   if (rollout === undefined) return undefined;
-  const validations = listValidations(engine.db, rollout.key);
-  const [attempts, current, environmentIds] = await Promise.all([
-    validations.then((said) => listAttempts(engine.db, rollout.key, said)),
-    validations.then((said) => said.get(0n) ?? []),
+  const [attempts, said, environmentIds] = await Promise.all([
+    listAttempts(engine.db, rollout.key),
+    listValidations(engine.db, rollout.key),
     listEnvironmentIds(engine.db, rollout.key),
   ]);
-  return { rollout, attempts, validations: current, environmentIds };
+  const validationsOf = (attempt: number | bigint) => said.get(BigInt(attempt)) ?? [];
+  return {
+    rollout,
+    attempts: attempts.map((attempt) => ({ ...attempt, validations: validationsOf(attempt.number) })),
+    validations: validationsOf(CURRENT),
+    environmentIds,
+  };
 }
 
 async function listEnvironmentIds(db: Db, rollout: bigint): Promise<string[]> {

@@ -32,9 +32,8 @@ export async function recordValidation(
     const now = await readNow(tx, engine.now);
     const passed = await writeValidations(tx, row, [validation], now);
     await writeVerdict(engine, tx, row, now, { validationPassed: passed, override: readFlag(row.override) });
-    const written = (await listValidations(tx, row.key))
-      .get(0n)
-      ?.find((each) => each.validatorId === validation.validatorId);
+    const all = await currentValidations(tx, row.key);
+    const written = all.find((each) => each.validatorId === validation.validatorId);
     if (written === undefined) throw new Error('a validation written in this transaction is not there');
     return { rollout: await readWritten(engine, tx, namespace, row.key), validation: written };
   });
@@ -143,7 +142,7 @@ export async function writeValidations(
     if (validator === undefined) throw validatorNotFound(validation.validatorId);
     return {
       rollout: rollout.key,
-      attempt: 0n,
+      attempt: CURRENT,
       validator: validator.key,
       namespace: rollout.namespace,
       advisory: flag(isSet(validator.advisory)),
@@ -180,7 +179,7 @@ export async function writeValidations(
     .selectFrom('validations')
     .select(['advisory', 'success'])
     .where('rollout', '=', rollout.key)
-    .where('attempt', '=', 0n)
+    .where('attempt', '=', CURRENT)
     .execute();
   return validationPassed(all.map(({ advisory, success }) => ({ advisory: isSet(advisory), success: isSet(success) })));
 }
@@ -202,7 +201,15 @@ async function findValidators(
   return new Map(rows.map((row) => [row.id, row]));
 }
 
-/** What validators say of a rollout, by type; by the attempts that they judged, 0 the current one. */
+/** Stands for the number of the current attempt where earlier ones stand under their own. */
+export const CURRENT = 0n;
+
+/** What validators say of a rollout as it is, by type. */
+export async function currentValidations(db: Db | Tx, rollout: bigint): Promise<Validation[]> {
+  return (await selectValidations(db, rollout).where('n.attempt', '=', CURRENT).execute()).map(readValidation);
+}
+
+/** What validators said of a rollout, by type; by the attempts that they judged. */
 export async function listValidations(db: Db | Tx, rollout: bigint): Promise<ReadonlyMap<bigint, Validation[]>> {
   const rows = await selectValidations(db, rollout).execute();
   const byAttempt = Map.groupBy(rows, ({ attempt }) => attempt);
