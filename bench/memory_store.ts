@@ -1,11 +1,11 @@
 import type { OwnedStep } from '../src/store/contract/step.ts';
 import type { Store } from '../src/store/contract/store.ts';
+import { wrappedStore } from './wrapped_store.ts';
 
 /** The store, but a page of steps is read once and kept: what is left is the cost of everything above it. For trajectories that do not grow. */
 export function memoryStore(store: Store): Store {
   const pages = new Map<string, Promise<OwnedStep[]>>();
-  return {
-    ...store,
+  return wrappedStore(store, {
     readSteps(namespace, tree, segments, range, view) {
       const place = `${tree}/${segments.at(-1)?.key}/${range.from}/${range.to}/${view}`;
       let page = pages.get(place);
@@ -15,5 +15,5 @@ export function memoryStore(store: Store): Store {
       }
       return page;
     },
-  };
+  });
 }

@@ -1,11 +1,12 @@
-import { DatabaseSync, StatementSync } from 'node:sqlite';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { DatabaseSync } from 'node:sqlite';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
 import { addAggregates } from '../../src/store/sqlite/aggregates.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { sqlitePath } from './sql.ts';
+import { sqliteTextsOf } from './statement_count.ts';
 
 const NO_FILTER = { experimentId: undefined, stageKinds: [], taskIds: [], runLabels: new Map(), labels: new Map() };
 
@@ -29,10 +30,7 @@ describe('what SQLite reads', () => {
 
   /** Of every statement that runs meanwhile: the steps of its plan that go through a table, or through all of a namespace. */
   const wide = async (work: () => Promise<unknown>): Promise<{ statements: number; steps: string[] }> => {
-    const spies = [vi.spyOn(StatementSync.prototype, 'all'), vi.spyOn(StatementSync.prototype, 'run')];
-    await work();
-    const texts = new Set(spies.flatMap((spy) => spy.mock.contexts.map((each) => (each as StatementSync).sourceSQL)));
-    for (const spy of spies) spy.mockRestore();
+    const texts = new Set(await sqliteTextsOf(work));
     const statements = [...texts].filter((text) => /^(?:select|update|delete|with)\b/iu.test(text));
     const plans = statements.map((text) => planner.prepare(`explain query plan ${text}`).all());
     const steps = plans.flatMap((plan) => {

@@ -1,8 +1,8 @@
-import { StatementSync } from 'node:sqlite';
-import { expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import type { RolloutCursor, RolloutFilter } from '../../src/store/contract/rollout.ts';
 import { describeStoreOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
+import { sqliteTextsOf } from './statement_count.ts';
 
 /** Statistics that an operator made (`sqlite3 data.db ANALYZE`) may be of another day, when there was little else than one large run. */
 describeStoreOn(['sqlite'], 'plans of the pages of rollouts', (on) => {
@@ -22,12 +22,9 @@ describeStoreOn(['sqlite'], 'plans of the pages of rollouts', (on) => {
 
   /** How SQLite comes to a page: what it does with each of the tables in turn. */
   const planOf = async (page: () => Promise<unknown>): Promise<string[]> => {
-    const spy = vi.spyOn(StatementSync.prototype, 'all');
-    await page();
-    const statement = spy.mock.contexts.at(-1) as StatementSync;
-    spy.mockRestore();
-    expect(statement.sourceSQL).toContain('"rollouts" as "r"');
-    return (await on.sql.rows(`explain query plan ${statement.sourceSQL}`)).map(({ detail }) => String(detail));
+    const text = (await sqliteTextsOf(page)).at(-1) ?? '';
+    expect(text).toContain('"rollouts" as "r"');
+    return (await on.sql.rows(`explain query plan ${text}`)).map(({ detail }) => String(detail));
   };
 
   const expectByIndex = async (here: RolloutScene, { id: runId }: { readonly id: string }) => {

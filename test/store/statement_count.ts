@@ -1,6 +1,7 @@
 import { StatementSync } from 'node:sqlite';
 import pg from 'pg';
 import { vi } from 'vitest';
+import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
 import type { Engine } from '../support/database.ts';
 
 /** As `statementsOf`, of work that can be done twice: the first time may open connections, which has statements of its own. */
@@ -9,18 +10,21 @@ export async function statementsOfWarm(engine: Engine, work: () => Promise<unkno
   return statementsOf(engine, work);
 }
 
-/** How many statements the work sends to the database, but for hints, which go their own way some time after. */
+/** Returns how many statements the work sends to the database. Hints are not counted: they are sent some time later. */
 export async function statementsOf(engine: Engine, work: () => Promise<unknown>): Promise<number> {
-  const spies =
-    engine === 'postgres'
-      ? [vi.spyOn(pg.Client.prototype, 'query')]
-      : [vi.spyOn(StatementSync.prototype, 'all'), vi.spyOn(StatementSync.prototype, 'run')];
+  return (await (engine === 'postgres' ? textsOf(work) : sqliteTextsOf(work))).length;
+}
+
+/** Returns the statements that work runs on SQLite: in order those that the serving thread runs, then in order those of read threads. */
+export async function sqliteTextsOf(work: () => Promise<unknown>): Promise<string[]> {
+  const writing = [vi.spyOn(StatementSync.prototype, 'all'), vi.spyOn(StatementSync.prototype, 'run')];
+  const reading = vi.spyOn(ReadThreads.prototype, 'run');
   try {
     await work();
-    const calls = spies.flatMap((spy) => spy.mock.calls as unknown[][]);
-    return calls.filter(([text]) => !(typeof text === 'string' && text.includes('pg_notify'))).length;
+    const written = writing.flatMap((spy) => spy.mock.contexts.map((each) => (each as StatementSync).sourceSQL));
+    return [...written, ...reading.mock.calls.flatMap(([job]) => textOf(job))];
   } finally {
-    for (const spy of spies) spy.mockRestore();
+    for (const spy of [...writing, reading]) spy.mockRestore();
   }
 }
 

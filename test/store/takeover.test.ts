@@ -48,6 +48,7 @@ describeStore('writers that take over from each other', (on) => {
           for (let number = grant.trajectory.nextStepNumber, i = 0; i < 8; number += 1n, i += 1) {
             const word = `${grant.epoch}:${number}`;
             const other = doors[(name + i) % doors.length] as Scene;
+            await other.get(made.id); // lets the other writers open meanwhile
             const outcome = await other
               .append(made, [wordStep(number, word)], { writerEpoch: grant.epoch })
               .catch((error) => {

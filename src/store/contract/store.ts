@@ -42,10 +42,21 @@ export interface Store
     SummaryStore {
   /** For people: engine and place, without secrets (`sqlite .anabranch/data.db`). */
   readonly description: string;
+  /**
+   * Returns this store for one call. When the signal is aborted its methods reject with the signal's reason, and statements that run for them end
+   * within 100 ms. A write may have happened all the same. `append` and `claimRollouts` serve several callers and are not ended.
+   */
+  within(call: CallScope): Store;
   /** Resolves if the database answers. */
   ping(): Promise<void>;
   /** Ends all work and lets go of the database. Idempotent. */
   close(): Promise<void>;
+}
+
+/** One call, as far as the store needs to know it. */
+export interface CallScope {
+  /** Aborted when the answer is no longer wanted: the caller has left, or its deadline has passed. */
+  readonly signal: AbortSignal;
 }
 
 /** A store that cannot be opened: the message tells people why and what to do. */

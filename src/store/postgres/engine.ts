@@ -1,5 +1,5 @@
 import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
-import { StoreOpenError } from '../contract/store.ts';
+import { type CallScope, StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import {
@@ -34,7 +34,7 @@ import { encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import { Notifier } from './notify.ts';
-import { Pool } from './pool.ts';
+import { type Lease, Pool } from './pool.ts';
 import { lockQueued, nextOfStage } from './queue.ts';
 import { SCHEMA, sequenceOf } from './schema.ts';
 import { kyselyOver, PipelinedTransaction } from './transaction.ts';
@@ -68,7 +68,7 @@ export async function openPostgres(
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
-  return new PostgresEngine(url, pool, db, notifier, listeners);
+  return new PostgresEngine({ url, pool, db, notifier, listeners, kept: new KeptQueries(), closed: undefined });
 }
 
 /** Checks that this database will do and brings its schema up to date, on connections of its own. */
@@ -108,25 +108,46 @@ function asOpenError(error: unknown): unknown {
     : error;
 }
 
+/** What the engine and its scopes share. */
+interface Parts {
+  readonly url: string;
+  readonly pool: Pool;
+  readonly db: Kysely<Tables>;
+  readonly notifier: Notifier;
+  readonly listeners: ChangeListeners;
+  readonly kept: KeptQueries;
+  closed: Promise<void> | undefined;
+}
+
 class PostgresEngine implements Engine {
   readonly name = 'postgres';
   readonly description: string;
-  readonly kept = new KeptQueries();
-  readonly db: Kysely<Tables>;
+  readonly kept: KeptQueries;
   readonly now = sql<string>`clock_timestamp()`;
   readonly aggregates = postgresAggregates;
-  private readonly pool: Pool;
+  private readonly parts: Parts;
+  private readonly call: CallScope | undefined;
   private readonly transactions = new WeakMap<Tx, PipelinedTransaction>();
-  private readonly notifier: Notifier;
-  private readonly listeners: ChangeListeners;
-  private closed: Promise<void> | undefined;
+  private reading: Kysely<Tables> | undefined;
 
-  constructor(url: string, pool: Pool, db: Kysely<Tables>, notifier: Notifier, listeners: ChangeListeners) {
-    this.description = `postgres ${placeOf(url)}`;
-    this.pool = pool;
-    this.db = db;
-    this.notifier = notifier;
-    this.listeners = listeners;
+  constructor(parts: Parts, call?: CallScope) {
+    this.description = `postgres ${placeOf(parts.url)}`;
+    this.kept = parts.kept;
+    this.parts = parts;
+    this.call = call;
+  }
+
+  within(call: CallScope): Engine {
+    return new PostgresEngine(this.parts, call);
+  }
+
+  get db(): Kysely<Tables> {
+    this.reading ??= this.call === undefined ? this.parts.db : readingWithin(this.parts.pool, this.call);
+    return this.reading;
+  }
+
+  private lease(): Promise<Lease> {
+    return this.parts.pool.lease(this.call?.signal);
   }
 
   table(name: keyof Tables) {
@@ -139,7 +160,7 @@ class PostgresEngine implements Engine {
 
   async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
     const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
-    const lease = await this.pool.lease();
+    const lease = await this.lease();
     try {
       return (await lease.rows(text, [...parameters])) as unknown[] as Row[];
     } finally {
@@ -159,7 +180,7 @@ class PostgresEngine implements Engine {
   }
 
   private async writeOnce<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions): Promise<T> {
-    const lease = await this.pool.lease();
+    const lease = await this.lease();
     try {
       const transaction = new PipelinedTransaction(lease, kyselyOver(lease, SCHEMA));
       this.transactions.set(transaction.db, transaction);
@@ -304,7 +325,7 @@ class PostgresEngine implements Engine {
   }
 
   async appendOne(seen: SeenHead, { values, sums }: StepRow): Promise<string | undefined> {
-    const lease = await this.pool.lease();
+    const lease = await this.lease();
     try {
       const head = [seen.tree, seen.key, seen.nextStepNumber, seen.writerEpoch, bindReal(sums.rewardSum), sums.byteSum];
       const { rows } = await lease.query(APPEND_ONE, [...head, ...values.filter((_, i) => !GIVEN_BY_HEAD.has(i))]);
@@ -327,7 +348,7 @@ class PostgresEngine implements Engine {
   /** One statement is a transaction of its own. */
   private async upsertAlone(values: unknown[]): Promise<{ numAffectedRows: number }> {
     for (let attempt = 1; ; attempt += 1) {
-      const lease = await this.pool.lease();
+      const lease = await this.lease();
       try {
         return { numAffectedRows: (await lease.query(UPSERT_POINTS, values)).rowCount ?? 0 };
       } catch (error) {
@@ -340,7 +361,7 @@ class PostgresEngine implements Engine {
   }
 
   async readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
-    const lease = await this.pool.lease();
+    const lease = await this.lease();
     try {
       const begun = lease.query('begin isolation level repeatable read read only');
       const reader = new ExtremaReader(SCHEMA, (text, values) => lease.rows(text, values));
@@ -348,7 +369,7 @@ class PostgresEngine implements Engine {
       return found;
     } finally {
       // Also where a statement failed; a connection that cannot even do this is not used again.
-      await lease.query('rollback').catch(() => {});
+      await lease.rollback().catch(() => {});
       lease.release();
     }
   }
@@ -362,20 +383,21 @@ class PostgresEngine implements Engine {
   }
 
   announce(keys: readonly bigint[]): void {
-    for (const key of keys) this.listeners.tell(key);
-    this.notifier.announce(keys);
+    for (const key of keys) this.parts.listeners.tell(key);
+    this.parts.notifier.announce(keys);
   }
 
   onChange(listener: (key: bigint | undefined) => void): () => void {
-    return this.listeners.add(listener);
+    return this.parts.listeners.add(listener);
   }
 
   close(): Promise<void> {
-    this.closed ??= (async () => {
-      await this.notifier.close();
-      await this.db.destroy();
+    const { parts } = this;
+    parts.closed ??= (async () => {
+      await parts.notifier.close();
+      await parts.db.destroy();
     })();
-    return this.closed;
+    return parts.closed;
   }
 
   private insertInChunks(
@@ -398,6 +420,10 @@ class PostgresEngine implements Engine {
     if (transaction === undefined) throw new Error('a write outside a transaction of this engine');
     return transaction;
   }
+}
+
+function readingWithin(pool: Pool, { signal }: CallScope): Kysely<Tables> {
+  return new Kysely<Tables>({ dialect: new PostgresDialect({ pool: pool.within(signal) }) }).withSchema(SCHEMA);
 }
 
 /** From so many rows on a COPY, which has to be parsed anew each time, costs less than prepared inserts. */

@@ -1,6 +1,7 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import pg from 'pg';
 import { StoreOpenError } from '../contract/store.ts';
+import { type CancellableClient, requestCancel } from './cancel.ts';
 import { CopyQuery } from './copy.ts';
 import { translateError } from './errors.ts';
 
@@ -95,8 +96,17 @@ export class Pool implements PostgresPool {
   }
 
   /** For Kysely's reads, one connection a query. */
-  async connect(): Promise<PostgresPoolClient> {
-    const lease = await this.lease();
+  connect(): Promise<PostgresPoolClient> {
+    return this.connectWithin(undefined);
+  }
+
+  /** A pool whose connections end their statements when the signal is aborted, for Kysely's reads of one call. */
+  within(signal: AbortSignal): PostgresPool {
+    return { options: {}, connect: () => this.connectWithin(signal), end: async () => {} } as PostgresPool;
+  }
+
+  private async connectWithin(signal: AbortSignal | undefined): Promise<PostgresPoolClient> {
+    const lease = await this.lease(signal);
     return {
       processID: lease.processID,
       query: (text: unknown, values?: unknown) => lease.query(text as string, values as unknown[]),
@@ -104,14 +114,14 @@ export class Pool implements PostgresPool {
     } as unknown as PostgresPoolClient;
   }
 
-  /** A connection of one's own, to be released. */
-  async lease(): Promise<Lease> {
-    try {
-      const client = await this.pool.connect();
-      return new Lease(client, (text, values) => this.statement(text, values));
-    } catch (error) {
+  /** A connection for one user, who releases it. When the signal is aborted, waiting for it and its statements end. */
+  async lease(signal?: AbortSignal): Promise<Lease> {
+    signal?.throwIfAborted();
+    const connecting = this.pool.connect().catch((error: unknown) => {
       throw translateError(error);
-    }
+    });
+    const client = await (signal === undefined ? connecting : orReason(connecting, signal));
+    return new Lease(client, (text, values) => this.statement(text, values), signal);
   }
 
   async end(): Promise<void> {
@@ -130,55 +140,123 @@ export class Pool implements PostgresPool {
   }
 }
 
-/** A connection while somebody has it. Statements may be sent without waiting for the ones before; they run in order all the same. */
+/** The client, unless the signal is aborted before; then the client goes back as soon as it comes. */
+function orReason(connecting: Promise<pg.PoolClient>, signal: AbortSignal): Promise<pg.PoolClient> {
+  return new Promise((resolve, reject) => {
+    const leave = () => {
+      connecting.then(
+        (client) => client.release(),
+        () => undefined, // nobody waits for this connection any more
+      );
+      reject(signal.reason);
+    };
+    signal.addEventListener('abort', leave);
+    connecting
+      .finally(() => signal.removeEventListener('abort', leave))
+      .then(
+        (client) => signal.aborted || resolve(client),
+        (error: unknown) => reject(error),
+      );
+  });
+}
+
+/** Between two cancel requests: one that arrives between two statements has no effect. */
+const CANCEL_AGAIN_MS = 50;
+
+/** A connection that one user holds. Statements may be sent without waiting for the earlier ones; they run in order. */
 export class Lease {
   readonly processID: number;
   private readonly client: pg.PoolClient;
   private readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
+  private readonly signal: AbortSignal | undefined;
   private broken: Error | undefined;
   private timeout: { readonly query_timeout?: number } = {};
+  /** Statements that were sent and have not ended. */
+  private running = 0;
+  private cancelling: Promise<void> | undefined;
 
-  constructor(client: pg.PoolClient, prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig) {
+  /** When the signal is aborted, what runs is cancelled, and whoever waits for it gets the signal's reason. */
+  constructor(
+    client: pg.PoolClient,
+    prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig,
+    signal: AbortSignal | undefined,
+  ) {
     this.client = client;
     this.processID = (client as { processID?: number }).processID ?? 0;
     this.prepare = prepare;
+    this.signal = signal;
+    signal?.addEventListener('abort', this.onAbort);
   }
 
-  /** Statements from here on may take as long as they have to. */
+  /** Removes the time limit of the statements that follow. */
   unbound(): Promise<pg.QueryResult> {
     this.timeout = { query_timeout: UNBOUNDED_MS };
     return this.query('set local statement_timeout = 0');
   }
 
   query(text: string, values?: unknown[]): Promise<pg.QueryResult> {
-    return this.watch(this.client.query({ ...this.prepare(text, values), ...this.timeout }));
+    return this.watch(() => this.client.query({ ...this.prepare(text, values), ...this.timeout }));
   }
 
   /** Rows as arrays, whole numbers as numbers. */
   async rows(text: string, values: unknown[]): Promise<unknown[][]> {
     const query = { ...this.prepare(text, values), ...this.timeout, rowMode: 'array' as const, types: rowTypes() };
-    return (await this.watch(this.client.query(query))).rows as unknown[][];
+    return (await this.watch(() => this.client.query(query))).rows as unknown[][];
   }
 
   /** `COPY … FROM STDIN (FORMAT BINARY)`, with its rows. */
   copy(text: string, rows: Buffer): Promise<pg.QueryResult> {
-    const { promise, resolve, reject } = Promise.withResolvers<pg.QueryResult>();
-    this.client.query(new CopyQuery(text, rows, (error, result) => (error ? reject(error) : resolve(result))));
-    return this.watch(promise);
+    return this.watch(() => {
+      const { promise, resolve, reject } = Promise.withResolvers<pg.QueryResult>();
+      this.client.query(new CopyQuery(text, rows, (error, result) => (error ? reject(error) : resolve(result))));
+      return promise;
+    });
   }
 
-  private async watch(result: Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+  /** Ends the transaction without effect, also after the signal was aborted. */
+  rollback(): Promise<pg.QueryResult> {
+    return this.send(() => this.client.query('rollback'));
+  }
+
+  release(): void {
+    this.signal?.removeEventListener('abort', this.onAbort);
+    // A cancel request that is under way must not hit the next user's statement.
+    if (this.cancelling === undefined) this.client.release(this.broken);
+    else void this.cancelling.then(() => this.client.release(this.broken));
+  }
+
+  private async watch(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+    this.signal?.throwIfAborted();
     try {
-      return await result;
+      return await this.send(send);
+    } catch (error) {
+      this.signal?.throwIfAborted();
+      throw error;
+    }
+  }
+
+  private async send(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+    this.running += 1;
+    try {
+      return await send();
     } catch (error) {
       // Whatever state the wire is in, a connection that failed outside SQL is not used again.
       if ((error as { severity?: string }).severity !== 'ERROR') this.broken = error as Error;
       throw translateError(error);
+    } finally {
+      this.running -= 1;
     }
   }
 
-  release(): void {
-    this.client.release(this.broken);
+  private readonly onAbort = (): void => {
+    this.cancelling = this.cancel();
+  };
+
+  private async cancel(): Promise<void> {
+    while (this.running > 0) {
+      await requestCancel(this.client as unknown as CancellableClient);
+      if (this.running > 0) await new Promise((resolve) => setTimeout(resolve, CANCEL_AGAIN_MS));
+    }
   }
 }
 

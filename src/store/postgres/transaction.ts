@@ -66,7 +66,7 @@ export class PipelinedTransaction {
 
   async rollback(): Promise<void> {
     await Promise.allSettled(this.sent);
-    await this.lease.query('rollback');
+    await this.lease.rollback();
   }
 }
 

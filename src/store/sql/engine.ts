@@ -1,6 +1,7 @@
 import type { CompiledQuery, Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { CallScope } from '../contract/store.ts';
 import type { Aggregates } from './aggregates.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { PointBatch } from './point_batch.ts';
@@ -39,6 +40,10 @@ export type RowLock =
 export interface Engine {
   readonly name: 'sqlite' | 'postgres';
   readonly description: string;
+
+  /** Returns this engine for one call: its statements end when the call does, and what runs them rejects with the signal's reason. */
+  within(call: CallScope): Engine;
+
   /** For reads: shows committed rows only. */
   readonly db: Db;
   /** The time of the database, as a value for a time column. */

@@ -43,129 +43,313 @@ import { findById } from './trajectory_rows.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from './validations.ts';
 import { findValidator, listValidators, upsertValidators } from './validators.ts';
 
-/** The store over either engine. */
-export function sqlStore(engine: Engine): Store {
-  const known = new KnownHeads();
-  return {
-    description: engine.description,
-    ping: async () => {
-      await sql`select 1`.execute(engine.db);
-    },
-    close: () => engine.close(),
-
-    createTrajectory: (caller, making, key) => createTrajectory(engine, caller, making, key),
-    branchTrajectory: (caller, making, key) => branchTrajectory(engine, caller, making, key),
-    getTrajectory: async (namespace, id) => {
-      const found = await findById(engine, engine.db, namespace, id);
-      return found?.hidden === true ? undefined : found;
-    },
-    listTrajectories: (namespace, filter, page) => listTrajectories(engine, namespace, filter, page),
-    listTree: (namespace, tree, page) => listTree(engine, namespace, tree, page),
-    getLineage: (namespace, ref) => getLineage(engine.db, namespace, ref),
-    updateTrajectory: (namespace, id, changes) => updateTrajectory(engine, namespace, id, changes),
-    deleteTrajectory: (namespace, id, onBranches) => deleteTrajectory(engine, namespace, id, onBranches),
-    expireRequests: (days, limit) => expireRequests(engine, days, limit),
-
-    openForAppend: (caller, open) => openForAppend(engine, caller, open),
-    append: (batches, wait) => append(engine, known, batches, wait),
-    attachState: (caller, attaching) => attachState(engine, caller, attaching),
-    onChange: (listener) => engine.onChange(listener),
-
-    readSteps: (namespace, tree, segments, range, view) => readSteps(engine, namespace, tree, segments, range, view),
-    readOutlines: (namespace, tree, segments, from, limit) =>
-      readOutlines(engine, namespace, tree, segments, from, limit),
-    listSteps: (namespace, where, order, page, view) => listSteps(engine, namespace, where, order, page, view),
-    findCheckpoint: (namespace, tree, segments, atOrBefore, names) =>
-      findCheckpoint(engine, namespace, tree, segments, atOrBefore, names),
-    listStepStates: (namespace, tree, segments, name, from, limit) =>
-      listStepStates(engine, namespace, tree, segments, name, from, limit),
-
-    putState: (namespace) => new Upload(engine, namespace),
-    findStates: (namespace, digests, renew) => findStates(engine, namespace, digests, renew),
-    readState: (namespace, digest, offset) => readState(engine, namespace, digest, offset),
-    collectStates: (ttlHours, limit) => collectStates(engine, ttlHours, limit),
-
-    createExperiment: (caller, making, key) => createExperiment(engine, caller, making, key),
-    getExperiment: (namespace, which) => findExperiment(engine.db, namespace, which),
-    listExperiments: (namespace, filter, page, view) => listExperiments(engine, namespace, filter, page, view),
-    updateExperiment: (namespace, id, changes) => updateExperiment(engine, namespace, id, changes),
-
-    createRun: (caller, making, key) => createRun(engine, caller, making, key),
-    branchRun: (caller, making, key) => branchRun(engine, caller, making, key),
-    getRun: (namespace, which) => findRun(engine, engine.db, namespace, which),
-    listRuns: (namespace, filter, page, view) => listRuns(engine, namespace, filter, page, view),
-    listRunTree: (namespace, runId, page) => listRunTree(engine, namespace, runId, page),
-    updateRun: (namespace, id, changes) => updateRun(engine, namespace, id, changes),
-    moveRun: (caller, id, verb, said) => moveRun(engine, caller, id, verb, said),
-    heartbeatRun: (namespace, id) => heartbeatRun(engine, namespace, id),
-    failStaleRuns: (limit) => failStaleRuns(engine, limit),
-    readChangedGroups: (namespace, run, where, page) => readChangedGroups(engine, namespace, run, where, page),
-    readChangedRollouts: (namespace, run, where, page) => readChangedRollouts(engine, namespace, run, where, page),
-    readRunChanges: (namespace, runId, since, allStages) => readRunChanges(engine, namespace, runId, since, allStages),
-
-    deleteExperiment: (namespace, id, onBranches, cancelLive) =>
-      deleteExperiment(engine, namespace, id, onBranches, cancelLive),
-    deleteRun: (namespace, id, onBranches, cancelLive) => deleteRun(engine, namespace, id, onBranches, cancelLive),
-    purgeDeleted: (limit) => purgeDeleted(engine, limit),
-
-    tallyRuns: (namespace, runs) => tallyRuns(engine, engine.db, namespace, runs),
-
-    getOrCreateStage: (caller, making) => getOrCreateStage(engine, caller, making),
-    getStage: (namespace, which) => findStage(engine.db, namespace, which),
-    listStages: (namespace, runId, filter, page, view) => listStages(engine, namespace, runId, filter, page, view),
-    getLatestCheckpointedStage: (namespace, runId, kind) => getLatestCheckpointedStage(engine, namespace, runId, kind),
-    updateStage: (namespace, id, changes) => updateStage(engine, namespace, id, changes),
-    moveStage: (caller, id, verb, said) => moveStage(engine, caller, id, verb, said),
-
-    logMetrics: (namespace, runId, points) => logMetrics(engine, namespace, runId, points),
-    listSeries: (namespace, filter, limit, after) => listSeries(engine, namespace, filter, limit, after),
-    measureSeries: (namespace, series, range, upTo) => measureSeries(engine, namespace, series, range, upTo),
-    readPoints: (namespace, series, range, limit) => readPoints(engine, namespace, series, range, limit),
-    readExtrema: (namespace, series, stretches) => readExtrema(engine, namespace, series, stretches),
-
-    createRollouts: (caller, stageId, rollouts) => createRollouts(engine, caller, stageId, rollouts),
-    getRollout: (namespace, id) => getRollout(engine, namespace, id),
-    listRollouts: (namespace, filter, page, view) => listRollouts(engine, namespace, filter, page, view),
-    claimRollouts: (requests) => claimRollouts(engine, requests),
-    heartbeatRollouts: (namespace, leases, leaseMs) => heartbeatRollouts(engine, namespace, leases, leaseMs),
-    startRollout: (caller, token, said) => startRollout(engine, caller, token, said),
-    updateRollout: (namespace, id, attempt, changes) => updateRollout(engine, namespace, id, attempt, changes),
-    endRollout: (caller, end) => endRollout(engine, caller, end),
-    releaseRollout: (caller, token, said) => releaseRollout(engine, caller, token, said),
-    retryRollout: (caller, token, said) => retryRollout(engine, caller, token, said),
-    sweepLeases: (limit) => sweepLeases(engine, limit),
-
-    listStatusChanges: (namespace, owner, page, ascending) =>
-      listStatusChanges(engine, namespace, owner, page, ascending),
-
-    upsertTasks: (namespace, tasks) => upsertTasks(engine, namespace, tasks),
-    getTask: (namespace, id) => findTask(engine.db, namespace, id),
-    listTasks: (namespace, filter, page, view) => listTasks(engine, namespace, filter, page, view),
-    upsertValidators: (namespace, validators) => upsertValidators(engine, namespace, validators),
-    getValidator: (namespace, id) => findValidator(engine.db, namespace, id),
-    listValidators: (namespace, taskId, page) => listValidators(engine, namespace, taskId, page),
-
-    getOrCreateGroup: (namespace, making) => getOrCreateGroup(engine, namespace, making),
-    getGroup: (namespace, which) => findGroup(engine, engine.db, namespace, which),
-    listGroups: (namespace, stageId, page, view) => listGroups(engine, namespace, stageId, page, view),
-    updateGroup: (namespace, id, changes) => updateGroup(engine, namespace, id, changes),
-
-    recordValidation: (namespace, id, attempt, validation) =>
-      recordValidation(engine, namespace, id, attempt, validation),
-    overrideValidation: (caller, id, override) => overrideValidation(engine, caller, id, override),
-    listValidationOverrides: (namespace, id, page) => listValidationOverrides(engine, namespace, id, page),
-
-    summarize: (namespace, filter, by) => summarize(engine, namespace, filter, by),
-
-    createEnvironment: (caller, making, key) => createEnvironment(engine, caller, making, key),
-    getEnvironment: (namespace, id) => findEnvironment(engine.db, namespace, { id }),
-    listEnvironments: (namespace, of, statuses, page) => listEnvironments(engine, namespace, of, statuses, page),
-    moveEnvironment: (caller, id, verb, said, externalId) =>
-      moveEnvironment(engine, caller, id, verb, said, externalId),
-
-    setTag: (namespace, id, name, stepNumber, expected) => setTag(engine, namespace, id, name, stepNumber, expected),
-    getTag: (namespace, id, name) => getTag(engine, namespace, id, name),
-    listTags: (namespace, id, page) => listTags(engine, namespace, id, page),
-    deleteTag: (namespace, id, name) => deleteTag(engine, namespace, id, name),
-  };
+interface Parts {
+  readonly engine: Engine;
+  readonly known: KnownHeads;
 }
+
+/** Returns the store over either engine. */
+export function sqlStore(engine: Engine): Store {
+  return storeOver(engine, new KnownHeads());
+}
+
+/** The methods are shared, since every call has a store of its own. */
+function storeOver(engine: Engine, known: KnownHeads): Store {
+  const parts: Parts = { engine, known };
+  return Object.assign(Object.create(METHODS) as Store, parts);
+}
+
+const METHODS: Store & ThisType<Store & Parts> = {
+  get description() {
+    return this.engine.description;
+  },
+  within(call) {
+    return storeOver(this.engine.within(call), this.known);
+  },
+  async ping() {
+    await sql`select 1`.execute(this.engine.db);
+  },
+  close() {
+    return this.engine.close();
+  },
+
+  createTrajectory(caller, making, key) {
+    return createTrajectory(this.engine, caller, making, key);
+  },
+  branchTrajectory(caller, making, key) {
+    return branchTrajectory(this.engine, caller, making, key);
+  },
+  async getTrajectory(namespace, id) {
+    const found = await findById(this.engine, this.engine.db, namespace, id);
+    return found?.hidden === true ? undefined : found;
+  },
+  listTrajectories(namespace, filter, page) {
+    return listTrajectories(this.engine, namespace, filter, page);
+  },
+  listTree(namespace, tree, page) {
+    return listTree(this.engine, namespace, tree, page);
+  },
+  getLineage(namespace, ref) {
+    return getLineage(this.engine.db, namespace, ref);
+  },
+  updateTrajectory(namespace, id, changes) {
+    return updateTrajectory(this.engine, namespace, id, changes);
+  },
+  deleteTrajectory(namespace, id, onBranches) {
+    return deleteTrajectory(this.engine, namespace, id, onBranches);
+  },
+  expireRequests(days, limit) {
+    return expireRequests(this.engine, days, limit);
+  },
+
+  openForAppend(caller, open) {
+    return openForAppend(this.engine, caller, open);
+  },
+  append(batches, wait) {
+    return append(this.engine, this.known, batches, wait);
+  },
+  attachState(caller, attaching) {
+    return attachState(this.engine, caller, attaching);
+  },
+  onChange(listener) {
+    return this.engine.onChange(listener);
+  },
+
+  readSteps(namespace, tree, segments, range, view) {
+    return readSteps(this.engine, namespace, tree, segments, range, view);
+  },
+  readOutlines(namespace, tree, segments, from, limit) {
+    return readOutlines(this.engine, namespace, tree, segments, from, limit);
+  },
+  listSteps(namespace, where, order, page, view) {
+    return listSteps(this.engine, namespace, where, order, page, view);
+  },
+  findCheckpoint(namespace, tree, segments, atOrBefore, names) {
+    return findCheckpoint(this.engine, namespace, tree, segments, atOrBefore, names);
+  },
+  listStepStates(namespace, tree, segments, name, from, limit) {
+    return listStepStates(this.engine, namespace, tree, segments, name, from, limit);
+  },
+
+  putState(namespace) {
+    return new Upload(this.engine, namespace);
+  },
+  findStates(namespace, digests, renew) {
+    return findStates(this.engine, namespace, digests, renew);
+  },
+  readState(namespace, digest, offset) {
+    return readState(this.engine, namespace, digest, offset);
+  },
+  collectStates(ttlHours, limit) {
+    return collectStates(this.engine, ttlHours, limit);
+  },
+
+  createExperiment(caller, making, key) {
+    return createExperiment(this.engine, caller, making, key);
+  },
+  getExperiment(namespace, which) {
+    return findExperiment(this.engine.db, namespace, which);
+  },
+  listExperiments(namespace, filter, page, view) {
+    return listExperiments(this.engine, namespace, filter, page, view);
+  },
+  updateExperiment(namespace, id, changes) {
+    return updateExperiment(this.engine, namespace, id, changes);
+  },
+
+  createRun(caller, making, key) {
+    return createRun(this.engine, caller, making, key);
+  },
+  branchRun(caller, making, key) {
+    return branchRun(this.engine, caller, making, key);
+  },
+  getRun(namespace, which) {
+    return findRun(this.engine, this.engine.db, namespace, which);
+  },
+  listRuns(namespace, filter, page, view) {
+    return listRuns(this.engine, namespace, filter, page, view);
+  },
+  listRunTree(namespace, runId, page) {
+    return listRunTree(this.engine, namespace, runId, page);
+  },
+  updateRun(namespace, id, changes) {
+    return updateRun(this.engine, namespace, id, changes);
+  },
+  moveRun(caller, id, verb, said) {
+    return moveRun(this.engine, caller, id, verb, said);
+  },
+  heartbeatRun(namespace, id) {
+    return heartbeatRun(this.engine, namespace, id);
+  },
+  failStaleRuns(limit) {
+    return failStaleRuns(this.engine, limit);
+  },
+  readChangedGroups(namespace, run, where, page) {
+    return readChangedGroups(this.engine, namespace, run, where, page);
+  },
+  readChangedRollouts(namespace, run, where, page) {
+    return readChangedRollouts(this.engine, namespace, run, where, page);
+  },
+  readRunChanges(namespace, runId, since, allStages) {
+    return readRunChanges(this.engine, namespace, runId, since, allStages);
+  },
+
+  deleteExperiment(namespace, id, onBranches, cancelLive) {
+    return deleteExperiment(this.engine, namespace, id, onBranches, cancelLive);
+  },
+  deleteRun(namespace, id, onBranches, cancelLive) {
+    return deleteRun(this.engine, namespace, id, onBranches, cancelLive);
+  },
+  purgeDeleted(limit) {
+    return purgeDeleted(this.engine, limit);
+  },
+
+  tallyRuns(namespace, runs) {
+    return tallyRuns(this.engine, this.engine.db, namespace, runs);
+  },
+
+  getOrCreateStage(caller, making) {
+    return getOrCreateStage(this.engine, caller, making);
+  },
+  getStage(namespace, which) {
+    return findStage(this.engine.db, namespace, which);
+  },
+  listStages(namespace, runId, filter, page, view) {
+    return listStages(this.engine, namespace, runId, filter, page, view);
+  },
+  getLatestCheckpointedStage(namespace, runId, kind) {
+    return getLatestCheckpointedStage(this.engine, namespace, runId, kind);
+  },
+  updateStage(namespace, id, changes) {
+    return updateStage(this.engine, namespace, id, changes);
+  },
+  moveStage(caller, id, verb, said) {
+    return moveStage(this.engine, caller, id, verb, said);
+  },
+
+  logMetrics(namespace, runId, points) {
+    return logMetrics(this.engine, namespace, runId, points);
+  },
+  listSeries(namespace, filter, limit, after) {
+    return listSeries(this.engine, namespace, filter, limit, after);
+  },
+  measureSeries(namespace, series, range, upTo) {
+    return measureSeries(this.engine, namespace, series, range, upTo);
+  },
+  readPoints(namespace, series, range, limit) {
+    return readPoints(this.engine, namespace, series, range, limit);
+  },
+  readExtrema(namespace, series, stretches) {
+    return readExtrema(this.engine, namespace, series, stretches);
+  },
+
+  createRollouts(caller, stageId, rollouts) {
+    return createRollouts(this.engine, caller, stageId, rollouts);
+  },
+  getRollout(namespace, id) {
+    return getRollout(this.engine, namespace, id);
+  },
+  listRollouts(namespace, filter, page, view) {
+    return listRollouts(this.engine, namespace, filter, page, view);
+  },
+  claimRollouts(requests) {
+    return claimRollouts(this.engine, requests);
+  },
+  heartbeatRollouts(namespace, leases, leaseMs) {
+    return heartbeatRollouts(this.engine, namespace, leases, leaseMs);
+  },
+  startRollout(caller, token, said) {
+    return startRollout(this.engine, caller, token, said);
+  },
+  updateRollout(namespace, id, attempt, changes) {
+    return updateRollout(this.engine, namespace, id, attempt, changes);
+  },
+  endRollout(caller, end) {
+    return endRollout(this.engine, caller, end);
+  },
+  releaseRollout(caller, token, said) {
+    return releaseRollout(this.engine, caller, token, said);
+  },
+  retryRollout(caller, token, said) {
+    return retryRollout(this.engine, caller, token, said);
+  },
+  sweepLeases(limit) {
+    return sweepLeases(this.engine, limit);
+  },
+
+  listStatusChanges(namespace, owner, page, ascending) {
+    return listStatusChanges(this.engine, namespace, owner, page, ascending);
+  },
+
+  upsertTasks(namespace, tasks) {
+    return upsertTasks(this.engine, namespace, tasks);
+  },
+  getTask(namespace, id) {
+    return findTask(this.engine.db, namespace, id);
+  },
+  listTasks(namespace, filter, page, view) {
+    return listTasks(this.engine, namespace, filter, page, view);
+  },
+  upsertValidators(namespace, validators) {
+    return upsertValidators(this.engine, namespace, validators);
+  },
+  getValidator(namespace, id) {
+    return findValidator(this.engine.db, namespace, id);
+  },
+  listValidators(namespace, taskId, page) {
+    return listValidators(this.engine, namespace, taskId, page);
+  },
+
+  getOrCreateGroup(namespace, making) {
+    return getOrCreateGroup(this.engine, namespace, making);
+  },
+  getGroup(namespace, which) {
+    return findGroup(this.engine, this.engine.db, namespace, which);
+  },
+  listGroups(namespace, stageId, page, view) {
+    return listGroups(this.engine, namespace, stageId, page, view);
+  },
+  updateGroup(namespace, id, changes) {
+    return updateGroup(this.engine, namespace, id, changes);
+  },
+
+  recordValidation(namespace, id, attempt, validation) {
+    return recordValidation(this.engine, namespace, id, attempt, validation);
+  },
+  overrideValidation(caller, id, override) {
+    return overrideValidation(this.engine, caller, id, override);
+  },
+  listValidationOverrides(namespace, id, page) {
+    return listValidationOverrides(this.engine, namespace, id, page);
+  },
+
+  summarize(namespace, filter, by) {
+    return summarize(this.engine, namespace, filter, by);
+  },
+
+  createEnvironment(caller, making, key) {
+    return createEnvironment(this.engine, caller, making, key);
+  },
+  getEnvironment(namespace, id) {
+    return findEnvironment(this.engine.db, namespace, { id });
+  },
+  listEnvironments(namespace, of, statuses, page) {
+    return listEnvironments(this.engine, namespace, of, statuses, page);
+  },
+  moveEnvironment(caller, id, verb, said, externalId) {
+    return moveEnvironment(this.engine, caller, id, verb, said, externalId);
+  },
+
+  setTag(namespace, id, name, stepNumber, expected) {
+    return setTag(this.engine, namespace, id, name, stepNumber, expected);
+  },
+  getTag(namespace, id, name) {
+    return getTag(this.engine, namespace, id, name);
+  },
+  listTags(namespace, id, page) {
+    return listTags(this.engine, namespace, id, page);
+  },
+  deleteTag(namespace, id, name) {
+    return deleteTag(this.engine, namespace, id, name);
+  },
+};

@@ -1,7 +1,8 @@
 import { closeSync, existsSync, mkdirSync, openSync, readSync, realpathSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
-import { StoreOpenError } from '../contract/store.ts';
+import { type CallScope, StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import {
@@ -27,11 +28,14 @@ import type { Tables } from '../sql/tables.ts';
 import { readNow } from '../sql/trajectory_rows.ts';
 import { bindDigest } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
-import { CLOCK, Connection, Dialect, openReader, openWriter } from './connection.ts';
+import { CLOCK, Connection, Dialect, openWriter } from './connection.ts';
 import { isFileError } from './errors.ts';
 import { lockFile } from './lock.ts';
-import { PointWriter, readStretch, upsertPoints } from './metric_points.ts';
+import { PointWriter, upsertPoints } from './metric_points.ts';
 import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
+import type { ReadJob, ReadResult } from './read_job.ts';
+import { ReadThreads } from './read_threads.ts';
+import { ReadingDialect } from './reading_dialect.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
@@ -44,7 +48,10 @@ const INSERT_STATE = `insert into states (namespace, digest, size, encoding, dat
   values (?, ?, ?, ?, ?, null, 1, 0, ?)
   on conflict (namespace, digest) do update set referenced = 1, version = version + 1 where not referenced`;
 
-/** The embedded engine: one file, one process; its own connection writes, another reads. */
+/** Threads for reads that may take long: as many as there are processors beside the one that serves, up to this. */
+const MOST_READ_THREADS = 4;
+
+/** The embedded engine: one file, one process. One connection writes, on the serving thread; others read, on threads of their own. */
 export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<Engine> {
   const path = placeOf(named);
   let lock: { release(): void } | undefined;
@@ -54,9 +61,15 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     const writer = new Connection(openWriter(path));
     const writing = kyselyOver(writer);
     await migrate(writing, 'sqlite');
-    const reader = new Connection(openReader(path));
-    const db = kyselyOver(reader);
-    return new SqliteEngine({ name: named, db, reader, writing, writer, lock, onFault });
+    return new SqliteEngine({
+      ...{ name: named, writing, writer, lock },
+      threads: new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1))),
+      listeners: new ChangeListeners(onFault),
+      kept: new KeptQueries(),
+      points: new PointWriter(writer, (work) => writing.transaction().execute(work)),
+      givenKeys: new Map(),
+      closed: undefined,
+    });
   } catch (error) {
     lock?.release();
     throw isFileError(error) ? cannotOpen(named, error) : error;
@@ -108,40 +121,54 @@ function makeFolders(folder: string): void {
   mkdirSync(folder);
 }
 
+/** What the engine and its scopes share. */
 interface Parts {
-  /** As people call the file. */
+  /** The file as the operator named it. */
   readonly name: string;
-  readonly db: Kysely<Tables>;
-  readonly reader: Connection;
+  readonly threads: ReadThreads;
   readonly writing: Kysely<Tables>;
   readonly writer: Connection;
   readonly lock: { release(): void };
-  readonly onFault: (error: unknown) => void;
+  readonly listeners: ChangeListeners;
+  readonly kept: KeptQueries;
+  readonly points: PointWriter;
+  /** The last key of a table that was given to a row, whether or not the row came to be. */
+  readonly givenKeys: Map<KeyedTable, bigint>;
+  closed: Promise<void> | undefined;
 }
 
 class SqliteEngine implements Engine {
   readonly name = 'sqlite';
   readonly description: string;
-  readonly kept = new KeptQueries();
-  readonly db: Kysely<Tables>;
+  readonly kept: KeptQueries;
   readonly now = NOW;
   readonly aggregates = sqliteAggregates;
-  private readonly points: PointWriter;
   private readonly parts: Parts;
-  private readonly writing: Kysely<Tables>;
   private readonly writer: Connection;
-  private readonly listeners: ChangeListeners;
-  private readonly givenKeys = new Map<KeyedTable, bigint>();
-  private closed: Promise<void> | undefined;
+  private readonly call: CallScope | undefined;
+  private reading: Kysely<Tables> | undefined;
 
-  constructor(parts: Parts) {
+  constructor(parts: Parts, call?: CallScope) {
     this.description = `sqlite ${parts.name}`;
+    this.kept = parts.kept;
     this.parts = parts;
-    this.db = parts.db;
-    this.writing = parts.writing;
     this.writer = parts.writer;
-    this.listeners = new ChangeListeners(parts.onFault);
-    this.points = new PointWriter(parts.writer, (work) => this.write(work));
+    this.call = call;
+  }
+
+  within(call: CallScope): Engine {
+    return new SqliteEngine(this.parts, call);
+  }
+
+  get db(): Kysely<Tables> {
+    this.reading ??= new Kysely<Tables>({
+      dialect: new ReadingDialect(({ sql: text, parameters }) => this.read({ kind: 'objects', text, parameters })),
+    });
+    return this.reading;
+  }
+
+  private read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
+    return this.parts.threads.run(job, this.call?.signal);
   }
 
   table(name: keyof Tables) {
@@ -154,11 +181,12 @@ class SqliteEngine implements Engine {
 
   async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
     const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
-    return this.parts.reader.prepareRows(text).all(parameters) as Row[];
+    return (await this.read({ kind: 'arrays', text, parameters })) as Row[];
   }
 
   write<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {
-    return this.writing.transaction().execute(async (tx) => {
+    return this.parts.writing.transaction().execute(async (tx) => {
+      this.call?.signal.throwIfAborted(); // it may have waited for its turn
       const result = await work(tx);
       return result instanceof Later ? result.value : result;
     });
@@ -185,9 +213,9 @@ class SqliteEngine implements Engine {
     const [row] = this.writer.prepare('select seq from sqlite_sequence where name = ?').all([table]) as {
       seq: bigint;
     }[];
-    const [used, given] = [row?.seq ?? 0n, this.givenKeys.get(table) ?? 0n];
+    const [used, given] = [row?.seq ?? 0n, this.parts.givenKeys.get(table) ?? 0n];
     const last = used > given ? used : given;
-    this.givenKeys.set(table, last + BigInt(count));
+    this.parts.givenKeys.set(table, last + BigInt(count));
     return last + 1n;
   }
 
@@ -260,14 +288,14 @@ class SqliteEngine implements Engine {
   }
 
   async lockQueued(_tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
-    const rows = (query: RawBuilder<unknown>) => this.readOwn(query.compile(this.writing)) as FoundRow[];
+    const rows = (query: RawBuilder<unknown>) => this.readOwn(query.compile(this.parts.writing)) as FoundRow[];
     return this.withKeys(readQueued(this, rows, queues, wanted, limit));
   }
 
   async lockNext(_tx: Tx, { namespace, id }: StageName, limit: number): Promise<QueuedRow[]> {
     const query = this.kept.of('next of stage', [namespace, id, limit], (of, named, most) => {
       const next = nextOfStage(this, { namespace: of, id: named }, sql`${most}`);
-      return { compile: () => next.compile(this.writing) };
+      return { compile: () => next.compile(this.parts.writing) };
     });
     return this.withKeys(this.readOwn(query) as FoundRow[]);
   }
@@ -303,17 +331,11 @@ class SqliteEngine implements Engine {
   }
 
   async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
-    return tx === undefined ? this.points.write(batch) : upsertPoints(this.writer, batch);
+    return tx === undefined ? this.parts.points.write(batch) : upsertPoints(this.writer, batch);
   }
 
-  async readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
-    const found: StretchExtrema[] = [];
-    for (const stretch of stretches) {
-      found.push(readStretch(this.parts.reader, series, stretch));
-      // A stretch of a long series takes its time; others get their turn in between.
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    return found;
+  readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
+    return this.read({ kind: 'stretches', series, stretches });
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
@@ -325,20 +347,21 @@ class SqliteEngine implements Engine {
   }
 
   announce(keys: readonly bigint[]): void {
-    for (const key of keys) this.listeners.tell(key);
+    for (const key of keys) this.parts.listeners.tell(key);
   }
 
   onChange(listener: (key: bigint | undefined) => void): () => void {
-    return this.listeners.add(listener);
+    return this.parts.listeners.add(listener);
   }
 
   close(): Promise<void> {
-    this.closed ??= (async () => {
-      await this.db.destroy();
-      await this.writing.destroy();
-      this.parts.lock.release();
+    const { parts } = this;
+    parts.closed ??= (async () => {
+      await parts.threads.close();
+      await parts.writing.destroy();
+      parts.lock.release();
     })();
-    return this.closed;
+    return parts.closed;
   }
 }
 
