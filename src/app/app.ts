@@ -1,4 +1,4 @@
-import type { Store } from '../store/contract/store.ts';
+import type { CallScope, Store } from '../store/contract/store.ts';
 import { type ChangeHub, createChangeHub } from './change_hub.ts';
 import { createDrain, type Drain } from './drain.ts';
 import { createLineageCache, type LineageCache } from './lineage_cache.ts';
@@ -73,6 +73,8 @@ const DEFAULTS: AppSettings = {
 
 /** The context of every use case. */
 export interface App {
+  /** The call that it serves, and the store within that call. What serves several calls has a store without one. */
+  readonly call: CallScope;
   readonly store: Store;
   readonly ids: Ids;
   readonly logger: Logger;
@@ -103,5 +105,11 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
     await Promise.all([committer.idle(), claims.idle(), maintenance.stop()]);
     changes.close();
   };
-  return { store, ids, logger, settings, committer, claims, lineages, changes, feeds, maintenance, drain, close };
+  const call: CallScope = { signal: new AbortController().signal };
+  return { call, store, ids, logger, settings, committer, claims, lineages, changes, feeds, maintenance, drain, close };
+}
+
+/** Returns the context for one call: its statements end when the call does. */
+export function appWithin(app: App, call: CallScope): App {
+  return { ...app, call, store: app.store.within(call) };
 }

@@ -36,7 +36,7 @@ export function appendSteps(wire: Wire): MethodImpl<typeof TrajectoryService.met
     // A grant is a write: who opens and leaves at once, by the thousand, must not hold up the others. Whether they left is known a turn later.
     await new Promise((resolve) => setImmediate(resolve));
     if (call.signal.aborted) return;
-    const session = await openAppendSession(wire.app, call.caller, open);
+    const session = await openAppendSession(call.app, call.caller, open);
     yield* converse(session, frames, call, wire.validator);
   });
 }

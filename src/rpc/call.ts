@@ -6,7 +6,7 @@ import type {
   MessageShape,
 } from '@bufbuild/protobuf';
 import { ConnectError, type HandlerContext, type MethodImpl } from '@connectrpc/connect';
-import type { App } from '../app/app.ts';
+import { type App, appWithin } from '../app/app.ts';
 import type { Caller } from '../domain/caller.ts';
 import type { AnabranchError } from '../domain/errors.ts';
 import { callerOf, cutOf } from './caller.ts';
@@ -31,16 +31,19 @@ export interface Activity {
 
 /** What a handler knows of its call beside the request. */
 export interface Call {
+  /** The use cases' context for this call. */
+  readonly app: App;
   readonly caller: Caller;
   /** Aborted when the caller has gone, its deadline has passed, or the call is over. */
   readonly signal: AbortSignal;
 }
 
 /** What a handler is given by whoever serves its call. The signal may be made when it is first looked at. */
-export type CallContext = Pick<HandlerContext, 'signal' | 'values'>;
+export type CallContext = Pick<HandlerContext, 'signal' | 'values' | 'timeoutMs'>;
 
-function callOf(context: CallContext): Call {
+function callOf({ app }: Wire, context: CallContext): Call {
   return {
+    app: appWithin(app, context),
     caller: callerOf(context.values),
     get signal() {
       return context.signal;
@@ -61,10 +64,11 @@ export function unary<M extends DescMethodUnary>(
   const impl = (request: Request<M>, context: CallContext): Promise<Answer<M>> =>
     once(
       wire,
+      context,
       purpose,
       () => {
         wire.validator.check(method.input, request);
-        return handle(request, callOf(context));
+        return handle(request, callOf(wire, context));
       },
       (error) => nameField(error, method.input, request),
     );
@@ -78,7 +82,7 @@ export function clientStream<M extends DescMethodClientStreaming>(
   handle: (frames: AsyncIterable<Request<M>>, call: Call) => Promise<Answer<M>>,
 ): MethodImpl<M> {
   const impl = (frames: AsyncIterable<Request<M>>, context: CallContext): Promise<Answer<M>> =>
-    once(wire, 'write', () => handle(frames, callOf(context)));
+    once(wire, context, 'write', () => handle(frames, callOf(wire, context)));
   return impl as unknown as MethodImpl<M>;
 }
 
@@ -94,7 +98,7 @@ export function serverStream<M extends DescMethodServerStreaming>(
 ): MethodImpl<M> {
   const begin = (request: Request<M>, context: CallContext) => {
     wire.validator.check(method.input, request);
-    return handle(request, callOf(context));
+    return handle(request, callOf(wire, context));
   };
   const impl = (request: Request<M>, context: CallContext): AsyncIterable<Answer<M>> =>
     answers(
@@ -115,15 +119,27 @@ export function bidiStream<M extends DescMethodBiDiStreaming>(
   handle: (frames: AsyncIterable<Request<M>>, call: Call) => AsyncGenerator<Answer<M>>,
 ): MethodImpl<M> {
   const impl = (frames: AsyncIterable<Request<M>>, context: CallContext): AsyncIterable<Answer<M>> =>
-    answers(wire, context, 'write', () => handle(frames, callOf(context)));
+    answers(wire, context, 'write', () => handle(frames, callOf(wire, context)));
   return impl as unknown as MethodImpl<M>;
 }
 
-async function once<T>(
+function once<T>(
   wire: Wire,
+  context: CallContext,
   purpose: Purpose,
   handle: () => Promise<T>,
   explain: (error: unknown) => unknown = same,
+): Promise<T> {
+  const answer = handled(wire, purpose, handle, explain);
+  // Without a deadline nobody is there to hear that the call has ended.
+  return context.timeoutMs() === undefined ? answer : beforeDeadline(answer, context.signal);
+}
+
+async function handled<T>(
+  wire: Wire,
+  purpose: Purpose,
+  handle: () => Promise<T>,
+  explain: (error: unknown) => unknown,
 ): Promise<T> {
   wire.activity.handlers += 1;
   try {
@@ -133,6 +149,16 @@ async function once<T>(
   } finally {
     wire.activity.handlers -= 1;
   }
+}
+
+/** The answer, or at the deadline an error: what the handler still waits for may serve other callers, too. */
+function beforeDeadline<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const end = () => reject(signal.reason);
+    if (signal.aborted) end();
+    else signal.addEventListener('abort', end, { once: true });
+    answer.finally(() => signal.removeEventListener('abort', end)).then(resolve, reject);
+  });
 }
 
 /** Frames that come one after another are not kept to be looked through. */

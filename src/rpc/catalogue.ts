@@ -23,20 +23,19 @@ type Service = ServiceImpl<typeof RolloutService>;
 export function catalogueMethods(
   wire: Wire,
 ): Pick<Service, 'upsertTasks' | 'getTask' | 'listTasks' | 'upsertValidators' | 'getValidator' | 'listValidators'> {
-  const { app } = wire;
   return {
-    upsertTasks: unary(wire, rpc.upsertTasks, 'write', async ({ tasks }, { caller }) => {
+    upsertTasks: unary(wire, rpc.upsertTasks, 'write', async ({ tasks }, { app, caller }) => {
       const { created, updated, unchanged } = await upsertTasks(app, caller, { tasks: tasks.map(toTaskUpsert) });
       const counts = { createdCount: created, updatedCount: updated, unchangedCount: unchanged };
       return create(UpsertTasksResponseSchema, counts);
     }),
 
-    getTask: unary(wire, rpc.getTask, 'read', async ({ taskId, view }, { caller }) => {
+    getTask: unary(wire, rpc.getTask, 'read', async ({ taskId, view }, { app, caller }) => {
       const found = await getTask(app, caller, { taskId });
       return create(GetTaskResponseSchema, { task: fromTask(found, toView(view, 'FULL')) });
     }),
 
-    listTasks: unary(wire, rpc.listTasks, 'read', async (request, { caller }) => {
+    listTasks: unary(wire, rpc.listTasks, 'read', async (request, { app, caller }) => {
       const { pageSize, pageToken } = request;
       const view = toView(request.view, 'BASIC');
       const page = await listTasks(app, caller, { filter: toTaskFilter(request), view, pageSize, pageToken });
@@ -44,21 +43,26 @@ export function catalogueMethods(
       return create(ListTasksResponseSchema, { tasks, nextPageToken: page.nextPageToken });
     }),
 
-    upsertValidators: unary(wire, rpc.upsertValidators, 'write', async ({ validators }, { caller }) => {
+    upsertValidators: unary(wire, rpc.upsertValidators, 'write', async ({ validators }, { app, caller }) => {
       const upserts = validators.map(toValidatorUpsert);
       const { ids, created } = await upsertValidators(app, caller, { validators: upserts });
       return create(UpsertValidatorsResponseSchema, { validatorIds: [...ids], createdCount: created });
     }),
 
-    getValidator: unary(wire, rpc.getValidator, 'read', async ({ validatorId }, { caller }) => {
+    getValidator: unary(wire, rpc.getValidator, 'read', async ({ validatorId }, { app, caller }) => {
       const validator = fromValidator(await getValidator(app, caller, { validatorId }));
       return create(GetValidatorResponseSchema, { validator });
     }),
 
-    listValidators: unary(wire, rpc.listValidators, 'read', async ({ taskId, pageSize, pageToken }, { caller }) => {
-      const page = await listValidators(app, caller, { taskId, pageSize, pageToken });
-      const validators = page.items.map(fromValidator);
-      return create(ListValidatorsResponseSchema, { validators, nextPageToken: page.nextPageToken });
-    }),
+    listValidators: unary(
+      wire,
+      rpc.listValidators,
+      'read',
+      async ({ taskId, pageSize, pageToken }, { app, caller }) => {
+        const page = await listValidators(app, caller, { taskId, pageSize, pageToken });
+        const validators = page.items.map(fromValidator);
+        return create(ListValidatorsResponseSchema, { validators, nextPageToken: page.nextPageToken });
+      },
+    ),
   };
 }

@@ -27,9 +27,8 @@ type LeaseState = Awaited<ReturnType<typeof heartbeatRollouts>>[number];
 export function claimMethods(
   wire: Wire,
 ): Pick<ServiceImpl<typeof RolloutService>, 'claimRollouts' | 'heartbeatRollouts'> {
-  const { app } = wire;
   return {
-    claimRollouts: unary(wire, rpc.claimRollouts, 'write', async (request, { caller, signal }) => {
+    claimRollouts: unary(wire, rpc.claimRollouts, 'write', async (request, { app, caller, signal }) => {
       const { claims, drained } = await claimRollouts(app, caller, { ...toClaimArgs(request), signal });
       const extents = fitClaims(claims);
       return create(ClaimRolloutsResponseSchema, {
@@ -38,10 +37,15 @@ export function claimMethods(
       });
     }),
 
-    heartbeatRollouts: unary(wire, rpc.heartbeatRollouts, 'write', async ({ leases, leaseDuration }, { caller }) => {
-      const states = await heartbeatRollouts(app, caller, { leases, leaseMs: toLeaseMs(leaseDuration) });
-      return create(HeartbeatRolloutsResponseSchema, { leases: states.map(fromLeaseState) });
-    }),
+    heartbeatRollouts: unary(
+      wire,
+      rpc.heartbeatRollouts,
+      'write',
+      async ({ leases, leaseDuration }, { app, caller }) => {
+        const states = await heartbeatRollouts(app, caller, { leases, leaseMs: toLeaseMs(leaseDuration) });
+        return create(HeartbeatRolloutsResponseSchema, { leases: states.map(fromLeaseState) });
+      },
+    ),
   };
 }
 

@@ -19,8 +19,7 @@ import {
   type MoveEnvironmentArgs,
   moveEnvironment,
 } from '../app/rollout/environment.ts';
-import type { Caller } from '../domain/caller.ts';
-import { unary, type Wire } from './call.ts';
+import { type Call, unary, type Wire } from './call.ts';
 import { toStatuses } from './convert/rollout_in.ts';
 import { fromEnvironment } from './convert/rollout_out.ts';
 import { toInitialStatus, toMap } from './convert/values.ts';
@@ -31,9 +30,8 @@ type Service = ServiceImpl<typeof RolloutService>;
 export function wholeEnvironments(
   wire: Wire,
 ): Pick<Service, 'createEnvironment' | 'getEnvironment' | 'listEnvironments'> {
-  const { app } = wire;
   return {
-    createEnvironment: unary(wire, rpc.createEnvironment, 'write', async (request, { caller }) => {
+    createEnvironment: unary(wire, rpc.createEnvironment, 'write', async (request, { app, caller }) => {
       const { environmentId, requestId, runId, type, externalId, configJson, phase } = request;
       const status = toInitialStatus(request.initialStatus);
       const labels = toMap(request.labels);
@@ -42,12 +40,12 @@ export function wholeEnvironments(
       return create(CreateEnvironmentResponseSchema, { environment });
     }),
 
-    getEnvironment: unary(wire, rpc.getEnvironment, 'read', async ({ environmentId }, { caller }) => {
+    getEnvironment: unary(wire, rpc.getEnvironment, 'read', async ({ environmentId }, { app, caller }) => {
       const environment = fromEnvironment(await getEnvironment(app, caller, { environmentId }));
       return create(GetEnvironmentResponseSchema, { environment });
     }),
 
-    listEnvironments: unary(wire, rpc.listEnvironments, 'read', async (request, { caller }) => {
+    listEnvironments: unary(wire, rpc.listEnvironments, 'read', async (request, { app, caller }) => {
       const { runId, rolloutId, pageSize, pageToken } = request;
       const of = runId === '' ? { rolloutId } : { runId };
       const statuses = request.statuses.length === 0 ? undefined : toStatuses(request.statuses);
@@ -71,31 +69,30 @@ export function environmentVerbs(
   | 'failEnvironment'
   | 'cancelEnvironment'
 > {
-  const { app } = wire;
-  const move = async (caller: Caller, verb: MoveEnvironmentArgs['verb'], request: EnvironmentVerbRequest) => {
+  const move = async ({ app, caller }: Call, verb: MoveEnvironmentArgs['verb'], request: EnvironmentVerbRequest) => {
     const { environmentId, message, metadataJson, phase, externalId } = request;
     const said = { message, metadataJson, phase, resultJson: '' };
     const now = await moveEnvironment(app, caller, { environmentId, verb, said, externalId });
     return { environment: fromEnvironment(now) };
   };
   return {
-    startEnvironment: unary(wire, rpc.startEnvironment, 'write', async (request, { caller }) =>
-      create(StartEnvironmentResponseSchema, await move(caller, 'start', request)),
+    startEnvironment: unary(wire, rpc.startEnvironment, 'write', async (request, call) =>
+      create(StartEnvironmentResponseSchema, await move(call, 'start', request)),
     ),
-    pauseEnvironment: unary(wire, rpc.pauseEnvironment, 'write', async (request, { caller }) =>
-      create(PauseEnvironmentResponseSchema, await move(caller, 'pause', request)),
+    pauseEnvironment: unary(wire, rpc.pauseEnvironment, 'write', async (request, call) =>
+      create(PauseEnvironmentResponseSchema, await move(call, 'pause', request)),
     ),
-    resumeEnvironment: unary(wire, rpc.resumeEnvironment, 'write', async (request, { caller }) =>
-      create(ResumeEnvironmentResponseSchema, await move(caller, 'resume', request)),
+    resumeEnvironment: unary(wire, rpc.resumeEnvironment, 'write', async (request, call) =>
+      create(ResumeEnvironmentResponseSchema, await move(call, 'resume', request)),
     ),
-    completeEnvironment: unary(wire, rpc.completeEnvironment, 'write', async (request, { caller }) =>
-      create(CompleteEnvironmentResponseSchema, await move(caller, 'complete', request)),
+    completeEnvironment: unary(wire, rpc.completeEnvironment, 'write', async (request, call) =>
+      create(CompleteEnvironmentResponseSchema, await move(call, 'complete', request)),
     ),
-    failEnvironment: unary(wire, rpc.failEnvironment, 'write', async (request, { caller }) =>
-      create(FailEnvironmentResponseSchema, await move(caller, 'fail', request)),
+    failEnvironment: unary(wire, rpc.failEnvironment, 'write', async (request, call) =>
+      create(FailEnvironmentResponseSchema, await move(call, 'fail', request)),
     ),
-    cancelEnvironment: unary(wire, rpc.cancelEnvironment, 'write', async (request, { caller }) =>
-      create(CancelEnvironmentResponseSchema, await move(caller, 'cancel', request)),
+    cancelEnvironment: unary(wire, rpc.cancelEnvironment, 'write', async (request, call) =>
+      create(CancelEnvironmentResponseSchema, await move(call, 'cancel', request)),
     ),
   };
 }

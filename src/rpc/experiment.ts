@@ -23,21 +23,20 @@ export function experimentMethods(
   ServiceImpl<typeof RunService>,
   'createExperiment' | 'getExperiment' | 'listExperiments' | 'updateExperiment' | 'deleteExperiment'
 > {
-  const { app } = wire;
   return {
-    createExperiment: unary(wire, rpc.createExperiment, 'write', async (request, { caller }) => {
+    createExperiment: unary(wire, rpc.createExperiment, 'write', async (request, { app, caller }) => {
       const { maxSteps, seed, $typeName: _, $unknown: __, ...fields } = request;
       const made = await createExperiment(app, caller, { ...fields, maxSteps, seed });
       return create(CreateExperimentResponseSchema, { experiment: fromExperiment(made, 'FULL') });
     }),
 
-    getExperiment: unary(wire, rpc.getExperiment, 'read', async ({ experimentId, name, view }, { caller }) => {
+    getExperiment: unary(wire, rpc.getExperiment, 'read', async ({ experimentId, name, view }, { app, caller }) => {
       const which = experimentId === undefined ? { name: name ?? '' } : { id: experimentId };
       const found = await getExperiment(app, caller, which);
       return create(GetExperimentResponseSchema, { experiment: fromExperiment(found, toView(view, 'FULL')) });
     }),
 
-    listExperiments: unary(wire, rpc.listExperiments, 'read', async (request, { caller }) => {
+    listExperiments: unary(wire, rpc.listExperiments, 'read', async (request, { app, caller }) => {
       const { pageSize, pageToken, environmentName, agentType, tags } = request;
       const view = toView(request.view, 'BASIC');
       const filter = {
@@ -52,7 +51,7 @@ export function experimentMethods(
       });
     }),
 
-    updateExperiment: unary(wire, rpc.updateExperiment, 'write', async (request, { caller }) => {
+    updateExperiment: unary(wire, rpc.updateExperiment, 'write', async (request, { app, caller }) => {
       const args = { experimentId: request.experimentId, changes: toExperimentChanges(request) };
       const now = await updateExperiment(app, caller, args);
       return create(UpdateExperimentResponseSchema, { experiment: fromExperiment(now, 'FULL') });
@@ -62,7 +61,7 @@ export function experimentMethods(
       wire,
       rpc.deleteExperiment,
       'write',
-      async ({ experimentId, onBranches, cancelLive }, { caller }) => {
+      async ({ experimentId, onBranches, cancelLive }, { app, caller }) => {
         const args = { experimentId, onBranches: toBranchPolicy(onBranches), cancelLive };
         const { runs, trajectories } = await deleteExperiment(app, caller, args);
         return create(DeleteExperimentResponseSchema, { deletedRuns: runs, deletedTrajectories: trajectories });

@@ -22,9 +22,8 @@ const rpc = RolloutService.method;
 export function groupMethods(
   wire: Wire,
 ): Pick<ServiceImpl<typeof RolloutService>, 'getOrCreateGroup' | 'getGroup' | 'listGroups' | 'updateGroup'> {
-  const { app } = wire;
   return {
-    getOrCreateGroup: unary(wire, rpc.getOrCreateGroup, 'write', async (request, { caller }) => {
+    getOrCreateGroup: unary(wire, rpc.getOrCreateGroup, 'write', async (request, { app, caller }) => {
       const { stageId, batch, metadataJson } = request;
       const { group, created } = await getOrCreateGroup(app, caller, {
         stageId,
@@ -37,12 +36,12 @@ export function groupMethods(
       return create(GetOrCreateGroupResponseSchema, { group: fromGroup(group, 'FULL'), created });
     }),
 
-    getGroup: unary(wire, rpc.getGroup, 'read', async (request, { caller }) => {
+    getGroup: unary(wire, rpc.getGroup, 'read', async (request, { app, caller }) => {
       const found = await getGroup(app, caller, toGroupPlace(request));
       return create(GetGroupResponseSchema, { group: fromGroup(found, toView(request.view, 'FULL')) });
     }),
 
-    listGroups: unary(wire, rpc.listGroups, 'read', async (request, { caller }) => {
+    listGroups: unary(wire, rpc.listGroups, 'read', async (request, { app, caller }) => {
       const { stageId, pageSize, pageToken } = request;
       const view = toView(request.view, 'BASIC');
       const page = await listGroups(app, caller, { stageId, view, pageSize, pageToken });
@@ -50,7 +49,7 @@ export function groupMethods(
       return create(ListGroupsResponseSchema, { groups, nextPageToken: page.nextPageToken });
     }),
 
-    updateGroup: unary(wire, rpc.updateGroup, 'write', async (request, { caller }) => {
+    updateGroup: unary(wire, rpc.updateGroup, 'write', async (request, { app, caller }) => {
       const { groupId } = request;
       const now = await updateGroup(app, caller, { groupId, changes: toGroupChanges(request) });
       return create(UpdateGroupResponseSchema, { group: fromGroup(now, 'FULL') });

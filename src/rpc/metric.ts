@@ -14,14 +14,13 @@ import { serverStream, unary, type Wire } from './call.ts';
 const rpc = RunService.method;
 
 export function metricMethods(wire: Wire): Pick<ServiceImpl<typeof RunService>, 'logMetrics' | 'readMetrics'> {
-  const { app } = wire;
   return {
-    logMetrics: unary(wire, rpc.logMetrics, 'write', async ({ runId, points }, { caller }) => {
+    logMetrics: unary(wire, rpc.logMetrics, 'write', async ({ runId, points }, { app, caller }) => {
       await logMetrics(app, caller, { runId, points: points.map(toPoint) });
       return create(LogMetricsResponseSchema);
     }),
 
-    readMetrics: serverStream(wire, rpc.readMetrics, async function* (request, { caller, signal }) {
+    readMetrics: serverStream(wire, rpc.readMetrics, async function* (request, { app, caller, signal }) {
       const { runIds, keys, stageId, runLevelOnly, maxPoints } = request;
       const range = { from: request.startMetricStep, to: request.endMetricStep };
       const args = { runIds, keys, stageId, runLevelOnly, range, maxPoints, signal };

@@ -14,7 +14,7 @@ import { fromStoredStep } from './convert/step_out.ts';
 /** The read stream: one message for each page of the use case, which ends pages at a segment's border and well below 1 MiB. */
 export function readSteps(wire: Wire): MethodImpl<typeof TrajectoryService.method.readSteps> {
   const handle = async function* (request: ReadStepsRequest, call: Call) {
-    const reading = readStepsOf(wire.app, call.caller, {
+    const reading = readStepsOf(call.app, call.caller, {
       trajectoryId: request.trajectoryId,
       startStepNumber: request.startStepNumber,
       endStepNumber: request.endStepNumber,

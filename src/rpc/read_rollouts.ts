@@ -14,10 +14,10 @@ import { fromStoredStep } from './convert/step_out.ts';
 
 /** The trainer's read: one message for each part of the use case, which keeps them below 1 MiB. */
 export function readRollouts(wire: Wire): MethodImpl<typeof RolloutService.method.readRollouts> {
-  return serverStream(wire, RolloutService.method.readRollouts, async function* (request, { caller, signal }) {
+  return serverStream(wire, RolloutService.method.readRollouts, async function* (request, { app, caller, signal }) {
     const { stageId, completeGroupsOnly, follow } = request;
     const view = toView(request.view, 'FULL');
-    const reading = readRolloutsOf(wire.app, caller, { stageId, completeGroupsOnly, follow, view, signal });
+    const reading = readRolloutsOf(app, caller, { stageId, completeGroupsOnly, follow, view, signal });
     for await (const read of reading) yield fromRolloutsRead(read, view);
   });
 }

@@ -39,14 +39,13 @@ type Service = ServiceImpl<typeof RolloutService>;
 export function wholeRollouts(
   wire: Wire,
 ): Pick<Service, 'createRollouts' | 'getRollout' | 'listRollouts' | 'updateRollout' | 'setRolloutPhase'> {
-  const { app } = wire;
   return {
-    createRollouts: unary(wire, rpc.createRollouts, 'write', async ({ stageId, rollouts }, { caller }) => {
+    createRollouts: unary(wire, rpc.createRollouts, 'write', async ({ stageId, rollouts }, { app, caller }) => {
       const made = await createRollouts(app, caller, { stageId, rollouts: rollouts.map(toNewRollout) });
       return create(CreateRolloutsResponseSchema, { rollouts: made });
     }),
 
-    getRollout: unary(wire, rpc.getRollout, 'read', async ({ rolloutId, view: asked }, { caller }) => {
+    getRollout: unary(wire, rpc.getRollout, 'read', async ({ rolloutId, view: asked }, { app, caller }) => {
       const view = toView(asked, 'FULL');
       const { rollout, attempts, validations, environmentIds, validationExtent, truncated } = fitRecord(
         await getRollout(app, caller, { rolloutId }),
@@ -65,7 +64,7 @@ export function wholeRollouts(
       });
     }),
 
-    listRollouts: unary(wire, rpc.listRollouts, 'read', async (request, { caller }) => {
+    listRollouts: unary(wire, rpc.listRollouts, 'read', async (request, { app, caller }) => {
       const { pageSize, pageToken } = request;
       const view = toView(request.view, 'BASIC');
       const page = await listRollouts(app, caller, { filter: toRolloutFilter(request), view, pageSize, pageToken });
@@ -73,13 +72,13 @@ export function wholeRollouts(
       return create(ListRolloutsResponseSchema, { rollouts, nextPageToken: page.nextPageToken });
     }),
 
-    updateRollout: unary(wire, rpc.updateRollout, 'write', async (request, { caller }) => {
+    updateRollout: unary(wire, rpc.updateRollout, 'write', async (request, { app, caller }) => {
       const { rolloutId, attempt } = request;
       const now = await updateRollout(app, caller, { rolloutId, attempt, changes: toRolloutChanges(request) });
       return create(UpdateRolloutResponseSchema, { rollout: fromRollout(now, 'FULL') });
     }),
 
-    setRolloutPhase: unary(wire, rpc.setRolloutPhase, 'write', async (request, { caller }) => {
+    setRolloutPhase: unary(wire, rpc.setRolloutPhase, 'write', async (request, { app, caller }) => {
       const { rolloutId, attempt, phase, message } = request;
       const now = await setRolloutPhase(app, caller, { rolloutId, attempt, phase, message });
       return create(SetRolloutPhaseResponseSchema, { rollout: fromRollout(now, 'FULL') });
@@ -94,14 +93,13 @@ export function rolloutVerbs(
   Service,
   'startRollout' | 'completeRollout' | 'failRollout' | 'cancelRollout' | 'releaseRollout' | 'retryRollout'
 > {
-  const { app } = wire;
   return {
-    startRollout: unary(wire, rpc.startRollout, 'write', async (request, { caller }) => {
+    startRollout: unary(wire, rpc.startRollout, 'write', async (request, { app, caller }) => {
       const rollout = fromRollout(await startRollout(app, caller, toMove(request)), 'FULL');
       return create(StartRolloutResponseSchema, { rollout });
     }),
 
-    completeRollout: unary(wire, rpc.completeRollout, 'write', async (request, { caller }) => {
+    completeRollout: unary(wire, rpc.completeRollout, 'write', async (request, { app, caller }) => {
       const ended = await endRollout(app, caller, {
         ...toMove(request),
         status: 'COMPLETED',
@@ -114,25 +112,25 @@ export function rolloutVerbs(
       return create(CompleteRolloutResponseSchema, { rollout: fromRollout(ended, 'FULL') });
     }),
 
-    failRollout: unary(wire, rpc.failRollout, 'write', async (request, { caller }) => {
+    failRollout: unary(wire, rpc.failRollout, 'write', async (request, { app, caller }) => {
       const result = toResult(request.result);
       const ended = await endRollout(app, caller, { ...toMove(request), status: 'FAILED', result });
       return create(FailRolloutResponseSchema, { rollout: fromRollout(ended, 'FULL') });
     }),
 
-    cancelRollout: unary(wire, rpc.cancelRollout, 'write', async (request, { caller }) => {
+    cancelRollout: unary(wire, rpc.cancelRollout, 'write', async (request, { app, caller }) => {
       const { rolloutId, message, metadataJson } = request;
       const said = { message, metadataJson };
       const ended = await endRollout(app, caller, { rolloutId, attempt: undefined, said, status: 'CANCELLED' });
       return create(CancelRolloutResponseSchema, { rollout: fromRollout(ended, 'FULL') });
     }),
 
-    releaseRollout: unary(wire, rpc.releaseRollout, 'write', async (request, { caller }) => {
+    releaseRollout: unary(wire, rpc.releaseRollout, 'write', async (request, { app, caller }) => {
       const rollout = fromRollout(await releaseRollout(app, caller, toMove(request)), 'FULL');
       return create(ReleaseRolloutResponseSchema, { rollout });
     }),
 
-    retryRollout: unary(wire, rpc.retryRollout, 'write', async (request, { caller }) => {
+    retryRollout: unary(wire, rpc.retryRollout, 'write', async (request, { app, caller }) => {
       const rollout = fromRollout(await retryRollout(app, caller, toMove(request)), 'FULL');
       return create(RetryRolloutResponseSchema, { rollout });
     }),
@@ -143,9 +141,8 @@ export function rolloutVerbs(
 export function verdicts(
   wire: Wire,
 ): Pick<Service, 'recordValidation' | 'overrideValidation' | 'listValidationOverrides'> {
-  const { app } = wire;
   return {
-    recordValidation: unary(wire, rpc.recordValidation, 'write', async (request, { caller }) => {
+    recordValidation: unary(wire, rpc.recordValidation, 'write', async (request, { app, caller }) => {
       const { rolloutId, attempt } = request;
       const found = toNewValidation(required(request.validation, 'validation'), 'validation');
       const { rollout, validation } = await recordValidation(app, caller, { rolloutId, attempt, validation: found });
@@ -155,7 +152,7 @@ export function verdicts(
       });
     }),
 
-    overrideValidation: unary(wire, rpc.overrideValidation, 'write', async (request, { caller }) => {
+    overrideValidation: unary(wire, rpc.overrideValidation, 'write', async (request, { app, caller }) => {
       const { rolloutId, success, reason, actor } = request;
       const { rollout, override } = await overrideValidation(app, caller, { rolloutId, success, reason, actor });
       return create(OverrideValidationResponseSchema, {
@@ -164,7 +161,7 @@ export function verdicts(
       });
     }),
 
-    listValidationOverrides: unary(wire, rpc.listValidationOverrides, 'read', async (request, { caller }) => {
+    listValidationOverrides: unary(wire, rpc.listValidationOverrides, 'read', async (request, { app, caller }) => {
       const { rolloutId, pageSize, pageToken } = request;
       const page = await listValidationOverrides(app, caller, { rolloutId, pageSize, pageToken });
       return create(ListValidationOverridesResponseSchema, {

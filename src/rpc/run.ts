@@ -37,10 +37,9 @@ import { runBytes, stageBytes } from '../app/run/row_bytes.ts';
 import { listStatusChanges } from '../app/run/status_changes.ts';
 import { updateRun } from '../app/run/update.ts';
 import { trajectoryBytes } from '../app/trajectory/page.ts';
-import type { Caller } from '../domain/caller.ts';
 import { invalidField } from '../domain/errors.ts';
 import type { Verb } from '../domain/lifecycle.ts';
-import { unary, type Wire } from './call.ts';
+import { type Call, unary, type Wire } from './call.ts';
 import { fromComparison } from './convert/comparison.ts';
 import { toView } from './convert/filter.ts';
 import { toBranchPolicy, toRunChanges, toRunFilter, toRunMaking } from './convert/run_in.ts';
@@ -57,9 +56,8 @@ type Service = ServiceImpl<typeof RunService>;
 export function wholeRuns(
   wire: Wire,
 ): Pick<Service, 'createRun' | 'branchRun' | 'getRun' | 'listRuns' | 'updateRun' | 'deleteRun'> {
-  const { app } = wire;
   return {
-    createRun: unary(wire, rpc.createRun, 'write', async (request, { caller }) => {
+    createRun: unary(wire, rpc.createRun, 'write', async (request, { app, caller }) => {
       const { runId, experimentId, experimentName, mainTrajectory } = request;
       const made = await createRun(app, caller, {
         ...toRunMaking(request, request.configJson),
@@ -72,7 +70,7 @@ export function wholeRuns(
       return create(CreateRunResponseSchema, { ...fromMade(made), created: made.created });
     }),
 
-    branchRun: unary(wire, rpc.branchRun, 'write', async (request, { caller }) => {
+    branchRun: unary(wire, rpc.branchRun, 'write', async (request, { app, caller }) => {
       const { runId, branchId, branchTrajectoryId } = request;
       const making = toRunMaking(request, request.configOverridesJson);
       const args = { ...making, runId, at: placeOf(request), branchId, branchTrajectoryId };
@@ -80,7 +78,7 @@ export function wholeRuns(
       return create(BranchRunResponseSchema, { run, mainTrajectory });
     }),
 
-    getRun: unary(wire, rpc.getRun, 'read', async ({ runId, runName = '', experimentName, view }, { caller }) => {
+    getRun: unary(wire, rpc.getRun, 'read', async ({ runId, runName = '', experimentName, view }, { app, caller }) => {
       if (runId !== undefined && experimentName !== '') {
         throw invalidField('experiment_name', 'must be empty when run_id is set: it goes with run_name');
       }
@@ -88,7 +86,7 @@ export function wholeRuns(
       return create(GetRunResponseSchema, { run: fromRun(found, toView(view, 'FULL')) });
     }),
 
-    listRuns: unary(wire, rpc.listRuns, 'read', async (request, { caller }) => {
+    listRuns: unary(wire, rpc.listRuns, 'read', async (request, { app, caller }) => {
       const { experimentId, experimentName, pageSize, pageToken } = request;
       const view = toView(request.view, 'BASIC');
       const filter = toRunFilter(request);
@@ -100,12 +98,12 @@ export function wholeRuns(
       return create(ListRunsResponseSchema, { runs, nextPageToken: page.nextPageToken });
     }),
 
-    updateRun: unary(wire, rpc.updateRun, 'write', async (request, { caller }) => {
+    updateRun: unary(wire, rpc.updateRun, 'write', async (request, { app, caller }) => {
       const now = await updateRun(app, caller, { runId: request.runId, changes: toRunChanges(request) });
       return create(UpdateRunResponseSchema, { run: fromRun(now, 'FULL') });
     }),
 
-    deleteRun: unary(wire, rpc.deleteRun, 'write', async ({ runId, onBranches, cancelLive }, { caller }) => {
+    deleteRun: unary(wire, rpc.deleteRun, 'write', async ({ runId, onBranches, cancelLive }, { app, caller }) => {
       const args = { runId, onBranches: toBranchPolicy(onBranches), cancelLive };
       const { runs, trajectories } = await deleteRun(app, caller, args);
       return create(DeleteRunResponseSchema, { deletedRuns: runs, deletedTrajectories: trajectories });
@@ -129,36 +127,35 @@ export function lives(
   | 'getProgress'
   | 'listStatusChanges'
 > {
-  const { app } = wire;
-  const move = async (caller: Caller, verb: Verb, request: RunVerbRequest) => {
+  const move = async ({ app, caller }: Call, verb: Verb, request: RunVerbRequest) => {
     const { runId, message, metadataJson, phase, resultJson = '' } = request;
     const run = await moveRun(app, caller, { runId, verb, said: { message, metadataJson, phase, resultJson } });
     return { run: fromRun(run, 'FULL') };
   };
   return {
-    startRun: unary(wire, rpc.startRun, 'write', async (request, { caller }) =>
-      create(StartRunResponseSchema, await move(caller, 'start', request)),
+    startRun: unary(wire, rpc.startRun, 'write', async (request, call) =>
+      create(StartRunResponseSchema, await move(call, 'start', request)),
     ),
-    pauseRun: unary(wire, rpc.pauseRun, 'write', async (request, { caller }) =>
-      create(PauseRunResponseSchema, await move(caller, 'pause', request)),
+    pauseRun: unary(wire, rpc.pauseRun, 'write', async (request, call) =>
+      create(PauseRunResponseSchema, await move(call, 'pause', request)),
     ),
-    resumeRun: unary(wire, rpc.resumeRun, 'write', async (request, { caller }) =>
-      create(ResumeRunResponseSchema, await move(caller, 'resume', request)),
+    resumeRun: unary(wire, rpc.resumeRun, 'write', async (request, call) =>
+      create(ResumeRunResponseSchema, await move(call, 'resume', request)),
     ),
-    completeRun: unary(wire, rpc.completeRun, 'write', async (request, { caller }) =>
-      create(CompleteRunResponseSchema, await move(caller, 'complete', request)),
+    completeRun: unary(wire, rpc.completeRun, 'write', async (request, call) =>
+      create(CompleteRunResponseSchema, await move(call, 'complete', request)),
     ),
-    failRun: unary(wire, rpc.failRun, 'write', async (request, { caller }) =>
-      create(FailRunResponseSchema, await move(caller, 'fail', request)),
+    failRun: unary(wire, rpc.failRun, 'write', async (request, call) =>
+      create(FailRunResponseSchema, await move(call, 'fail', request)),
     ),
-    cancelRun: unary(wire, rpc.cancelRun, 'write', async (request, { caller }) =>
-      create(CancelRunResponseSchema, await move(caller, 'cancel', request)),
+    cancelRun: unary(wire, rpc.cancelRun, 'write', async (request, call) =>
+      create(CancelRunResponseSchema, await move(call, 'cancel', request)),
     ),
-    reopenRun: unary(wire, rpc.reopenRun, 'write', async (request, { caller }) =>
-      create(ReopenRunResponseSchema, await move(caller, 'reopen', request)),
+    reopenRun: unary(wire, rpc.reopenRun, 'write', async (request, call) =>
+      create(ReopenRunResponseSchema, await move(call, 'reopen', request)),
     ),
 
-    heartbeatRun: unary(wire, rpc.heartbeatRun, 'write', async ({ runId }, { caller }) => {
+    heartbeatRun: unary(wire, rpc.heartbeatRun, 'write', async ({ runId }, { app, caller }) => {
       const { status, statusMessage, heartbeatTime } = await heartbeatRun(app, caller, { runId });
       return create(HeartbeatRunResponseSchema, {
         status: fromStatus(status),
@@ -167,11 +164,11 @@ export function lives(
       });
     }),
 
-    getProgress: unary(wire, rpc.getProgress, 'read', async ({ runId }, { caller }) => {
+    getProgress: unary(wire, rpc.getProgress, 'read', async ({ runId }, { app, caller }) => {
       return create(GetProgressResponseSchema, { progress: fromProgress(await getProgress(app, caller, { runId })) });
     }),
 
-    listStatusChanges: unary(wire, rpc.listStatusChanges, 'read', async (request, { caller }) => {
+    listStatusChanges: unary(wire, rpc.listStatusChanges, 'read', async (request, { app, caller }) => {
       const { ascending, pageSize, pageToken } = request;
       const page = await listStatusChanges(app, caller, { of: ownerOf(request), ascending, pageSize, pageToken });
       return create(ListStatusChangesResponseSchema, {
@@ -184,15 +181,14 @@ export function lives(
 
 /** How runs hang together. */
 export function families(wire: Wire): Pick<Service, 'getRunTree' | 'compareRuns'> {
-  const { app } = wire;
   return {
-    getRunTree: unary(wire, rpc.getRunTree, 'read', async ({ runId, pageSize, pageToken }, { caller }) => {
+    getRunTree: unary(wire, rpc.getRunTree, 'read', async ({ runId, pageSize, pageToken }, { app, caller }) => {
       const page = await getRunTree(app, caller, { runId, pageSize, pageToken });
       const runs = page.items.map((run) => fromRun(run, 'BASIC'));
       return create(GetRunTreeResponseSchema, { runs, nextPageToken: page.nextPageToken });
     }),
 
-    compareRuns: unary(wire, rpc.compareRuns, 'read', async (request, { caller }) => {
+    compareRuns: unary(wire, rpc.compareRuns, 'read', async (request, { app, caller }) => {
       const { runIds, startStepNumber, endStepNumber } = request;
       const comparisons = await compareRuns(app, caller, { runIds, startStepNumber, endStepNumber });
       return create(CompareRunsResponseSchema, { comparisons: comparisons.map(fromRunComparison) });

@@ -18,10 +18,9 @@ import {
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { moveStage } from '../app/run/move.ts';
 import { getLatestCheckpointedStage, getOrCreateStage, getStage, listStages, updateStage } from '../app/run/stage.ts';
-import type { Caller } from '../domain/caller.ts';
 import { invalidField } from '../domain/errors.ts';
 import type { Verb } from '../domain/lifecycle.ts';
-import { unary, type Wire } from './call.ts';
+import { type Call, unary, type Wire } from './call.ts';
 import { toView } from './convert/filter.ts';
 import { requireStageKind, toStageChanges, toStageKind } from './convert/run_in.ts';
 import { fromStage } from './convert/run_out.ts';
@@ -34,9 +33,8 @@ type Service = ServiceImpl<typeof RunService>;
 export function wholeStages(
   wire: Wire,
 ): Pick<Service, 'getOrCreateStage' | 'getStage' | 'listStages' | 'updateStage' | 'getLatestCheckpointedStage'> {
-  const { app } = wire;
   return {
-    getOrCreateStage: unary(wire, rpc.getOrCreateStage, 'write', async (request, { caller }) => {
+    getOrCreateStage: unary(wire, rpc.getOrCreateStage, 'write', async (request, { app, caller }) => {
       const { runId, batch, phase, modelUri, totalSubsteps, metadataJson } = request;
       const { stage, created } = await getOrCreateStage(app, caller, {
         runId,
@@ -52,12 +50,12 @@ export function wholeStages(
       return create(GetOrCreateStageResponseSchema, { stage: fromStage(stage, 'FULL'), created });
     }),
 
-    getStage: unary(wire, rpc.getStage, 'read', async (request, { caller }) => {
+    getStage: unary(wire, rpc.getStage, 'read', async (request, { app, caller }) => {
       const found = await getStage(app, caller, toStagePlace(request));
       return create(GetStageResponseSchema, { stage: fromStage(found, toView(request.view, 'FULL')) });
     }),
 
-    listStages: unary(wire, rpc.listStages, 'read', async (request, { caller }) => {
+    listStages: unary(wire, rpc.listStages, 'read', async (request, { app, caller }) => {
       const { runId, descending, pageSize, pageToken } = request;
       const view = toView(request.view, 'BASIC');
       const kinds = request.kinds.map(toStageKind).filter((kind) => kind !== undefined);
@@ -72,7 +70,7 @@ export function wholeStages(
       return create(ListStagesResponseSchema, { stages, nextPageToken: page.nextPageToken });
     }),
 
-    updateStage: unary(wire, rpc.updateStage, 'write', async (request, { caller }) => {
+    updateStage: unary(wire, rpc.updateStage, 'write', async (request, { app, caller }) => {
       const now = await updateStage(app, caller, { stageId: request.stageId, changes: toStageChanges(request) });
       return create(UpdateStageResponseSchema, { stage: fromStage(now, 'FULL') });
     }),
@@ -81,7 +79,7 @@ export function wholeStages(
       wire,
       rpc.getLatestCheckpointedStage,
       'read',
-      async ({ runId, kind }, { caller }) => {
+      async ({ runId, kind }, { app, caller }) => {
         const args = { runId, kind: toStageKind(kind) ?? 'TRAIN_STEP' };
         const found = await getLatestCheckpointedStage(app, caller, args);
         return create(GetLatestCheckpointedStageResponseSchema, { stage: fromStage(found, 'FULL') });
@@ -96,33 +94,32 @@ export function stageVerbs(
   Service,
   'startStage' | 'pauseStage' | 'resumeStage' | 'completeStage' | 'failStage' | 'cancelStage' | 'reopenStage'
 > {
-  const { app } = wire;
-  const move = async (caller: Caller, verb: Verb, request: StageVerbRequest) => {
+  const move = async ({ app, caller }: Call, verb: Verb, request: StageVerbRequest) => {
     const { stageId, message, metadataJson, phase } = request;
     const said = { message, metadataJson, phase, resultJson: '' };
     return { stage: fromStage(await moveStage(app, caller, { stageId, verb, said }), 'FULL') };
   };
   return {
-    startStage: unary(wire, rpc.startStage, 'write', async (request, { caller }) =>
-      create(StartStageResponseSchema, await move(caller, 'start', request)),
+    startStage: unary(wire, rpc.startStage, 'write', async (request, call) =>
+      create(StartStageResponseSchema, await move(call, 'start', request)),
     ),
-    pauseStage: unary(wire, rpc.pauseStage, 'write', async (request, { caller }) =>
-      create(PauseStageResponseSchema, await move(caller, 'pause', request)),
+    pauseStage: unary(wire, rpc.pauseStage, 'write', async (request, call) =>
+      create(PauseStageResponseSchema, await move(call, 'pause', request)),
     ),
-    resumeStage: unary(wire, rpc.resumeStage, 'write', async (request, { caller }) =>
-      create(ResumeStageResponseSchema, await move(caller, 'resume', request)),
+    resumeStage: unary(wire, rpc.resumeStage, 'write', async (request, call) =>
+      create(ResumeStageResponseSchema, await move(call, 'resume', request)),
     ),
-    completeStage: unary(wire, rpc.completeStage, 'write', async (request, { caller }) =>
-      create(CompleteStageResponseSchema, await move(caller, 'complete', request)),
+    completeStage: unary(wire, rpc.completeStage, 'write', async (request, call) =>
+      create(CompleteStageResponseSchema, await move(call, 'complete', request)),
     ),
-    failStage: unary(wire, rpc.failStage, 'write', async (request, { caller }) =>
-      create(FailStageResponseSchema, await move(caller, 'fail', request)),
+    failStage: unary(wire, rpc.failStage, 'write', async (request, call) =>
+      create(FailStageResponseSchema, await move(call, 'fail', request)),
     ),
-    cancelStage: unary(wire, rpc.cancelStage, 'write', async (request, { caller }) =>
-      create(CancelStageResponseSchema, await move(caller, 'cancel', request)),
+    cancelStage: unary(wire, rpc.cancelStage, 'write', async (request, call) =>
+      create(CancelStageResponseSchema, await move(call, 'cancel', request)),
     ),
-    reopenStage: unary(wire, rpc.reopenStage, 'write', async (request, { caller }) =>
-      create(ReopenStageResponseSchema, await move(caller, 'reopen', request)),
+    reopenStage: unary(wire, rpc.reopenStage, 'write', async (request, call) =>
+      create(ReopenStageResponseSchema, await move(call, 'reopen', request)),
     ),
   };
 }

@@ -23,9 +23,8 @@ import type { Validator } from './validate.ts';
 const { putState: put, getState: get, batchGetStates: batchGet, readStates: read } = StateService.method;
 
 export function stateService(wire: Wire): ServiceImpl<typeof StateService> {
-  const { app } = wire;
   return {
-    putState: clientStream(wire, put, async (requests, { caller }) => {
+    putState: clientStream(wire, put, async (requests, { app, caller }) => {
       const frames = requests[Symbol.asyncIterator]();
       const first = await frames.next();
       if (first.done === true)
@@ -36,7 +35,7 @@ export function stateService(wire: Wire): ServiceImpl<typeof StateService> {
       return create(PutStateResponseSchema, { state: fromState(state) });
     }),
 
-    getState: serverStream(wire, get, async function* (request, { caller }) {
+    getState: serverStream(wire, get, async function* (request, { app, caller }) {
       const { digest, offset, length } = request;
       for await (const { state, chunk } of getState(app, caller, { digest, offset, length })) {
         const answer = create(GetStateResponseSchema);
@@ -46,12 +45,12 @@ export function stateService(wire: Wire): ServiceImpl<typeof StateService> {
       }
     }),
 
-    batchGetStates: unary(wire, batchGet, 'write', async ({ digests }, { caller }) => {
+    batchGetStates: unary(wire, batchGet, 'write', async ({ digests }, { app, caller }) => {
       const states = await batchGetStates(app, caller, { digests });
       return create(BatchGetStatesResponseSchema, { states: states.map(fromState) });
     }),
 
-    readStates: serverStream(wire, read, async function* (request, { caller }) {
+    readStates: serverStream(wire, read, async function* (request, { app, caller }) {
       const { trajectoryId, startStepNumber, endStepNumber, name, every } = request;
       const args = { trajectoryId, startStepNumber, endStepNumber, name, every };
       for await (const { trajectoryId: owner, pieces } of readStates(app, caller, args)) {

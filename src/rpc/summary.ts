@@ -24,8 +24,8 @@ const rpc = RunService.method;
 
 export function summaryMethods(wire: Wire): Pick<ServiceImpl<typeof RunService>, 'summarize'> {
   return {
-    summarize: unary(wire, rpc.summarize, 'read', async (request, { caller }) => {
-      const { items, truncated } = await summarize(wire.app, caller, toArgs(request));
+    summarize: unary(wire, rpc.summarize, 'read', async (request, { app, caller }) => {
+      const { items, truncated } = await summarize(app, caller, toArgs(request));
       return create(SummarizeResponseSchema, { summaries: items.map(fromSummary), truncated });
     }),
   };

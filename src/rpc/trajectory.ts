@@ -77,9 +77,8 @@ function wholeTrajectories(
   | 'updateTrajectory'
   | 'deleteTrajectory'
 > {
-  const { app } = wire;
   return {
-    createTrajectory: unary(wire, rpc.createTrajectory, 'write', async (request, { caller }) => {
+    createTrajectory: unary(wire, rpc.createTrajectory, 'write', async (request, { app, caller }) => {
       const { trajectoryId, requestId, name, taskId, runId, experimentId, metadataJson } = request;
       const labels = toMap(request.labels);
       const root = request.root === undefined ? undefined : toSingleStep(request.root, 'root');
@@ -88,7 +87,7 @@ function wholeTrajectories(
       return create(CreateTrajectoryResponseSchema, { trajectory: fromTrajectory(made, 'FULL') });
     }),
 
-    branchTrajectory: unary(wire, rpc.branchTrajectory, 'write', async (request, { caller }) => {
+    branchTrajectory: unary(wire, rpc.branchTrajectory, 'write', async (request, { app, caller }) => {
       const { trajectoryId, branchId, requestId, name, metadataJson } = request;
       const labels = toMap(request.labels);
       const args = { trajectoryId, branchId, requestId, name, labels, metadataJson, at: placeOf(request) };
@@ -96,12 +95,12 @@ function wholeTrajectories(
       return create(BranchTrajectoryResponseSchema, { trajectory: fromTrajectory(made, 'FULL') });
     }),
 
-    getTrajectory: unary(wire, rpc.getTrajectory, 'read', async ({ trajectoryId, view }, { caller }) => {
+    getTrajectory: unary(wire, rpc.getTrajectory, 'read', async ({ trajectoryId, view }, { app, caller }) => {
       const found = await getTrajectory(app, caller, { trajectoryId });
       return create(GetTrajectoryResponseSchema, { trajectory: fromTrajectory(found, toView(view, 'FULL')) });
     }),
 
-    listTrajectories: unary(wire, rpc.listTrajectories, 'read', async (request, { caller }) => {
+    listTrajectories: unary(wire, rpc.listTrajectories, 'read', async (request, { app, caller }) => {
       const { pageSize, pageToken } = request;
       const view = toView(request.view, 'BASIC');
       const args = { filter: toTrajectoryFilter(request), view, pageSize, pageToken };
@@ -112,25 +111,29 @@ function wholeTrajectories(
       });
     }),
 
-    updateTrajectory: unary(wire, rpc.updateTrajectory, 'write', async (request, { caller }) => {
+    updateTrajectory: unary(wire, rpc.updateTrajectory, 'write', async (request, { app, caller }) => {
       const { trajectoryId } = request;
       const now = await updateTrajectory(app, caller, { trajectoryId, changes: toTrajectoryChanges(request) });
       return create(UpdateTrajectoryResponseSchema, { trajectory: fromTrajectory(now, 'FULL') });
     }),
 
-    deleteTrajectory: unary(wire, rpc.deleteTrajectory, 'write', async ({ trajectoryId, onBranches }, { caller }) => {
-      const deletion = await deleteTrajectory(app, caller, { trajectoryId, onBranches: toOnBranches(onBranches) });
-      const { purged, keptShared } = deletion;
-      return create(DeleteTrajectoryResponseSchema, { purgedTrajectories: purged, keptShared });
-    }),
+    deleteTrajectory: unary(
+      wire,
+      rpc.deleteTrajectory,
+      'write',
+      async ({ trajectoryId, onBranches }, { app, caller }) => {
+        const deletion = await deleteTrajectory(app, caller, { trajectoryId, onBranches: toOnBranches(onBranches) });
+        const { purged, keptShared } = deletion;
+        return create(DeleteTrajectoryResponseSchema, { purgedTrajectories: purged, keptShared });
+      },
+    ),
   };
 }
 
 /** Writing without a stream (W8). */
 function writing(wire: Wire): Pick<Service, 'appendStep' | 'sealTrajectory' | 'attachState'> {
-  const { app } = wire;
   return {
-    appendStep: unary(wire, rpc.appendStep, 'write', async (request, { caller }) => {
+    appendStep: unary(wire, rpc.appendStep, 'write', async (request, { app, caller }) => {
       const step = toSingleStep(required(request.step, 'step'), 'step');
       const appended = await appendStep(app, caller, { ...fenceOf(request), step });
       return create(AppendStepResponseSchema, {
@@ -140,13 +143,13 @@ function writing(wire: Wire): Pick<Service, 'appendStep' | 'sealTrajectory' | 'a
       });
     }),
 
-    sealTrajectory: unary(wire, rpc.sealTrajectory, 'write', async (request, { caller }) => {
+    sealTrajectory: unary(wire, rpc.sealTrajectory, 'write', async (request, { app, caller }) => {
       const seal = toSeal(required(request.seal, 'seal'), 'seal');
       const sealed = await sealTrajectory(app, caller, { ...fenceOf(request), seal });
       return create(SealTrajectoryResponseSchema, { trajectory: fromTrajectory(sealed, 'FULL') });
     }),
 
-    attachState: unary(wire, rpc.attachState, 'write', async (request, { caller }) => {
+    attachState: unary(wire, rpc.attachState, 'write', async (request, { app, caller }) => {
       const stepNumber = required(request.stepNumber, 'step_number');
       const state = toIncomingState(required(request.state, 'state'), 'state');
       const attached = await attachState(app, caller, { ...fenceOf(request), stepNumber, state });
@@ -159,16 +162,15 @@ function writing(wire: Wire): Pick<Service, 'appendStep' | 'sealTrajectory' | 'a
 }
 
 function reading(wire: Wire): Pick<Service, 'getStep' | 'listSteps' | 'getCheckpoint'> {
-  const { app } = wire;
   return {
-    getStep: unary(wire, rpc.getStep, 'read', async (request, { caller }) => {
+    getStep: unary(wire, rpc.getStep, 'read', async (request, { app, caller }) => {
       const { trajectoryId } = request;
       const args = { trajectoryId, at: placeOf(request), view: toView(request.view, 'FULL') };
       const { owner, step } = await getStep(app, caller, args);
       return create(GetStepResponseSchema, { trajectoryId: owner.id, step: fromStoredStep(step) });
     }),
 
-    listSteps: unary(wire, rpc.listSteps, 'read', async (request, { caller }) => {
+    listSteps: unary(wire, rpc.listSteps, 'read', async (request, { app, caller }) => {
       const page = await listSteps(app, caller, toListStepsArgs(request));
       return create(ListStepsResponseSchema, {
         steps: page.items.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
@@ -176,7 +178,7 @@ function reading(wire: Wire): Pick<Service, 'getStep' | 'listSteps' | 'getCheckp
       });
     }),
 
-    getCheckpoint: unary(wire, rpc.getCheckpoint, 'read', async (request, { caller }) => {
+    getCheckpoint: unary(wire, rpc.getCheckpoint, 'read', async (request, { app, caller }) => {
       const { trajectoryId, stepNumber, tag, atOrBefore, stateNames } = request;
       const latest = atOrBefore === undefined ? undefined : { atOrBefore };
       const at = stepNumber !== undefined ? { stepNumber } : tag !== undefined ? { tag } : latest;
@@ -188,14 +190,13 @@ function reading(wire: Wire): Pick<Service, 'getStep' | 'listSteps' | 'getCheckp
 
 /** How trajectories hang together. */
 function kinship(wire: Wire): Pick<Service, 'getLineage' | 'getTree' | 'compareTrajectories'> {
-  const { app } = wire;
   return {
-    getLineage: unary(wire, rpc.getLineage, 'read', async ({ trajectoryId, pageSize, pageToken }, { caller }) => {
+    getLineage: unary(wire, rpc.getLineage, 'read', async ({ trajectoryId, pageSize, pageToken }, { app, caller }) => {
       const page = await getLineage(app, caller, { trajectoryId, pageSize, pageToken });
       return create(GetLineageResponseSchema, { segments: [...page.items], nextPageToken: page.nextPageToken });
     }),
 
-    getTree: unary(wire, rpc.getTree, 'read', async ({ trajectoryId, pageSize, pageToken }, { caller }) => {
+    getTree: unary(wire, rpc.getTree, 'read', async ({ trajectoryId, pageSize, pageToken }, { app, caller }) => {
       const page = await getTree(app, caller, { trajectoryId, pageSize, pageToken });
       return create(GetTreeResponseSchema, {
         nodes: page.items.map((item) => ({
@@ -206,7 +207,7 @@ function kinship(wire: Wire): Pick<Service, 'getLineage' | 'getTree' | 'compareT
       });
     }),
 
-    compareTrajectories: unary(wire, rpc.compareTrajectories, 'read', async (request, { caller }) => {
+    compareTrajectories: unary(wire, rpc.compareTrajectories, 'read', async (request, { app, caller }) => {
       const { trajectoryId, otherTrajectoryId, startStepNumber, endStepNumber } = request;
       const args = { trajectoryId, otherTrajectoryId, startStepNumber, endStepNumber };
       const comparison = await compareTrajectories(app, caller, args);
@@ -216,25 +217,24 @@ function kinship(wire: Wire): Pick<Service, 'getLineage' | 'getTree' | 'compareT
 }
 
 function tags(wire: Wire): Pick<Service, 'setTag' | 'getTag' | 'listTags' | 'deleteTag'> {
-  const { app } = wire;
   return {
-    setTag: unary(wire, rpc.setTag, 'write', async (request, { caller }) => {
+    setTag: unary(wire, rpc.setTag, 'write', async (request, { app, caller }) => {
       const { trajectoryId, name, expectedStepNumber } = request;
       const stepNumber = required(request.stepNumber, 'step_number');
       const tag = await setTag(app, caller, { trajectoryId, name, stepNumber, expectedStepNumber });
       return create(SetTagResponseSchema, { tag: fromTag(tag) });
     }),
 
-    getTag: unary(wire, rpc.getTag, 'read', async ({ trajectoryId, name }, { caller }) => {
+    getTag: unary(wire, rpc.getTag, 'read', async ({ trajectoryId, name }, { app, caller }) => {
       return create(GetTagResponseSchema, { tag: fromTag(await getTag(app, caller, { trajectoryId, name })) });
     }),
 
-    listTags: unary(wire, rpc.listTags, 'read', async ({ trajectoryId, pageSize, pageToken }, { caller }) => {
+    listTags: unary(wire, rpc.listTags, 'read', async ({ trajectoryId, pageSize, pageToken }, { app, caller }) => {
       const page = await listTags(app, caller, { trajectoryId, pageSize, pageToken });
       return create(ListTagsResponseSchema, { tags: page.items.map(fromTag), nextPageToken: page.nextPageToken });
     }),
 
-    deleteTag: unary(wire, rpc.deleteTag, 'write', async ({ trajectoryId, name }, { caller }) => {
+    deleteTag: unary(wire, rpc.deleteTag, 'write', async ({ trajectoryId, name }, { app, caller }) => {
       await deleteTag(app, caller, { trajectoryId, name });
       return create(DeleteTagResponseSchema);
     }),

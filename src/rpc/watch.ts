@@ -7,9 +7,9 @@ import { fromGroup, fromRollout } from './convert/rollout_out.ts';
 import { fromProgress, fromRun, fromStage } from './convert/run_out.ts';
 
 export function watchRun(wire: Wire): MethodImpl<typeof RunService.method.watchRun> {
-  return serverStream(wire, RunService.method.watchRun, async function* (request, { caller, signal }) {
+  return serverStream(wire, RunService.method.watchRun, async function* (request, { app, caller, signal }) {
     const { runId, allStages, untilTerminal, rollouts } = request;
-    const watching = watchRunOf(wire.app, caller, { runId, allStages, untilTerminal, rollouts, signal });
+    const watching = watchRunOf(app, caller, { runId, allStages, untilTerminal, rollouts, signal });
     for await (const shown of watching) yield fromRunShown(shown);
   });
 }

@@ -49,25 +49,40 @@ export async function commitUnary(
   const { ref, id: trajectoryId } = trajectory;
   const batch: AppendBatch = { caller, ref, trajectoryId, uid, writerEpoch: args.writerEpoch, steps, states, seal };
   const bytes = states.reduce((sum, { data }) => sum + data.length, 1024);
-  return new Promise((resolve, reject) => app.committer.submit(new UnaryCall(resolve, reject), batch, bytes));
+  app.call.signal.throwIfAborted();
+  return new Promise((resolve, reject) => {
+    const source = new UnaryCall(app.call.signal, resolve, reject);
+    app.committer.submit(source, batch, bytes);
+  });
 }
 
+/** A caller that leaves before its batch's turn is dropped from the group. After that the batch is committed, answer or no answer. */
 class UnaryCall implements BatchSource {
   over = false;
+  private readonly signal: AbortSignal;
   private readonly resolve: (outcome: Committed) => void;
   private readonly reject: (error: unknown) => void;
 
-  constructor(resolve: (outcome: Committed) => void, reject: (error: unknown) => void) {
+  constructor(signal: AbortSignal, resolve: (outcome: Committed) => void, reject: (error: unknown) => void) {
+    this.signal = signal;
     this.resolve = resolve;
     this.reject = reject;
+    signal.addEventListener('abort', this.leave);
   }
 
   committed(_batch: AppendBatch, _bytes: number, outcome: Committed): void {
+    this.signal.removeEventListener('abort', this.leave);
     this.resolve(outcome);
   }
 
   failed(_batch: AppendBatch, _bytes: number, error: unknown): void {
     this.over = true;
+    this.signal.removeEventListener('abort', this.leave);
     this.reject(error);
   }
+
+  private readonly leave = (): void => {
+    this.over = true;
+    this.reject(this.signal.reason);
+  };
 }

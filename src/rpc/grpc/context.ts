@@ -20,6 +20,11 @@ export class GrpcContext implements CallContext {
     this.#deadline = timeoutMs === undefined ? undefined : performance.now() + timeoutMs;
   }
 
+  /** How long the caller still waits; undefined: without end. */
+  timeoutMs(): number | undefined {
+    return this.#deadline === undefined ? undefined : this.#deadline - performance.now();
+  }
+
   get signal(): AbortSignal {
     this.#controller ??= this.#watch(new AbortController());
     return this.#controller.signal;
