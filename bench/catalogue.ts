@@ -9,6 +9,7 @@ import { lockstep } from './benches/lockstep.ts';
 import { metricsIngest, metricsRead } from './benches/metrics.ts';
 import { peers } from './benches/peers.ts';
 import { read } from './benches/read.ts';
+import { readerBesideWriter } from './benches/reader_beside_writer.ts';
 import { claims, claimsDepth, progress, readRollouts, rolloutList } from './benches/rollouts.ts';
 import { runList, runTree } from './benches/runs.ts';
 import { start } from './benches/start.ts';
@@ -21,6 +22,7 @@ export const BENCHES: readonly Bench[] = [
   fanIn,
   bigState,
   read,
+  readerBesideWriter,
   branch,
   branchNesting,
   branchWhileWriting,

@@ -13,6 +13,7 @@ export type ProgramName =
   | 'claims'
   | 'driver'
   | 'follow'
+  | 'greedy'
   | 'metrics'
   | 'read'
   | 'rollouts'

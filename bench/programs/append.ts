@@ -30,6 +30,7 @@ export interface AppendFigures {
   /** From the sending of a frame to its ack, where each is waited for; one list for each stream. */
   readonly p50Ms: readonly number[];
   readonly p99Ms: readonly number[];
+  readonly maxMs: readonly number[];
   /** Acked steps of the slowest and the fastest stream. */
   readonly slowest: number;
   readonly fastest: number;
@@ -182,6 +183,7 @@ await program(async (settings: AppendSettings): Promise<AppendFigures> => {
     stepsPerSecond: total / elapsed,
     p50Ms: streams.map(({ latencies }) => percentile(latencies, 0.5)),
     p99Ms: streams.map(({ latencies }) => percentile(latencies, 0.99)),
+    maxMs: streams.map(({ latencies }) => percentile(latencies, 1)),
     slowest: Math.min(...acked),
     fastest: Math.max(...acked),
     ackedSteps: total,

@@ -7,8 +7,8 @@ import type { LineageCache } from '../lineage_cache.ts';
 import { stepBytes } from './step_bytes.ts';
 
 /** About what one page of a stream of steps holds: small enough that many readers fit into memory, large enough to be fast. */
-const PAGE_BYTES = 256 * 1024;
-const PAGE_STEPS = 1000;
+const PAGE_BYTES = 64 * 1024;
+const PAGE_STEPS = 250;
 /** What the store counts are payloads as they are stored; references to states, many and small, come on top. */
 const STRETCH_BYTES = 384 * 1024;
 

@@ -24,6 +24,7 @@ import {
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
+import { ReadTurns } from '../sql/read_turns.ts';
 import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
@@ -68,7 +69,16 @@ export async function openPostgres(
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
-  return new PostgresEngine({ url, pool, db, notifier, listeners, kept: new KeptQueries(), closed: undefined });
+  return new PostgresEngine({
+    url,
+    pool,
+    db,
+    notifier,
+    listeners,
+    turns: new ReadTurns(),
+    kept: new KeptQueries(),
+    closed: undefined,
+  });
 }
 
 /** Checks that this database will do and brings its schema up to date, on connections of its own. */
@@ -115,6 +125,7 @@ interface Parts {
   readonly db: Kysely<Tables>;
   readonly notifier: Notifier;
   readonly listeners: ChangeListeners;
+  readonly turns: ReadTurns;
   readonly kept: KeptQueries;
   closed: Promise<void> | undefined;
 }
@@ -162,7 +173,8 @@ class PostgresEngine implements Engine {
     const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
     const lease = await this.lease();
     try {
-      return (await lease.rows(text, [...parameters])) as unknown[] as Row[];
+      const rows = lease.rows(text, [...parameters]) as Promise<unknown[]> as Promise<Row[]>;
+      return await this.parts.turns.handOver(rows);
     } finally {
       lease.release();
     }
@@ -180,6 +192,7 @@ class PostgresEngine implements Engine {
   }
 
   private async writeOnce<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions): Promise<T> {
+    this.parts.turns.wrote();
     const lease = await this.lease();
     try {
       const transaction = new PipelinedTransaction(lease, kyselyOver(lease, SCHEMA));
@@ -325,6 +338,7 @@ class PostgresEngine implements Engine {
   }
 
   async appendOne(seen: SeenHead, { values, sums }: StepRow): Promise<string | undefined> {
+    this.parts.turns.wrote();
     const lease = await this.lease();
     try {
       const head = [seen.tree, seen.key, seen.nextStepNumber, seen.writerEpoch, bindReal(sums.rewardSum), sums.byteSum];
@@ -347,6 +361,7 @@ class PostgresEngine implements Engine {
 
   /** One statement is a transaction of its own. */
   private async upsertAlone(values: unknown[]): Promise<{ numAffectedRows: number }> {
+    this.parts.turns.wrote();
     for (let attempt = 1; ; attempt += 1) {
       const lease = await this.lease();
       try {

@@ -23,6 +23,7 @@ import {
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
+import { ReadTurns } from '../sql/read_turns.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { readNow } from '../sql/trajectory_rows.ts';
@@ -36,6 +37,7 @@ import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
 import { ReadThreads } from './read_threads.ts';
 import { ReadingDialect } from './reading_dialect.ts';
+import { Wal } from './wal.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
@@ -61,12 +63,26 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     const writer = new Connection(openWriter(path));
     const writing = kyselyOver(writer);
     await migrate(writing, 'sqlite');
+    const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
+    const turns = new ReadTurns();
+    const wal = new Wal({
+      ...{ path, onFault },
+      pauseReaders: () => threads.pause(),
+      checkpoint: async () => {
+        await sql`pragma wal_checkpoint(passive)`.execute(writing);
+      },
+    });
+    const transact = async <T>(work: (tx: Tx) => Promise<T>): Promise<T> => {
+      turns.wrote();
+      const result = await writing.transaction().execute(work);
+      wal.committed();
+      return result;
+    };
     return new SqliteEngine({
-      ...{ name: named, writing, writer, lock },
-      threads: new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1))),
+      ...{ name: named, threads, turns, writing, writer, transact, lock },
       listeners: new ChangeListeners(onFault),
       kept: new KeptQueries(),
-      points: new PointWriter(writer, (work) => writing.transaction().execute(work)),
+      points: new PointWriter(writer, transact),
       givenKeys: new Map(),
       closed: undefined,
     });
@@ -126,8 +142,10 @@ interface Parts {
   /** The file as the operator named it. */
   readonly name: string;
   readonly threads: ReadThreads;
+  readonly turns: ReadTurns;
   readonly writing: Kysely<Tables>;
   readonly writer: Connection;
+  readonly transact: <T>(work: (tx: Tx) => Promise<T>) => Promise<T>;
   readonly lock: { release(): void };
   readonly listeners: ChangeListeners;
   readonly kept: KeptQueries;
@@ -168,7 +186,7 @@ class SqliteEngine implements Engine {
   }
 
   private read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
-    return this.parts.threads.run(job, this.call?.signal);
+    return this.parts.turns.handOver(this.parts.threads.run(job, this.call?.signal));
   }
 
   table(name: keyof Tables) {
@@ -185,7 +203,7 @@ class SqliteEngine implements Engine {
   }
 
   write<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {
-    return this.parts.writing.transaction().execute(async (tx) => {
+    return this.parts.transact(async (tx) => {
       this.call?.signal.throwIfAborted(); // it may have waited for its turn
       const result = await work(tx);
       return result instanceof Later ? result.value : result;

@@ -1,0 +1,69 @@
+import { alternate, type Bench, compare, median, type Result, type Run } from '../bench.ts';
+import type { BenchServer } from '../place.ts';
+import { runProgram } from '../processes.ts';
+import type { GreedyFigures, GreedySettings } from '../programs/greedy.ts';
+import { type Ingested, ingest, type Load } from './ingest.ts';
+import { books } from './metrics.ts';
+import { longTrajectory } from './read.ts';
+
+const STEPS = 100_000;
+
+/** It waits for each ack, so every delay of the server shows in its rate. */
+const WRITER: Load = { streams: 1, connections: 1, window: 1, stepsPerFrame: 1, payload: 'step-with-state' };
+
+const CALLERS: Readonly<Record<GreedySettings['task'], number>> = { steps: 1, metrics: 1, lists: 40 };
+const READERS = (['steps', 'metrics', 'lists'] as const).flatMap((task) =>
+  (['connect', 'grpc'] as const).map((protocol) => ({ task, protocol, name: `${task} by ${protocol}` }) as const),
+);
+
+export const readerBesideWriter: Bench = {
+  names: READERS.map(({ task, protocol }) => benchName(task, protocol)),
+  about:
+    'appends/s of one writer that waits for each ack, beside a reader that takes all it can: 100,000 FULL steps, 1,000,000 metric points, or 40 callers of ListSteps by reward over 100,000 steps; against the same writer alone',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const { server, trajectoryId, runId } = await furnished(run);
+    const slowest: Record<string, number[]> = {};
+    const perSecond: Record<string, number[]> = {};
+    const write = (name: string, beside?: () => Promise<void>) => {
+      const seen = ({ maxMs }: Ingested) => {
+        slowest[name] = [...(slowest[name] ?? []), maxMs[0]!];
+      };
+      return ingest(run, server, WRITER, beside === undefined ? { seen } : { seen, beside });
+    };
+    const measures: Record<string, () => Promise<number>> = { alone: () => write('alone') };
+    for (const { task, protocol, name } of READERS) {
+      measures[name] = () =>
+        write(name, async () => {
+          const settings: GreedySettings = {
+            ...{ address: server.address, protocol, task, trajectoryId, runId, callers: CALLERS[task] },
+            seconds: run.warmupSeconds + run.seconds,
+          };
+          const figures = await runProgram<GreedyFigures>('greedy', settings);
+          perSecond[name] = [...(perSecond[name] ?? []), figures.perSecond];
+        });
+    }
+    const samples = await alternate(run, measures);
+    return READERS.map(({ task, protocol, name }): Result => {
+      const note = `slowest append ${Math.max(...slowest[name]!).toFixed(0)} ms, alone ${Math.max(...slowest.alone!).toFixed(0)} ms; reader ${median(perSecond[name]!).toFixed(0)} ${task}/s`;
+      const about = { bench: benchName(task, protocol), aim: '>= 0.5', unit: 'appends/s', note };
+      return compare(run, about, samples[name]!, samples.alone!);
+    });
+  },
+};
+
+function benchName(task: GreedySettings['task'], protocol: GreedySettings['protocol']): string {
+  return `reader-beside-writer-${task}-${protocol}`;
+}
+
+/** A server with a long trajectory, and a run with a long series of metrics. */
+async function furnished(run: Run): Promise<{ server: BenchServer; trajectoryId: string; runId: string }> {
+  const filling = await run.place.server('real', run.engine);
+  const [runId] = await filling.runs(1);
+  await filling.series(runId!, 1);
+  const trajectoryId = await longTrajectory(run, filling, STEPS);
+  await filling.stop();
+  run.say(`filling a series with ${run.metricPoints} points`);
+  await books(run, filling.database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
+  return { server: await run.place.server('real', run.engine, filling.database), trajectoryId, runId: runId! };
+}
