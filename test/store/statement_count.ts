@@ -15,16 +15,26 @@ export async function statementsOf(engine: Engine, work: () => Promise<unknown>)
   return (await (engine === 'postgres' ? textsOf(work) : sqliteTextsOf(work))).length;
 }
 
-/** Returns the statements that work runs on SQLite: in order those that the serving thread runs, then in order those of read threads. */
+/** Returns the statements that work runs on SQLite: in order those of the serving thread, then in order those of read threads. */
 export async function sqliteTextsOf(work: () => Promise<unknown>): Promise<string[]> {
-  const writing = [vi.spyOn(StatementSync.prototype, 'all'), vi.spyOn(StatementSync.prototype, 'run')];
+  const { serving, reading } = await sqliteTextsByThread(work);
+  return [...serving, ...reading];
+}
+
+/** Returns the same, by who runs them. */
+export async function sqliteTextsByThread(
+  work: () => Promise<unknown>,
+): Promise<{ readonly serving: string[]; readonly reading: string[] }> {
+  const serving = [vi.spyOn(StatementSync.prototype, 'all'), vi.spyOn(StatementSync.prototype, 'run')];
   const reading = vi.spyOn(ReadThreads.prototype, 'run');
   try {
     await work();
-    const written = writing.flatMap((spy) => spy.mock.contexts.map((each) => (each as StatementSync).sourceSQL));
-    return [...written, ...reading.mock.calls.flatMap(([job]) => textOf(job))];
+    return {
+      serving: serving.flatMap((spy) => spy.mock.contexts.map((each) => (each as StatementSync).sourceSQL)),
+      reading: reading.mock.calls.map(([job]) => textOf(job)),
+    };
   } finally {
-    for (const spy of [...writing, reading]) spy.mockRestore();
+    for (const spy of [...serving, reading]) spy.mockRestore();
   }
 }
 

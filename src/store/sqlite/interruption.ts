@@ -7,7 +7,7 @@ const STILL_WANTED = 'anabranch_still_wanted';
 
 /**
  * Makes every statement of a reading connection interruptible, which `node:sqlite` has no call for. Temporary views stand before the tables
- * and call `check` for about one row in 1,024 that a statement visits. SQLite merges such a view into the statement, so its plan stays as it is.
+ * and call `check` for about one row in 1,024 that a statement visits. SQLite merges such a view into the statement, so the statement uses the same indexes.
  * `check` ends the statement by throwing.
  */
 export function makeInterruptible(database: DatabaseSync, check: () => void): void {
@@ -27,7 +27,7 @@ function integerKeys(database: DatabaseSync): { name: string; keys: string }[] {
     .prepare(
       `select t.name, group_concat('"' || c.name || '"', ' + ') as keys
        from main.sqlite_schema as t join pragma_table_info(t.name) as c
-       where t.type = 'table' and t.name not like 'sqlite\\_%' escape '\\' and c.pk > 0 and c.type = 'integer'
+       where t.type = 'table' and t.name not like 'sqlite\\_%' escape '\\' and c.pk > 0 and lower(c.type) = 'integer'
        group by t.name`,
     )
     .all() as { name: string; keys: string }[];

@@ -1,0 +1,127 @@
+import { DatabaseSync } from 'node:sqlite';
+import { expect, it } from 'vitest';
+import { addAggregates } from '../../src/store/sqlite/aggregates.ts';
+import { makeInterruptible } from '../../src/store/sqlite/interruption.ts';
+import { describeStore, describeStoreOn } from './on_store.ts';
+import { RolloutScene } from './rollout_scene.ts';
+import { Scene } from './scene.ts';
+import { sqlitePath } from './sql.ts';
+import { sqliteTextsByThread } from './statement_count.ts';
+
+const PAGE = { limit: 20, after: undefined };
+const NO_FILTER = { experimentId: undefined, stageKinds: [], taskIds: [], runLabels: new Map(), labels: new Map() };
+const SORTS = (['NUMBER', 'REWARD', 'TIME'] as const).map((by) => ({ by, descending: true }));
+
+/** Reads of every kind that can grow with what is stored. */
+async function readMuch(here: RolloutScene): Promise<void> {
+  const { store, namespace } = here;
+  const scene = new Scene(store, namespace);
+  const root = await scene.createWith(['a', 'b', 'c'], { taskId: 'T' });
+  const leaf = await scene.get((await scene.branch(root, 1n)).id);
+  const run = await here.makeRun({ status: 'RUNNING' });
+  const stage = await here.stage(run, { status: 'RUNNING' });
+  await here.queue(stage, 3);
+  const { tree } = root.ref;
+  const segments = [{ key: root.ref.key, from: 0n, to: 3n }];
+  const range = { from: 0n, to: 3n, maxSteps: 9, maxBytes: 1e6 };
+  await store.readSteps(namespace, tree, segments, range, 'FULL');
+  await store.readOutlines(namespace, tree, segments, 0n, 9);
+  for (const sort of SORTS) {
+    for (const of of [{ tree, segments }, { taskId: 'T' }, { runId: run.id }]) {
+      await store.listSteps(namespace, { of, hasState: true }, sort, { ...PAGE, maxBytes: 1e6 }, 'FULL');
+    }
+  }
+  await store.findCheckpoint(namespace, tree, segments, 9n, ['env', 'memory']);
+  await store.listStepStates(namespace, tree, segments, 'env', 0n, 9);
+  await store.getLineage(namespace, leaf.ref);
+  await store.listTree(namespace, tree, PAGE);
+  await store.listTrajectories(namespace, { labels: new Map([['k', 'v']]) }, PAGE);
+  await store.listTags(namespace, root.id, PAGE);
+  await store.listRunTree(namespace, run.id, PAGE);
+  await store.tallyRuns(namespace, [run.key]);
+  await store.readRunChanges(namespace, run.id, 0n, true);
+  await store.summarize(namespace, { ...NO_FILTER, runs: [run.id] }, ['TASK']);
+  for (const of of [{ runId: run.id }, { stageId: stage.id }]) await here.rollouts(of, { minReward: 1 }, 20, undefined);
+}
+
+describeStoreOn(['sqlite'], 'the look at whether a statement is still wanted', (on) => {
+  it('does not change by which indexes SQLite finds the rows', async () => {
+    const { reading } = await sqliteTextsByThread(() => readMuch(new RolloutScene(on.store)));
+    expect(reading.length).toBeGreaterThan(20);
+    const [plain, interruptible] = [open(), open()];
+    makeInterruptible(interruptible, () => undefined);
+    const plansBy = (database: DatabaseSync) => reading.map((text) => [text, planOf(database, text)]);
+    expect(plansBy(interruptible)).toEqual(plansBy(plain));
+    plain.close();
+    interruptible.close();
+  });
+
+  it('is made for every table that can grow without bound', () => {
+    const database = open();
+    makeInterruptible(database, () => undefined);
+    const viewed = database.prepare('select name from temp.sqlite_schema').all();
+    expect(viewed.map(({ name }) => name)).toEqual(
+      expect.arrayContaining(['steps', 'step_states', 'trajectories', 'metric_points', 'rollouts', 'status_changes']),
+    );
+    database.close();
+  });
+
+  function open(): DatabaseSync {
+    const database = new DatabaseSync(sqlitePath(on.database), { readOnly: true });
+    addAggregates(database);
+    return database;
+  }
+});
+
+describeStoreOn(['sqlite'], 'reads of SQLite', (on) => {
+  it('run on threads: the serving thread runs nothing but transactions', async () => {
+    const here = new RolloutScene(on.store);
+    const scene = new Scene(on.store, here.namespace);
+    const root = await scene.createWith(['a', 'b', 'c']);
+    const range = { from: 0n, to: 3n, maxSteps: 9, maxBytes: 1e6 };
+    const segments = [{ key: root.ref.key, from: 0n, to: 3n }];
+    const { serving, reading } = await sqliteTextsByThread(async () => {
+      await on.store.getTrajectory(here.namespace, root.id);
+      await on.store.readSteps(here.namespace, root.ref.tree, segments, range, 'FULL');
+      await on.store.listTrajectories(here.namespace, {}, PAGE);
+    });
+    expect(serving).toEqual([]);
+    expect(reading).toHaveLength(4);
+  });
+});
+
+describeStore('a store within one call', (on) => {
+  it('refuses everything once the call has ended, and stores nothing', async () => {
+    const { caller, namespace } = on.scene();
+    const reason = new Error('the deadline has passed');
+    const within = on.store.within({ signal: AbortSignal.abort(reason) });
+    const scene = new Scene(within, namespace);
+    await expect(scene.create()).rejects.toBe(reason);
+    await expect(within.listTrajectories(namespace, {}, PAGE)).rejects.toBe(reason);
+    await expect(within.getExperiment(caller.namespace, { name: 'default' })).rejects.toBe(reason);
+    expect(await on.store.listTrajectories(namespace, {}, PAGE)).toEqual([]);
+  });
+
+  it('does all the same as long as the call goes on', async () => {
+    const { signal } = new AbortController();
+    const outer = on.scene();
+    const inner = new Scene(on.store.within({ signal }), outer.namespace);
+    const made = await inner.createWith(['a', 'b']);
+    expect((await outer.get(made.id)).nextStepNumber).toBe(2n);
+    expect(await inner.get(made.id)).toEqual(await outer.get(made.id));
+  });
+});
+
+/**
+ * The steps of a plan, without the names of tables: a view shows the table's own name in place of its alias. What SQLite searches for EXISTS is
+ * the same as a part of a join or as a subquery.
+ */
+function planOf(database: DatabaseSync, text: string): string[] {
+  const details = database
+    .prepare(`explain query plan ${text}`)
+    .all()
+    .map(({ detail }) => String(detail));
+  return details
+    .filter((detail) => !detail.startsWith('CORRELATED SCALAR SUBQUERY'))
+    .map((detail) => detail.replace(/^(SEARCH|SCAN) \S+/, '$1'));
+}

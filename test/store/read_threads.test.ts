@@ -1,0 +1,143 @@
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { StatementJob } from '../../src/store/sqlite/read_job.ts';
+import { ReadThreadHandle } from '../../src/store/sqlite/read_thread_handle.ts';
+import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { sqlitePath } from './sql.ts';
+
+const ROWS = 3000;
+
+function rows(text: string, ...parameters: unknown[]): StatementJob {
+  return { kind: 'arrays', text, parameters };
+}
+
+/** Visits 27 thousand million rows, which takes hours, unless it is ended. Each variant is a kind of its own. */
+function endless(variant = 0): StatementJob {
+  return rows(
+    `select count(*) from numbers as a, numbers as b, numbers as c where a.key + b.key + c.key < ${-variant}`,
+  );
+}
+
+const QUICK = rows('select key from numbers where key = ?', 1n);
+
+/** One thread for jobs of any length, and the one for quick jobs. */
+describe('read threads of SQLite', () => {
+  let database: TestDatabase;
+  let threads: ReadThreads;
+  beforeEach(async () => {
+    database = await createDatabase('sqlite');
+    const file = new DatabaseSync(sqlitePath(database));
+    file.exec(`pragma journal_mode = wal; create table numbers (key integer primary key, word text);
+      with recursive n(i) as (select 1 union all select i + 1 from n where i < ${ROWS})
+      insert into numbers select i, 'word ' || i from n`);
+    file.close();
+    threads = new ReadThreads(sqlitePath(database), 1);
+  });
+  afterEach(async () => {
+    await threads.close();
+    await database.drop();
+  });
+
+  /** Starts an endless job; when it is ended, `ended` resolves with what it was rejected with. */
+  const begin = (job: StatementJob) => {
+    const controller = new AbortController();
+    const ended = threads.run(job, controller.signal).catch((error: unknown) => error);
+    return { ended, leave: (reason: unknown) => controller.abort(reason) };
+  };
+
+  it('give rows as objects with bigints, or as arrays with numbers', async () => {
+    const text = 'select key, word from numbers where key <= ? order by key';
+    expect(await threads.run({ kind: 'objects', text, parameters: [2n] }, undefined)).toEqual([
+      { key: 1n, word: 'word 1' },
+      { key: 2n, word: 'word 2' },
+    ]);
+    expect(await threads.run(rows(text, 2n), undefined)).toEqual([
+      [1, 'word 1'],
+      [2, 'word 2'],
+    ]);
+  });
+
+  it('see what was committed before a job began', async () => {
+    await threads.run(QUICK, undefined);
+    const file = new DatabaseSync(sqlitePath(database));
+    file.exec(`insert into numbers values (1000001, 'new')`);
+    file.close();
+    expect(await threads.run(rows('select word from numbers where key = 1000001'), undefined)).toEqual([['new']]);
+  });
+
+  it('end a statement that is no longer wanted, and give its thread to the next job', async () => {
+    const reason = new Error('the caller has left');
+    const first = begin(endless());
+    first.leave(reason);
+    expect(await first.ended).toBe(reason);
+    // This kind is unknown, so it waits for the only thread that the endless statement could have.
+    expect(await threads.run(rows('select count(*) from numbers'), undefined)).toEqual([[ROWS]]);
+  });
+
+  it('do not start a job whose caller has left while it waited', async () => {
+    const running = begin(endless());
+    const waiting = begin(endless(1));
+    const reason = new Error('the caller has left');
+    waiting.leave(reason);
+    expect(await waiting.ended).toBe(reason);
+    running.leave(reason);
+    await running.ended;
+    expect(await threads.run(rows('select count(*) from numbers'), undefined)).toEqual([[ROWS]]);
+  });
+
+  it('refuse a job whose caller has left before', async () => {
+    const reason = new Error('the caller has left');
+    await expect(threads.run(QUICK, AbortSignal.abort(reason))).rejects.toBe(reason);
+  });
+
+  it('serve quick jobs while all others wait behind long ones', async () => {
+    await threads.run(QUICK, undefined);
+    const long = Array.from({ length: 40 }, (_, variant) => begin(endless(variant)));
+    for (let i = 0; i < 20; i += 1) expect(await threads.run(QUICK, undefined)).toEqual([[1]]);
+    for (const { leave } of long) leave('enough');
+    expect(await Promise.all(long.map(({ ended }) => ended))).toEqual(long.map(() => 'enough'));
+  });
+
+  it('reject with what SQLite says, and go on', async () => {
+    await expect(threads.run(rows('select * from missing'), undefined)).rejects.toThrow('no such table: missing');
+    expect(await threads.run(QUICK, undefined)).toEqual([[1]]);
+  });
+
+  it('pause at a moment when none of them reads, and begin nothing before they are resumed', async () => {
+    await threads.run(QUICK, undefined);
+    const long = begin(endless());
+    const pausing = threads.pause();
+    expect(await threads.run(QUICK, undefined)).toEqual([[1]]); // while the long one is waited for
+    const waiting = threads.run(rows('select count(*) from numbers'), undefined);
+    long.leave('enough');
+    const resume = await pausing;
+    let begun = false;
+    const quick = threads.run(QUICK, undefined).then(() => {
+      begun = true;
+    });
+    for (let turn = 0; turn < 100; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    expect(begun).toBe(false);
+    resume();
+    await quick;
+    expect(await waiting).toEqual([[ROWS]]);
+  });
+
+  it('end everything when they are closed', async () => {
+    const running = begin(endless());
+    const waiting = begin(endless(1));
+    await threads.close();
+    for (const { ended } of [running, waiting]) expect(await ended).toEqual(new Error('the store is closed'));
+    await expect(threads.run(QUICK, undefined)).rejects.toThrow('the store is closed');
+  });
+
+  it('start anew after one of them has died, and tell its caller', async () => {
+    const thread = new ReadThreadHandle(sqlitePath(database));
+    const run = (job: StatementJob) => new Promise((resolve) => thread.run(job, resolve));
+    const first = run(endless());
+    await thread.stop();
+    expect(await first).toMatchObject({ error: expect.any(Error) });
+    expect(await run(QUICK)).toMatchObject({ result: [[1]] });
+    await thread.stop();
+  });
+});
