@@ -123,5 +123,5 @@ function planOf(database: DatabaseSync, text: string): string[] {
     .map(({ detail }) => String(detail));
   return details
     .filter((detail) => !detail.startsWith('CORRELATED SCALAR SUBQUERY'))
-    .map((detail) => detail.replace(/^(SEARCH|SCAN) \S+/, '$1'));
+    .map((detail) => detail.replace(/^(SEARCH|SCAN) \S+(?: EXISTS)?/, '$1'));
 }
