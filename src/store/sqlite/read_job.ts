@@ -26,9 +26,9 @@ export interface ReadRequest {
   readonly job: ReadJob;
 }
 
-/** Sent back by the thread. `milliseconds` is how long the job took there. */
+/** Sent back by the thread. */
 export interface ReadReply {
-  readonly id: number;
+  /** How long the job took on the thread. */
   readonly milliseconds: number;
   readonly result?: unknown[];
   readonly error?: ReadFailure;

@@ -2,7 +2,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { Connection, openReader } from './connection.ts';
 import { makeInterruptible } from './interruption.ts';
 import { readStretch } from './metric_points.ts';
-import type { ReadFailure, ReadJob, ReadReply, ReadRequest, ReadThreadOptions } from './read_job.ts';
+import type { ReadJob, ReadReply, ReadRequest, ReadThreadOptions } from './read_job.ts';
 
 /** The program of a read thread: a connection of its own, and one job at a time. */
 
@@ -18,18 +18,19 @@ const reader = new Connection(database);
 
 parentPort?.on('message', ({ id, job }: ReadRequest) => {
   currentId = id;
+  parentPort?.postMessage(replyTo(job));
+});
+
+function replyTo(job: ReadJob): ReadReply {
   const begun = performance.now();
-  const answer = (outcome: { result: unknown[] } | { error: ReadFailure }) => {
-    const reply: ReadReply = { id, milliseconds: performance.now() - begun, ...outcome };
-    parentPort?.postMessage(reply);
-  };
   try {
-    answer({ result: run(job) });
+    const result = run(job);
+    return { milliseconds: performance.now() - begun, result };
   } catch (error) {
     const { message, stack, code, errcode } = error as Error & { code?: unknown; errcode?: unknown };
-    answer({ error: { message, stack, code, errcode } });
+    return { milliseconds: performance.now() - begun, error: { message, stack, code, errcode } };
   }
-});
+}
 
 function run(job: ReadJob): unknown[] {
   if (job.kind === 'stretches') return job.stretches.map((stretch) => readStretch(reader, job.series, stretch));

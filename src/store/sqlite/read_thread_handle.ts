@@ -1,10 +1,6 @@
 import { Worker } from 'node:worker_threads';
+import type { Timed } from '../sql/read_lanes.ts';
 import type { ReadFailure, ReadJob, ReadReply, ReadRequest, ReadThreadOptions } from './read_job.ts';
-
-/** How a job ended on its thread. */
-export type ReadOutcome =
-  | { readonly milliseconds: number; readonly result: unknown[] }
-  | { readonly milliseconds: number; readonly error: unknown };
 
 /** The compiled package holds JavaScript. */
 const PROGRAM = new URL(`./read_thread${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
@@ -17,62 +13,66 @@ export class ReadThreadHandle {
   private readonly cancelled = new SharedArrayBuffer(4);
   private worker: Worker | undefined;
   private lastId = 0;
-  private onEnd: ((outcome: ReadOutcome) => void) | undefined;
+  private running: PromiseWithResolvers<Timed<unknown[]>> | undefined;
 
   constructor(path: string) {
     this.path = path;
   }
 
-  get busy(): boolean {
-    return this.onEnd !== undefined;
+  /** Runs one job at a time. When the signal is aborted it rejects with the signal's reason, within some thousand rows. */
+  async run(job: ReadJob, signal?: AbortSignal): Promise<Timed<unknown[]>> {
+    signal?.throwIfAborted();
+    const cancel = () => this.cancel();
+    signal?.addEventListener('abort', cancel);
+    try {
+      return await this.start(job);
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw error;
+    } finally {
+      signal?.removeEventListener('abort', cancel);
+    }
   }
 
-  /** Runs one job at a time. `onEnd` is called once, also if the thread dies. */
-  run(job: ReadJob, onEnd: (outcome: ReadOutcome) => void): void {
+  /** Ends the thread, and the running job with this error. */
+  async stop(reason: Error): Promise<void> {
+    this.running?.reject(reason);
+    this.cancel();
+    await this.worker?.terminate();
+  }
+
+  private start(job: ReadJob): Promise<Timed<unknown[]>> {
     this.lastId = this.lastId === MOST_ID ? 1 : this.lastId + 1;
-    this.onEnd = onEnd;
-    this.worker ??= this.start();
-    this.worker.ref(); // an idle thread does not keep the process alive, a job does
+    this.running = Promise.withResolvers();
+    this.worker ??= this.startThread();
+    this.worker.ref(); // a job keeps the process alive, an idle thread does not
     const request: ReadRequest = { id: this.lastId, job };
     this.worker.postMessage(request);
+    return this.running.promise;
   }
 
-  /** Ends the running job with an error, within some thousand rows. */
-  cancel(): void {
+  private cancel(): void {
     Atomics.store(new Int32Array(this.cancelled), 0, this.lastId);
   }
 
-  async stop(): Promise<void> {
-    const { worker } = this;
-    this.cancel();
-    await worker?.terminate();
-  }
-
-  private start(): Worker {
+  private startThread(): Worker {
     const workerData: ReadThreadOptions = { path: this.path, cancelled: this.cancelled };
     const worker = new Worker(PROGRAM, { workerData, name: 'anabranch read' });
-    let fault: Error | undefined;
-    worker.on('message', (reply: ReadReply) => this.end(outcomeOf(reply)));
+    let fault = new Error('the read thread ended');
+    worker.on('message', ({ milliseconds, result = [], error }: ReadReply) => {
+      worker.unref();
+      if (error === undefined) this.running?.resolve({ value: result, milliseconds });
+      else this.running?.reject(errorOf(error));
+    });
     worker.on('error', (error: Error) => {
       fault = error;
     });
     worker.once('exit', () => {
       this.worker = undefined;
-      this.end({ milliseconds: 0, error: fault ?? new Error('the read thread ended') });
+      this.running?.reject(fault);
     });
     return worker;
   }
-
-  private end(outcome: ReadOutcome): void {
-    const { onEnd } = this;
-    this.onEnd = undefined;
-    this.worker?.unref();
-    onEnd?.(outcome);
-  }
-}
-
-function outcomeOf({ milliseconds, result, error }: ReadReply): ReadOutcome {
-  return error === undefined ? { milliseconds, result: result ?? [] } : { milliseconds, error: errorOf(error) };
 }
 
 function errorOf({ message, stack, code, errcode }: ReadFailure): Error {
