@@ -24,7 +24,9 @@ import {
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
+import { ReadLanes } from '../sql/read_lanes.ts';
 import { ReadTurns } from '../sql/read_turns.ts';
+import { readingDialect } from '../sql/reading_dialect.ts';
 import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
@@ -65,14 +67,14 @@ export async function openPostgres(
   const { url, poolSize = 10, namedStatements = true } = options;
   await prepareDatabase(new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost }));
   const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost });
-  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }).withSchema(SCHEMA);
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
   return new PostgresEngine({
     url,
     pool,
-    db,
+    dialect: new PostgresDialect({ pool }),
+    lanes: new ReadLanes(Math.max(1, Math.floor(poolSize / 2))),
     notifier,
     listeners,
     turns: new ReadTurns(),
@@ -122,7 +124,8 @@ function asOpenError(error: unknown): unknown {
 interface Parts {
   readonly url: string;
   readonly pool: Pool;
-  readonly db: Kysely<Tables>;
+  readonly dialect: PostgresDialect;
+  readonly lanes: ReadLanes;
   readonly notifier: Notifier;
   readonly listeners: ChangeListeners;
   readonly turns: ReadTurns;
@@ -153,8 +156,26 @@ class PostgresEngine implements Engine {
   }
 
   get db(): Kysely<Tables> {
-    this.reading ??= this.call === undefined ? this.parts.db : readingWithin(this.parts.pool, this.call);
+    this.reading ??= new Kysely<Tables>({
+      dialect: readingDialect(this.parts.dialect, ({ sql: text, parameters }) =>
+        this.read(text, async (lease) => (await lease.query(text, [...parameters])).rows),
+      ),
+    }).withSchema(SCHEMA);
     return this.reading;
+  }
+
+  /** Runs a read that takes about as long as others of its kind. */
+  private async read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
+    const rows = this.parts.lanes.run(kind, this.call?.signal, async () => {
+      const lease = await this.lease();
+      const begun = performance.now();
+      try {
+        return { value: await work(lease), milliseconds: performance.now() - begun };
+      } finally {
+        lease.release();
+      }
+    });
+    return this.parts.turns.handOver(rows);
   }
 
   private lease(): Promise<Lease> {
@@ -171,13 +192,7 @@ class PostgresEngine implements Engine {
 
   async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
     const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
-    const lease = await this.lease();
-    try {
-      const rows = lease.rows(text, [...parameters]) as Promise<unknown[]> as Promise<Row[]>;
-      return await this.parts.turns.handOver(rows);
-    } finally {
-      lease.release();
-    }
+    return (await this.read(text, (lease) => lease.rows(text, [...parameters]))) as unknown[] as Row[];
   }
 
   async write<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions = {}): Promise<T> {
@@ -375,18 +390,18 @@ class PostgresEngine implements Engine {
     }
   }
 
-  async readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
-    const lease = await this.lease();
-    try {
-      const begun = lease.query('begin isolation level repeatable read read only');
-      const reader = new ExtremaReader(SCHEMA, (text, values) => lease.rows(text, values));
-      const [found] = await Promise.all([reader.read(series, stretches), begun]);
-      return found;
-    } finally {
-      // Also where a statement failed; a connection that cannot even do this is not used again.
-      await lease.rollback().catch(() => {});
-      lease.release();
-    }
+  readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
+    return this.read('extrema', async (lease) => {
+      try {
+        const begun = lease.query('begin isolation level repeatable read read only');
+        const reader = new ExtremaReader(SCHEMA, (text, values) => lease.rows(text, values));
+        const [found] = await Promise.all([reader.read(series, stretches), begun]);
+        return found;
+      } finally {
+        // Also where a statement failed; a connection that cannot even do this is not used again.
+        await lease.rollback().catch(() => {});
+      }
+    });
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
@@ -410,7 +425,8 @@ class PostgresEngine implements Engine {
     const { parts } = this;
     parts.closed ??= (async () => {
       await parts.notifier.close();
-      await parts.db.destroy();
+      parts.lanes.close(new Error('the store is closed'));
+      await parts.pool.end();
     })();
     return parts.closed;
   }
@@ -435,10 +451,6 @@ class PostgresEngine implements Engine {
     if (transaction === undefined) throw new Error('a write outside a transaction of this engine');
     return transaction;
   }
-}
-
-function readingWithin(pool: Pool, { signal }: CallScope): Kysely<Tables> {
-  return new Kysely<Tables>({ dialect: new PostgresDialect({ pool: pool.within(signal) }) }).withSchema(SCHEMA);
 }
 
 /** From so many rows on a COPY, which has to be parsed anew each time, costs less than prepared inserts. */

@@ -95,18 +95,9 @@ export class Pool implements PostgresPool {
     this.pool.on('connect', (client) => client.on('error', onLost));
   }
 
-  /** For Kysely's reads, one connection a query. */
-  connect(): Promise<PostgresPoolClient> {
-    return this.connectWithin(undefined);
-  }
-
-  /** A pool whose connections end their statements when the signal is aborted, for Kysely's reads of one call. */
-  within(signal: AbortSignal): PostgresPool {
-    return { options: {}, connect: () => this.connectWithin(signal), end: async () => {} } as PostgresPool;
-  }
-
-  private async connectWithin(signal: AbortSignal | undefined): Promise<PostgresPoolClient> {
-    const lease = await this.lease(signal);
+  /** For Kysely, one connection a query. */
+  async connect(): Promise<PostgresPoolClient> {
+    const lease = await this.lease();
     return {
       processID: lease.processID,
       query: (text: unknown, values?: unknown) => lease.query(text as string, values as unknown[]),

@@ -24,6 +24,7 @@ import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
 import { ReadTurns } from '../sql/read_turns.ts';
+import { readingDialect } from '../sql/reading_dialect.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { readNow } from '../sql/trajectory_rows.ts';
@@ -36,7 +37,6 @@ import { PointWriter, upsertPoints } from './metric_points.ts';
 import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
 import { ReadThreads } from './read_threads.ts';
-import { ReadingDialect } from './reading_dialect.ts';
 import { Wal } from './wal.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
@@ -61,7 +61,8 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     refuseOtherFiles(path);
     lock = lockFile(path);
     const writer = new Connection(openWriter(path));
-    const writing = kyselyOver(writer);
+    const dialect = new Dialect({ database: writer });
+    const writing = new Kysely<Tables>({ dialect });
     await migrate(writing, 'sqlite');
     const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
     const turns = new ReadTurns();
@@ -79,7 +80,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
       return result;
     };
     return new SqliteEngine({
-      ...{ name: named, threads, turns, writing, writer, transact, lock },
+      ...{ name: named, threads, turns, dialect, writing, writer, transact, lock },
       listeners: new ChangeListeners(onFault),
       kept: new KeptQueries(),
       points: new PointWriter(writer, transact),
@@ -90,10 +91,6 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     lock?.release();
     throw isFileError(error) ? cannotOpen(named, error) : error;
   }
-}
-
-function kyselyOver(connection: Connection): Kysely<Tables> {
-  return new Kysely<Tables>({ dialect: new Dialect({ database: connection }) });
 }
 
 /** The file itself, whatever links lead to it, so that one file has one lock; its folder is made. */
@@ -143,6 +140,7 @@ interface Parts {
   readonly name: string;
   readonly threads: ReadThreads;
   readonly turns: ReadTurns;
+  readonly dialect: Dialect;
   readonly writing: Kysely<Tables>;
   readonly writer: Connection;
   readonly transact: <T>(work: (tx: Tx) => Promise<T>) => Promise<T>;
@@ -180,7 +178,9 @@ class SqliteEngine implements Engine {
 
   get db(): Kysely<Tables> {
     this.reading ??= new Kysely<Tables>({
-      dialect: new ReadingDialect(({ sql: text, parameters }) => this.read({ kind: 'objects', text, parameters })),
+      dialect: readingDialect(this.parts.dialect, ({ sql: text, parameters }) =>
+        this.read({ kind: 'objects', text, parameters }),
+      ),
     });
     return this.reading;
   }

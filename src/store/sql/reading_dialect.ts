@@ -1,40 +1,15 @@
-import {
-  type CompiledQuery,
-  type DatabaseConnection,
-  type Dialect,
-  type Driver,
-  type Kysely,
-  type QueryResult,
-  SqliteAdapter,
-  SqliteIntrospector,
-  SqliteQueryCompiler,
-} from 'kysely';
+import type { CompiledQuery, DatabaseConnection, Dialect, Driver, QueryResult } from 'kysely';
 
 type Read = (query: CompiledQuery) => Promise<unknown[]>;
 
-/** Kysely for reads alone, each a statement by itself: `read` returns its rows. */
-export class ReadingDialect implements Dialect {
-  private readonly read: Read;
-
-  constructor(read: Read) {
-    this.read = read;
-  }
-
-  createDriver(): Driver {
-    return new ReadingDriver(this.read);
-  }
-
-  createQueryCompiler(): SqliteQueryCompiler {
-    return new SqliteQueryCompiler();
-  }
-
-  createAdapter(): SqliteAdapter {
-    return new SqliteAdapter();
-  }
-
-  createIntrospector(db: Kysely<never>): SqliteIntrospector {
-    return new SqliteIntrospector(db);
-  }
+/** Returns a dialect that differs from an engine's own in how it runs queries: for reads alone, each a statement by itself. `read` returns its rows. */
+export function readingDialect(engine: Dialect, read: Read): Dialect {
+  return {
+    createAdapter: () => engine.createAdapter(),
+    createIntrospector: (db) => engine.createIntrospector(db),
+    createQueryCompiler: () => engine.createQueryCompiler(),
+    createDriver: () => new ReadingDriver(read),
+  };
 }
 
 class ReadingDriver implements Driver {
