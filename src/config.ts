@@ -22,6 +22,7 @@ export type DatabaseConfig =
 export interface Config {
   readonly listen: { readonly host: string; readonly port: number };
   readonly insecure: boolean;
+  readonly maxConnections: number;
   readonly database: DatabaseConfig;
   readonly poolSize: number;
   readonly namedStatements: boolean;
@@ -43,6 +44,8 @@ export interface ConfigSources {
   readonly cwd: string;
   /** The text of a file, undefined if there is none. */
   readonly readFile?: (path: string) => string | undefined;
+  /** How many files the process may have open at once; undefined if that is not known. */
+  readonly fileLimit?: () => number | undefined;
 }
 
 /** A setting that cannot be used. Its message is meant for the person who set it. */
@@ -72,6 +75,10 @@ const oneOf = (values: readonly string[]) => `one of ${values.join(', ')}`;
 const YES_OR_NO = 'true or false (or 1, 0, yes, no)';
 const SQLITE_FILE = 'the path of a file';
 
+const MAX_CONNECTIONS = 10_000;
+/** Files that are not connections within the bound: the reserve, the database, the log, and what Node itself opens. */
+const OTHER_FILES = 200;
+
 const TABLE = {
   listen: {
     name: 'ANABRANCH_LISTEN',
@@ -86,6 +93,13 @@ const TABLE = {
     default: 'false',
     wanted: YES_OR_NO,
     doc: 'Allow listening beyond loopback, although there is neither authentication nor TLS yet: whoever reaches the port can do everything.',
+  },
+  maxConnections: {
+    name: 'ANABRANCH_MAX_CONNECTIONS',
+    flag: '--max-connections N',
+    default: String(MAX_CONNECTIONS),
+    ...whole(1, 1_000_000),
+    doc: `Most connections at once. At the bound, each new connection closes the one that has been idle longest. The default is less where the process may open fewer files: the limit of open files (\`ulimit -n\`) less ${OTHER_FILES}.`,
   },
   database: {
     name: 'DATABASE_URL',
@@ -208,6 +222,7 @@ export function loadConfig(sources: ConfigSources): Config {
   const values = new Values(sources);
   const listen = parseListen(values);
   const insecure = values.bool('insecure');
+  const { maxConnections, warnings: connectionWarnings } = parseMaxConnections(values, sources.fileLimit?.());
   const { database, password, warnings } = chooseDatabase(values, sources.cwd);
   if (!isLoopback(listen.host)) {
     if (!insecure) {
@@ -225,6 +240,7 @@ export function loadConfig(sources: ConfigSources): Config {
   return deepFreeze({
     listen,
     insecure,
+    maxConnections,
     database,
     poolSize: values.whole('poolSize'),
     namedStatements: values.bool('namedStatements'),
@@ -232,7 +248,7 @@ export function loadConfig(sources: ConfigSources): Config {
     drainSeconds: values.whole('drainSeconds'),
     logLevel: values.choice('logLevel', LOG_LEVELS),
     logFormat: values.choice('logFormat', LOG_FORMATS),
-    warnings,
+    warnings: [...warnings, ...connectionWarnings],
   });
 }
 
@@ -288,10 +304,20 @@ class Values {
     return this.#parse(key, z.enum(values));
   }
 
+  isSet(key: Key): boolean {
+    return (this.flag(key) ?? this.env(key)) !== undefined;
+  }
+
+  /** The name that the value was set by. */
+  nameOf(key: Key): string {
+    const row: ConfigRow = TABLE[key];
+    return this.flag(key) === undefined ? row.name : (row.flag?.split(' ')[0] ?? row.name);
+  }
+
   /** `--listen is "0.0.0.0": wanted …`; a secret's value is left out. */
   error(key: Key, wanted: string = TABLE[key].wanted): ConfigError {
     const row: ConfigRow = TABLE[key];
-    const name = this.flag(key) === undefined ? row.name : (row.flag?.split(' ')[0] ?? row.name);
+    const name = this.nameOf(key);
     if (key === 'database') return new ConfigError(`${name} is "${scrubUrl(this.text(key))}": wanted ${wanted}.`);
     return new ConfigError(`${name} is ${row.secret ? 'wrong' : `"${this.text(key)}"`}: wanted ${wanted}.`);
   }
@@ -309,6 +335,18 @@ function parseListen(values: Values): Config['listen'] {
   const port = Number(match?.[3]);
   if (host === undefined || port > 65535 || (match?.[1] !== undefined && !isIPv6(host))) throw values.error('listen');
   return { host, port };
+}
+
+function parseMaxConnections(
+  values: Values,
+  fileLimit: number = Number.POSITIVE_INFINITY,
+): Pick<Config, 'maxConnections' | 'warnings'> {
+  const wanted = values.whole('maxConnections');
+  const possible = Math.max(1, fileLimit - OTHER_FILES);
+  if (wanted <= possible) return { maxConnections: wanted, warnings: [] };
+  if (!values.isSet('maxConnections')) return { maxConnections: possible, warnings: [] };
+  const warning = `${values.nameOf('maxConnections')} is ${wanted}, but the process may open only ${fileLimit} files: raise the limit of open files to ${wanted + OTHER_FILES} (ulimit -n).`;
+  return { maxConnections: wanted, warnings: [warning] };
 }
 
 function isLoopback(host: string): boolean {

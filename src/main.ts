@@ -31,9 +31,17 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   throw error;
 });
 
+/** The soft limit. Node raises it to the hard limit when it starts. */
+function fileLimit(): number | undefined {
+  const report = process.report.getReport() as { userLimits?: { open_files?: { soft: number | 'unlimited' } } };
+  const soft = report.userLimits?.open_files?.soft;
+  return soft === 'unlimited' ? undefined : soft;
+}
+
 const code = await run(process.argv.slice(2), {
   env: process.env,
   cwd: process.cwd(),
+  fileLimit,
   self: [process.execPath, process.argv[1] ?? ''],
   stdout: process.stdout,
   stderr: process.stderr,

@@ -7,6 +7,7 @@ import { type Config, describeDatabase } from './config.ts';
 import { LIMITS } from './domain/limits.ts';
 import { ListenError, Port, type PortCounts } from './listen/port.ts';
 import { createHandler, type ServiceHandler } from './rpc/handler.ts';
+import { refuseForRoom } from './rpc/refusal.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { openStore } from './store/open.ts';
 
@@ -75,6 +76,16 @@ export async function serveStore(
     handler: service.handle,
     maxMessageBytes: LIMITS.messageBytes,
     maxStreams: LIMITS.streamsPerConnection,
+    limits: { maxConnections: config.maxConnections },
+    whenFull: {
+      isHealthCheck: service.isHealthCheck,
+      refuse: refuseForRoom,
+      warn: (crowding) =>
+        logger.warn(
+          { ...crowding, maxConnections: config.maxConnections },
+          'too many connections: closed the longest idle ones, and refused new ones where none was idle',
+        ),
+    },
     onError: (error) => logger.error({ err: error }, 'a connection failed by a fault of the server'),
   });
   try {

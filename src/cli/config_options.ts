@@ -17,5 +17,5 @@ export function addConfigOptions(command: Command, names?: readonly string[]): C
 
 /** The configuration that a command was given. Errors: ConfigError. */
 export function configOf(cli: CliContext, flags: Readonly<Record<string, unknown>>): Config {
-  return loadConfig({ env: cli.env, flags, cwd: cli.cwd });
+  return loadConfig({ env: cli.env, flags, cwd: cli.cwd, fileLimit: cli.fileLimit });
 }

@@ -5,6 +5,8 @@
 export interface CliContext {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
+  /** How many files the process may have open at once; undefined if the system does not say. */
+  readonly fileLimit: () => number | undefined;
   /** The program and arguments that start this command line again in another process: `[execPath, script]`. */
   readonly self: readonly string[];
   readonly stdout: Output;

@@ -50,6 +50,7 @@ export const REASONS = [
   'ENVIRONMENT_EXISTS',
   'LEASE_LOST',
   'RUN_ACTIVE',
+  'TOO_MANY_CONNECTIONS',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

@@ -2,6 +2,7 @@ import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
 import { coalesceBody } from './body.ts';
+import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { headerBytes, isAuthority } from './guard.ts';
 import { cutStream, linger } from './linger.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
@@ -21,10 +22,21 @@ export interface ListenOptions {
   readonly maxStreams: number;
   /** Told of faults of a connection or of the handler that nobody else is told of. */
   readonly onError: (error: unknown) => void;
+  /** Default: every request is refused, and nobody is warned. */
+  readonly whenFull?: WhenFull;
   readonly limits?: Partial<PortLimits>;
 }
 
-export interface PortLimits extends SessionLimits {
+/** What happens on connections of the reserve, which are accepted while every other one has calls under way. */
+export interface WhenFull {
+  /** Whether the handler is to answer the request although there is no room for more. */
+  isHealthCheck(request: HttpRequest): boolean;
+  /** Answers every other request. The connection is closed afterwards. */
+  refuse(request: HttpRequest, response: HttpResponse): void;
+  warn(crowding: Crowding): void;
+}
+
+export interface PortLimits extends SessionLimits, ConnectionLimits {
   /** A connection that has not said within this time what it speaks is cut; HTTP/1.1 headers must be complete within it, too. */
   readonly handshakeMs: number;
   /** Bytes of the headers of one request. */
@@ -47,6 +59,15 @@ const LIMITS: PortLimits = {
   pingTimeoutMs: 20_000,
   idleMs: 600_000,
   maxAgeMs: undefined,
+  maxConnections: 10_000,
+  reserveConnections: 50,
+  warnEveryMs: 60_000,
+};
+
+const REFUSE_ALL: WhenFull = {
+  isHealthCheck: () => false,
+  refuse: (request, response) => refuse(request, response, 503, 'Too many connections are open.\n'),
+  warn: ignore,
 };
 
 /** What is open now. All are 0 once the last client has gone. */
@@ -73,6 +94,8 @@ export class Port {
   readonly #http2: http2.Http2Server;
   readonly #sockets = new Set<net.Socket>();
   readonly #sessions: Sessions;
+  readonly #connections: Connections;
+  readonly #whenFull: WhenFull;
   readonly #turnstile: Turnstile;
   readonly #options: ListenOptions;
   readonly #limits: PortLimits;
@@ -84,6 +107,8 @@ export class Port {
     this.#options = options;
     this.#limits = { ...LIMITS, ...options.limits };
     this.#sessions = new Sessions(this.#limits);
+    this.#whenFull = options.whenFull ?? REFUSE_ALL;
+    this.#connections = new Connections(this.#limits, (crowding) => this.#whenFull.warn(crowding));
     this.#turnstile = new Turnstile(options.maxMessageBytes);
     this.#http1 = this.#createHttp1();
     this.#http2 = this.#createHttp2();
@@ -138,6 +163,7 @@ export class Port {
     clearTimeout(cut);
     clearInterval(look);
     this.#sessions.stop();
+    this.#connections.stop();
     this.#http1.close();
   }
 
@@ -157,11 +183,12 @@ export class Port {
       socket.destroy();
       return;
     }
-    this.#sniff(socket);
+    const connection = this.#connections.accept(socket);
+    if (connection !== undefined) this.#sniff(socket, connection);
   }
 
   /** HTTP/2 begins with `PRI`, which no HTTP/1.1 request does. The first bytes may arrive one by one. */
-  #sniff(socket: net.Socket): void {
+  #sniff(socket: net.Socket, connection: Connection): void {
     let head: Buffer = Buffer.alloc(0);
     const giveUp = setTimeout(() => socket.destroy(), this.#limits.handshakeMs);
     socket.once('close', () => clearTimeout(giveUp));
@@ -173,6 +200,8 @@ export class Port {
       socket.pause();
       socket.unshift(head);
       if (head.toString('latin1', 0, 3) === 'PRI') {
+        // The server emits the session before emit() returns.
+        this.#http2.once('session', (session) => this.#begin(session, connection));
         this.#http2.emit('connection', socket);
       } else {
         this.#http1.emit('connection', socket);
@@ -180,6 +209,12 @@ export class Port {
       }
     };
     socket.on('data', look);
+  }
+
+  #begin(session: http2.ServerHttp2Session, connection: Connection): void {
+    session.setLocalWindowSize(4 * 1024 * 1024);
+    this.#connections.carry(connection, session);
+    this.#sessions.add(session, connection);
   }
 
   #createHttp1(): http.Server {
@@ -191,13 +226,16 @@ export class Port {
       requireHostHeader: false, // the guard answers
     });
     server.on('request', (request, response) => {
+      const connection = this.#connections.of(request.socket);
       this.#requests1 += 1;
+      connection?.beginCall();
       if (this.#drained !== undefined) response.shouldKeepAlive = false;
       response.once('close', () => {
         this.#requests1 -= 1;
+        connection?.endCall();
         if (this.#drained !== undefined) setImmediate(() => server.closeIdleConnections());
       });
-      this.#handle(request, response, request.headers.host);
+      this.#handle(request, response, request.headers.host, connection);
     });
     return server;
   }
@@ -212,16 +250,21 @@ export class Port {
         initialWindowSize: 256 * 1024,
       },
     });
-    server.on('session', (session) => {
-      session.setLocalWindowSize(4 * 1024 * 1024);
-      this.#sessions.add(session);
-    });
     server.on('sessionError', ignore); // the peer broke the protocol; its session is closed, which the counts show
-    server.on('request', (request, response) => this.#handle(request, response, request.authority));
+    server.on('request', (request, response) => {
+      const { session } = request.stream;
+      this.#handle(request, response, request.authority, session && this.#connections.of(session));
+    });
     return server;
   }
 
-  #handle(request: HttpRequest, response: HttpResponse, authority: string | undefined): void {
+  #handle(
+    request: HttpRequest,
+    response: HttpResponse,
+    authority: string | undefined,
+    connection: Connection | undefined,
+  ): void {
+    linger(request, response, this.#limits.lingerMs);
     if (!isAuthority(authority)) {
       refuse(request, response, 400, 'The :authority (Host) of the request must be HOST or HOST:PORT.\n');
       return;
@@ -230,7 +273,15 @@ export class Port {
       refuse(request, response, 431, `The headers of a request may have ${this.#limits.headerBytes} bytes.\n`);
       return;
     }
-    linger(request, response, this.#limits.lingerMs);
+    if (connection !== undefined && !this.#connections.admits(connection)) {
+      connection.letGo(this.#limits.lingerMs);
+      if (!('stream' in response)) response.shouldKeepAlive = false;
+      if (!this.#whenFull.isHealthCheck(request)) {
+        this.#connections.refuse(connection);
+        this.#whenFull.refuse(request, response);
+        return;
+      }
+    }
     coalesceBody(request, request.headers, this.#options.maxMessageBytes, this.#turnstile);
     try {
       this.#options.handler(request, response);

@@ -1,5 +1,6 @@
 import type { ServerHttp2Session } from 'node:http2';
 import { constants } from 'node:http2';
+import type { Connection } from './connections.ts';
 
 export interface SessionLimits {
   /** Every connection is pinged so often, and cut when it does not answer in time: else peers that vanished are held for good. */
@@ -45,7 +46,7 @@ export class Sessions {
     return this.#streams;
   }
 
-  add(session: ServerHttp2Session): void {
+  add(session: ServerHttp2Session, connection: Connection): void {
     const now = performance.now();
     const tracked: Tracked = {
       session,
@@ -60,9 +61,11 @@ export class Sessions {
     session.on('stream', (stream) => {
       tracked.streams += 1;
       this.#streams += 1;
+      connection.beginCall();
       stream.once('close', () => {
         tracked.streams -= 1;
         this.#streams -= 1;
+        connection.endCall();
         if (tracked.streams > 0) return;
         tracked.idleSince = performance.now();
         if (tracked.leaving && !session.destroyed) session.close();

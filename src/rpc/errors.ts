@@ -64,6 +64,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   ENVIRONMENT_EXISTS: Code.AlreadyExists,
   LEASE_LOST: Code.FailedPrecondition,
   RUN_ACTIVE: Code.FailedPrecondition,
+  TOO_MANY_CONNECTIONS: Code.Unavailable,
 };
 
 /** How long a caller should wait before it tries again. */
@@ -71,6 +72,7 @@ const RETRY_AFTER_MS: Readonly<Partial<Record<Reason, number>>> = {
   STORAGE_FULL: 5_000,
   DATABASE_UNAVAILABLE: 1_000,
   SERVER_DRAINING: 200,
+  TOO_MANY_CONNECTIONS: 1_000,
 };
 
 /** A state that is read and is not here is NOT_FOUND; one that a write refers to is a precondition that fails. */
@@ -114,6 +116,11 @@ function callerGone(): AnabranchError {
 function fromAnabranchError(error: AnabranchError, purpose: Purpose, logger: Logger): ConnectError {
   if (error.reason === 'INTERNAL') return internalError(error.cause ?? error, logger);
   if (error.cause !== undefined) logger.warn({ err: error.cause, reason: error.reason }, error.message);
+  return connectErrorOf(error, purpose);
+}
+
+/** The error as it is sent. Its cause is not part of it. */
+export function connectErrorOf(error: AnabranchError, purpose: Purpose): ConnectError {
   const { reason, metadata, violations } = error;
   // What quotes a text may have cut it within a character, which no header can carry.
   const message = error.message.toWellFormed();

@@ -8,7 +8,7 @@ import { ANONYMOUS } from '../domain/caller.ts';
 import { createRpcHandler } from './adapter.ts';
 import type { Activity, Wire } from './call.ts';
 import { Health, healthService } from './health.ts';
-import { answer, type HttpHandler, pathOf } from './http.ts';
+import { answer, type HttpHandler, type HttpRequest, pathOf } from './http.ts';
 import type { Logger } from './logger.ts';
 import { serveReflection } from './reflection.ts';
 import { rolloutService } from './rollout_service.ts';
@@ -24,8 +24,18 @@ export interface HandlerDeps {
 
 export interface ServiceHandler {
   readonly handle: HttpHandler;
+  /** Whether a request asks for nothing but the server's health. */
+  readonly isHealthCheck: (request: HttpRequest) => boolean;
   readonly health: Health;
   readonly activity: Readonly<Activity>;
+}
+
+const HEALTHZ = '/healthz';
+const HEALTH_RPCS = `/${HealthService.typeName}/`;
+
+function isHealthCheck(request: HttpRequest): boolean {
+  const path = pathOf(request);
+  return path === HEALTHZ || path.startsWith(HEALTH_RPCS);
 }
 
 /** Everything that the port answers: the RPCs, health, reflection, and `GET /healthz` for those without gRPC. */
@@ -47,12 +57,12 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
     },
   });
   const handle: HttpHandler = (request, response) => {
-    if (pathOf(request) !== '/healthz') return rpc(request, response);
+    if (pathOf(request) !== HEALTHZ) return rpc(request, response);
     const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       return answer(response, 405, { ...plain, allow: 'GET, HEAD' }, 'Use GET.\n');
     }
     return health.serving ? answer(response, 200, plain, 'ok') : answer(response, 503, plain, 'draining');
   };
-  return { handle, health, activity };
+  return { handle, isHealthCheck, health, activity };
 }

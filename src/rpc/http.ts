@@ -20,7 +20,9 @@ export function answer(
 ): void {
   response.statusCode = status;
   for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
-  response.end(body);
+  // Without a body the headers must end the stream: some gRPC clients read a status from headers only then.
+  if (body === '') response.end();
+  else response.end(body);
 }
 
 /** Ends a call whose answer nobody reads: gRPC calls this code RESOURCE_EXHAUSTED. */

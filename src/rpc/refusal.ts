@@ -1,10 +1,7 @@
-import { create, toBinary, toJson } from '@bufbuild/protobuf';
-import { anyPack } from '@bufbuild/protobuf/wkt';
-import { Code, encodeBinaryHeader } from '@connectrpc/connect';
-import { ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
-import { StatusSchema } from '../../gen/es/google/rpc/status_pb.js';
-import type { Reason } from '../domain/errors.ts';
-import { ERROR_DOMAIN } from './errors.ts';
+import { errorToJson } from '@connectrpc/connect/protocol-connect';
+import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
+import { AnabranchError, type Reason } from '../domain/errors.ts';
+import { connectErrorOf } from './errors.ts';
 import { answer, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
 
 /** Refusals of requests that reach no RPC, in the form that the caller's protocol has for errors. */
@@ -35,26 +32,22 @@ export function refuseMediaType(request: HttpRequest, response: HttpResponse): v
   refuse(request, response, 415, 'INVALID_REQUEST', text);
 }
 
+/** The connection is one of the reserve. The port closes it after this answer, so that a retry may find room. */
+export function refuseForRoom(request: HttpRequest, response: HttpResponse): void {
+  const text =
+    'All connections that the server accepts have calls under way: retry later, and share one connection among calls. ' +
+    'The operator can raise --max-connections.';
+  refuse(request, response, 503, 'TOO_MANY_CONNECTIONS', text);
+}
+
 function refuse(request: HttpRequest, response: HttpResponse, status: number, reason: Reason, message: string): void {
-  const code = reason === 'UNIMPLEMENTED' ? Code.Unimplemented : Code.InvalidArgument;
-  const info = create(ErrorInfoSchema, { reason, domain: ERROR_DOMAIN });
+  const error = connectErrorOf(new AnabranchError(reason, message), 'read');
   const contentType = request.headers['content-type'] ?? '';
   if (contentType.startsWith('application/grpc')) {
-    const details = encodeBinaryHeader(
-      create(StatusSchema, { code, message, details: [anyPack(ErrorInfoSchema, info)] }),
-      StatusSchema,
-    );
-    const trailers = {
-      'grpc-status': String(code),
-      'grpc-message': encodeURIComponent(message),
-      'grpc-status-details-bin': details,
-    };
+    const trailers = Object.fromEntries(setTrailerStatus(new Headers(), error));
     answer(response, 200, { 'content-type': contentType, ...trailers }, '');
     return;
   }
-  const value = Buffer.from(toBinary(ErrorInfoSchema, info)).toString('base64').replace(/=+$/, '');
-  const detail = { type: ErrorInfoSchema.typeName, value, debug: toJson(ErrorInfoSchema, info) };
-  const name = code === Code.Unimplemented ? 'unimplemented' : 'invalid_argument';
-  const body = JSON.stringify({ code: name, message, details: [detail] });
+  const body = JSON.stringify(errorToJson(error, undefined));
   answer(response, status, { 'content-type': 'application/json' }, `${body}\n`);
 }

@@ -34,6 +34,7 @@ describe('configuration without any setting', () => {
     expect(load()).toEqual({
       listen: { host: '127.0.0.1', port: 50051 },
       insecure: false,
+      maxConnections: 10_000,
       database: { engine: 'sqlite', path: '/srv/ann/.anabranch/data.db' },
       poolSize: 10,
       namedStatements: true,
@@ -229,8 +230,36 @@ describe('listening', () => {
   });
 });
 
+describe('A4: the bound on connections', () => {
+  const bound = (fileLimit: number | undefined, env: Env = {}) =>
+    loadConfig({ env, flags: {}, cwd: '/', readFile: () => undefined, fileLimit: () => fileLimit });
+
+  it.each([
+    [undefined, 10_000],
+    [1_000_000, 10_000],
+    [10_201, 10_000],
+    [10_199, 9_999],
+    [1024, 824],
+    [256, 56],
+    [100, 1],
+  ])('with %s files is %s unless it is set', (fileLimit, connections) => {
+    expect(bound(fileLimit)).toMatchObject({ maxConnections: connections, warnings: [] });
+  });
+
+  it('that is set holds, with a warning where the files do not suffice', () => {
+    expect(bound(1024, { ANABRANCH_MAX_CONNECTIONS: '824' })).toMatchObject({ maxConnections: 824, warnings: [] });
+    expect(bound(1024, { ANABRANCH_MAX_CONNECTIONS: '5000' })).toMatchObject({
+      maxConnections: 5000,
+      warnings: [
+        'ANABRANCH_MAX_CONNECTIONS is 5000, but the process may open only 1024 files: raise the limit of open files to 5200 (ulimit -n).',
+      ],
+    });
+  });
+});
+
 describe('plain settings', () => {
   it.each([
+    ['ANABRANCH_MAX_CONNECTIONS', 'max-connections', ['0', '1000001', 'many']],
     ['ANABRANCH_POOL_SIZE', 'pool-size', ['1', '501', '-1', '2.5', 'ten', '1e2', '0x10']],
     ['ANABRANCH_STATE_TTL_HOURS', 'state-ttl-hours', ['0', '8761', 'day']],
     ['ANABRANCH_DRAIN_SECONDS', 'drain-seconds', ['31', '-1', '1s']],

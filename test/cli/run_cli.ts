@@ -29,6 +29,7 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
   const code = await run(args, {
     env: options.env ?? {},
     cwd: os.tmpdir(),
+    fileLimit: () => undefined,
     self: [process.execPath, MAIN],
     stdout,
     stderr,

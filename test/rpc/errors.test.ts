@@ -60,7 +60,7 @@ describe('errors on the wire', () => {
     ]);
   });
 
-  it.each(['STORAGE_FULL', 'DATABASE_UNAVAILABLE', 'SERVER_DRAINING'] as Reason[])(
+  it.each(['STORAGE_FULL', 'DATABASE_UNAVAILABLE', 'SERVER_DRAINING', 'TOO_MANY_CONNECTIONS'] as Reason[])(
     '%s says when to try again',
     (reason) => {
       const sent = toConnectError(new AnabranchError(reason, 'later'), 'write', new Log());

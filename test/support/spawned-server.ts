@@ -24,6 +24,8 @@ export interface SpawnOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Arguments of Node itself, such as `--max-old-space-size=256`. */
   readonly nodeArgs?: readonly string[];
+  /** How many files the process may have open at once. Default: as many as the test itself may. */
+  readonly openFiles?: number;
 }
 
 /** How a process ended: with a code, or by a signal. */
@@ -57,7 +59,9 @@ export async function spawnServer(options: SpawnOptions): Promise<SpawnedServer>
   // A folder of its own, so that no .env file lying about takes part.
   const cwd = await mkdtemp(path.join(os.tmpdir(), 'anabranch-server-'));
   const args = ['serve', '--json', '--listen', options.listen ?? '127.0.0.1:0', ...(options.args ?? [])];
-  const child = spawn(process.execPath, [...(options.nodeArgs ?? []), options.main ?? MAIN, ...args], {
+  const command = [process.execPath, ...(options.nodeArgs ?? []), options.main ?? MAIN, ...args];
+  const limit = options.openFiles === undefined ? '' : `ulimit -n ${options.openFiles} && `;
+  const child = spawn('sh', ['-c', `${limit}exec "$@"`, 'sh', ...command], {
     cwd,
     env: { ...baseEnv(), DATABASE_URL: options.database, ...options.env },
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -378,6 +378,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_RUN_ACTIVE = 50;
    */
   RUN_ACTIVE = 50,
+
+  /**
+   * UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
+   * Comes with RetryInfo.
+   *
+   * @generated from enum value: ERROR_REASON_TOO_MANY_CONNECTIONS = 53;
+   */
+  TOO_MANY_CONNECTIONS = 53,
 }
 
 /**

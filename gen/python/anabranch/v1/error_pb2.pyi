@@ -128,6 +128,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_RUN_ACTIVE: _ErrorReason.ValueType  # 50
     """FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
+    ERROR_REASON_TOO_MANY_CONNECTIONS: _ErrorReason.ValueType  # 53
+    """UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
+    Comes with RetryInfo.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: the closed catalogue of reasons.
@@ -244,4 +248,8 @@ it. Metadata: `rollout`, `attempt` (the current one), `status`.
 """
 ERROR_REASON_RUN_ACTIVE: ErrorReason.ValueType  # 50
 """FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
+ERROR_REASON_TOO_MANY_CONNECTIONS: ErrorReason.ValueType  # 53
+"""UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
+Comes with RetryInfo.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

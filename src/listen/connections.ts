@@ -1,0 +1,213 @@
+import type { Http2Session } from 'node:http2';
+import type net from 'node:net';
+
+export interface ConnectionLimits {
+  /** Most connections at once. At the bound, each new connection closes the one that has been idle longest. */
+  readonly maxConnections: number;
+  /** Further connections, accepted while all within the bound have calls under way. They may make health checks only. */
+  readonly reserveConnections: number;
+  /** The least time between two warnings about closed and refused connections. */
+  readonly warnEveryMs: number;
+}
+
+/** What the bound has cost since the last warning, in connections. */
+export interface Crowding {
+  /** Closed because they had been idle longest. */
+  readonly closedIdle: number;
+  /** Refused because every connection had calls under way. */
+  readonly refused: number;
+}
+
+/** The connections of a port, bounded so that connections without calls never keep others out. */
+export class Connections {
+  readonly #regular: Places;
+  readonly #reserve: Places;
+  readonly #limits: ConnectionLimits;
+  readonly #warn: (crowding: Crowding) => void;
+  readonly #byCarrier = new WeakMap<net.Socket | Http2Session, Connection>();
+  #closedIdle = 0;
+  #refused = 0;
+  #silence: NodeJS.Timeout | undefined;
+
+  constructor(limits: ConnectionLimits, warn: (crowding: Crowding) => void) {
+    this.#limits = limits;
+    this.#warn = warn;
+    this.#regular = new Places(limits.maxConnections);
+    this.#reserve = new Places(limits.reserveConnections);
+  }
+
+  /** Returns undefined if there is no room, not even in the reserve; the socket is destroyed then. */
+  accept(socket: net.Socket): Connection | undefined {
+    for (const places of [this.#regular, this.#reserve]) {
+      if (!this.#makeRoom(places)) continue;
+      const connection = new Connection(socket, places);
+      this.#byCarrier.set(socket, connection);
+      return connection;
+    }
+    socket.destroy();
+    this.#refused += 1;
+    this.#note();
+    return undefined;
+  }
+
+  /** Notes that a connection speaks HTTP/2. */
+  carry(connection: Connection, session: Http2Session): void {
+    connection.session = session;
+    this.#byCarrier.set(session, connection);
+  }
+
+  of(carrier: net.Socket | Http2Session): Connection | undefined {
+    return this.#byCarrier.get(carrier);
+  }
+
+  /** Whether the connection may make any call. A connection of the reserve may as soon as there is room within the bound. */
+  admits(connection: Connection): boolean {
+    if (connection.places !== this.#reserve) return true;
+    if (!this.#makeRoom(this.#regular)) return false;
+    connection.moveTo(this.#regular);
+    return true;
+  }
+
+  /** Counts a connection as refused, once. */
+  refuse(connection: Connection): void {
+    if (connection.refused) return;
+    connection.refused = true;
+    this.#refused += 1;
+    this.#note();
+  }
+
+  /** Gives the last warning, if one is due. */
+  stop(): void {
+    clearTimeout(this.#silence);
+    this.#tell();
+  }
+
+  #makeRoom(places: Places): boolean {
+    if (places.taken < places.size) return true;
+    const idle = places.idle.takeFirst();
+    if (idle === undefined) return false;
+    idle.close();
+    this.#closedIdle += 1;
+    this.#note();
+    return true;
+  }
+
+  #note(): void {
+    if (this.#silence !== undefined) return;
+    this.#silence = setTimeout(() => {
+      this.#silence = undefined;
+      if (this.#closedIdle + this.#refused > 0) this.#note();
+    }, this.#limits.warnEveryMs).unref();
+    this.#tell();
+  }
+
+  #tell(): void {
+    if (this.#closedIdle + this.#refused === 0) return;
+    this.#warn({ closedIdle: this.#closedIdle, refused: this.#refused });
+    this.#closedIdle = 0;
+    this.#refused = 0;
+  }
+}
+
+/** One connection, from its acceptance until its file handle is free. */
+export class Connection {
+  readonly #socket: net.Socket;
+  /** Set if the connection speaks HTTP/2. */
+  session: Http2Session | undefined;
+  places: Places | undefined;
+  refused = false;
+  #calls = 0;
+  #graceMs: number | undefined;
+  #cut: NodeJS.Timeout | undefined;
+
+  /** A connection that has not sent anything yet has been idle since it was accepted. */
+  constructor(socket: net.Socket, places: Places) {
+    this.#socket = socket;
+    this.moveTo(places);
+    socket.once('close', () => {
+      clearTimeout(this.#cut);
+      this.#leave();
+    });
+  }
+
+  moveTo(places: Places): void {
+    this.#leave();
+    this.places = places;
+    places.taken += 1;
+    if (this.#calls === 0) places.idle.add(this);
+  }
+
+  beginCall(): void {
+    this.#calls += 1;
+    if (this.#calls === 1) this.places?.idle.delete(this);
+  }
+
+  endCall(): void {
+    this.#calls -= 1;
+    if (this.#calls > 0) return;
+    this.places?.idle.add(this);
+    if (this.#graceMs !== undefined) this.#cut = setTimeout(() => this.close(), this.#graceMs).unref();
+  }
+
+  /**
+   * Tells an HTTP/2 peer to make no more calls. The peer closes the connection once it has read its answers: if the server did,
+   * many clients would lose them. A peer that has not done so `graceMs` after its last call is cut off.
+   */
+  letGo(graceMs: number): void {
+    if (this.#graceMs !== undefined) return;
+    this.#graceMs = graceMs;
+    this.session?.goaway();
+  }
+
+  /** Frees the file handle at once. An HTTP/2 peer is sent a GOAWAY first, by the session as it is destroyed. */
+  close(): void {
+    this.#leave();
+    this.session?.destroy();
+    this.#socket.destroy();
+  }
+
+  #leave(): void {
+    if (this.places === undefined) return;
+    this.places.taken -= 1;
+    this.places.idle.delete(this);
+    this.places = undefined;
+  }
+}
+
+class Places {
+  readonly size: number;
+  readonly idle = new IdleQueue();
+  taken = 0;
+
+  constructor(size: number) {
+    this.size = size;
+  }
+}
+
+/**
+ * Connections without calls, the one that has been idle longest first. The set keeps them in that order. The iterator is kept,
+ * because a new one would pass over all the deleted entries at the beginning of the set again.
+ */
+class IdleQueue {
+  readonly #connections = new Set<Connection>();
+  #walk = this.#connections.values();
+
+  add(connection: Connection): void {
+    this.#connections.add(connection);
+  }
+
+  delete(connection: Connection): void {
+    this.#connections.delete(connection);
+  }
+
+  takeFirst(): Connection | undefined {
+    let first = this.#walk.next();
+    if (first.done) {
+      // An iterator that has reached the end does not see what is added later.
+      this.#walk = this.#connections.values();
+      first = this.#walk.next();
+    }
+    if (first.value !== undefined) this.#connections.delete(first.value);
+    return first.value;
+  }
+}

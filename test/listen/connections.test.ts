@@ -1,0 +1,297 @@
+import { EventEmitter, once } from 'node:events';
+import type http2 from 'node:http2';
+import net from 'node:net';
+import { setImmediate } from 'node:timers/promises';
+import fc from 'fast-check';
+import { afterEach, describe, expect, it } from 'vitest';
+import { type Connection, Connections, type Crowding } from '../../src/listen/connections.ts';
+import { type HttpRequest, type HttpResponse, Port, type PortLimits } from '../../src/listen/port.ts';
+import { http2Session, rawCall, speak, until } from '../wire/raw.ts';
+
+let open: Port | undefined;
+afterEach(() => open?.drain(0));
+
+const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n';
+
+async function listen(limits: Partial<PortLimits>) {
+  const warnings: Crowding[] = [];
+  const endings: (() => void)[] = [];
+  const port = new Port({
+    host: '127.0.0.1',
+    port: 0,
+    maxMessageBytes: 1000,
+    maxStreams: 10,
+    onError: (error) => {
+      throw error;
+    },
+    limits,
+    whenFull: {
+      isHealthCheck: ({ url }: HttpRequest) => url === '/health' || url === '/health/watch',
+      refuse: (_, response: HttpResponse) => {
+        response.statusCode = 503;
+        response.end('full');
+      },
+      warn: (crowding) => warnings.push(crowding),
+    },
+    handler: ({ url }, response) => {
+      if (url === '/call' || url === '/health/watch') endings.push(() => response.end('ended'));
+      else response.end('served');
+    },
+  });
+  open = port;
+  const { port: number } = await port.listen();
+  const url = `http://127.0.0.1:${number}`;
+
+  /** Connects, and lets the server, which runs on the same event loop, accept the connection. */
+  async function peer(): Promise<Peer> {
+    const connected = new Peer(net.connect(number, '127.0.0.1'));
+    await once(connected.socket, 'connect');
+    for (let turn = 0; turn < 3; turn += 1) await setImmediate();
+    return connected;
+  }
+
+  /** A connection with a call under way, and how the call ends. */
+  async function busyPeer(path = '/call'): Promise<{ peer: Peer; end: () => void }> {
+    const busy = await peer();
+    busy.socket.write(GET.replace('/', path));
+    const calls = endings.length + 1;
+    await until(() => endings.length === calls, 'the call is under way');
+    return { peer: busy, end: endings.at(-1)! };
+  }
+
+  const settled = () => until(() => port.counts().requests === 0, 'no call is under way');
+  return { port, number, url, warnings, peer, busyPeer, settled };
+}
+
+/** A bare connection, and what it was sent. */
+class Peer {
+  readonly socket: net.Socket;
+  readonly closed: Promise<unknown>;
+  said = '';
+
+  constructor(socket: net.Socket) {
+    this.socket = socket;
+    socket.on('error', () => undefined);
+    socket.on('data', (piece: Buffer) => (this.said += piece.toString('latin1')));
+    this.closed = new Promise((resolve) => socket.once('close', resolve));
+  }
+
+  async get(path = '/'): Promise<void> {
+    this.socket.write(GET.replace('/', path));
+    await until(() => this.said.includes('\r\n\r\n'), 'an answer is there');
+  }
+}
+
+describe('A4: at the bound on connections', () => {
+  it('each new connection closes the one that has been idle longest, whatever it speaks', async () => {
+    const { port, url, peer, settled } = await listen({ maxConnections: 3 });
+    const silent = await peer();
+    const session: http2.ClientHttp2Session = await http2Session(url);
+    const goaway = once(session, 'goaway');
+    await until(() => port.counts().sessions === 1, 'the session is there');
+    const usedLast = await peer();
+    await rawCall(session, '/', new Uint8Array());
+    await settled();
+    await usedLast.get();
+    await settled();
+
+    const first = await peer();
+    await silent.closed;
+    expect([session.closed, usedLast.socket.closed]).toEqual([false, false]);
+    const second = await peer();
+    await goaway;
+    await until(() => session.destroyed, 'the session is closed');
+    expect(usedLast.socket.closed).toBe(false);
+    await peer();
+    await usedLast.closed;
+    expect([first.socket.closed, second.socket.closed]).toEqual([false, false]);
+    expect(port.counts()).toEqual({ sockets: 3, sessions: 0, requests: 0 });
+  });
+
+  it('a connection that is used again waits its turn anew', async () => {
+    const { peer, settled } = await listen({ maxConnections: 2 });
+    const older = await peer();
+    const newer = await peer();
+    await older.get();
+    await settled();
+    await peer();
+    await newer.closed;
+    expect(older.socket.closed).toBe(false);
+  });
+
+  it('a connection with a call under way is not closed: the next one in line is', async () => {
+    const { url, port, peer, busyPeer } = await listen({ maxConnections: 3 });
+    const busy = await busyPeer();
+    const session = await http2Session(url);
+    const call = rawCall(session, '/call', new Uint8Array());
+    await until(() => port.counts().requests === 2, 'both calls are under way');
+    for (let i = 0; i < 3; i += 1) {
+      const idle = await peer();
+      await peer();
+      await idle.closed;
+    }
+    busy.end();
+    await until(() => busy.peer.said.includes('ended'), 'the call is answered');
+    await port.drain(0);
+    expect((await call).reset).not.toBe(0);
+  });
+});
+
+/** A socket without a peer. */
+class DeafSocket extends EventEmitter {
+  destroyed = false;
+
+  destroy(): void {
+    this.destroyed = true;
+    this.emit('close');
+  }
+}
+
+it('A4: of any number of connections, used in any way, the one that has been idle longest is closed', () => {
+  const action = fc.record({ what: fc.constantFrom('accept', 'begin', 'end', 'hang up'), which: fc.nat() });
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 6 }), fc.array(action, { maxLength: 200 }), (size, actions) => {
+      const limits = { maxConnections: size, reserveConnections: 0, warnEveryMs: 60_000 };
+      const connections = new Connections(limits, () => undefined);
+      const open: { socket: DeafSocket; connection: Connection; calls: number }[] = [];
+      const idle: (typeof open)[number][] = [];
+      const remove = (list: typeof open, item: (typeof open)[number]) => list.splice(list.indexOf(item), 1);
+      for (const { what, which } of actions) {
+        const peer = open[which % open.length];
+        if (what === 'accept') {
+          const first = open.length < size ? undefined : idle[0];
+          const socket = new DeafSocket();
+          const connection = connections.accept(socket as unknown as net.Socket);
+          expect(connection === undefined).toBe(open.length === size && first === undefined);
+          if (first !== undefined) {
+            expect(first.socket.destroyed).toBe(true);
+            remove(open, first);
+            remove(idle, first);
+          }
+          if (connection === undefined) continue;
+          const accepted = { socket, connection, calls: 0 };
+          open.push(accepted);
+          idle.push(accepted);
+        } else if (peer !== undefined && what === 'begin') {
+          peer.connection.beginCall();
+          if (peer.calls === 0) remove(idle, peer);
+          peer.calls += 1;
+        } else if (peer !== undefined && what === 'end' && peer.calls > 0) {
+          peer.connection.endCall();
+          peer.calls -= 1;
+          if (peer.calls === 0) idle.push(peer);
+        } else if (peer !== undefined && what === 'hang up') {
+          peer.socket.destroy();
+          remove(open, peer);
+          if (peer.calls === 0) remove(idle, peer);
+        }
+        expect(open.filter(({ socket }) => socket.destroyed)).toEqual([]);
+      }
+      connections.stop();
+    }),
+  );
+});
+
+describe('A4: when every connection has calls under way', () => {
+  const FULL = { maxConnections: 1, reserveConnections: 2 };
+
+  it('a connection of the reserve may check the health, is refused all else, and is closed after either', async () => {
+    const { peer, busyPeer } = await listen(FULL);
+    const { peer: busy } = await busyPeer();
+    for (const [path, answer] of [
+      ['/health', /^HTTP\/1\.1 200 .*connection: close.*served$/is],
+      ['/', /^HTTP\/1\.1 503 .*connection: close.*full$/is],
+      ['/call', /^HTTP\/1\.1 503 /],
+    ] as const) {
+      const late = await peer();
+      await late.get(path);
+      await late.closed;
+      expect(late.said, path).toMatch(answer);
+    }
+    expect(busy.socket.closed).toBe(false);
+  });
+
+  it('an HTTP/2 connection of the reserve is answered likewise, and told to go', async () => {
+    const { url, busyPeer } = await listen(FULL);
+    await busyPeer();
+    for (const [path, status, body] of [
+      ['/health', 200, 'served'],
+      ['/', 503, 'full'],
+    ] as const) {
+      const session = await http2Session(url);
+      const goaway = once(session, 'goaway');
+      const outcome = await rawCall(session, path, new Uint8Array());
+      expect([outcome.http, outcome.body.toString(), outcome.reset], path).toEqual([status, body, 0]);
+      await goaway;
+      await until(() => session.destroyed, 'the connection is closed');
+    }
+  });
+
+  it('beyond the reserve a connection is closed when it is accepted', async () => {
+    const { number, busyPeer, warnings, port } = await listen(FULL);
+    for (const path of ['/call', '/health/watch', '/health/watch']) await busyPeer(path);
+    expect(await speak(number, GET)).toBe('');
+    expect(port.counts()).toMatchObject({ sockets: 3, requests: 3 });
+    expect(warnings).toEqual([{ closedIdle: 0, refused: 1 }]);
+  });
+
+  it('idle connections do not fill the reserve: the longest idle one makes room', async () => {
+    const { peer, busyPeer } = await listen(FULL);
+    await busyPeer();
+    const idle = [await peer(), await peer()];
+    const probe = await peer();
+    await idle[0]!.closed;
+    await probe.get('/health');
+    expect(probe.said).toMatch(/^HTTP\/1\.1 200 /);
+    expect(idle[1]!.socket.closed).toBe(false);
+  });
+
+  it('a connection of the reserve is served as any other once there is room', async () => {
+    const { peer, busyPeer, settled } = await listen(FULL);
+    const { peer: busy, end } = await busyPeer();
+    const late = await peer();
+    end();
+    await settled();
+    await late.get();
+    await busy.closed;
+    expect(late.said).toMatch(/^HTTP\/1\.1 200 .*connection: keep-alive.*served$/is);
+    await settled();
+    const next = await peer();
+    await late.closed;
+    await next.get();
+    expect(next.said).toMatch(/^HTTP\/1\.1 200 /);
+  });
+});
+
+describe('A4: the operator is warned', () => {
+  it('at the first closed connection, then at most once a minute, with the number closed since', async () => {
+    const { port, peer, warnings } = await listen({ maxConnections: 1 });
+    for (let i = 0; i < 21; i += 1) await peer();
+    expect(warnings).toEqual([{ closedIdle: 1, refused: 0 }]);
+    await port.drain(0);
+    expect(warnings).toEqual([
+      { closedIdle: 1, refused: 0 },
+      { closedIdle: 19, refused: 0 },
+    ]);
+  });
+
+  it('again when the minute is over, if more were closed or refused', async () => {
+    const { peer, busyPeer, warnings } = await listen({ maxConnections: 1, reserveConnections: 2, warnEveryMs: 100 });
+    await peer();
+    const { peer: busy } = await busyPeer();
+    await (await peer()).get();
+    await until(() => warnings.length >= 2, 'the second warning is there');
+    expect(warnings).toEqual([
+      { closedIdle: 1, refused: 0 },
+      { closedIdle: 0, refused: 1 },
+    ]);
+    expect(busy.socket.closed).toBe(false);
+  });
+
+  it('of nothing as long as there is room', async () => {
+    const { port, peer, warnings } = await listen({ maxConnections: 3 });
+    for (let i = 0; i < 3; i += 1) await peer();
+    await port.drain(0);
+    expect(warnings).toEqual([]);
+  });
+});
