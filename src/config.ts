@@ -22,6 +22,10 @@ export type DatabaseConfig =
 export interface Config {
   readonly listen: { readonly host: string; readonly port: number };
   readonly insecure: boolean;
+  /** Host names as URL writes them. Loopback names are always allowed. Has no effect beyond loopback. */
+  readonly allowedHosts: readonly string[];
+  /** Origins as browsers write them. */
+  readonly allowedOrigins: readonly string[];
   readonly maxConnections: number;
   readonly database: DatabaseConfig;
   readonly poolSize: number;
@@ -67,6 +71,8 @@ export interface ConfigRow {
   readonly bounds?: readonly [number, number];
   /** Never printed, not even when it is wrong. */
   readonly secret?: true;
+  /** Several values: the flag repeats, and the variable separates them by commas. */
+  readonly list?: true;
 }
 
 const whole = (from: number, to: number) =>
@@ -93,6 +99,20 @@ const TABLE = {
     default: 'false',
     wanted: YES_OR_NO,
     doc: 'Allow listening beyond loopback, although there is neither authentication nor TLS yet: whoever reaches the port can do everything.',
+  },
+  allowedHosts: {
+    name: 'ANABRANCH_ALLOWED_HOSTS',
+    flag: '--allowed-host HOST',
+    list: true,
+    wanted: 'a host name or an address without scheme and port, such as anabranch.example, 10.0.0.7 or [fd00::7]',
+    doc: 'A name that requests may be addressed to (their `Host`), besides loopback names. The flag repeats; the variable separates names by commas. A server that listens on loopback answers 421 to any other name. Beyond loopback every name is answered.',
+  },
+  allowedOrigins: {
+    name: 'ANABRANCH_ALLOWED_ORIGINS',
+    flag: '--allowed-origin ORIGIN',
+    list: true,
+    wanted: 'SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://app.example or http://localhost:5173',
+    doc: 'The origin of web pages that may call the server from a browser (CORS). The flag repeats; the variable separates origins by commas. Pages of any origin that is neither listed nor the server’s own are answered 403.',
   },
   maxConnections: {
     name: 'ANABRANCH_MAX_CONNECTIONS',
@@ -240,6 +260,8 @@ export function loadConfig(sources: ConfigSources): Config {
   return deepFreeze({
     listen,
     insecure,
+    allowedHosts: values.list('allowedHosts', parseHost),
+    allowedOrigins: values.list('allowedOrigins', parseOrigin),
     maxConnections,
     database,
     poolSize: values.whole('poolSize'),
@@ -248,7 +270,7 @@ export function loadConfig(sources: ConfigSources): Config {
     drainSeconds: values.whole('drainSeconds'),
     logLevel: values.choice('logLevel', LOG_LEVELS),
     logFormat: values.choice('logFormat', LOG_FORMATS),
-    warnings: [...warnings, ...connectionWarnings],
+    warnings: [...warnings, ...connectionWarnings, ...unusedHosts(values, listen.host)],
   });
 }
 
@@ -308,6 +330,18 @@ class Values {
     return (this.flag(key) ?? this.env(key)) !== undefined;
   }
 
+  /** `parse` returns undefined for a value that cannot be used. */
+  list(key: Key, parse: (text: string) => string | undefined): string[] {
+    const texts = this.text(key).split(',');
+    return texts.flatMap((text) => {
+      if (text.trim() === '') return [];
+      const value = parse(text.trim());
+      if (value === undefined)
+        throw new ConfigError(`${this.nameOf(key)} is "${text.trim()}": wanted ${TABLE[key].wanted}.`);
+      return [value];
+    });
+  }
+
   /** The name that the value was set by. */
   nameOf(key: Key): string {
     const row: ConfigRow = TABLE[key];
@@ -337,6 +371,19 @@ function parseListen(values: Values): Config['listen'] {
   return { host, port };
 }
 
+/** Returns the name as URL writes it, so that names can be compared. */
+function parseHost(text: string): string | undefined {
+  if (!/^(?:[\w.-]+|\[[0-9a-f:.]+\])$/iu.test(text)) return undefined;
+  return URL.parse(`http://${text}`)?.hostname.replace(/\.$/u, '') || undefined;
+}
+
+/** Returns the origin as browsers write it: in lower case, and without a port that is the scheme's default. */
+function parseOrigin(text: string): string | undefined {
+  if (!/^[a-z][a-z0-9+.-]*:\/\/(?:[\w.-]+|\[[0-9a-f:.]+\])(?::\d+)?$/iu.test(text)) return undefined;
+  const url = URL.parse(text.toLowerCase());
+  return url === null ? undefined : `${url.protocol}//${url.host}`;
+}
+
 function parseMaxConnections(
   values: Values,
   fileLimit: number = Number.POSITIVE_INFINITY,
@@ -349,7 +396,14 @@ function parseMaxConnections(
   return { maxConnections: wanted, warnings: [warning] };
 }
 
-function isLoopback(host: string): boolean {
+function unusedHosts(values: Values, host: string): string[] {
+  if (!values.isSet('allowedHosts') || isLoopback(host)) return [];
+  return [
+    `${values.nameOf('allowedHosts')} has no effect beyond loopback: requests to any host name are answered there.`,
+  ];
+}
+
+export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'));
 }
 

@@ -3,7 +3,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { v7 } from 'uuid';
 import { type App, type AppSettings, createApp } from './app/app.ts';
-import { type Config, describeDatabase } from './config.ts';
+import { type Config, describeDatabase, isLoopback } from './config.ts';
 import { LIMITS } from './domain/limits.ts';
 import { ListenError, Port, type PortCounts } from './listen/port.ts';
 import { createHandler, type ServiceHandler } from './rpc/handler.ts';
@@ -76,6 +76,8 @@ export async function serveStore(
     handler: service.handle,
     maxMessageBytes: LIMITS.messageBytes,
     maxStreams: LIMITS.streamsPerConnection,
+    allowedHosts: isLoopback(config.listen.host) ? config.allowedHosts : undefined,
+    allowedOrigins: config.allowedOrigins,
     limits: { maxConnections: config.maxConnections },
     whenFull: {
       isHealthCheck: service.isHealthCheck,

@@ -4,13 +4,15 @@ import type { CliContext } from './context.ts';
 
 /** Adds the flags of the configuration table, all of them or those named (`--database`), with their defaults in the help. */
 export function addConfigOptions(command: Command, names?: readonly string[]): Command {
-  for (const { flag, default: preset, name, doc } of CONFIG_TABLE) {
+  for (const { flag, default: preset, name, doc, list } of CONFIG_TABLE) {
     if (flag === undefined) continue;
     const [long = '', placeholder] = flag.split(' ');
     if (names !== undefined && !names.includes(long)) continue;
     const spelt = placeholder === undefined ? long : `${long} <${placeholder}>`;
     const otherwise = preset === undefined ? name : `${name}, default ${preset}`;
-    command.option(spelt, `${doc.replaceAll('`', '')} (${otherwise})`);
+    const text = `${doc.replaceAll('`', '')} (${otherwise})`;
+    if (list) command.option(spelt, text, (value: string, before: readonly string[] = []) => [...before, value]);
+    else command.option(spelt, text);
   }
   return command;
 }

@@ -4,7 +4,7 @@
  */
 const AUTHORITY = /^(?:[A-Za-z0-9._~-]{1,255}|\[[0-9A-Fa-f:.]{2,64}\])(?::\d{1,5})?$/;
 
-export function isAuthority(authority: string | undefined): boolean {
+export function isAuthority(authority: string | undefined): authority is string {
   return authority !== undefined && AUTHORITY.test(authority) && URL.canParse(`http://${authority}`);
 }
 

@@ -5,6 +5,7 @@ import { coalesceBody } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { headerBytes, isAuthority } from './guard.ts';
 import { cutStream, linger } from './linger.ts';
+import { OriginGuard } from './origin.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
 import { Turnstile } from './turnstile.ts';
 
@@ -24,6 +25,10 @@ export interface ListenOptions {
   readonly onError: (error: unknown) => void;
   /** Default: every request is refused, and nobody is warned. */
   readonly whenFull?: WhenFull;
+  /** Host names that requests may be addressed to, besides those of loopback. Default: any. */
+  readonly allowedHosts?: readonly string[] | undefined;
+  /** Origins of web pages that may call the server. Default: its own only. */
+  readonly allowedOrigins?: readonly string[];
   readonly limits?: Partial<PortLimits>;
 }
 
@@ -96,6 +101,7 @@ export class Port {
   readonly #sessions: Sessions;
   readonly #connections: Connections;
   readonly #whenFull: WhenFull;
+  readonly #origins: OriginGuard;
   readonly #turnstile: Turnstile;
   readonly #options: ListenOptions;
   readonly #limits: PortLimits;
@@ -109,6 +115,7 @@ export class Port {
     this.#sessions = new Sessions(this.#limits);
     this.#whenFull = options.whenFull ?? REFUSE_ALL;
     this.#connections = new Connections(this.#limits, (crowding) => this.#whenFull.warn(crowding));
+    this.#origins = new OriginGuard(options.allowedHosts, options.allowedOrigins ?? []);
     this.#turnstile = new Turnstile(options.maxMessageBytes);
     this.#http1 = this.#createHttp1();
     this.#http2 = this.#createHttp2();
@@ -273,6 +280,12 @@ export class Port {
       refuse(request, response, 431, `The headers of a request may have ${this.#limits.headerBytes} bytes.\n`);
       return;
     }
+    const foreign = this.#origins.refusalOf(request, authority);
+    if (foreign !== undefined) {
+      refuse(request, response, foreign.status, foreign.text);
+      return;
+    }
+    if (this.#origins.applyCors(request, response)) return;
     if (connection !== undefined && !this.#connections.admits(connection)) {
       connection.letGo(this.#limits.lingerMs);
       if (!('stream' in response)) response.shouldKeepAlive = false;

@@ -34,6 +34,8 @@ describe('configuration without any setting', () => {
     expect(load()).toEqual({
       listen: { host: '127.0.0.1', port: 50051 },
       insecure: false,
+      allowedHosts: [],
+      allowedOrigins: [],
       maxConnections: 10_000,
       database: { engine: 'sqlite', path: '/srv/ann/.anabranch/data.db' },
       poolSize: 10,
@@ -48,7 +50,7 @@ describe('configuration without any setting', () => {
 
   it('cannot be changed afterwards', () => {
     const config = load();
-    for (const part of [config, config.listen, config.database, config.warnings])
+    for (const part of [config, config.listen, config.database, config.allowedHosts, config.warnings])
       expect(Object.isFrozen(part)).toBe(true);
   });
 
@@ -227,6 +229,87 @@ describe('listening', () => {
     expect(refusal({ ANABRANCH_LISTEN: text })).toBe(
       `ANABRANCH_LISTEN is "${text}": wanted HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one).`,
     );
+  });
+});
+
+describe('names that requests may be addressed to, and origins of web pages', () => {
+  it('are several: flags repeat, variables separate by commas, and flags win', () => {
+    const env = { ANABRANCH_ALLOWED_HOSTS: 'a.example, b.example,', ANABRANCH_ALLOWED_ORIGINS: 'https://a.example' };
+    expect(load(env)).toMatchObject({
+      allowedHosts: ['a.example', 'b.example'],
+      allowedOrigins: ['https://a.example'],
+    });
+    const flags = { allowedHost: ['c.example', 'd.example'], allowedOrigin: ['http://c:1', 'http://d:2'] };
+    expect(load(env, flags)).toMatchObject({
+      allowedHosts: ['c.example', 'd.example'],
+      allowedOrigins: ['http://c:1', 'http://d:2'],
+    });
+  });
+
+  it.each([
+    ['Anabranch.Example', 'anabranch.example'],
+    ['anabranch.example.', 'anabranch.example'],
+    ['my_service.default.svc', 'my_service.default.svc'],
+    ['10.0.0.7', '10.0.0.7'],
+    ['[FD00:0::7]', '[fd00::7]'],
+  ])('the host %s is %s, as requests are compared with it', (text, host) => {
+    expect(load({ ANABRANCH_ALLOWED_HOSTS: text }).allowedHosts).toEqual([host]);
+  });
+
+  it.each([
+    ['https://App.Example', 'https://app.example'],
+    ['https://app.example:443', 'https://app.example'],
+    ['http://app.example:443', 'http://app.example:443'],
+    ['http://localhost:5173', 'http://localhost:5173'],
+    ['http://[::1]:5173', 'http://[::1]:5173'],
+    ['chrome-extension://abcdef', 'chrome-extension://abcdef'],
+  ])('the origin %s is %s, as browsers write it', (text, origin) => {
+    expect(load({ ANABRANCH_ALLOWED_ORIGINS: text }).allowedOrigins).toEqual([origin]);
+  });
+
+  it.each([
+    '*',
+    '*.example',
+    'http://a.example',
+    'a.example:443',
+    'a.example/x',
+    'a b',
+    'user@a.example',
+    '::1',
+    '[::1',
+    '999.1.1.1',
+    'ä.example',
+  ])('the host "%s" is refused, naming the one of several that is wrong', (host) => {
+    const wanted =
+      'wanted a host name or an address without scheme and port, such as anabranch.example, 10.0.0.7 or [fd00::7].';
+    expect(refusal({}, { allowedHost: ['a.example', host] })).toBe(`--allowed-host is "${host}": ${wanted}`);
+    expect(refusal({ ANABRANCH_ALLOWED_HOSTS: `${host},b` })).toBe(`ANABRANCH_ALLOWED_HOSTS is "${host}": ${wanted}`);
+  });
+
+  it.each([
+    '*',
+    'null',
+    'app.example',
+    'https://',
+    'https://app.example/',
+    'https://app.example/x',
+    'https://*.example',
+    'https://u@app.example',
+    'https://app.example:99999',
+    'https://app.example?x',
+    'file:///x',
+  ])('the origin "%s" is refused', (origin) => {
+    expect(refusal({}, { allowedOrigin: [origin] })).toBe(
+      `--allowed-origin is "${origin}": wanted SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://app.example or http://localhost:5173.`,
+    );
+  });
+
+  it('that have no effect beyond loopback bring a warning there', () => {
+    const flags = { allowedHost: ['a.example'] };
+    expect(load({}, flags).warnings).toEqual([]);
+    expect(load({}, { ...flags, listen: '0.0.0.0:1', insecure: true }).warnings).toEqual([
+      '--allowed-host has no effect beyond loopback: requests to any host name are answered there.',
+    ]);
   });
 });
 

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { startTestServer } from '../support/test-server.ts';
+import { speak } from '../wire/raw.ts';
 import { runCli } from './run_cli.ts';
 
 let folder: string;
@@ -170,13 +171,31 @@ describe.each(ENGINES)('the process, on %s', (engine) => {
   });
 });
 
+describe('flags that repeat', () => {
+  it('A7: --allowed-host and --allowed-origin take every value that is given', async () => {
+    await using database = await createDatabase('sqlite');
+    const hosts = ['--allowed-host', 'a.example', '--allowed-host', 'b.example'];
+    const origins = ['--allowed-origin', 'https://c.example', '--allowed-origin', 'https://d.example'];
+    await using server = await spawnServer({ database: database.url, args: [...hosts, ...origins] });
+    for (const [host, origin, status] of [
+      ['a.example', 'https://c.example', 200],
+      ['b.example', 'https://d.example', 200],
+      ['c.example', 'https://c.example', 421],
+      ['a.example', 'https://a.example', 403],
+    ] as const) {
+      const request = `GET /healthz HTTP/1.1\r\nHost: ${host}\r\nOrigin: ${origin}\r\nConnection: close\r\n\r\n`;
+      expect(await speak(server.port, request), `${host} ${origin}`).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+    }
+  });
+});
+
 describe('the process', () => {
   it('asked a second time to stop, it goes at once', async () => {
     await using database = await createDatabase('sqlite');
     await using server = await spawnServer({ database: database.url });
     const open = net.connect(server.port, server.host);
     open.write(
-      'POST /anabranch.v1.TrajectoryService/CreateTrajectory HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nContent-Type: application/json\r\n\r\n{',
+      'POST /anabranch.v1.TrajectoryService/CreateTrajectory HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nContent-Type: application/json\r\n\r\n{',
     );
     await new Promise((resolve) => open.once('connect', resolve));
     server.signal('SIGTERM');

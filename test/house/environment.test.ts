@@ -18,7 +18,8 @@ describe('.env.example', () => {
 
   it('shows the default of whatever Anabranch itself has one for', () => {
     const own = CONFIG_TABLE.filter(({ name }) => name.startsWith('ANABRANCH_') || name === 'DATABASE_URL');
-    for (const { name, default: initial } of own) expect(lines).toContainEqual({ name, value: initial });
+    const withDefault = own.filter((row) => row.default !== undefined);
+    for (const { name, default: initial } of withDefault) expect(lines).toContainEqual({ name, value: initial });
   });
 });
 

@@ -127,7 +127,7 @@ describe('A2: draining', () => {
     const socket = net.connect(server.port, '127.0.0.1');
     await until(() => server.counts().sockets === 1, 'the connection is there');
     const drained = server.drain();
-    socket.write('GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n');
+    socket.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
     const answer = await new Promise<string>((resolve) => socket.once('data', (piece) => resolve(piece.toString())));
     expect(answer).toMatch(/^HTTP\/1\.1 503 .*\r\n\r\ndraining$/s);
     await drained;
@@ -159,7 +159,7 @@ describe('A2: draining', () => {
   it('a call that does not end is cut after drainSeconds', async () => {
     await using server = await startTestServer({ flags: { drainSeconds: '1' } });
     const socket = net.connect(server.port, '127.0.0.1');
-    socket.write('POST /anabranch.v1.TrajectoryService/CreateTrajectory HTTP/1.1\r\nHost: a\r\n');
+    socket.write('POST /anabranch.v1.TrajectoryService/CreateTrajectory HTTP/1.1\r\nHost: localhost\r\n');
     socket.write('Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{');
     await until(() => server.counts().requests === 1, 'the request has begun');
     const begun = performance.now();

@@ -28,7 +28,7 @@ const faults: unknown[] = [];
 const onFault = (fault: unknown) => faults.push(fault);
 
 beforeAll(async () => {
-  server = await startTestServer();
+  server = await startTestServer({ flags: { allowedHost: 'my_service.default.svc,a-b.example.org' } });
   process.on('unhandledRejection', onFault);
 });
 afterAll(async () => {
@@ -186,7 +186,10 @@ describe('T12: odd requests', () => {
     const large = await rawCall(session, CREATE, EMPTY, { 'x-large': 'x'.repeat(40_000) });
     expect(large).toMatchObject({ http: 431 });
     expect(await rawCall(session, CREATE, EMPTY), 'on the same connection').toMatchObject({ status: 0 });
-    const said = await speak(server.port, `GET /healthz HTTP/1.1\r\nHost: a\r\nx-large: ${'x'.repeat(40_000)}\r\n\r\n`);
+    const said = await speak(
+      server.port,
+      `GET /healthz HTTP/1.1\r\nHost: localhost\r\nx-large: ${'x'.repeat(40_000)}\r\n\r\n`,
+    );
     expect(said).toMatch(/^HTTP\/1\.1 431 /);
   });
 
@@ -402,11 +405,11 @@ describe('T11: bytes that are no protocol', () => {
     ['TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03'],
     ['an endless header', `GET / HTTP/1.1\r\nHost: ${'a'.repeat(100_000)}`],
     ['an HTTP/2 frame that lies', `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${'\xff'.repeat(100)}`],
-    ['an upgrade', 'GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n'],
+    ['an upgrade', 'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n'],
     ['CONNECT', 'CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n'],
     [
       'a length that lies',
-      `POST ${CREATE} HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
+      `POST ${CREATE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
     ],
   ])('%s costs its own connection', async (_what, bytes) => {
     await speak(server.port, Buffer.from(bytes, 'latin1'), 300);

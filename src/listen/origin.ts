@@ -1,0 +1,87 @@
+import { isIPv4 } from 'node:net';
+import type { HttpRequest, HttpResponse } from './port.ts';
+
+export interface Refusal {
+  readonly status: number;
+  readonly text: string;
+}
+
+/** Response headers that a page of a listed origin may read: a gRPC-Web client finds the status of a call in them. */
+const EXPOSED_HEADERS = 'grpc-status, grpc-message, grpc-status-details-bin';
+const PREFLIGHT_SECONDS = 7200;
+
+/**
+ * Keeps web pages out that the operator has not listed. A page can reach a server on loopback under a name of the page's own (DNS
+ * rebinding), which shows in the Host of its requests, or by a request to another origin, which shows in their Origin.
+ */
+export class OriginGuard {
+  readonly #hosts: ReadonlySet<string> | undefined;
+  readonly #origins: ReadonlySet<string>;
+
+  /** `hosts`: names that are answered besides those of loopback; undefined: any name is answered. */
+  constructor(hosts: readonly string[] | undefined, origins: readonly string[]) {
+    this.#hosts = hosts === undefined ? undefined : new Set(hosts);
+    this.#origins = new Set(origins);
+  }
+
+  /** Returns how to refuse the request, or undefined if the request may be served. */
+  refusalOf(request: HttpRequest, authority: string): Refusal | undefined {
+    const host = this.#foreignHost(request);
+    if (host !== undefined) {
+      return {
+        status: 421,
+        text: `The Host of the request is "${host.slice(0, 300)}": this server answers to localhost, 127.0.0.1, [::1] and the names given by --allowed-host.\n`,
+      };
+    }
+    const { origin } = request.headers;
+    if (origin === undefined || origin === `http://${authority}` || this.#origins.has(origin)) return undefined;
+    return {
+      status: 403,
+      text: `The Origin of the request is "${origin.slice(0, 300)}": this server answers to pages of http://${authority} and of the origins given by --allowed-origin.\n`,
+    };
+  }
+
+  /** Lets pages of a listed origin read the answer (CORS). Returns true if the request was a preflight, which is answered then. */
+  applyCors(request: HttpRequest, response: HttpResponse): boolean {
+    if (this.#origins.size === 0) return false;
+    response.setHeader('vary', 'Origin');
+    const { origin, ...headers } = request.headers;
+    if (origin === undefined || !this.#origins.has(origin)) return false;
+    response.setHeader('access-control-allow-origin', origin);
+    response.setHeader('access-control-expose-headers', EXPOSED_HEADERS);
+    if (request.method !== 'OPTIONS' || headers['access-control-request-method'] === undefined) return false;
+    response.setHeader('access-control-allow-methods', 'GET, POST');
+    const wanted = headers['access-control-request-headers'];
+    if (wanted !== undefined) response.setHeader('access-control-allow-headers', wanted);
+    response.setHeader('access-control-max-age', PREFLIGHT_SECONDS);
+    response.statusCode = 204;
+    response.end();
+    return true;
+  }
+
+  #foreignHost(request: HttpRequest): string | undefined {
+    const hosts = this.#hosts;
+    if (hosts === undefined) return undefined;
+    return authoritiesOf(request).find((authority) => {
+      const name = nameIn(authority);
+      return name === undefined || !(isLoopbackName(name) || hosts.has(name));
+    });
+  }
+}
+
+/** Everything that a request says it is addressed to: Host (perhaps twice), :authority, and the target where it is a whole URL. */
+function authoritiesOf({ rawHeaders, url = '' }: HttpRequest): string[] {
+  const found = rawHeaders.filter((_, i) => i % 2 === 1 && /^(?:host|:authority)$/i.test(rawHeaders[i - 1] ?? ''));
+  const target = /^[^/]*:\/\/([^/?#]*)/.exec(url)?.[1];
+  return target === undefined ? found : [...found, target];
+}
+
+/** The host name or address in an authority, in the form in which URL writes it; without the dot that may end a name. */
+function nameIn(authority: string): string | undefined {
+  return URL.parse(`http://${authority}`)?.hostname.replace(/\.$/, '');
+}
+
+function isLoopbackName(name: string): boolean {
+  if (name === 'localhost' || name.endsWith('.localhost') || name === '[::1]') return true;
+  return isIPv4(name) && name.startsWith('127.');
+}
