@@ -1,13 +1,13 @@
 import type { DatabaseSync } from 'node:sqlite';
 
 /** Rows between two looks at whether the statement is still wanted. A power of two: rows are told apart by the low bits of their keys. */
-const ROWS_BETWEEN = 1024;
+const ROWS_BETWEEN = 32;
 
 const STILL_WANTED = 'anabranch_still_wanted';
 
 /**
  * Makes every statement of a reading connection interruptible, which `node:sqlite` has no call for. Temporary views stand before the tables
- * and call `check` for about one row in 1,024 that a statement visits. SQLite merges such a view into the statement, so the statement uses the same indexes.
+ * and call `check` for about one row in 32 that a statement visits. SQLite merges such a view into the statement, so the statement uses the same indexes.
  * `check` ends the statement by throwing.
  */
 export function makeInterruptible(database: DatabaseSync, check: () => void): void {
