@@ -1,6 +1,6 @@
 import type { AppendBatch, AppendOutcome } from '../src/store/contract/append.ts';
 import type { Store } from '../src/store/contract/store.ts';
-import { wrappedStore } from './wrapped_store.ts';
+import { wrappedStore } from '../test/support/wrapped_store.ts';
 
 /** The store, but appends are acknowledged at once and stored nowhere: what is left is the cost of everything above it. */
 export function nullStore(store: Store): Store {

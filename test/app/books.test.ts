@@ -13,7 +13,8 @@ import { getStage } from '../../src/app/run/stage.ts';
 import type { NewMetricPoint } from '../../src/store/contract/metric.ts';
 import { newExperiment, RunScene, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
-import { all, describeApp, overlay, step } from './on_app.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
+import { all, describeApp, step } from './on_app.ts';
 
 const MAKING: CreateRunArgs = {
   runId: '',
@@ -159,7 +160,7 @@ describeApp('listing runs', (on) => {
 describeApp('CompareRuns', (on) => {
   it('RD5: a main trajectory that goes meanwhile is told; a run that has none is compared by its config alone', async () => {
     let meanwhile: (() => Promise<unknown>) | undefined;
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       getTrajectory: async (...args) => {
         const change = meanwhile;
         meanwhile = undefined;
@@ -186,7 +187,7 @@ describeApp('CompareRuns', (on) => {
 describeApp('deleting runs', (on) => {
   it('B4: what is deleted is not found at once, and its rows go soon, without waiting for maintenance', async () => {
     let purges = Promise.withResolvers<void>();
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       purgeDeleted: async (limit) => {
         const more = await on.store.purgeDeleted(limit);
         if (!more) purges.resolve();
@@ -284,7 +285,7 @@ describeApp('ReadMetrics', (on) => {
 
   it('a run that is deleted while it is read is told, and never looks like one with fewer points', async () => {
     let meanwhile: (() => Promise<unknown>) | undefined;
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       measureSeries: async (...args) => {
         const measured = await on.store.measureSeries(...args);
         const change = meanwhile;

@@ -7,7 +7,8 @@ import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { refusalOf } from '../store/scene.ts';
-import { describeApp, overlay } from './on_app.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
+import { describeApp } from './on_app.ts';
 
 const NEVER = 3_600_000;
 
@@ -32,7 +33,7 @@ describeApp('ClaimRollouts', (on) => {
     const calls: (readonly ClaimRequest[])[] = [];
     const gates: PromiseWithResolvers<void>[] = [];
     const begun: PromiseWithResolvers<void>[] = [];
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       claimRollouts: async (requests) => {
         const gate = Promise.withResolvers<void>();
         gates.push(gate);
@@ -98,7 +99,7 @@ describeApp('ClaimRollouts', (on) => {
 
   it('a fault of one request is no fault of the others, and an outage is everybody’s', async () => {
     let fault: (requests: readonly ClaimRequest[]) => void = () => undefined;
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       claimRollouts: async (requests) => {
         fault(requests);
         return on.store.claimRollouts(requests);
@@ -165,7 +166,7 @@ describeApp('ClaimRollouts', (on) => {
 
   it('Q2: waiting ends when nothing more can come', async () => {
     const looked = Promise.withResolvers<void>();
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       claimRollouts: async (requests) => {
         const outcomes = await on.store.claimRollouts(requests);
         looked.resolve();

@@ -11,7 +11,8 @@ import { listSteps, type StepsOf } from '../../src/app/trajectory/list_steps.ts'
 import type { Store } from '../../src/store/contract/store.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
-import { type AppScene, all, describeApp, overlay, state, step } from './on_app.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
+import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 
 /** A read, the call of the store before which the trajectory is deleted, and what the reader must be told. */
 type Case = readonly [
@@ -101,7 +102,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
   it.each(CASES)('RD1: %s is refused, never answered short', async (_what, method, reason, read) => {
     let deleting: () => Promise<unknown> = async () => undefined;
     const original = on.store[method] as (...args: unknown[]) => Promise<unknown>;
-    const racing = overlay(on.store, {
+    const racing = wrappedStore(on.store, {
       [method]: async (...args: unknown[]) => {
         await deleting();
         return original.apply(on.store, args);
@@ -151,7 +152,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
   it.each([0n, 2n, 4n])('RD1, O1: a page without its step %s is never passed on', async (missing) => {
     const scene = on.scene();
     const { id } = await scene.createWith(['a', 'b', 'c', 'd', 'e']);
-    const holed = overlay(on.store, {
+    const holed = wrappedStore(on.store, {
       readSteps: async (...args) => {
         const page = await on.store.readSteps(...args);
         return page.filter((one) => one.step.stepNumber !== missing);

@@ -197,15 +197,3 @@ export async function all<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
   for await (const item of items) found.push(item);
   return found;
 }
-
-/** The store, with some of its methods replaced: for faults and counts. */
-export function overlay(store: Store, methods: Partial<Store>): Store {
-  return new Proxy(store, {
-    get(target, name) {
-      const replaced = (methods as Record<PropertyKey, unknown>)[name];
-      if (replaced !== undefined) return replaced;
-      const own = Reflect.get(target, name, target) as unknown;
-      return typeof own === 'function' ? own.bind(target) : own;
-    },
-  });
-}

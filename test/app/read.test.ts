@@ -5,7 +5,8 @@ import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { openOn } from '../store/on_store.ts';
 import { refusalOf } from '../store/scene.ts';
-import { all, describeApp, overlay, state, step, wordOf } from './on_app.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
+import { all, describeApp, state, step, wordOf } from './on_app.ts';
 
 const letters = (text: string) => [...text];
 
@@ -202,7 +203,7 @@ describeApp('ReadSteps that follows', (on) => {
   });
 
   it('RD2: a hint that was lost is made up for by the next poll, one for all who follow', async () => {
-    const deaf = overlay(on.store, { onChange: () => () => undefined });
+    const deaf = wrappedStore(on.store, { onChange: () => () => undefined });
     const app = on.app({ pollMs: 20 }, deaf);
     const scene = on.scene(app);
     const trajectory = await scene.create();
@@ -217,7 +218,7 @@ describeApp('ReadSteps that follows', (on) => {
 
   it('RD2: what is committed between the first look and the subscription is not waited for', async () => {
     let between: (() => Promise<unknown>) | undefined;
-    const late = overlay(on.store, {
+    const late = wrappedStore(on.store, {
       getTrajectory: async (...args) => {
         const found = await on.store.getTrajectory(...args);
         const commit = between;
@@ -269,7 +270,7 @@ describeApp('ReadSteps that follows', (on) => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a']);
     let down = false;
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       getTrajectory: async (namespace, id) => {
         if (down) throw new AnabranchError('DATABASE_UNAVAILABLE', 'down');
         return on.store.getTrajectory(namespace, id);

@@ -8,7 +8,8 @@ import type { Store } from '../../src/store/contract/store.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
-import { AppScene, all, describeApp, overlay, step, wordOf } from './on_app.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
+import { AppScene, all, describeApp, step, wordOf } from './on_app.ts';
 
 const NEVER = 3_600_000;
 
@@ -173,7 +174,7 @@ describeApp('ReadRollouts', (on) => {
 
   it('Q6: a rollout that is retried while its group is read is shown as it had ended', async () => {
     let meanwhile: (() => Promise<unknown>) | undefined;
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       listRollouts: async (...args) => {
         const rows = await on.store.listRollouts(...args);
         const change = meanwhile;

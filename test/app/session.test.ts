@@ -1,11 +1,14 @@
 import { describe, expect, it } from 'vitest';
+import { appWithin } from '../../src/app/app.ts';
 import { appendStep } from '../../src/app/trajectory/append_step.ts';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
 import { sealTrajectory } from '../../src/app/trajectory/seal.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
 import { refusalOf } from '../store/scene.ts';
-import { all, describeApp, frame, state, step } from './on_app.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
+import { type AppScene, all, describeApp, frame, state, step } from './on_app.ts';
 
 const UNARY = { uid: undefined, writerEpoch: undefined };
 
@@ -270,6 +273,71 @@ describeApp('a unary write', (on) => {
       step: step(1n, 'late'),
     });
     expect((await refusalOf(late)).reason).toBe('TRAJECTORY_SEALED');
+  });
+});
+
+describeApp('a unary write whose caller leaves', (on) => {
+  /** A caller's own use of the app, which it can leave. */
+  const within = (scene: AppScene) => {
+    const controller = new AbortController();
+    const app = appWithin(scene.app, { signal: controller.signal });
+    const append = (trajectory: Trajectory) => {
+      const args = { trajectoryId: trajectory.id, ...UNARY, step: step(0n, 'x') };
+      return appendStep(app, scene.caller, args).catch((error: unknown) => error);
+    };
+    return { append, leave: (reason: Error) => controller.abort(reason) };
+  };
+
+  /** An app whose store commits nothing before it is told to. */
+  const held = () => {
+    const begun = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    const groups: number[] = [];
+    const store = wrappedStore(on.store, {
+      append: async (batches, wait) => {
+        groups.push(batches.length);
+        begun.resolve();
+        await go.promise;
+        return on.store.append(batches, wait);
+      },
+    });
+    return { app: on.app({ commitLanes: 1 }, store), begun: begun.promise, go: () => go.resolve(), groups };
+  };
+
+  it('A6: is dropped before its group begins, and is answered at once', async () => {
+    const { app, begun, go, groups } = held();
+    const scene = on.scene(app);
+    const [first, second] = [await scene.create(), await scene.create()];
+    const staying = within(scene).append(first);
+    await begun;
+    const leaver = within(scene);
+    const left = leaver.append(second);
+    await expect.poll(() => app.committer.pending).toBe(2);
+    const reason = new Error('the caller has left');
+    leaver.leave(reason);
+    expect(await left).toBe(reason);
+    go();
+    expect(await staying).toMatchObject({ nextStepNumber: 1n });
+    await app.committer.idle();
+    expect(groups).toEqual([1]);
+    expect(await scene.words(second)).toEqual([]);
+    await app.close();
+  });
+
+  it('A6: is answered at once while its group is under way, which commits for all that are in it', async () => {
+    const { app, begun, go } = held();
+    const scene = on.scene(app);
+    const trajectory = await scene.create();
+    const leaver = within(scene);
+    const left = leaver.append(trajectory);
+    await begun;
+    const reason = new Error('the caller has left');
+    leaver.leave(reason);
+    expect(await left).toBe(reason);
+    go();
+    await app.committer.idle();
+    expect(await scene.words(trajectory)).toEqual(['x']);
+    await app.close();
   });
 });
 

@@ -7,7 +7,8 @@ import type { Run } from '../../src/domain/run.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { RunScene, SILENT, substepPlan } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
-import { all, describeApp, overlay } from './on_app.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
+import { all, describeApp } from './on_app.ts';
 
 const NEVER = 3_600_000;
 
@@ -67,7 +68,7 @@ describeApp('WatchRun', (on) => {
 
   it('M5: what changes between the snapshot and the first wait is told without any poll', async () => {
     let meanwhile: (() => Promise<void>) | undefined;
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       readRunChanges: async (...args) => {
         const read = await on.store.readRunChanges(...args);
         const change = meanwhile;
@@ -92,7 +93,7 @@ describeApp('WatchRun', (on) => {
 
   it('M5: rows that the store tells again are recognised by their revision', async () => {
     let from: bigint | undefined;
-    const store = overlay(on.store, {
+    const store = wrappedStore(on.store, {
       // Looks from the first horizon for ever, as while a transaction stays open.
       readRunChanges: async (namespace, id, since, allStages) => {
         const read = await on.store.readRunChanges(namespace, id, from ?? since, allStages);

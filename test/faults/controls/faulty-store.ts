@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { stepDigest } from '../../../src/domain/step_digest.ts';
 import type { AppendBatch, AppendOutcome } from '../../../src/store/contract/append.ts';
 import type { Store } from '../../../src/store/contract/store.ts';
+import { wrappedStore } from '../../support/wrapped_store.ts';
 
 /** Mistakes that a store could be made with, on purpose: the proofs must turn red over each of them. */
 export const FAULTS = ['none', 'ack-before-commit', 'epoch-checked-outside', 'duplicates-not-recognised'] as const;
@@ -21,7 +22,7 @@ export function faultyStore(real: Store, fault: Fault): Store {
     'epoch-checked-outside': (store) => ({ append: checkFirst(store) }),
     'duplicates-not-recognised': (store) => ({ append: appendAll(store) }),
   };
-  return { ...real, ...mistakes[fault](real) };
+  return wrappedStore(real, mistakes[fault](real));
 }
 
 /** Answers as if all were stored, and stores it a little later, in order. Who branches waits for that, so that only steps are acked too early. */
