@@ -1,0 +1,59 @@
+import { statSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { openWriter } from '../../src/store/sqlite/connection.ts';
+import type { StatementJob } from '../../src/store/sqlite/read_job.ts';
+import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
+import { Wal } from '../../src/store/sqlite/wal.ts';
+import { createDatabase } from '../support/database.ts';
+import { sqlitePath } from './sql.ts';
+
+const COMMITS = 2400;
+const COMMIT_BYTES = 32 * 1024;
+const LIMIT_BYTES = 1024 * 1024;
+
+/** Takes much longer than a commit, so that of three of them one is always under way. */
+const READ: StatementJob = {
+  kind: 'arrays',
+  text: 'select count(*) from pieces as a, pieces as b, pieces as c where a.key + b.key > c.key',
+  parameters: [],
+};
+
+describe('the write-ahead log of SQLite', () => {
+  it('is started anew although readers overlap without end', async () => {
+    await using database = await createDatabase('sqlite');
+    const path = sqlitePath(database);
+    const writer = openWriter(path);
+    writer.exec('create table pieces (key integer primary key, data blob)');
+    const threads = new ReadThreads(path, 2, Number.POSITIVE_INFINITY);
+    const faults: unknown[] = [];
+    const wal = new Wal({
+      path,
+      pauseReaders: () => threads.pause(),
+      checkpoint: async () => writer.exec('pragma wal_checkpoint(passive)'),
+      onFault: (error) => faults.push(error),
+      limitBytes: LIMIT_BYTES,
+    });
+    let writing = true;
+    let reads = 0;
+    const reader = async () => {
+      for (; writing; reads += 1) await threads.run(READ, undefined);
+    };
+    const readers = [reader(), reader(), reader()];
+    const update = writer.prepare(
+      'insert into pieces values (?, randomblob(?)) on conflict do update set data = excluded.data',
+    );
+    for (let i = 0; i < COMMITS; i += 1) {
+      update.run(i % 64, COMMIT_BYTES);
+      wal.committed();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    writing = false;
+    await Promise.all(readers);
+    expect(faults).toEqual([]);
+    expect(reads).toBeGreaterThan(3);
+    // Some 75 MiB were written; a log that is never started anew holds all of them.
+    expect(statSync(`${path}-wal`).size).toBeLessThan((COMMITS * COMMIT_BYTES) / 2);
+    await threads.close();
+    writer.close();
+  });
+});
