@@ -11,7 +11,7 @@ const COMMITS = 2400;
 const COMMIT_BYTES = 32 * 1024;
 const LIMIT_BYTES = 1024 * 1024;
 
-/** Takes much longer than a commit, so that of three of them one is always under way. */
+/** Takes much longer than a commit, so that one of several is always under way. */
 const READ: StatementJob = {
   kind: 'arrays',
   text: 'select count(*) from pieces as a, pieces as b, pieces as c where a.key + b.key > c.key',
@@ -24,7 +24,7 @@ describe('the write-ahead log of SQLite', () => {
     const path = sqlitePath(database);
     const writer = openWriter(path);
     writer.exec('create table pieces (key integer primary key, data blob)');
-    const threads = new ReadThreads(path, 2, Number.POSITIVE_INFINITY);
+    const threads = new ReadThreads(path, 4, Number.POSITIVE_INFINITY);
     const faults: unknown[] = [];
     const wal = new Wal({
       path,
@@ -38,7 +38,7 @@ describe('the write-ahead log of SQLite', () => {
     const reader = async () => {
       for (; writing; reads += 1) await threads.run(READ, undefined);
     };
-    const readers = [reader(), reader(), reader()];
+    const readers = Array.from({ length: 6 }, reader);
     const update = writer.prepare(
       'insert into pieces values (?, randomblob(?)) on conflict do update set data = excluded.data',
     );

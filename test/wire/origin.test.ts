@@ -137,11 +137,11 @@ describe.each([
   it('gets errors with their reason', async () => {
     const trajectories = clientFrom(LISTED);
     const trajectoryId = randomUUID();
-    for (const failing of [
-      trajectories.getTrajectory({ trajectoryId }),
-      collect(trajectories.readSteps({ trajectoryId })),
+    for (const call of [
+      () => trajectories.getTrajectory({ trajectoryId }),
+      () => collect(trajectories.readSteps({ trajectoryId })),
     ]) {
-      const error = ConnectError.from(await failing.catch((thrown: unknown) => thrown));
+      const error = ConnectError.from(await call().catch((thrown: unknown) => thrown));
       expect(error.findDetails(ErrorInfoSchema)).toMatchObject([{ reason: 'TRAJECTORY_NOT_FOUND' }]);
     }
   });
