@@ -1,0 +1,106 @@
+import { randomUUID } from 'node:crypto';
+import { createClient } from '@connectrpc/connect';
+import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
+import { describe, expect, it } from 'vitest';
+import { StepOrder, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { createDatabase, ENGINES } from '../support/database.ts';
+import { spawnServer } from '../support/spawned-server.ts';
+import { AppendCall } from './append-call.ts';
+
+const STEPS = 10_000;
+const FRAME = 500;
+const APPENDS = 200;
+/**
+ * What a reader may get while one append is waited for, on average: a reader that is never made to pause gets tens of thousands, and one that
+ * shares the server some hundred.
+ */
+const MOST_STEPS = 5_000;
+
+const OBSERVATION = JSON.stringify({ position: Array.from({ length: 40 }, (_, i) => i * 1.25) });
+
+const TRANSPORTS = [
+  ['Connect', (baseUrl: string) => createConnectTransport({ baseUrl, httpVersion: '2' })],
+  ['gRPC', (baseUrl: string) => createGrpcTransport({ baseUrl })],
+] as const;
+
+describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => {
+  it.each(TRANSPORTS)('is served while a reader by %s takes all steps it can get', async (_name, transport) => {
+    await using database = await createDatabase(engine);
+    await using server = await spawnServer({ database: database.url });
+    const reading = createClient(TrajectoryService, transport(server.url));
+    const writing = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
+    const long = await filled(writing);
+    const { call } = await opened(writing);
+
+    let over = false;
+    let read = 0;
+    const begun = Promise.withResolvers<void>();
+    const reader = async () => {
+      while (!over) {
+        for await (const { steps } of reading.readSteps({ trajectoryId: long })) {
+          read += steps.length;
+          begun.resolve();
+        }
+      }
+    };
+    const ended = reader();
+    await begun.promise;
+    const before = read;
+    for (let i = 0; i < APPENDS; i += 1) await append(call, i);
+    const after = read;
+    over = true;
+    await ended;
+    await call.close();
+    expect((after - before) / APPENDS).toBeLessThan(MOST_STEPS);
+  });
+
+  it('is served before forty readers whose statements take long', async () => {
+    await using database = await createDatabase(engine);
+    await using server = await spawnServer({ database: database.url });
+    const client = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
+    const long = await filled(client);
+    const { call, trajectoryId } = await opened(client);
+    let answered = 0;
+    const lists = Array.from({ length: 40 }, async (_, i) => {
+      // Each is another statement, so that none is known to be quick.
+      const filter = i % 2 === 0 ? { minReward: -i } : { maxReward: i };
+      await client.listSteps({ trajectoryId: long, order: StepOrder.REWARD, pageSize: 11 + i, ...filter });
+      answered += 1;
+    });
+    for (let i = 0; i < 3; i += 1) {
+      await append(call, i);
+      await client.getTrajectory({ trajectoryId });
+    }
+    const before = answered;
+    await Promise.all(lists);
+    await call.close();
+    expect(before).toBeLessThan(40);
+  });
+});
+
+/** A trajectory with many steps; its id. */
+async function filled(client: Parameters<typeof AppendCall.open>[0]): Promise<string> {
+  const { call, trajectoryId } = await opened(client);
+  for (let from = 0; from < STEPS; from += FRAME) {
+    const steps = Array.from({ length: FRAME }, (_, i) => ({
+      stepNumber: BigInt(from + i),
+      observations: [{ content: { json: OBSERVATION } }],
+      reward: i,
+    }));
+    call.send({ steps });
+  }
+  for (let end = 0n; end < BigInt(STEPS); ) end = (await call.next())?.ack?.nextStepNumber ?? end;
+  await call.close();
+  return trajectoryId;
+}
+
+async function opened(client: Parameters<typeof AppendCall.open>[0]) {
+  const trajectoryId = randomUUID();
+  await client.createTrajectory({ trajectoryId });
+  return { trajectoryId, ...(await AppendCall.open(client, { trajectoryId, writerId: 'w' })) };
+}
+
+async function append(call: AppendCall, number: number): Promise<void> {
+  call.send({ steps: [{ stepNumber: BigInt(number), reward: 1 }] });
+  expect((await call.next())?.ack?.nextStepNumber).toBe(BigInt(number + 1));
+}
