@@ -1,5 +1,5 @@
 import { type ContextValues, createContextKey, createContextValues } from '@connectrpc/connect';
-import { ANONYMOUS, type Caller } from '../domain/caller.ts';
+import { ANONYMOUS, type Caller, parseNamespace } from '../domain/caller.ts';
 
 /** Who calls (N1): set before any handler runs, from the credential once there is one. */
 const CALLER = createContextKey<Caller>(ANONYMOUS, { description: 'who calls' });
@@ -7,7 +7,9 @@ const CALLER = createContextKey<Caller>(ANONYMOUS, { description: 'who calls' })
 /** How to end a stream whose reader does not read, so that no answer can reach it. */
 const CUT = createContextKey<() => void>(() => undefined, { description: 'cuts the stream' });
 
+/** Every call passes here before its handler runs. Throws INVALID_REQUEST if the caller's namespace is none. */
 export function contextValues(caller: Caller, cut: () => void): ContextValues {
+  parseNamespace(caller.namespace);
   return createContextValues().set(CALLER, caller).set(CUT, cut);
 }
 
