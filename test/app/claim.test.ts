@@ -78,6 +78,19 @@ describeApp('ClaimRollouts', (on) => {
     await withApp({}, use, store);
   });
 
+  it('N1: a request id reaches no claim of another namespace, also where both read alike when joined by /', () =>
+    withApp({}, async (scene, claim, app) => {
+      const other = new RolloutScene(on.store, `${scene.namespace}/ClaimRollouts`);
+      const [place, otherPlace] = [await scene.place(), await other.place()];
+      const [own] = await scene.queue(place.stage, 1);
+      const [others] = await other.queue(otherPlace.stage, 1);
+      const both = await Promise.all([
+        claimRollouts(app, other.caller, { ...ARGS, requestId: 'z' }),
+        claim({ requestId: 'ClaimRollouts/z' }),
+      ]);
+      expect(both.map(({ claims }) => claims.map(({ rollout }) => rollout.id))).toEqual([[others], [own]]);
+    }));
+
   it('Q2: a caller that has gone before its turn is asked for nothing', async () => {
     const { store, calls, begins, open } = gated();
     const use = async (scene: RolloutScene, claim: Claim) => {

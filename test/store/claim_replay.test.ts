@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import { sha256 } from '../support/steps.ts';
-import { claimed, describeClaims, tokenOf } from './rollout_scene.ts';
+import { claimed, describeClaims, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 import { countRows } from './sql.ts';
 
@@ -95,5 +95,19 @@ describeClaims('claims that come again', (scenes, on) => {
     expect(await scene.claims(keyed('k'))).toHaveLength(1);
     expect(await other.scene.claims(keyed('k'))).toHaveLength(1);
     expect((await scene.claims({ key: { rpc: 'Other', requestId: 'k', requestDigest: sha256('y') } })).length).toBe(1);
+  });
+
+  it('N1: a key reaches no claim of another namespace, also where both read alike when joined by /', async () => {
+    const { scene, stage } = await fresh();
+    const other = new RolloutScene(scene.store, `${scene.namespace}/ClaimRollouts`);
+    const { stage: otherStage } = await other.place();
+    const [own] = await scene.queue(stage, 1);
+    const [others] = await other.queue(otherStage, 1);
+    const requests = () => [other.request(keyed('z')), scene.request(keyed('ClaimRollouts/z'))];
+    for (const time of ['claimed', 'replayed']) {
+      const granted = (await scene.store.claimRollouts(requests())).map((outcome) => claimed(outcome).claims);
+      const ids = granted.map((claims) => claims.map(({ rollout }) => rollout.id));
+      expect(ids, time).toEqual([[others], [own]]);
+    }
   });
 });

@@ -3,6 +3,7 @@ import { invalidField } from '../../domain/errors.ts';
 import { parseUuid } from '../../domain/ids.ts';
 import type { OnSuccess, StartPoint } from '../../domain/rollout.ts';
 import { requireJson, requireText } from '../../domain/text.ts';
+import { tupleKey } from '../../domain/tuple_key.ts';
 import type { MadeRollout, NewRollout } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
 import { newId, requireLabels } from '../run/fields.ts';
@@ -53,7 +54,7 @@ function requireDistinct(rollouts: readonly NewRolloutArgs[]): void {
   const places = new Set<string>();
   const ids = new Set<string>();
   for (const [i, { groupNumber, number, rolloutId }] of rollouts.entries()) {
-    const place = `${groupNumber}/${number}`;
+    const place = tupleKey(groupNumber, number);
     if (places.has(place)) {
       throw invalidField(
         `rollouts[${i}].number`,

@@ -1,5 +1,6 @@
 import { isSealed } from '../../domain/lifecycle.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import { tupleKey } from '../../domain/tuple_key.ts';
 import type { StepView } from '../../store/contract/step.ts';
 import type { Store } from '../../store/contract/store.ts';
 import type { ChangeHub } from '../change_hub.ts';
@@ -43,7 +44,7 @@ export function createFeeds(deps: FeedDeps): Feeds {
   const feeds = new Map<string, Feed>();
   return {
     join(namespace, trajectory, view) {
-      const name = `${trajectory.ref.key} ${view}`;
+      const name = tupleKey(trajectory.ref.key, view);
       let feed = feeds.get(name);
       if (feed === undefined) {
         const made = new Feed(deps, namespace, trajectory, view, () => void feeds.delete(name));

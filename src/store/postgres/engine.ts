@@ -1,4 +1,5 @@
 import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
+import { tupleKey } from '../../domain/tuple_key.ts';
 import { type CallScope, StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
@@ -531,7 +532,7 @@ function stepValues(): string {
 const insertTexts = new Map<string, string>();
 
 function insertText(table: string, columns: readonly string[], count: number, suffix: string): string {
-  const key = `${table}/${count}`;
+  const key = tupleKey(table, count);
   let text = insertTexts.get(key);
   if (text === undefined) {
     const rows = Array.from(

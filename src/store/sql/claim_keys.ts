@@ -1,3 +1,4 @@
+import { tupleKey } from '../../domain/tuple_key.ts';
 import type { ClaimRequest } from '../contract/rollout.ts';
 import type { Granted } from './claim_making.ts';
 import type { Engine, Tx } from './engine.ts';
@@ -14,11 +15,7 @@ export interface ClaimKey {
 
 /** Undefined: it has no key. */
 export function keyNameOf({ caller, key }: ClaimRequest): string | undefined {
-  return key && nameOf(caller.namespace, key.rpc, key.requestId);
-}
-
-function nameOf(namespace: string, rpc: string, requestId: string): string {
-  return `${namespace}/${rpc}/${requestId}`;
+  return key && tupleKey(caller.namespace, key.rpc, key.requestId);
 }
 
 /** By namespace, RPC and request id. */
@@ -26,7 +23,7 @@ export async function findKeptClaims(tx: Tx, requests: readonly ClaimRequest[]):
   const scopes = new Map<string, { namespace: string; rpc: string; ids: string[] }>();
   for (const { caller, key } of requests) {
     if (key === undefined) continue;
-    const name = `${caller.namespace}/${key.rpc}`;
+    const name = tupleKey(caller.namespace, key.rpc);
     const scope = scopes.get(name) ?? { namespace: caller.namespace, rpc: key.rpc, ids: [] };
     scopes.set(name, scope);
     scope.ids.push(key.requestId);
@@ -47,7 +44,7 @@ async function findIn(
     .where('request_id', 'in', [...new Set(ids)])
     .execute();
   return rows.map(({ request_id, request_digest, claims }) => [
-    nameOf(namespace, rpc, request_id),
+    tupleKey(namespace, rpc, request_id),
     { requestDigest: request_digest, claims: readAttempts(claims) },
   ]);
 }
@@ -78,11 +75,17 @@ export async function keepClaims(
     const [first] = claims;
     if (key === undefined || first === undefined) return [];
     const pairs = claims.map(({ row }) => [`${row.key}`, `${row.attempt + 1n}`]);
-    const kept = [caller.namespace, key.rpc, key.requestId, key.requestDigest, first.row.run, first.row.key];
-    return [[...kept, first.row.id, now, JSON.stringify(pairs)]];
+    const identity = [caller.namespace, key.rpc, key.requestId] as const;
+    const made = [first.row.run, first.row.key, first.row.id, now, JSON.stringify(pairs)];
+    return [{ name: tupleKey(...identity), row: [...identity, key.requestDigest, ...made] }];
   });
-  rows.sort((a, b) => (a.slice(0, 3).join('/') < b.slice(0, 3).join('/') ? -1 : 1));
-  await engine.insertRows(tx, 'requests', COLUMNS, rows);
+  rows.sort((a, b) => (a.name < b.name ? -1 : 1));
+  await engine.insertRows(
+    tx,
+    'requests',
+    COLUMNS,
+    rows.map(({ row }) => row),
+  );
 }
 
 const COLUMNS = [

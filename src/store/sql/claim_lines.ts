@@ -28,7 +28,6 @@ export function linesOf(requests: readonly ClaimRequest[]): Line[] {
 }
 
 function nameOf({ caller, runId, stageId, taskIds, labels, minPriority }: ClaimRequest): string {
-  if (taskIds.length === 0 && labels.size === 0) return `${caller.namespace}/${runId}/${stageId}/${minPriority}`;
   const pairs = [...labels].sort(([a], [b]) => (a < b ? -1 : 1));
   return JSON.stringify([caller.namespace, runId, stageId, [...taskIds].sort(), pairs, minPriority]);
 }

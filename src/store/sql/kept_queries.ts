@@ -1,4 +1,5 @@
 import { type Compilable, CompiledQuery, type Expression, sql } from 'kysely';
+import { tupleKey } from '../../domain/tuple_key.ts';
 
 /** Stands for a value in a query that is kept. */
 class Slot {
@@ -32,7 +33,7 @@ export class KeptQueries {
     build: (...slots: Values) => Compilable<Row>,
   ): CompiledQuery<Row> {
     const lengths = values.map((value) => (Array.isArray(value) ? value.length : ''));
-    const key = `${name} ${lengths.join()}`;
+    const key = tupleKey(name, ...lengths);
     let kept = this.kept.get(key);
     if (kept === undefined) {
       if (this.kept.size >= MOST) this.kept.clear();

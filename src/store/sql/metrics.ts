@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import { runNotFound, stageNotFound } from '../../domain/errors.ts';
+import { tupleKey } from '../../domain/tuple_key.ts';
 import type {
   MetricExtrema,
   MetricPoints,
@@ -43,7 +44,7 @@ async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: 
   for (let at = 0; at < wanted.length; at += CHUNK) {
     const some = wanted.slice(at, at + CHUNK);
     const there = await namesOf(tx, run, some);
-    const missing = some.filter(({ stage, name }) => !there.has(`${stage}/${name}`));
+    const missing = some.filter(({ stage, name }) => !there.has(tupleKey(stage, name)));
     if (missing.length === 0) continue;
     const keys = await engine.nextKeys(tx, 'metric_series', missing.length);
     const rows = missing.map((place, i) => ({ key: keys[i]!, namespace, run, ...place }));
@@ -64,7 +65,7 @@ async function namesOf(tx: Tx, run: bigint, series: readonly { readonly name: st
     .where('run', '=', run)
     .where('name', 'in', padded([...new Set(series.map(({ name }) => name))]))
     .execute();
-  return new Set(rows.map(({ stage, name }) => `${stage}/${name}`));
+  return new Set(rows.map(({ stage, name }) => tupleKey(stage, name)));
 }
 
 async function stageKeys(

@@ -26,7 +26,7 @@ interface Gathered extends SeriesName {
 
 /** M1: of two points with one identity the last wins. */
 export function pointBatch(namespace: string, runId: string, points: readonly NewMetricPoint[]): PointBatch {
-  const gathered = [...gather(points).values()].sort(byIdentity);
+  const gathered = gather(points).sort(byIdentity);
   const batch = {
     namespace,
     runId,
@@ -46,21 +46,26 @@ export function pointBatch(namespace: string, runId: string, points: readonly Ne
   return batch;
 }
 
-function gather(points: readonly NewMetricPoint[]): Map<string, Gathered> {
-  const series = new Map<string, Gathered>();
+/** One entry for each series, in no particular order. */
+function gather(points: readonly NewMetricPoint[]): Gathered[] {
+  const stages = new Map<string | undefined, Map<string, Gathered>>();
   for (const { stageId, name, metricStep, value } of points) {
-    const identity = stageId === undefined ? name : `${stageId}\0${name}`;
-    let one = series.get(identity);
+    let series = stages.get(stageId);
+    if (series === undefined) {
+      series = new Map();
+      stages.set(stageId, series);
+    }
+    let one = series.get(name);
     if (one === undefined) {
       one = { stageId, name, metricSteps: [], values: [], ordered: true };
-      series.set(identity, one);
+      series.set(name, one);
     }
     const last = one.metricSteps.at(-1);
     one.ordered &&= last === undefined || last < metricStep;
     one.metricSteps.push(metricStep);
     one.values.push(value);
   }
-  return series;
+  return [...stages.values()].flatMap((series) => [...series.values()]);
 }
 
 function sorted({ metricSteps, values }: Gathered): Pick<Gathered, 'metricSteps' | 'values'> {

@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, taskNotFound, trajectoryNotFound } from '../../domain/errors.ts';
+import { tupleKey } from '../../domain/tuple_key.ts';
 import type { MadeRollout, NewRollout } from '../contract/rollout.ts';
 import type { Engine, Tx } from './engine.ts';
 import { countInGroups } from './group_counters.ts';
@@ -50,14 +51,14 @@ class Making {
     const [now, mark] = await together([readNow(this.tx, this.engine.now), this.engine.changeMark(this.tx)]);
     const groups = await this.groups(now);
     const there = await this.there([...groups.values()]);
-    const missing = this.rollouts.filter(({ groupNumber, number }) => !there.has(placeOf(groupNumber, number)));
+    const missing = this.rollouts.filter(({ groupNumber, number }) => !there.has(tupleKey(groupNumber, number)));
     await this.refuseTaken(missing);
     const tasks = await this.tasks(missing);
     await this.requireStarts(missing);
     await this.insert(missing, groups, tasks, now, mark);
-    const made = new Map(missing.map(({ groupNumber, number, id }) => [placeOf(groupNumber, number), id]));
+    const made = new Map(missing.map(({ groupNumber, number, id }) => [tupleKey(groupNumber, number), id]));
     return this.rollouts.map(({ groupNumber, number }) => {
-      const at = placeOf(groupNumber, number);
+      const at = tupleKey(groupNumber, number);
       const existing = there.get(at);
       const groupId = groups.get(groupNumber)?.id ?? '';
       return { rolloutId: existing ?? made.get(at) ?? '', groupId, existed: existing !== undefined };
@@ -86,7 +87,7 @@ class Making {
       .where(this.engine.among(sql.ref('group_key'), old))
       .where(this.engine.among(sql.ref('number'), numbers))
       .execute();
-    return new Map(rows.map(({ group_number, number, id }) => [placeOf(group_number, number), id]));
+    return new Map(rows.map(({ group_number, number, id }) => [tupleKey(group_number, number), id]));
   }
 
   /** Errors: ROLLOUT_EXISTS. */
@@ -244,10 +245,6 @@ function newRow(
     ...['', '', null, null, null, null, null, 0n, '{}', '{}', making.metadataJson],
     ...[null, null, now, now, 1n, 1n, mark],
   ];
-}
-
-function placeOf(groupNumber: bigint, number: bigint): string {
-  return `${groupNumber}/${number}`;
 }
 
 function rolloutExists(id: string): AnabranchError {

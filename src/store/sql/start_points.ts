@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import { ownerOf, segmentsOf } from '../../domain/lineage.ts';
 import type { StartPoint } from '../../domain/rollout.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
+import { tupleKey } from '../../domain/tuple_key.ts';
 import type { Engine, Tx } from './engine.ts';
 import { getLineage } from './lineage.ts';
 import { together } from './together.ts';
@@ -42,9 +43,9 @@ export async function holdStartPoints(
   const [owners, steps] = places.length === 0 ? [NONE, NONE] : await holdSteps(engine, tx, places);
   return new Map(
     owned.map(({ point, source, owner }): [string, FoundPoint] => {
-      const step = owner === undefined ? undefined : steps.get(`${owner}/${point.stepNumber}`);
+      const step = owner === undefined ? undefined : steps.get(tupleKey(owner, point.stepNumber));
       if (source === undefined || owner === undefined || step === undefined) return [nameOf(point), 'gone'];
-      const id = owners.get(`${owner}`)?.id;
+      const id = owners.get(owner)?.id;
       if (id === undefined) return [nameOf(point), 'busy'];
       const sums = { rewardSum: readReal(step.reward_sum), byteSum: step.byte_sum };
       return [nameOf(point), { source, owner: { key: owner, id }, ...sums }];
@@ -52,10 +53,10 @@ export async function holdStartPoints(
   );
 }
 
-const NONE = new Map<string, never>();
+const NONE = new Map<never, never>();
 
 export function nameOf({ trajectoryId, stepNumber }: StartPoint): string {
-  return `${trajectoryId}/${stepNumber}`;
+  return tupleKey(trajectoryId, stepNumber);
 }
 
 /** Those that are there, by id. */
@@ -104,7 +105,7 @@ async function holdSteps(engine: Engine, tx: Tx, places: readonly Place[]) {
     steps.execute(),
   ]);
   return [
-    new Map(locked.map((row) => [`${row.key}`, row])),
-    new Map(found.map((row) => [`${row.trajectory}/${row.step_number}`, row])),
+    new Map(locked.map((row) => [row.key, row])),
+    new Map(found.map((row) => [tupleKey(row.trajectory, row.step_number), row])),
   ] as const;
 }

@@ -4,6 +4,7 @@ import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { createStateHasher } from '../../domain/state_digest.ts';
+import { tupleKey } from '../../domain/tuple_key.ts';
 import type { StateInfo, StateUpload } from '../contract/state.ts';
 import type { Engine, Tx } from './engine.ts';
 import { chunkDigest, decodeBytes, encodeBytes, stateCorrupt } from './state_bytes.ts';
@@ -246,12 +247,13 @@ export async function collectStates(engine: Engine, ttlHours: number, limit: num
     .limit(limit)
     .execute();
   if (candidates.length === 0) return 0;
-  const unseen = new Map(candidates.map((row) => [`${row.namespace}/${readDigest(row.digest)}`, row]));
+  const unseen = new Map(candidates.map((row) => [tupleKey(row.namespace, readDigest(row.digest)), row]));
   for (const table of ['step_states', 'content_states'] as const) {
     for await (const { namespace, digest } of references(engine, table)) {
-      const candidate = unseen.get(`${namespace}/${readDigest(digest)}`);
+      const name = tupleKey(namespace, readDigest(digest));
+      const candidate = unseen.get(name);
       if (candidate === undefined) continue;
-      unseen.delete(`${namespace}/${readDigest(digest)}`);
+      unseen.delete(name);
       await markReferenced(engine, candidate);
     }
   }

@@ -2,6 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import { formatInstant } from '../../domain/instant.ts';
 import { clipSegments } from '../../domain/lineage.ts';
 import type { StateRef } from '../../domain/step.ts';
+import { tupleKey } from '../../domain/tuple_key.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepPage, StepSort, StepView } from '../contract/step.ts';
 import type { Engine } from './engine.ts';
 import { segmentTable } from './segments.ts';
@@ -42,7 +43,7 @@ export async function listSteps(
   const reader = new StepReader();
   return kept.map(({ key, row }) => {
     const [number, ownerId] = row;
-    const place = placeOf(key, number);
+    const place = tupleKey(key, number);
     const whole = [...row, ...(payloads.get(place) ?? [])] as unknown as StepRow;
     return {
       owner: { key: BigInt(key), id: ownerId ?? '' },
@@ -182,10 +183,6 @@ function cutAtBytes(rows: readonly ListedStep[], maxBytes: number): readonly Lis
   return cut === -1 ? rows : rows.slice(0, cut);
 }
 
-function placeOf(key: number, stepNumber: number): string {
-  return `${key}/${stepNumber}`;
-}
-
 /** Which rows, as a condition on `s`. */
 function among(steps: readonly ListedStep[]): RawBuilder<unknown> {
   const rows = steps.map(
@@ -201,7 +198,7 @@ async function statesOf(engine: Engine, steps: readonly ListedStep[]): Promise<M
     from ${engine.table('step_states')} as s where ${among(steps)}`);
   const states = new Map<string, StateRef[]>();
   for (const [number, name, digest, mediaType, size, key] of rows) {
-    const place = placeOf(key, number);
+    const place = tupleKey(key, number);
     const list = states.get(place);
     const state = { name, digest, mediaType, size };
     if (list === undefined) states.set(place, [state]);
@@ -217,5 +214,5 @@ async function payloadsOf(engine: Engine, steps: readonly ListedStep[]): Promise
   const rows = await engine.rows<[key: number, stepNumber: number, ...Payload]>(sql`
     select s.trajectory, s.step_number, ${PAYLOAD}
     from ${engine.table('steps')} as s where ${among(steps)}`);
-  return new Map(rows.map(([key, number, ...payload]) => [placeOf(key, number), payload]));
+  return new Map(rows.map(([key, number, ...payload]) => [tupleKey(key, number), payload]));
 }

@@ -2,6 +2,7 @@ import { type RawBuilder, type Selectable, type SqlBool, sql } from 'kysely';
 import { taskNotFound } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
 import type { Validator } from '../../domain/rollout.ts';
+import { tupleKey } from '../../domain/tuple_key.ts';
 import type { Page } from '../contract/page.ts';
 import type { ValidatorUpsert } from '../contract/task.ts';
 import { type Catalogue, upsertAll } from './catalogue.ts';
@@ -20,7 +21,7 @@ export async function upsertValidators(
     const given = validators.map((validator) => ({ validator, task: tasks.get(validator.taskId) ?? 0n }));
     const { created } = await upsertAll(engine, tx, catalogueOf(engine, namespace), given);
     const rows = await tx.selectFrom('validators').select(['task', 'type', 'id']).where(isOneOf(given)).execute();
-    const ids = new Map(rows.map(({ task, type, id }) => [`${task}/${type}`, id]));
+    const ids = new Map(rows.map(({ task, type, id }) => [tupleKey(task, type), id]));
     return { ids: given.map((each) => ids.get(nameOf(each)) ?? ''), created };
   });
 }
@@ -32,7 +33,7 @@ interface Given {
 }
 
 function nameOf({ validator, task }: Given): string {
-  return `${task}/${validator.type}`;
+  return tupleKey(task, validator.type);
 }
 
 /** Tasks are never deleted, so they need no lock. Errors: TASK_NOT_FOUND. */
@@ -61,12 +62,12 @@ function catalogueOf(engine: Engine, namespace: string): Catalogue<Given, Valida
     nameOf,
     async find(tx, given) {
       const rows = await tx.selectFrom('validators').select(['task', 'type']).where(isOneOf(given)).execute();
-      return new Set(rows.map(({ task, type }) => `${task}/${type}`));
+      return new Set(rows.map(({ task, type }) => tupleKey(task, type)));
     },
     async lock(tx, given) {
       const query = tx.selectFrom('validators').selectAll().where(isOneOf(given)).orderBy('task').orderBy('type');
       const rows = await engine.lock(query, 'write').execute();
-      return new Map(rows.map((row) => [`${row.task}/${row.type}`, row]));
+      return new Map(rows.map((row) => [tupleKey(row.task, row.type), row]));
     },
     async insert(tx, given, now) {
       const keys = await engine.nextKeys(tx, 'validators', given.length);
@@ -89,7 +90,7 @@ function catalogueOf(engine: Engine, namespace: string): Catalogue<Given, Valida
         .onConflict((conflict) => conflict.columns(['task', 'type']).doNothing())
         .returning(['task', 'type'])
         .execute();
-      return new Set(inserted.map(({ task, type }) => `${task}/${type}`));
+      return new Set(inserted.map(({ task, type }) => tupleKey(task, type)));
     },
     change(row, { validator }, now) {
       const { advisory = flag(isSet(row.advisory)), ...texts } = columnsOf(validator);
