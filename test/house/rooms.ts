@@ -30,7 +30,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/store/sqlite': {
     rooms: SHARED_SQL,
-    packages: ['kysely', 'node:fs', 'node:os', 'node:path', 'node:sqlite', 'node:worker_threads'],
+    packages: ['kysely', 'node:fs', 'node:os', 'node:path', 'node:sqlite', 'node:url', 'node:worker_threads'],
   },
   'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
 

@@ -4,6 +4,7 @@ import { formatInstant } from '../../domain/instant.ts';
 import { StoreOpenError } from '../contract/store.ts';
 import { addAggregates } from './aggregates.ts';
 import { translateError } from './errors.ts';
+import { markAsOurs } from './file_owner.ts';
 
 /** Statements kept prepared per connection; shapes are few, so this is a bound against surprises, not a policy. */
 const MAX_STATEMENTS = 500;
@@ -114,6 +115,7 @@ export class Dialect extends SqliteDialect {
 /** Opens the file for writing, durable against power loss (D1): WAL and FULL, asserted on every open since files remember otherwise. */
 export function openWriter(path: string): DatabaseSync {
   const database = new DatabaseSync(path, { timeout: 5000 });
+  markAsOurs(database);
   database.exec(`
     pragma journal_mode = wal;
     pragma synchronous = full;

@@ -1,4 +1,4 @@
-import { closeSync, existsSync, mkdirSync, openSync, readSync, realpathSync } from 'node:fs';
+import { existsSync, mkdirSync, realpathSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
@@ -32,6 +32,7 @@ import { bindDigest } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, Connection, Dialect, openWriter } from './connection.ts';
 import { isFileError } from './errors.ts';
+import { refuseForeignFile } from './file_owner.ts';
 import { lockFile } from './lock.ts';
 import { PointWriter, upsertPoints } from './metric_points.ts';
 import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
@@ -58,7 +59,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
   const path = placeOf(named);
   let lock: { release(): void } | undefined;
   try {
-    refuseOtherFiles(path);
+    refuseForeignFile(path, named);
     lock = lockFile(path);
     const writer = new Connection(openWriter(path));
     const dialect = new Dialect({ database: writer });
@@ -100,21 +101,6 @@ function placeOf(path: string): string {
     return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
   } catch (error) {
     throw cannotOpen(path, error as Error);
-  }
-}
-
-/** What every SQLite database begins with; see https://www.sqlite.org/fileformat.html. */
-const MAGIC = Buffer.from('SQLite format 3\0', 'latin1');
-
-/** A file that is something else is left as it is, without a lock beside it. */
-function refuseOtherFiles(path: string): void {
-  if (!existsSync(path)) return;
-  const begin = Buffer.alloc(MAGIC.length);
-  const file = openSync(path, 'r');
-  try {
-    if (readSync(file, begin) > 0 && !begin.equals(MAGIC)) throw cannotOpen(path, new Error('file is not a database'));
-  } finally {
-    closeSync(file);
   }
 }
 
