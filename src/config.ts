@@ -28,6 +28,8 @@ export interface Config {
   readonly allowedOrigins: readonly string[];
   readonly maxConnections: number;
   readonly database: DatabaseConfig;
+  /** The setting that decided which database is used, for people: `--database`, `DATABASE_URL (.env)`, `the default`. */
+  readonly databaseChosenBy: string;
   readonly poolSize: number;
   readonly namedStatements: boolean;
   readonly stateTtlHours: number;
@@ -243,7 +245,7 @@ export function loadConfig(sources: ConfigSources): Config {
   const listen = parseListen(values);
   const insecure = values.bool('insecure');
   const { maxConnections, warnings: connectionWarnings } = parseMaxConnections(values, sources.fileLimit?.());
-  const { database, password, warnings } = chooseDatabase(values, sources.cwd);
+  const { database, password, chosenBy, warnings } = chooseDatabase(values, sources.cwd);
   if (!isLoopback(listen.host)) {
     if (!insecure) {
       throw values.error(
@@ -264,6 +266,7 @@ export function loadConfig(sources: ConfigSources): Config {
     allowedOrigins: values.list('allowedOrigins', parseOrigin),
     maxConnections,
     database,
+    databaseChosenBy: chosenBy,
     poolSize: values.whole('poolSize'),
     namedStatements: values.bool('namedStatements'),
     stateTtlHours: values.whole('stateTtlHours'),
@@ -289,10 +292,12 @@ export function scrubUrl(text: string): string {
 
 /** The values as they were set, each with the name it came by. */
 class Values {
+  readonly #ofProcess: Readonly<Record<string, string | undefined>>;
   readonly #env: Readonly<Record<string, string | undefined>>;
   readonly #flags: ConfigFlags;
 
   constructor({ env, flags, cwd, readFile = readTextFile }: ConfigSources) {
+    this.#ofProcess = env;
     this.#env = { ...readDotEnv(join(cwd, '.env'), readFile), ...env };
     this.#flags = flags;
   }
@@ -304,6 +309,12 @@ class Values {
 
   env(key: Key): string | undefined {
     return this.#env[TABLE[key].name] || undefined;
+  }
+
+  /** The variable's name, and whether the `.env` file set it. */
+  origin(key: Key): string {
+    const { name } = TABLE[key];
+    return this.#ofProcess[name] === undefined ? `${name} (.env)` : name;
   }
 
   /** The flag's text, else the variable's, else the default's. */
@@ -407,33 +418,62 @@ export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'));
 }
 
-interface ChosenDatabase {
+interface FoundDatabase {
   readonly database: DatabaseConfig;
   readonly password?: string | undefined;
+}
+
+interface ChosenDatabase extends FoundDatabase {
+  readonly chosenBy: string;
   readonly warnings: readonly string[];
 }
 
+const POSTGRES_PARTS = ['postgresHost', 'postgresPort', 'postgresDb', 'postgresUser', 'postgresPassword'] as const;
+const FLE_POSTGRES_PARTS = [
+  'skillsDbHost',
+  'skillsDbPort',
+  'skillsDbName',
+  'skillsDbUser',
+  'skillsDbPassword',
+] as const;
+
+/** The first of the settings that is set decides alone. Parts of Postgres that are set and are not used bring a warning. */
 function chooseDatabase(values: Values, cwd: string): ChosenDatabase {
-  const flag = values.flag('database');
-  if (flag === undefined && values.env('database') === undefined) {
-    if (values.env('postgresHost') ?? values.env('postgresDb')) return postgresByParts(values);
-    if (values.env('fleDbType') ?? values.env('sqliteDbFile') ?? values.env('skillsDbHost')) {
-      return fleDatabase(values, cwd);
-    }
+  if (values.flag('database') !== undefined) {
+    const found = databaseFromUrl(values, cwd);
+    const warning =
+      '--database holds a password, which every user of this machine can see in the list of processes: set DATABASE_URL instead.';
+    return { ...found, chosenBy: '--database', warnings: found.password === undefined ? [] : [warning] };
   }
-  const chosen = databaseFromUrl(values, cwd);
-  if (flag === undefined || chosen.password === undefined) return chosen;
-  const warning =
-    '--database holds a password, which every user of this machine can see in the list of processes: set DATABASE_URL instead.';
-  return { ...chosen, warnings: [warning] };
+  const firstOf = (...keys: readonly Key[]) => keys.find((key) => values.env(key) !== undefined);
+  const url = firstOf('database');
+  if (url !== undefined) return chosen(values, values.origin(url), databaseFromUrl(values, cwd), []);
+  const part = firstOf('postgresHost', 'postgresDb');
+  if (part !== undefined) return chosen(values, values.origin(part), postgresByParts(values), POSTGRES_PARTS);
+  const fle = firstOf('fleDbType', 'sqliteDbFile', 'skillsDbHost');
+  if (fle !== undefined) {
+    const found = fleDatabase(values, cwd);
+    return chosen(values, values.origin(fle), found, found.database.engine === 'postgres' ? FLE_POSTGRES_PARTS : []);
+  }
+  return chosen(values, 'the default', databaseFromUrl(values, cwd), []);
 }
 
-function databaseFromUrl(values: Values, cwd: string): ChosenDatabase {
+function chosen(values: Values, chosenBy: string, found: FoundDatabase, used: readonly Key[]): ChosenDatabase {
+  const unused = [...POSTGRES_PARTS, ...FLE_POSTGRES_PARTS].filter(
+    (key) => values.env(key) !== undefined && !used.includes(key),
+  );
+  if (unused.length === 0) return { ...found, chosenBy, warnings: [] };
+  const names = unused.map((key) => values.origin(key)).join(', ');
+  const warning = `${names} ${unused.length === 1 ? 'is' : 'are'} set but not used: the database was chosen by ${chosenBy}. Unset what is not used, or see docs/configuration.md for the order in which settings choose the database.`;
+  return { ...found, chosenBy, warnings: [warning] };
+}
+
+function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
   const text = values.text('database').trim();
   if (text.startsWith('sqlite:')) {
     // As in SQLAlchemy, three slashes begin a relative path and a fourth makes it absolute.
     const path = text.slice(text.startsWith('sqlite:///') ? 'sqlite:///'.length : 'sqlite:'.length);
-    return { database: sqliteFile(values, 'database', path, cwd), warnings: [] };
+    return { database: sqliteFile(values, 'database', path, cwd) };
   }
   // After credentials URL insists on a host, Postgres does not: `?host=` may name the folder of a socket, and wins over it.
   const url = text.replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://').replace('@/', '@localhost/');
@@ -443,7 +483,7 @@ function databaseFromUrl(values: Values, cwd: string): ChosenDatabase {
   const password = decode(parsed.password) || (parsed.searchParams.get('password') ?? undefined);
   if (password !== undefined && decode(parsed.username) === '')
     throw values.error('database', 'a USER before the password');
-  return { database: { engine: 'postgres', url }, password, warnings: [] };
+  return { database: { engine: 'postgres', url }, password };
 
   function decode(text: string): string {
     try {
@@ -463,7 +503,7 @@ function sqliteFile(values: Values, key: Key, path: string, cwd: string): Databa
   return { engine: 'sqlite', path: resolve(cwd, path) };
 }
 
-function postgresByParts(values: Values): ChosenDatabase {
+function postgresByParts(values: Values): FoundDatabase {
   const user = values.text('postgresUser');
   return postgresFromParts({
     host: values.text('postgresHost'),
@@ -474,14 +514,13 @@ function postgresByParts(values: Values): ChosenDatabase {
   });
 }
 
-function fleDatabase(values: Values, cwd: string): ChosenDatabase {
+function fleDatabase(values: Values, cwd: string): FoundDatabase {
   const type = values.env('fleDbType') ?? (values.env('sqliteDbFile') ? 'sqlite' : 'postgres');
   if (type === 'sqlite') {
-    return { database: sqliteFile(values, 'sqliteDbFile', values.text('sqliteDbFile'), cwd), warnings: [] };
+    return { database: sqliteFile(values, 'sqliteDbFile', values.text('sqliteDbFile'), cwd) };
   }
   if (type !== 'postgres' && type !== 'postgresql') throw values.error('fleDbType');
-  const keys = ['skillsDbHost', 'skillsDbPort', 'skillsDbName', 'skillsDbUser', 'skillsDbPassword'] as const;
-  const missing = keys.filter((key) => values.env(key) === undefined).map((key) => TABLE[key].name);
+  const missing = FLE_POSTGRES_PARTS.filter((key) => values.env(key) === undefined).map((key) => TABLE[key].name);
   if (missing.length > 0) {
     throw new ConfigError(
       `${missing.join(', ')} ${missing.length === 1 ? 'is' : 'are'} not set: wanted all five SKILLS_DB_… variables, since FLE's names say Postgres.`,
@@ -504,13 +543,13 @@ interface PostgresParts {
   readonly password: string | undefined;
 }
 
-function postgresFromParts({ host, port, name, user, password }: PostgresParts): ChosenDatabase {
+function postgresFromParts({ host, port, name, user, password }: PostgresParts): FoundDatabase {
   const credentials = encodeURIComponent(user) + (password === undefined ? '' : `:${encodeURIComponent(password)}`);
   const bare = host.includes(':') && !host.startsWith('[') ? `[${host}]` : host;
   const url = host.startsWith('/')
     ? `postgres://${credentials}@localhost/${encodeURIComponent(name)}?host=${encodeURIComponent(host)}&port=${port}`
     : `postgres://${credentials}@${bare}:${port}/${encodeURIComponent(name)}`;
-  return { database: { engine: 'postgres', url }, password, warnings: [] };
+  return { database: { engine: 'postgres', url }, password };
 }
 
 function readDotEnv(path: string, readFile: (path: string) => string | undefined): NodeJS.Dict<string> {

@@ -108,13 +108,14 @@ export async function migrateStore(config: Config, { logger }: ServerDeps): Prom
 }
 
 async function open(config: Config, logger: Logger): Promise<Store> {
-  const { database, poolSize, namedStatements } = config;
+  const { database, databaseChosenBy, poolSize, namedStatements } = config;
   try {
     return await openStore(database.engine === 'sqlite' ? database : { ...database, poolSize, namedStatements }, {
       logger,
     });
   } catch (error) {
-    throw error instanceof StoreOpenError ? new StartError(error.message, { cause: error }) : error;
+    if (!(error instanceof StoreOpenError)) throw error;
+    throw new StartError(`${error.message} (The database was chosen by ${databaseChosenBy}.)`, { cause: error });
   }
 }
 

@@ -13,7 +13,9 @@ export function migrateCommand(cli: CliContext): Command {
     .option('--json', 'say what was done in one line of JSON')
     .action(async (flags: Readonly<Record<string, unknown>>) => {
       const config = configOf(cli, flags);
-      const { storeDescription: store } = await migrateStore(config, { logger: createLogger(cli, config) });
+      const logger = createLogger(cli, config);
+      for (const warning of config.warnings) logger.warn(warning);
+      const { storeDescription: store } = await migrateStore(config, { logger });
       const text = flags.json === true ? JSON.stringify({ event: 'migrated', store }) : `${store} is up to date.`;
       cli.stdout.write(`${text}\n`);
     });

@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import type { Config } from '../config.ts';
 import { type RunningServer, startServer } from '../server.ts';
 import { addConfigOptions, configOf } from './config_options.ts';
 import type { CliContext } from './context.ts';
@@ -19,20 +20,22 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   const logger = createLogger(cli, config);
   for (const warning of config.warnings) logger.warn(warning);
   const server = await startServer(config, { logger });
-  cli.stdout.write(flags.json === true ? readyLine(server) : welcome(server));
+  logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
+  cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
   await stopped(cli.signal);
   logger.info({ ...server.counts() }, `stopping; calls under way have ${config.drainSeconds} seconds to end`);
   await server.drain();
   logger.info('stopped');
 }
 
-function readyLine({ url, host, port, storeDescription }: RunningServer): string {
-  return `${JSON.stringify({ event: 'ready', url, host, port, store: storeDescription })}\n`;
+function readyLine({ url, host, port, storeDescription }: RunningServer, { databaseChosenBy }: Config): string {
+  const ready = { event: 'ready', url, host, port, store: storeDescription, storeChosenBy: databaseChosenBy };
+  return `${JSON.stringify(ready)}\n`;
 }
 
-function welcome({ url, storeDescription }: RunningServer): string {
+function welcome({ url, storeDescription }: RunningServer, { databaseChosenBy }: Config): string {
   return `Anabranch listens on ${url} (gRPC, gRPC-Web, Connect and JSON, on one port).
-It stores in ${storeDescription}.
+It stores in ${storeDescription}. The database was chosen by ${databaseChosenBy}.
 Try it in another terminal:
 
   curl -s ${url}/anabranch.v1.TrajectoryService/CreateTrajectory \\

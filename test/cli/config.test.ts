@@ -29,6 +29,11 @@ const FLE_POSTGRES = {
   SKILLS_DB_PASSWORD: 'p@ss:w/rd',
 };
 
+/** FLE on SQLite, with parts of its Postgres left over. */
+function sqliteWith(...parts: readonly (keyof typeof FLE_POSTGRES)[]): Env {
+  return { FLE_DB_TYPE: 'sqlite', ...Object.fromEntries(parts.map((part) => [part, FLE_POSTGRES[part]])) };
+}
+
 describe('configuration without any setting', () => {
   it('F-01: is an SQLite file in the working directory, on loopback', () => {
     expect(load()).toEqual({
@@ -38,6 +43,7 @@ describe('configuration without any setting', () => {
       allowedOrigins: [],
       maxConnections: 10_000,
       database: { engine: 'sqlite', path: '/srv/ann/.anabranch/data.db' },
+      databaseChosenBy: 'the default',
       poolSize: 10,
       namedStatements: true,
       stateTtlHours: 24,
@@ -57,7 +63,8 @@ describe('configuration without any setting', () => {
   it('takes the defaults that its table tells', () => {
     for (const row of CONFIG_TABLE) {
       if (row.default === undefined || row.name.startsWith('POSTGRES_')) continue;
-      expect(load({ [row.name]: row.default }), row.name).toEqual(load());
+      const { databaseChosenBy: _, ...config } = load({ [row.name]: row.default });
+      expect(load(), row.name).toMatchObject(config);
     }
   });
 });
@@ -172,6 +179,49 @@ describe('the database', () => {
 
   it('is SQLite when only a password for some container is lying about', () => {
     expect(load({ POSTGRES_PASSWORD: 'x', POSTGRES_USER: 'y' }).database).toEqual(load().database);
+  });
+
+  it.each([
+    ['--database', { DATABASE_URL: 'sqlite:url.db' }, { database: 'sqlite:flag.db' }],
+    ['DATABASE_URL', { DATABASE_URL: 'sqlite:url.db', SQLITE_DB_FILE: 'f.db' }, {}],
+    ['POSTGRES_HOST', { POSTGRES_HOST: 'h', POSTGRES_DB: 'd', POSTGRES_PASSWORD: 'p', SQLITE_DB_FILE: 'f.db' }, {}],
+    ['POSTGRES_DB', { POSTGRES_DB: 'd', POSTGRES_PORT: '5433', POSTGRES_USER: 'u' }, {}],
+    ['FLE_DB_TYPE', FLE_POSTGRES, {}],
+    ['FLE_DB_TYPE', { FLE_DB_TYPE: 'sqlite', SQLITE_DB_FILE: 'f.db' }, {}],
+    ['SQLITE_DB_FILE', { SQLITE_DB_FILE: 'f.db' }, {}],
+    ['SKILLS_DB_HOST', { ...FLE_POSTGRES, FLE_DB_TYPE: undefined }, {}],
+    ['the default', { DATABASE_URL: '' }, {}],
+  ])('says that %s chose it, without a warning where all of its parts are used', (chosenBy, env, flags) => {
+    expect(load(env, flags)).toMatchObject({ databaseChosenBy: chosenBy, warnings: [] });
+  });
+
+  it('says that a variable of .env chose it', () => {
+    const dotEnv = 'SQLITE_DB_FILE=f.db\nPOSTGRES_PASSWORD=s3cret\n';
+    const { databaseChosenBy, warnings } = load({}, {}, dotEnv);
+    expect(databaseChosenBy).toBe('SQLITE_DB_FILE (.env)');
+    expect(warnings).toEqual([
+      expect.stringMatching(
+        /^POSTGRES_PASSWORD \(\.env\) is set but not used: the database was chosen by SQLITE_DB_FILE \(/u,
+      ),
+    ]);
+    expect(load({ SQLITE_DB_FILE: 'g.db' }, {}, dotEnv).databaseChosenBy).toBe('SQLITE_DB_FILE');
+  });
+
+  it.each([
+    ['POSTGRES_PASSWORD is', 'the default', { POSTGRES_PASSWORD: 's3cret' }],
+    ['POSTGRES_PORT, POSTGRES_USER are', 'the default', { POSTGRES_USER: 'u', POSTGRES_PORT: '5433' }],
+    ['POSTGRES_HOST is', 'DATABASE_URL', { DATABASE_URL: 'sqlite:url.db', POSTGRES_HOST: 'h' }],
+    ['POSTGRES_PASSWORD is', 'FLE_DB_TYPE', { ...FLE_POSTGRES, POSTGRES_PASSWORD: 's3cret' }],
+    ['SKILLS_DB_HOST, SKILLS_DB_PORT are', 'FLE_DB_TYPE', sqliteWith('SKILLS_DB_HOST', 'SKILLS_DB_PORT')],
+    ['SKILLS_DB_PASSWORD is', 'POSTGRES_DB', { POSTGRES_DB: 'd', SKILLS_DB_PASSWORD: 's3cret' }],
+    ['SKILLS_DB_NAME is', 'the default', { SKILLS_DB_NAME: 'fle' }],
+  ])('warns that %s set but not used where %s chose it, and prints no value', (set, chosenBy, env) => {
+    const { databaseChosenBy, warnings } = load(env);
+    expect(databaseChosenBy).toBe(chosenBy);
+    expect(warnings).toEqual([
+      expect.stringContaining(`${set} set but not used: the database was chosen by ${chosenBy}.`),
+    ]);
+    expect(warnings.join()).not.toContain('s3cret');
   });
 
   it('F-01, F-02, F-03: understands the names of FLE', () => {

@@ -1,8 +1,9 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { makeFleDatabase } from '../examples/fle_database.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { startTestServer } from '../support/test-server.ts';
@@ -15,8 +16,10 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
+type Env = Readonly<Record<string, string>>;
+
 /** Runs `serve` until it has said that it is ready, then asks it to stop. */
-async function serveOnce(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+async function serveOnce(args: readonly string[], env: Env = {}) {
   const stop = new AbortController();
   const free = ['--listen', '127.0.0.1:0'];
   const options = { env, signal: stop.signal, onOutput: () => stop.abort() };
@@ -29,7 +32,7 @@ describe('serve', () => {
     const { code, stdout } = await serveOnce(['--database', `sqlite:${file}`]);
     expect(code).toBe(0);
     const [, url] = /listens on (http:\/\/127\.0\.0\.1:\d+) /.exec(stdout) ?? [];
-    expect(stdout).toContain(`It stores in SQLite ${file}.`);
+    expect(stdout).toContain(`It stores in SQLite ${file}. The database was chosen by --database.\n`);
     expect(stdout).toContain(`curl -s ${url}/anabranch.v1.TrajectoryService/CreateTrajectory`);
   });
 
@@ -46,6 +49,7 @@ describe('serve', () => {
       host: '127.0.0.1',
       port: expect.any(Number),
       store: `SQLite ${path.join(folder, 'json.db')}`,
+      storeChosenBy: 'DATABASE_URL',
     });
   });
 
@@ -119,6 +123,41 @@ describe('serve', () => {
     expect(code).toBe(1);
     expect(stderr.trim().split('\n')).toHaveLength(1);
     expect(stderr).toContain(file);
+  });
+
+  it('D6: with the settings of FLE, its database is refused in one clear line that names the setting, and left as it is', async () => {
+    const file = path.join(folder, 'skills.db');
+    makeFleDatabase(file);
+    const before = await readFile(file);
+    for (const command of [serveOnce, (args: readonly string[], env: Env) => runCli(['migrate', ...args], { env })]) {
+      const { code, stdout, stderr } = await command([], { FLE_DB_TYPE: 'sqlite', SQLITE_DB_FILE: file });
+      expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+      expect(stderr.trim().split('\n')).toHaveLength(1);
+      expect(stderr).toContain(`${file} cannot be used as a database of Anabranch: it holds tables of another program`);
+      expect(stderr).toContain("Name a file of Anabranch's own with --database sqlite:PATH or DATABASE_URL.");
+      expect(stderr).toContain('(The database was chosen by FLE_DB_TYPE.)');
+    }
+    expect((await readFile(file)).equals(before)).toBe(true);
+    expect((await readdir(folder)).filter((name) => name.startsWith('skills.db'))).toEqual(['skills.db']);
+  });
+
+  it('warns that POSTGRES_PASSWORD alone chooses no Postgres, and says what chose the database', async () => {
+    const env = { POSTGRES_PASSWORD: 's3cret', SQLITE_DB_FILE: path.join(folder, 'silent.db') };
+    const { code, stdout, stderr } = await serveOnce(['--log-format', 'json'], env);
+    expect(code).toBe(0);
+    expect(stdout).toContain('The database was chosen by SQLITE_DB_FILE.');
+    expect(stderr).toContain('POSTGRES_PASSWORD is set but not used: the database was chosen by SQLITE_DB_FILE.');
+    const lines = stderr
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { msg: string; store?: string });
+    expect(lines).toContainEqual(
+      expect.objectContaining({
+        msg: 'the database was chosen by SQLITE_DB_FILE',
+        store: `SQLite ${env.SQLITE_DB_FILE}`,
+      }),
+    );
+    expect(stdout + stderr).not.toContain('s3cret');
   });
 
   it('a folder that cannot be made is one clear line', async () => {
