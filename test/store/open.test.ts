@@ -1,6 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
+import { APPLICATION_ID } from '../../src/store/sqlite/file_owner.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { newState, newStep, sha256, stateRef, wordStep } from '../support/steps.ts';
 import { openOn, refusedOpen } from './on_store.ts';
@@ -73,7 +74,8 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     const inTheWay = async (text: string) => {
       if (engine === 'sqlite') {
         const db = new DatabaseSync(sqlitePath(database));
-        db.exec(text);
+        // A file with tables and without our id would be another program's.
+        db.exec(`pragma application_id = ${APPLICATION_ID}; ${text}`);
         db.close();
         return;
       }
