@@ -31,6 +31,8 @@ export const LIMITS = Object.freeze({
   streamWindowBytes: 2 * 1024 * 1024,
   /** Streams of one connection. */
   streamsPerConnection: 100,
+  /** Branches between a trajectory and the root of its tree: a root has depth 0, a branch one more than the owner of its branch point. */
+  branchDepth: 10_000,
   /** Branches named in a HAS_BRANCHES error. */
   namedBranches: 20,
   /** Bytes of a config as given, and of an effective config. */

@@ -3,6 +3,9 @@
  * branch is the owner of its branch point (B1), so every ancestor owns at least one step of the lineage.
  */
 
+import { AnabranchError } from './errors.ts';
+import { LIMITS } from './limits.ts';
+
 /** One trajectory of a chain of ancestors: its row key, and where it left its parent (undefined for the root). */
 export interface Link {
   readonly key: bigint;
@@ -24,33 +27,61 @@ export function segmentsOf(chain: readonly Link[], end: bigint): Segment[] {
   });
 }
 
-/** The part of the segments that lies in [from, to), empty ones left out. */
+/** The part of the segments that lies in [from, to), empty ones left out. Costs no more than what it returns, however deep the lineage. */
 export function clipSegments(segments: readonly Segment[], from: bigint, to: bigint): Segment[] {
-  const clipped: Segment[] = [];
-  for (const segment of segments) {
-    const begin = segment.from > from ? segment.from : from;
-    const end = segment.to < to ? segment.to : to;
-    if (begin < end) clipped.push({ key: segment.key, from: begin, to: end });
-  }
-  return clipped;
+  if (to <= from) return [];
+  const begin = partition(segments.length, (i) => segments[i]!.to <= from);
+  const end = partition(segments.length, (i) => segments[i]!.from < to);
+  const clipped = segments.slice(begin, end);
+  clipEnd(clipped, 0, from, to);
+  clipEnd(clipped, clipped.length - 1, from, to);
+  return clipped.at(-1)?.from === clipped.at(-1)?.to ? clipped.slice(0, -1) : clipped;
+}
+
+function clipEnd(segments: Segment[], at: number, from: bigint, to: bigint): void {
+  const segment = segments[at];
+  if (segment === undefined) return;
+  segments[at] = {
+    key: segment.key,
+    from: segment.from > from ? segment.from : from,
+    to: segment.to < to ? segment.to : to,
+  };
 }
 
 /** The owner of a step; undefined where the lineage does not hold it. */
 export function ownerOf(segments: readonly Segment[], stepNumber: bigint): bigint | undefined {
-  return segments.find(({ from, to }) => from <= stepNumber && stepNumber < to)?.key;
+  const segment = segments[partition(segments.length, (i) => segments[i]!.to <= stepNumber)];
+  return segment !== undefined && segment.from <= stepNumber ? segment.key : undefined;
+}
+
+/** Returns why no branch can begin at a step of this owner (B1); undefined if one can. */
+export function depthFault({ id, depth }: { readonly id: string; readonly depth: bigint }): AnabranchError | undefined {
+  if (depth < BigInt(LIMITS.branchDepth)) return undefined;
+  return new AnabranchError(
+    'BRANCH_TOO_DEEP',
+    `Trajectory ${id}, which owns the branch point, has depth ${depth}; a branch has at most depth ${LIMITS.branchDepth}. Branch at a step that a trajectory nearer to the root owns (GetLineage names the owners), or create a new root trajectory.`,
+    { metadata: { trajectory_id: id, depth: `${depth}` } },
+  );
 }
 
 /** How many steps two lineages share: 0 for unrelated ones (RD5). */
 export function sharedSteps(one: readonly Segment[], other: readonly Segment[]): bigint {
-  let shared = 0n;
-  for (let i = 0; i < one.length && i < other.length; i += 1) {
-    const a = one[i];
-    const b = other[i];
-    if (a === undefined || b === undefined || a.key !== b.key) break;
-    shared = a.to < b.to ? a.to : b.to;
-    if (a.to !== b.to) break;
+  // A trajectory has one chain of ancestors, so lineages are the same up to the last owner that they have in common.
+  const common = partition(Math.min(one.length, other.length), (i) => one[i]!.key === other[i]!.key);
+  const [a, b] = [one[common - 1], other[common - 1]];
+  if (a === undefined || b === undefined) return 0n;
+  return a.to < b.to ? a.to : b.to;
+}
+
+/** How many of the indexes below `length` fulfil a condition that holds up to some index and for none behind it. */
+function partition(length: number, holds: (index: number) => boolean): number {
+  let [low, high] = [0, length];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (holds(middle)) low = middle + 1;
+    else high = middle;
   }
-  return shared;
+  return low;
 }
 
 function firstOwn(link: Link): bigint {

@@ -64,6 +64,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   ENVIRONMENT_EXISTS: Code.AlreadyExists,
   LEASE_LOST: Code.FailedPrecondition,
   RUN_ACTIVE: Code.FailedPrecondition,
+  BRANCH_TOO_DEEP: Code.FailedPrecondition,
   TOO_MANY_CONNECTIONS: Code.Unavailable,
 };
 

@@ -57,6 +57,7 @@ const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
   STATE_CORRUPT: 'test/app/state.test.ts',
   TRAJECTORY_DELETED: 'test/app/read.test.ts',
   RUN_DELETED: 'test/app/watch.test.ts',
+  BRANCH_TOO_DEEP: 'test/wire/branch_depth.test.ts',
 };
 
 /** Errors that nothing brings about yet: what branches off belongs where its source does, so nothing from outside branches off an experiment. */

@@ -19,7 +19,7 @@ export interface TrajectoryStore {
   /**
    * Makes a branch (B1): one row, whose parent is the owner of the step, whatever trajectory is named as source; it belongs to the source's run and
    * experiment. Takes a lock that the
-   * owner's writer does not wait for. Errors: as createTrajectory, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END; TRAJECTORY_NOT_FOUND also where
+   * owner's writer does not wait for. Errors: as createTrajectory, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP; TRAJECTORY_NOT_FOUND also where
    * the step was deleted meanwhile.
    */
   branchTrajectory(caller: Caller, making: NewBranch, key?: IdempotencyKey): Promise<Trajectory>;
@@ -33,8 +33,14 @@ export interface TrajectoryStore {
   /** The whole tree by key (a parent before its branches), hidden ones included. The cursor is the key of the last row. */
   listTree(namespace: string, tree: bigint, page: Page<bigint>): Promise<Trajectory[]>;
 
-  /** The chain of ancestors from the root to the trajectory itself. Never changes while the trajectory lives (B1), so it can be cached. */
-  getLineage(namespace: string, ref: TrajectoryRef): Promise<Ancestor[]>;
+  /**
+   * The chain of ancestors down to the trajectory itself: from the owner of the step `from` on, else from the root. Never changes while the trajectory
+   * lives (B1), so it can be cached. Empty if the trajectory is not there. Reads a bounded number of ancestors at a time, with other work in between.
+   */
+  getLineage(namespace: string, ref: TrajectoryRef, from?: bigint): Promise<Ancestor[]>;
+
+  /** Trajectories of a tree by key, hidden ones included; those that are not there are left out. For a page of keys. */
+  getOwners(namespace: string, tree: bigint, keys: readonly bigint[]): Promise<ReadonlyMap<bigint, Owner>>;
 
   /** Changes what is given; labels are replaced, metrics merged by key (FM7). Errors: TRAJECTORY_NOT_FOUND, INVALID_REQUEST (over 256 metrics). */
   updateTrajectory(namespace: string, id: string, changes: TrajectoryChanges): Promise<Trajectory>;
@@ -95,12 +101,15 @@ export interface TrajectoryChanges {
   readonly metrics?: ReadonlyMap<string, number>;
 }
 
-/** A trajectory of a lineage. */
-export interface Ancestor extends Link {
+/** What people know a trajectory of a lineage by. */
+export interface Owner {
   readonly id: string;
   readonly name: string;
   readonly hidden: boolean;
 }
+
+/** A trajectory of a lineage. */
+export interface Ancestor extends Link, Owner {}
 
 export type OnBranches = 'REFUSE' | 'CASCADE' | 'KEEP_SHARED';
 

@@ -58,6 +58,7 @@ export const COLUMN_TYPES: Partial<Record<keyof Tables, Columns>> & {
     seal_time: 'timestamptz',
     run: 'int8',
     experiment: 'int8',
+    depth: 'int8',
   },
   status_changes: {
     tree: 'int8',

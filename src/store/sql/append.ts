@@ -13,6 +13,7 @@ import type { Digest } from '../../domain/ids.ts';
 import { type Instant, parseInstant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import { LIMITS } from '../../domain/limits.ts';
+import { ownerOf, segmentsOf } from '../../domain/lineage.ts';
 import { contentStates, type StateRef } from '../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome, AttachedState, Grant } from '../contract/append.ts';
@@ -248,17 +249,11 @@ class Group {
     await this.loadFrom(line, line.locked.key, owned);
     const inherited = wanted.filter((n) => n < line.locked.ownBegin);
     if (inherited.length === 0) return;
-    const chain = await getLineage(this.tx, batch.caller.namespace, line.locked);
-    for (const [i, link] of chain.entries()) {
-      const from = link.branchPoint === undefined ? 0n : link.branchPoint + 1n;
-      const child = chain[i + 1];
-      if (child?.branchPoint === undefined) continue;
-      const to = child.branchPoint + 1n;
-      await this.loadFrom(
-        line,
-        link.key,
-        inherited.filter((n) => from <= n && n < to),
-      );
+    const first = inherited.reduce((least, n) => (n < least ? n : least));
+    const chain = await getLineage(this.tx, batch.caller.namespace, line.locked, first);
+    const segments = segmentsOf(chain, line.locked.ownBegin);
+    for (const [owner, owned] of Map.groupBy(inherited, (n) => ownerOf(segments, n))) {
+      if (owner !== undefined) await this.loadFrom(line, owner, owned);
     }
   }
 

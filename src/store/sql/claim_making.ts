@@ -63,7 +63,7 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
     ref: { tree: point?.source.ref.tree ?? key, key },
     ...ids,
     treeId: point?.source.treeId ?? ids.id,
-    parent: point && { ...point.owner, branchPoint: at },
+    parent: point && { key: point.owner.key, id: point.owner.id, branchPoint: at },
     name: `rollout ${row.group_number}/${row.number} attempt ${number}`,
     taskId: row.task_id ?? '',
     runId: place.run.id,
@@ -111,7 +111,7 @@ async function writeAttempts(
 }
 
 /** The attempt's trajectory as it is written; it has no labels of its own. */
-function trajectoryRowOf({ row, place, made, byteSum }: NewAttempt, now: string): unknown[] {
+function trajectoryRowOf({ row, place, point, made, byteSum }: NewAttempt, now: string): unknown[] {
   const { ref, parent, taskId, nextStepNumber, rewardSum } = made;
   return trajectoryRow(row.namespace, made, now, {
     ...ref,
@@ -121,6 +121,7 @@ function trajectoryRowOf({ row, place, made, byteSum }: NewAttempt, now: string)
     next_step_number: nextStepNumber,
     reward_sum: bindReal(rewardSum),
     byte_sum: byteSum,
+    depth: point === undefined ? 0n : point.owner.depth + 1n,
     run: place.run.key,
     experiment: place.experiment.key,
   });

@@ -54,7 +54,8 @@ class Claiming {
   private readonly outcomes = new Map<number, ClaimOutcome>();
   /** Rollouts that this transaction has locked: no line meets them again. */
   private readonly met: bigint[] = [];
-  private readonly gone: QueuedRow[] = [];
+  /** Rollouts that cannot begin where they are to begin, and why. */
+  private readonly failing: { readonly row: QueuedRow; readonly why: string }[] = [];
   private readonly changed = new Set<bigint>();
 
   constructor(engine: Engine, tx: Tx, requests: readonly ClaimRequest[]) {
@@ -77,7 +78,7 @@ class Claiming {
     const granted: Granted[] = [];
     for (const line of open) granted.push(...this.deal(line, await this.take(line)));
     const claims = await makeClaims(engine, tx, now, mark, granted);
-    await this.failGone(now);
+    await this.failStartless(now);
     const drained = await this.drainedLines(open, granted);
     await keepClaims(engine, tx, now, requests, granted);
     return new Later(claims.value.then((made) => this.answer(open, repeated, granted, made, drained)));
@@ -187,7 +188,7 @@ class Claiming {
   }
 
   /**
-   * Under the rollouts' locks: at most so many, with where they are, as it is now, and where they begin. One whose start point is gone is to be FAILED; what
+   * Under the rollouts' locks: at most so many, with where they are, as it is now, and where they begin. One that cannot begin is to be FAILED; what
    * was locked ahead stays PENDING.
    */
   private async begin(
@@ -210,8 +211,11 @@ class Claiming {
       const point = start && held.get(nameOf(start));
       // Its run was paused, or is being deleted; or a deletion holds its start point: it stays where it is.
       if (place === undefined || point === 'busy') continue;
-      if (point === 'gone') this.gone.push(row);
-      else if (taken.length < most) taken.push({ row, place, point, before: overridden.get(row.key) });
+      if (point === 'gone') {
+        this.failing.push({ row, why: `its start point, ${nameStart(row)}, was deleted` });
+      } else if (point instanceof AnabranchError) {
+        this.failing.push({ row, why: `${point.reason}: its start point is ${nameStart(row)}. ${point.message}` });
+      } else if (taken.length < most) taken.push({ row, place, point, before: overridden.get(row.key) });
     }
     return taken;
   }
@@ -227,23 +231,22 @@ class Claiming {
     });
   }
 
-  /** Q3: nobody can begin there any more. */
-  private async failGone(now: string): Promise<void> {
-    if (this.gone.length === 0) return;
-    const { engine, tx, gone } = this;
+  /** Q3: nobody can begin there. */
+  private async failStartless(now: string): Promise<void> {
+    if (this.failing.length === 0) return;
+    const { engine, tx, failing } = this;
     const ends = await readAttemptEnds(
       engine,
       tx,
-      gone.map(({ key }) => key),
+      failing.map(({ row }) => row.key),
     );
-    const moves = gone.map((row) => {
+    const moves = failing.map(({ row, why }) => {
       const caller = { namespace: row.namespace, actor: QUEUE };
-      const message = `its start point, step ${row.start_step} of trajectory ${row.start_trajectory}, was deleted`;
-      const said = { caller, row, head: undefined, message, metadataJson: '' };
+      const said = { caller, row, head: undefined, message: why, metadataJson: '' };
       return { ...said, to: 'FAILED', end: ends.get(row.key) } as const;
     });
     await moveMany(engine, tx, now, moves);
-    for (const { run } of gone) this.changed.add(run);
+    for (const { row } of failing) this.changed.add(row.run);
   }
 
   /** Of the lines that not all requests got something from, those that nothing can come of any more. */
@@ -281,6 +284,10 @@ class Claiming {
       }
     }
   }
+}
+
+function nameStart({ start_step, start_trajectory }: QueuedRow): string {
+  return `step ${start_step} of trajectory ${start_trajectory}`;
 }
 
 function requestIdReused(requestId: string): AnabranchError {

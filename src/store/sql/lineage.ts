@@ -1,49 +1,81 @@
 import { sql } from 'kysely';
-import { type Segment, segmentsOf } from '../../domain/lineage.ts';
-import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
-import type { Ancestor } from '../contract/trajectory.ts';
-import type { Db, Tx } from './engine.ts';
+import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { Ancestor, Owner } from '../contract/trajectory.ts';
+import type { Db, Engine, Tx } from './engine.ts';
+import { nextTurn } from './next_turn.ts';
 import { isSet } from './values.ts';
 
-/** The chain from the root to the trajectory, in one query inside its tree. */
-export async function getLineage(db: Db | Tx, namespace: string, ref: TrajectoryRef): Promise<Ancestor[]> {
-  const rows = await db
-    .withRecursive('chain(key, parent, branch_point, id, name, hidden, depth)', (cte) =>
+/** Ancestors that one statement reads: it takes a few milliseconds, and other work goes between two of them. */
+const PIECE = 1000;
+
+/** The chain from the owner of the step `from` to the trajectory itself, read from its end in pieces. */
+export async function getLineage(db: Db | Tx, namespace: string, ref: TrajectoryRef, from = 0n): Promise<Ancestor[]> {
+  const chain: Ancestor[] = [];
+  let next: bigint | null = ref.key;
+  while (next !== null) {
+    if (chain.length > 0) await nextTurn();
+    const rows = await readPiece(db, namespace, { tree: ref.tree, key: next }, from);
+    const last = rows.at(-1);
+    // It was deleted meanwhile, as the trajectory must have been: ancestors live as long as their branches.
+    if (last === undefined) return [];
+    for (const { key, branch_point, id, name, hidden } of rows) {
+      chain.push({ key, branchPoint: branch_point ?? undefined, id, name, hidden: isSet(hidden) });
+    }
+    next = last.branch_point === null || last.branch_point < from ? null : last.parent;
+  }
+  return chain.reverse();
+}
+
+/** The owner of a step of the lineage; undefined if the trajectory is not there. The step must be below its end. */
+export async function ownerIn(
+  db: Db | Tx,
+  namespace: string,
+  ref: TrajectoryRef,
+  stepNumber: bigint,
+): Promise<bigint | undefined> {
+  return (await getLineage(db, namespace, ref, stepNumber))[0]?.key;
+}
+
+/** The trajectory and its ancestors, nearest first, up to the owner of the step `from`, but at most a piece. */
+function readPiece(db: Db | Tx, namespace: string, { tree, key }: TrajectoryRef, from: bigint) {
+  const columns = ['t.key', 't.parent', 't.branch_point', 't.id', 't.name', 't.hidden'] as const;
+  return db
+    .withRecursive('chain(key, parent, branch_point, id, name, hidden, place)', (cte) =>
       cte
         .selectFrom('trajectories as t')
-        .select(['t.key', 't.parent', 't.branch_point', 't.id', 't.name', 't.hidden', sql<bigint>`0`.as('depth')])
-        .where('t.tree', '=', ref.tree)
-        .where('t.key', '=', ref.key)
+        .select([...columns, sql<bigint>`1`.as('place')])
+        .where('t.tree', '=', tree)
+        .where('t.key', '=', key)
         .where('t.namespace', '=', namespace)
         .unionAll((eb) =>
           eb
             .selectFrom('trajectories as t')
             .innerJoin('chain as c', 'c.parent', 't.key')
-            .select([
-              't.key',
-              't.parent',
-              't.branch_point',
-              't.id',
-              't.name',
-              't.hidden',
-              sql<bigint>`c.depth + 1`.as('depth'),
-            ])
-            .where('t.tree', '=', ref.tree),
+            .select([...columns, sql<bigint>`c.place + 1`.as('place')])
+            .where('t.tree', '=', tree)
+            .where('c.branch_point', '>=', from)
+            .where('c.place', '<', sql<bigint>`${sql.lit(PIECE)}`),
         ),
     )
     .selectFrom('chain')
-    .select(['key', 'branch_point', 'id', 'name', 'hidden'])
-    .orderBy('depth', 'desc')
+    .select(['key', 'parent', 'branch_point', 'id', 'name', 'hidden'])
+    .orderBy('place')
     .execute();
-  return rows.map((row) => ({
-    key: row.key,
-    branchPoint: row.branch_point ?? undefined,
-    id: row.id,
-    name: row.name,
-    hidden: isSet(row.hidden),
-  }));
 }
 
-export async function segmentsIn(db: Db | Tx, namespace: string, trajectory: Trajectory): Promise<Segment[]> {
-  return segmentsOf(await getLineage(db, namespace, trajectory.ref), trajectory.nextStepNumber);
+/** Those of a tree that are there, by key. */
+export async function getOwners(
+  engine: Engine,
+  namespace: string,
+  tree: bigint,
+  keys: readonly bigint[],
+): Promise<Map<bigint, Owner>> {
+  const rows = await engine.db
+    .selectFrom('trajectories as t')
+    .select(['t.key', 't.id', 't.name', 't.hidden'])
+    .where('t.tree', '=', tree)
+    .where('t.namespace', '=', namespace)
+    .where(engine.among(sql.ref('t.key'), keys))
+    .execute();
+  return new Map(rows.map(({ key, id, name, hidden }) => [key, { id, name, hidden: isSet(hidden) }]));
 }

@@ -1,10 +1,11 @@
 import { sql } from 'kysely';
-import { ownerOf, segmentsOf } from '../../domain/lineage.ts';
+import type { AnabranchError } from '../../domain/errors.ts';
+import { depthFault } from '../../domain/lineage.ts';
 import type { StartPoint } from '../../domain/rollout.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
 import type { Engine, Tx } from './engine.ts';
-import { getLineage } from './lineage.ts';
+import { ownerIn } from './lineage.ts';
 import { together } from './together.ts';
 import { readTrajectory, selectTrajectories } from './trajectory_rows.ts';
 import { readReal } from './values.ts';
@@ -13,13 +14,13 @@ import { readReal } from './values.ts';
 export interface HeldPoint {
   readonly source: Trajectory;
   /** The owner of the step. */
-  readonly owner: { readonly key: bigint; readonly id: string };
+  readonly owner: { readonly key: bigint; readonly id: string; readonly depth: bigint };
   readonly rewardSum: number;
   readonly byteSum: bigint;
 }
 
-/** `gone`: it was deleted; `busy`: somebody is deleting near it. */
-export type FoundPoint = HeldPoint | 'gone' | 'busy';
+/** `gone`: it was deleted; `busy`: somebody is deleting near it; an error: nothing can begin there (B1). */
+export type FoundPoint = HeldPoint | 'gone' | 'busy' | AnabranchError;
 
 /** Finds and holds start points (B1), in a number of statements that grows only with lineages that are needed to tell who owns a step. */
 export async function holdStartPoints(
@@ -45,10 +46,12 @@ export async function holdStartPoints(
     owned.map(({ point, source, owner }): [string, FoundPoint] => {
       const step = owner === undefined ? undefined : steps.get(tupleKey(owner, point.stepNumber));
       if (source === undefined || owner === undefined || step === undefined) return [nameOf(point), 'gone'];
-      const id = owners.get(owner)?.id;
-      if (id === undefined) return [nameOf(point), 'busy'];
+      const locked = owners.get(owner);
+      if (locked === undefined) return [nameOf(point), 'busy'];
+      const fault = depthFault(locked);
+      if (fault !== undefined) return [nameOf(point), fault];
       const sums = { rewardSum: readReal(step.reward_sum), byteSum: step.byte_sum };
-      return [nameOf(point), { source, owner: { key: owner, id }, ...sums }];
+      return [nameOf(point), { source, owner: locked, ...sums }];
     }),
   );
 }
@@ -73,7 +76,7 @@ async function findSources(tx: Tx, namespace: string, points: readonly StartPoin
 async function ownerKeyOf(tx: Tx, namespace: string, source: Trajectory, step: bigint): Promise<bigint | undefined> {
   if (step >= source.nextStepNumber) return undefined;
   if (step >= ownBegin(source)) return source.ref.key;
-  return ownerOf(segmentsOf(await getLineage(tx, namespace, source.ref), source.nextStepNumber), step);
+  return ownerIn(tx, namespace, source.ref, step);
 }
 
 interface Place {
@@ -89,7 +92,7 @@ async function holdSteps(engine: Engine, tx: Tx, places: readonly Place[]) {
   const numbers = [...new Set(places.map(({ step }) => step))];
   const owners = tx
     .selectFrom('trajectories as t')
-    .select(['t.key', 't.id'])
+    .select(['t.key', 't.id', 't.depth'])
     .where(engine.among(sql.ref('t.tree'), trees))
     .where(engine.among(sql.ref('t.key'), keys))
     .orderBy('t.tree')

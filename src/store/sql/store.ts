@@ -15,7 +15,7 @@ import { getOrCreateGroup, listGroups, updateGroup } from './groups.ts';
 import { failStaleRuns, heartbeatRun } from './heartbeat.ts';
 import { KnownHeads } from './known_heads.ts';
 import { heartbeatRollouts, sweepLeases } from './leases.ts';
-import { getLineage } from './lineage.ts';
+import { getLineage, getOwners } from './lineage.ts';
 import { listSeries, logMetrics, measureSeries, readExtrema, readPoints } from './metrics.ts';
 import { expireRequests } from './requests.ts';
 import { endRollout } from './rollout_ends.ts';
@@ -89,8 +89,11 @@ const METHODS: Store & ThisType<Store & Parts> = {
   listTree(namespace, tree, page) {
     return listTree(this.engine, namespace, tree, page);
   },
-  getLineage(namespace, ref) {
-    return getLineage(this.engine.db, namespace, ref);
+  getLineage(namespace, ref, from) {
+    return getLineage(this.engine.db, namespace, ref, from);
+  },
+  getOwners(namespace, tree, keys) {
+    return getOwners(this.engine, namespace, tree, keys);
   },
   updateTrajectory(namespace, id, changes) {
     return updateTrajectory(this.engine, namespace, id, changes);

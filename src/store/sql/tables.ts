@@ -72,6 +72,8 @@ export interface TrajectoriesTable {
   /** Row keys of the run and the experiment that it belongs to. */
   run: NullableInt;
   experiment: NullableInt;
+  /** Branches between it and the root of its tree: 0 for a root. */
+  depth: Int;
 }
 
 export interface StepsTable {

@@ -1,12 +1,12 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, stateNotFound, stepNotFound, tagNotFound, trajectoryNotFound } from '../../domain/errors.ts';
-import { ownerOf } from '../../domain/lineage.ts';
+import { depthFault } from '../../domain/lineage.ts';
 import { contentStates } from '../../domain/step.ts';
 import { ownBegin, type Trajectory, type TrajectoryRef } from '../../domain/trajectory.ts';
 import type { NewBranch, NewTrajectory, TrajectoryMaking } from '../contract/trajectory.ts';
 import type { Belonging } from './belonging.ts';
 import type { Engine, Tx } from './engine.ts';
-import { segmentsIn } from './lineage.ts';
+import { ownerIn } from './lineage.ts';
 import { recordStatus } from './status_changes.ts';
 import { type EncodedState, StepWriter, type Sums } from './step_writer.ts';
 import { together } from './together.ts';
@@ -40,6 +40,7 @@ export async function makeRoot(
     next_step_number: making.root === undefined ? 0n : 1n,
     reward_sum: bindReal(sums.rewardSum),
     byte_sum: sums.byteSum,
+    depth: 0n,
   });
   return ref;
 }
@@ -78,8 +79,8 @@ export async function branchPointOf(tx: Tx, source: Trajectory, at: NewBranch['a
 }
 
 /**
- * Writes a branch of a trajectory with its first StatusChange (B1). Errors: TRAJECTORY_EXISTS; TRAJECTORY_NOT_FOUND if the step was deleted
- * meanwhile.
+ * Writes a branch of a trajectory with its first StatusChange (B1). Errors: TRAJECTORY_EXISTS, BRANCH_TOO_DEEP; TRAJECTORY_NOT_FOUND if the step
+ * was deleted meanwhile.
  */
 export async function makeBranch(
   engine: Engine,
@@ -91,7 +92,7 @@ export async function makeBranch(
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
   const owner = await ownerKey(tx, caller.namespace, source, point);
-  const [step, now, key] = await together([
+  const [shared, now, key] = await together([
     lockStep(engine, tx, source, owner, point),
     readNow(tx, engine.now),
     engine.nextKey(tx, 'trajectories'),
@@ -105,8 +106,9 @@ export async function makeBranch(
     branch_point: point,
     task_id: source.taskId,
     next_step_number: point + 1n,
-    reward_sum: bindReal(readReal(step.reward_sum)),
-    byte_sum: step.byte_sum,
+    reward_sum: bindReal(readReal(shared.step.reward_sum)),
+    byte_sum: shared.step.byte_sum,
+    depth: shared.ownerDepth + 1n,
   });
   return ref;
 }
@@ -114,7 +116,7 @@ export async function makeBranch(
 /** The step to share, with its owner's row locked: it cannot be deleted or trimmed any more, and its writer goes on beside it. */
 async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigint, point: bigint) {
   const { tree } = source.ref;
-  const row = tx.selectFrom('trajectories').select('key').where('tree', '=', tree).where('key', '=', owner);
+  const row = tx.selectFrom('trajectories').select(['id', 'depth']).where('tree', '=', tree).where('key', '=', owner);
   const shared = tx
     .selectFrom('steps')
     .select(['reward_sum', 'byte_sum'])
@@ -127,7 +129,9 @@ async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigin
     shared.executeTakeFirst(),
   ]);
   if (locked === undefined || step === undefined) throw trajectoryNotFound(source.id);
-  return step;
+  const fault = depthFault(locked);
+  if (fault !== undefined) throw fault;
+  return { step, ownerDepth: locked.depth };
 }
 
 async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void> {
@@ -150,6 +154,7 @@ export interface Placement extends Belonging {
   readonly next_step_number: bigint;
   readonly reward_sum: number | string;
   readonly byte_sum: bigint;
+  readonly depth: bigint;
 }
 
 /** Sent, not waited for: who reads next reads behind it. */
@@ -173,10 +178,11 @@ export function trajectoryRow(
   now: string,
   place: Placement,
 ): unknown[] {
-  const { tree, key, parent, branch_point, task_id, next_step_number, reward_sum, byte_sum, run, experiment } = place;
+  const { tree, key, parent, branch_point, task_id, next_step_number, reward_sum, byte_sum, run, experiment, depth } =
+    place;
   return [
     ...[tree, key, namespace, id, uid, parent, branch_point, name, task_id, bindLabels(labels), metadataJson, '{}'],
-    ...['RUNNING', '', '', 0n, next_step_number, reward_sum, byte_sum, 0, now, now, null, run, experiment],
+    ...['RUNNING', '', '', 0n, next_step_number, reward_sum, byte_sum, 0, now, now, null, run, experiment, depth],
   ];
 }
 
@@ -210,11 +216,12 @@ const TRAJECTORY_COLUMNS = [
   'seal_time',
   'run',
   'experiment',
+  'depth',
 ] as const;
 
 async function ownerKey(tx: Tx, namespace: string, source: Trajectory, at: bigint): Promise<bigint> {
   if (at >= ownBegin(source)) return source.ref.key;
-  const owner = ownerOf(await segmentsIn(tx, namespace, source), at);
+  const owner = await ownerIn(tx, namespace, source.ref, at);
   if (owner === undefined) throw stepNotFound(source.id, at, source.nextStepNumber);
   return owner;
 }

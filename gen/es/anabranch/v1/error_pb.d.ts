@@ -380,6 +380,13 @@ export enum ErrorReason {
   RUN_ACTIVE = 50,
 
   /**
+   * FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch point), `depth` (of that trajectory).
+   *
+   * @generated from enum value: ERROR_REASON_BRANCH_TOO_DEEP = 52;
+   */
+  BRANCH_TOO_DEEP = 52,
+
+  /**
    * UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
    * Comes with RetryInfo.
    *

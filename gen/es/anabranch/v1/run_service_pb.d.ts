@@ -3661,7 +3661,8 @@ export declare const RunService: GenService<{
   },
   /**
    * Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
-   * Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+   * Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS,
+   * REQUEST_ID_REUSED.
    *
    * @generated from rpc anabranch.v1.RunService.BranchRun
    */

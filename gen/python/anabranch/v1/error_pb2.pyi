@@ -128,6 +128,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_RUN_ACTIVE: _ErrorReason.ValueType  # 50
     """FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
+    ERROR_REASON_BRANCH_TOO_DEEP: _ErrorReason.ValueType  # 52
+    """FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch point), `depth` (of that trajectory)."""
     ERROR_REASON_TOO_MANY_CONNECTIONS: _ErrorReason.ValueType  # 53
     """UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
     Comes with RetryInfo.
@@ -248,6 +250,8 @@ it. Metadata: `rollout`, `attempt` (the current one), `status`.
 """
 ERROR_REASON_RUN_ACTIVE: ErrorReason.ValueType  # 50
 """FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
+ERROR_REASON_BRANCH_TOO_DEEP: ErrorReason.ValueType  # 52
+"""FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch point), `depth` (of that trajectory)."""
 ERROR_REASON_TOO_MANY_CONNECTIONS: ErrorReason.ValueType  # 53
 """UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
 Comes with RetryInfo.

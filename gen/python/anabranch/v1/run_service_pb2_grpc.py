@@ -317,7 +317,8 @@ class RunServiceServicer:
 
     def BranchRun(self, request, context):
         """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
-        Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+        Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS,
+        REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

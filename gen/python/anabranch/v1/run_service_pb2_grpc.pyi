@@ -67,7 +67,8 @@ class RunServiceStub:
     """
     BranchRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.BranchRunRequest, _run_service_pb2.BranchRunResponse]
     """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
-    Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+    Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS,
+    REQUEST_ID_REUSED.
     """
     GetRunTree: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetRunTreeRequest, _run_service_pb2.GetRunTreeResponse]
     """Lists the tree that a run belongs to, page by page, parents before their branches. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
@@ -209,7 +210,8 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     BranchRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.BranchRunRequest, _run_service_pb2.BranchRunResponse]  # type: ignore[assignment]
     """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
-    Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+    Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS,
+    REQUEST_ID_REUSED.
     """
     GetRunTree: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetRunTreeRequest, _run_service_pb2.GetRunTreeResponse]  # type: ignore[assignment]
     """Lists the tree that a run belongs to, page by page, parents before their branches. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
@@ -414,7 +416,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.BranchRunResponse, _abc.Awaitable[_run_service_pb2.BranchRunResponse]]:
         """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
-        Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+        Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS,
+        REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod

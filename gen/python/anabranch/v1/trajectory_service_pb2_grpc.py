@@ -223,7 +223,7 @@ class TrajectoryServiceServicer:
 
     def BranchTrajectory(self, request, context):
         """Makes a trajectory whose prefix is steps 0..n of another; nothing is copied and the other's writer is not disturbed.
-        Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+        Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -68,7 +68,7 @@ class TrajectoryServiceStub:
     """
     BranchTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.BranchTrajectoryRequest, _trajectory_service_pb2.BranchTrajectoryResponse]
     """Makes a trajectory whose prefix is steps 0..n of another; nothing is copied and the other's writer is not disturbed.
-    Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+    Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
     """
     GetStep: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetStepRequest, _trajectory_service_pb2.GetStepResponse]
     """Gets one step, its own or an inherited one. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
@@ -144,7 +144,7 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     """
     BranchTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.BranchTrajectoryRequest, _trajectory_service_pb2.BranchTrajectoryResponse]  # type: ignore[assignment]
     """Makes a trajectory whose prefix is steps 0..n of another; nothing is copied and the other's writer is not disturbed.
-    Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+    Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
     """
     GetStep: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetStepRequest, _trajectory_service_pb2.GetStepResponse]  # type: ignore[assignment]
     """Gets one step, its own or an inherited one. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
@@ -277,7 +277,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.BranchTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.BranchTrajectoryResponse]]:
         """Makes a trajectory whose prefix is steps 0..n of another; nothing is copied and the other's writer is not disturbed.
-        Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+        Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,191 @@
+import { expect, it } from 'vitest';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import { LIMITS } from '../../src/domain/limits.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import type { Engine } from '../support/database.ts';
+import { createDatabase, ENGINES } from '../support/database.ts';
+import { wordStep } from '../support/steps.ts';
+import { makeDeepTree, turnsDuring } from './deep_tree.ts';
+import { describeStore, openOn } from './on_store.ts';
+import { RolloutScene } from './rollout_scene.ts';
+import { refusalOf, Scene } from './scene.ts';
+import { type OutsideSql, outsideSql } from './sql.ts';
+import { statementsOf } from './statement_count.ts';
+
+const DEEPEST = LIMITS.branchDepth;
+
+describeStore('the depth of branches', (on) => {
+  const scene = () => new RolloutScene(on.store);
+  const depthOf = async ({ id }: { readonly id: string }) => {
+    const [row] = await on.sql.rows(`select depth from trajectories where id = '${id}'`);
+    return Number(row?.depth);
+  };
+  const depthsOf = async (trajectories: readonly { readonly id: string }[]) => {
+    const depths: number[] = [];
+    for (const each of trajectories) depths.push(await depthOf(each));
+    return depths;
+  };
+  /** As if it stood so deep in its tree. */
+  const setDepth = ({ id }: { readonly id: string }, depth: number) =>
+    on.sql.rows(`update trajectories set depth = ${depth} where id = '${id}'`);
+
+  it('B1: a root has depth 0, a branch one more than the owner of its branch point, whatever trajectory is named', async () => {
+    const here = scene();
+    const root = await here.createWith(['a', 'b']);
+    const child = await here.branch(root, 1n);
+    await here.append(child, [wordStep(2n, 'c')]);
+    const grandchild = await here.branch(child, 2n);
+    const ofRoot = await here.branch(grandchild, 0n);
+    expect(await depthsOf([root, child, grandchild, ofRoot])).toEqual([0, 1, 2, 1]);
+
+    const run = await here.makeRunWith(['a']);
+    const { mainTrajectory } = await here.branchOff(run, 0n);
+    expect(await depthsOf([run.mainTrajectory!, mainTrajectory!])).toEqual([0, 1]);
+
+    const { stage } = await here.place();
+    await here.queue(stage, 1, { startFrom: { trajectoryId: grandchild.id, stepNumber: 2n } });
+    await here.queue(stage, 1, { groupNumber: 1n });
+    const claims = await here.claims({ count: 2 });
+    expect(await depthsOf(claims.map(({ trajectory }) => trajectory))).toEqual([2, 0]);
+  });
+
+  it(`B1: BranchTrajectory makes a branch of depth ${DEEPEST}, and none of it`, async () => {
+    const here = scene();
+    const root = await here.createWith(['a', 'b']);
+    await setDepth(root, DEEPEST - 1);
+    const deepest = await here.branch(root, 1n);
+    expect(await depthOf(deepest)).toBe(DEEPEST);
+    await here.append(deepest, [wordStep(2n, 'c')]);
+    const error = await refusalOf(here.branch(deepest, 2n));
+    expect(error).toMatchObject({
+      reason: 'BRANCH_TOO_DEEP',
+      metadata: { trajectory_id: deepest.id, depth: `${DEEPEST}` },
+    });
+    expect(error.message).toContain(deepest.id);
+    expect(error.message).toContain('create a new root trajectory');
+    // The owner of an inherited step is not as deep.
+    expect(await depthOf(await here.branch(deepest, 1n))).toBe(DEEPEST);
+  });
+
+  it(`B1: BranchRun makes a branch of depth ${DEEPEST}, and none of it`, async () => {
+    const here = scene();
+    const run = await here.makeRunWith(['a']);
+    await setDepth(run.mainTrajectory!, DEEPEST - 1);
+    const { mainTrajectory, run: branch } = await here.branchOff(run, 0n);
+    expect(await depthOf(mainTrajectory!)).toBe(DEEPEST);
+    await here.append(await here.get(mainTrajectory!.id), [wordStep(1n, 'b')]);
+    const error = await refusalOf(here.branchOff(branch, 1n));
+    expect(error).toMatchObject({ reason: 'BRANCH_TOO_DEEP', metadata: { trajectory_id: mainTrajectory!.id } });
+    expect((await here.runs()).length, 'nothing of the run is made').toBe(2);
+  });
+
+  it('B1, Q3: a claim makes FAILED what would begin too deep, says why, and goes on to the next', async () => {
+    const here = scene();
+    const { stage } = await here.place();
+    const [fits, tooDeep] = [await here.createWith(['a']), await here.createWith(['a'])];
+    await setDepth(fits, DEEPEST - 1);
+    await setDepth(tooDeep, DEEPEST);
+    const [lost = ''] = await here.queue(stage, 1, {
+      startFrom: { trajectoryId: tooDeep.id, stepNumber: 0n },
+      priority: 1,
+    });
+    const [good = ''] = await here.queue(stage, 1, {
+      groupNumber: 1n,
+      startFrom: { trajectoryId: fits.id, stepNumber: 0n },
+    });
+    const claim = await here.claimOne();
+    expect(claim.rollout.id).toBe(good);
+    expect(await depthOf(claim.trajectory)).toBe(DEEPEST);
+    const { rollout, attempts } = await here.record(lost);
+    expect(rollout).toMatchObject({ status: 'FAILED', attempt: 0, trajectoryId: '' });
+    expect(rollout.statusMessage).toContain(
+      `BRANCH_TOO_DEEP: its start point is step 0 of trajectory ${tooDeep.id}. Trajectory ${tooDeep.id}, which owns the branch point, has depth ${DEEPEST}`,
+    );
+    expect(attempts).toEqual([]);
+    expect(await here.history('ROLLOUT', { id: lost })).toMatchObject([
+      {},
+      { newStatus: 'FAILED', actor: 'anabranch' },
+    ]);
+  });
+
+  it('B1: a chain is read in statements of a thousand ancestors, no further than asked, with other work in between', async () => {
+    const here = scene();
+    const root = await here.createWith(['a']);
+    const depth = 20_500;
+    const { idOf } = await makeDeepTree(on.engine, on.sql, root, depth);
+    const leaf = await here.get(idOf(depth));
+    const read = (from?: bigint) => here.store.getLineage(here.namespace, leaf.ref, from);
+    const chain = await read();
+    expect(chain.map(({ branchPoint }) => branchPoint)).toEqual([
+      undefined,
+      ...Array.from({ length: depth }, (_, i) => BigInt(i)),
+    ]);
+    expect(chain[0]?.key).toBe(root.ref.key);
+    expect(await turnsDuring(read)).toBeGreaterThanOrEqual(20);
+    expect(await statementsOf(on.engine, read)).toBe(21);
+    const near = await read(BigInt(depth - 2));
+    expect(near).toEqual(chain.slice(-3));
+    expect(await statementsOf(on.engine, () => read(BigInt(depth - 2)))).toBe(1);
+    expect(await read(10_000n)).toEqual(chain.slice(10_000));
+    const owners = await here.store.getOwners(
+      here.namespace,
+      leaf.ref.tree,
+      near.map(({ key }) => key),
+    );
+    expect([...owners.values()].map(({ id }) => id).sort()).toEqual(near.map(({ id }) => id).sort());
+  });
+
+  it('B1: a step that an ancestor far above owns can be branched from, at any depth', async () => {
+    const here = scene();
+    const root = await here.createWith(['a']);
+    const { idOf } = await makeDeepTree(on.engine, on.sql, root, 12_000);
+    const leaf = await here.get(idOf(12_000));
+    expect(await here.branch(leaf, 5n)).toMatchObject({ parent: { id: idOf(5), branchPoint: 5n } });
+    expect((await refusalOf(here.branch(leaf, 11_000n))).metadata).toEqual({
+      trajectory_id: idOf(11_000),
+      depth: '11000',
+    });
+  });
+});
+
+it.each(ENGINES)(
+  'B1: the migration computes the depths of trees that are there, also of very deep ones, on %s',
+  async (engine) => {
+    await using database = await createDatabase(engine);
+    const depth = 100_000;
+    let store = await openOn(database);
+    const { scene, deep, flat } = await makeTrees(engine, store, await outsideSql(database), depth);
+    await store.close();
+    const sql = await outsideSql(database);
+    await sql.rows('alter table trajectories drop column depth');
+    await sql.rows(`delete from kysely_migration where name = '0006_branch_depth'`);
+    store = await openOn(database);
+    const wrong = await sql.rows(`select count(*) as n from trajectories
+    where tree = ${deep.ref.tree} and depth <> case when parent is null then 0 else branch_point + 1 end`);
+    expect(Number(wrong[0]?.n)).toBe(0);
+    const [last] = await sql.rows(`select max(depth) as depth from trajectories where tree = ${deep.ref.tree}`);
+    expect(Number(last?.depth)).toBe(depth);
+    const others = await sql.rows(`select depth from trajectories where tree = ${flat.ref.tree} order by key`);
+    expect(others.map((row) => Number(row.depth))).toEqual([0, 1, 2, 1]);
+    const error = await refusalOf(new Scene(store, scene.namespace).branch({ id: deep.leafId }, BigInt(depth)));
+    expect(error).toBeInstanceOf(AnabranchError);
+    expect(error.metadata.depth).toBe(`${depth}`);
+    await sql.close();
+    await store.close();
+  },
+);
+
+/** A chain of that depth, and a tree with branches of branches beside it. */
+async function makeTrees(engine: Engine, store: Store, sql: OutsideSql, depth: number) {
+  const scene = new Scene(store);
+  const deep = await scene.createWith(['a']);
+  const { idOf } = await makeDeepTree(engine, sql, deep, depth);
+  const flat = await scene.createWith(['a', 'b']);
+  const child = await scene.branch(flat, 1n);
+  await scene.append(child, [wordStep(2n, 'c')]);
+  await scene.delete(flat, 'KEEP_SHARED');
+  await scene.branch(child, 2n);
+  await scene.branch(child, 0n);
+  await sql.close();
+  return { scene, deep: { ...deep, leafId: idOf(depth) }, flat };
+}

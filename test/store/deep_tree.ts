@@ -1,0 +1,65 @@
+import type { Engine } from '../support/database.ts';
+import type { OutsideSql } from './sql.ts';
+
+/** Branches of branches, as they could be made before there was a limit: too many to make them by calls. */
+export interface DeepTree {
+  /** The id of the trajectory of a depth from 1 on. */
+  idOf(depth: number): string;
+}
+
+/**
+ * Writes a chain of branches below a root that owns exactly step 0: the branch of depth d begins behind step d - 1 and owns step d, which is a copy of step 0
+ * with the reward `reward`, an SQL expression of `i` (d). Ids are unique within a namespace, for one chain.
+ */
+export async function makeDeepTree(
+  engine: Engine,
+  sql: OutsideSql,
+  root: { readonly id: string; readonly ref: { readonly key: bigint } },
+  depth: number,
+  reward = 'i',
+): Promise<DeepTree> {
+  const first = (await takeKeys(engine, sql, depth)) - BigInt(depth);
+  const digits = engine === 'sqlite' ? "printf('%012x', i)" : "lpad(to_hex(i), 12, '0')";
+  const id = `'00000000-0000-4000-8000-' || ${digits}`;
+  const uuid = engine === 'sqlite' ? id : `(${id})::uuid`;
+  const depths = `depths (i) as (select 1 union all select i + 1 from depths where i < ${depth})`;
+  await sql.rows(`insert into trajectories (tree, key, namespace, id, uid, parent, branch_point, name, task_id, labels, metadata_json, metrics,
+      status, status_message, writer_id, writer_epoch, next_step_number, reward_sum, byte_sum, hidden, create_time, update_time, depth)
+    with recursive ${depths}
+    select r.tree, ${first} + i, r.namespace, ${uuid}, ${uuid}, case i when 1 then r.key else ${first} + i - 1 end, i - 1, 'depth ' || i,
+      r.task_id, r.labels, r.metadata_json, r.metrics, r.status, r.status_message, '', 0, i + 1, 0, (i + 1) * s.byte_sum, r.hidden,
+      r.create_time, r.update_time, i
+    from depths cross join trajectories as r cross join steps as s
+    where r.key = ${root.ref.key} and s.tree = r.tree and s.trajectory = r.key and s.step_number = 0`);
+  await sql.rows(`insert into steps (tree, trajectory, step_number, namespace, reward, terminated, truncated, writer_epoch, reward_sum, byte_sum,
+      commit_time, content_digest, metrics, actions, observations, info_json, metadata_json)
+    with recursive ${depths}
+    select s.tree, ${first} + i, i, s.namespace, ${reward}, s.terminated, s.truncated, 0, 0, (i + 1) * s.byte_sum,
+      s.commit_time, s.content_digest, s.metrics, s.actions, s.observations, s.info_json, s.metadata_json
+    from depths cross join steps as s where s.tree = ${root.ref.key} and s.trajectory = ${root.ref.key} and s.step_number = 0`);
+  return { idOf: (of) => `00000000-0000-4000-8000-${of.toString(16).padStart(12, '0')}` };
+}
+
+/** So many row keys, which the store gives nobody else; returns the last. */
+async function takeKeys(engine: Engine, sql: OutsideSql, count: number): Promise<bigint> {
+  const [row] = await sql.rows(
+    engine === 'sqlite'
+      ? `select seq + ${count} as last from sqlite_sequence where name = 'trajectories'`
+      : `select setval('trajectory_keys', nextval('trajectory_keys') + ${count}) as last`,
+  );
+  return BigInt(String(row?.last));
+}
+
+/** How often the event loop turns meanwhile. */
+export async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
+  let turns = 0;
+  let counting = true;
+  const count = () => {
+    turns += 1;
+    if (counting) setImmediate(count);
+  };
+  setImmediate(count);
+  await work();
+  counting = false;
+  return turns;
+}
