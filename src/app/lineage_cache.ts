@@ -1,55 +1,80 @@
-import type { Link, Segment } from '../domain/lineage.ts';
-import { segmentsOf } from '../domain/lineage.ts';
-import type { Trajectory } from '../domain/trajectory.ts';
+import { clipSegments, type Link, type Segment, segmentsOf } from '../domain/lineage.ts';
+import { ownBegin, type Trajectory } from '../domain/trajectory.ts';
 import type { Store } from '../store/contract/store.ts';
 
-/** Links kept in all chains together: some 10 MB. */
-const MAX_LINKS = 100_000;
+/** Segments kept of all lineages together: some 10 MB. */
+const MAX_SEGMENTS = 100_000;
+
+/** Links that are turned into segments at a time: other work goes in between. */
+const PIECE = 1000;
 
 /**
- * The chains of ancestors of trajectories read lately. A chain never changes while its trajectory lives and a row key is never used again (B1,
- * B3), so a kept chain is right for as long as its trajectory can be found.
+ * The ancestors of trajectories read lately, from the nearest one up to the farthest that was asked for. A chain never changes while its trajectory lives and
+ * a row key is never used again (B1, B3), so what is kept is right for as long as its trajectory can be found.
  */
 export interface LineageCache {
-  /** Who owns which of the trajectory's steps, up to the end that the given row knows. */
-  segments(namespace: string, trajectory: Trajectory): Promise<Segment[]>;
+  /** Who owns the steps [from, to) of the trajectory, up to the end that the given row knows. Reads no more ancestors than that takes. */
+  segments(namespace: string, trajectory: Trajectory, from: bigint, to: bigint): Promise<Segment[]>;
+  /** Who owns all steps, from the root on; the last segment is the trajectory's own and may be empty. Empty if the trajectory was deleted. */
+  whole(namespace: string, trajectory: Trajectory): Promise<readonly Segment[]>;
   forget(key: bigint): void;
 }
 
 export function createLineageCache(store: Pick<Store, 'getLineage'>): LineageCache {
-  // In order of use: the first is the one used longest ago.
-  const chains = new Map<bigint, readonly Link[]>();
-  let links = 0;
+  // Segments of ancestors, the trajectory's own left out. In order of use: the first is the one used longest ago.
+  const lineages = new Map<bigint, readonly Segment[]>();
+  let kept = 0;
 
   const forget = (key: bigint): void => {
-    links -= chains.get(key)?.length ?? 0;
-    chains.delete(key);
+    kept -= lineages.get(key)?.length ?? 0;
+    lineages.delete(key);
   };
 
-  const keep = (key: bigint, chain: readonly Link[]): void => {
+  const keep = (key: bigint, ancestors: readonly Segment[]): void => {
     forget(key);
-    chains.set(key, chain);
-    links += chain.length;
-    for (const oldest of chains.keys()) {
-      if (links <= MAX_LINKS || oldest === key) break;
+    lineages.set(key, ancestors);
+    kept += ancestors.length;
+    for (const oldest of lineages.keys()) {
+      if (kept <= MAX_SEGMENTS || oldest === key) break;
       forget(oldest);
     }
   };
 
+  /** All owners from that of the step `from` on; empty if the trajectory was deleted. */
+  const ownersFrom = async (namespace: string, trajectory: Trajectory, from: bigint): Promise<readonly Segment[]> => {
+    const { ref } = trajectory;
+    const own = { key: ref.key, from: ownBegin(trajectory), to: trajectory.nextStepNumber };
+    if (from >= own.from) return [own];
+    const known = lineages.get(ref.key) ?? [];
+    const [farthest] = known;
+    if (farthest !== undefined && farthest.from <= from) {
+      keep(ref.key, known);
+      return known.concat(own);
+    }
+    const chain = await store.getLineage(namespace, { ...ref, key: farthest?.key ?? ref.key }, from);
+    if (chain.length === 0) return [];
+    const ancestors = (await ancestorsOf(chain)).concat(known);
+    keep(ref.key, ancestors);
+    return ancestors.concat(own);
+  };
+
   return {
-    async segments(namespace, trajectory) {
-      const { key } = trajectory.ref;
-      const end = trajectory.nextStepNumber;
-      if (trajectory.parent === undefined) return [{ key, from: 0n, to: end }];
-      const known = chains.get(key);
-      const chain = known ?? (await store.getLineage(namespace, trajectory.ref)).map(linkOf);
-      keep(key, chain);
-      return segmentsOf(chain, end);
+    async segments(namespace, trajectory, from, to) {
+      return clipSegments(await ownersFrom(namespace, trajectory, from), from, to);
     },
+    whole: (namespace, trajectory) => ownersFrom(namespace, trajectory, 0n),
     forget,
   };
 }
 
-function linkOf({ key, branchPoint }: Link): Link {
-  return { key, branchPoint };
+/** The segments of a chain without its last link. */
+async function ancestorsOf(chain: readonly Link[]): Promise<Segment[]> {
+  const segments: Segment[] = [];
+  for (let at = 0; at + 1 < chain.length; at += PIECE) {
+    if (at > 0) await new Promise((resolve) => setImmediate(resolve));
+    // One link more tells where the last segment of the piece ends.
+    const piece = chain.slice(at, at + PIECE + 1);
+    segments.push(...segmentsOf(piece, 0n).slice(0, -1));
+  }
+  return segments;
 }

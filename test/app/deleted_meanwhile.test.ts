@@ -58,7 +58,7 @@ const CASES: readonly Case[] = [
   ],
   [
     'the lineage',
-    'getLineage',
+    'getOwners',
     'TRAJECTORY_NOT_FOUND',
     ({ app, caller }, trajectoryId) => getLineage(app, caller, { trajectoryId, pageSize: 0, pageToken: '' }),
   ],

@@ -22,21 +22,26 @@ export async function makeDeepTree(
   const digits = engine === 'sqlite' ? "printf('%012x', i)" : "lpad(to_hex(i), 12, '0')";
   const id = `'00000000-0000-4000-8000-' || ${digits}`;
   const uuid = engine === 'sqlite' ? id : `(${id})::uuid`;
+  const { key } = root.ref;
   const depths = `depths (i) as (select 1 union all select i + 1 from depths where i < ${depth})`;
+  // The copied row is read once, however the rest is planned.
+  const rowOf = `r as materialized (select * from trajectories where key = ${key})`;
+  const stepOf = `s as materialized (select * from steps where tree = ${key} and trajectory = ${key} and step_number = 0)`;
   await sql.rows(`insert into trajectories (tree, key, namespace, id, uid, parent, branch_point, name, task_id, labels, metadata_json, metrics,
       status, status_message, writer_id, writer_epoch, next_step_number, reward_sum, byte_sum, hidden, create_time, update_time, depth)
-    with recursive ${depths}
+    with recursive ${depths}, ${rowOf}, ${stepOf}
     select r.tree, ${first} + i, r.namespace, ${uuid}, ${uuid}, case i when 1 then r.key else ${first} + i - 1 end, i - 1, 'depth ' || i,
       r.task_id, r.labels, r.metadata_json, r.metrics, r.status, r.status_message, '', 0, i + 1, 0, (i + 1) * s.byte_sum, r.hidden,
       r.create_time, r.update_time, i
-    from depths cross join trajectories as r cross join steps as s
-    where r.key = ${root.ref.key} and s.tree = r.tree and s.trajectory = r.key and s.step_number = 0`);
+    from depths cross join r cross join s`);
   await sql.rows(`insert into steps (tree, trajectory, step_number, namespace, reward, terminated, truncated, writer_epoch, reward_sum, byte_sum,
       commit_time, content_digest, metrics, actions, observations, info_json, metadata_json)
-    with recursive ${depths}
+    with recursive ${depths}, ${stepOf}
     select s.tree, ${first} + i, i, s.namespace, ${reward}, s.terminated, s.truncated, 0, 0, (i + 1) * s.byte_sum,
       s.commit_time, s.content_digest, s.metrics, s.actions, s.observations, s.info_json, s.metadata_json
-    from depths cross join steps as s where s.tree = ${root.ref.key} and s.trajectory = ${root.ref.key} and s.step_number = 0`);
+    from depths cross join s`);
+  // Plans that the store keeps from when the tables were nearly empty would stay in use until Postgres gathers statistics by itself.
+  if (engine === 'postgres') for (const table of ['trajectories', 'steps']) await sql.rows(`analyze ${table}`);
   return { idOf: (of) => `00000000-0000-4000-8000-${of.toString(16).padStart(12, '0')}` };
 }
 

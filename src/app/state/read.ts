@@ -1,7 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { clipSegments, type Segment } from '../../domain/lineage.ts';
+import type { Segment } from '../../domain/lineage.ts';
 import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
@@ -124,7 +124,7 @@ async function rangeSegments(
 ): Promise<Segment[]> {
   const last = trajectory.nextStepNumber;
   const end = endStepNumber === undefined || endStepNumber > last ? last : endStepNumber;
-  return clipSegments(await app.lineages.segments(caller.namespace, trajectory), startStepNumber, end);
+  return app.lineages.segments(caller.namespace, trajectory, startStepNumber, end);
 }
 
 async function* piecesOf(

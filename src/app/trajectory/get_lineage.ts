@@ -1,6 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
-import { segmentsOf } from '../../domain/lineage.ts';
 import type { App } from '../app.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
 import { findTrajectory } from './get.ts';
@@ -23,17 +22,17 @@ export async function getLineage(app: App, caller: Caller, args: GetLineageArgs)
   const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
   const query = { caller, rpc: 'GetLineage', filter: [trajectory.ref.key] };
   const cursor = readPageToken(query, args.pageToken);
-  // Read anew: names and deletions of ancestors change, only their links do not.
-  const chain = await app.store.getLineage(caller.namespace, trajectory.ref);
-  if (chain.length === 0) throw trajectoryNotFound(trajectory.id);
+  const segments = await app.lineages.whole(caller.namespace, trajectory);
   const begin = cursor === undefined ? 0 : Number(cursorInt(cursor, 0));
   const end = begin + pageLimit(args.pageSize);
-  const items = segmentsOf(chain, trajectory.nextStepNumber).map(({ from, to }, i) => ({
-    trajectoryId: chain[i]!.id,
-    name: chain[i]!.name,
-    startStepNumber: from,
-    endStepNumber: to,
-    deleted: chain[i]!.hidden,
-  }));
-  return { items: items.slice(begin, end), nextPageToken: end < items.length ? makePageToken(query, [`${end}`]) : '' };
+  const page = segments.slice(begin, end);
+  // Read anew: names and deletions of ancestors change, only their links do not.
+  const keys = page.map(({ key }) => key);
+  const owners = await app.store.getOwners(caller.namespace, trajectory.ref.tree, keys);
+  if (segments.length === 0 || owners.size < page.length) throw trajectoryNotFound(trajectory.id);
+  const items = page.map(({ key, from, to }) => {
+    const { id, name, hidden } = owners.get(key)!;
+    return { trajectoryId: id, name, startStepNumber: from, endStepNumber: to, deleted: hidden };
+  });
+  return { items, nextPageToken: end < segments.length ? makePageToken(query, [`${end}`]) : '' };
 }

@@ -24,8 +24,10 @@ export async function readPage(
   end: bigint,
   view: StepView,
 ): Promise<OwnedStep[]> {
-  const segments = await from.lineages.segments(namespace, trajectory);
   const range = { from: start, to: end, maxSteps: PAGE_STEPS, maxBytes: PAGE_BYTES };
+  // The step before the page tells the sum of bytes up to it.
+  const before = start === 0n ? 0n : start - 1n;
+  const segments = await from.lineages.segments(namespace, trajectory, before, start + BigInt(PAGE_STEPS));
   const page = await from.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
   if (page.length === 0) throw trajectoryDeleted(trajectory.id);
   let expected = start;

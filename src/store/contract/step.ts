@@ -8,7 +8,7 @@ export interface StepStore {
   /**
    * The steps of a lineage's range in order, in one statement (RD1): from `range.from` up to `range.to`, at most `range.maxSteps`, and no
    * more than fit into about `range.maxBytes` (but at least one). Steps that are no longer there (deleted meanwhile) are simply missing:
-   * since numbers have no gap, the caller sees it. `segments` is the whole lineage.
+   * since numbers have no gap, the caller sees it. `segments` covers the range and, for the sum of bytes before it, the step before.
    */
   readSteps(
     namespace: string,

@@ -36,11 +36,14 @@ export async function ownerIn(
   return (await getLineage(db, namespace, ref, stepNumber))[0]?.key;
 }
 
-/** The trajectory and its ancestors, nearest first, up to the owner of the step `from`, but at most a piece. */
+/**
+ * The trajectory and its ancestors, nearest first, up to the owner of the step `from`, but at most a piece. The tree comes from the chain: if it were given
+ * as a value, Postgres could take the tree's rows for few and read all of them for each ancestor.
+ */
 function readPiece(db: Db | Tx, namespace: string, { tree, key }: TrajectoryRef, from: bigint) {
-  const columns = ['t.key', 't.parent', 't.branch_point', 't.id', 't.name', 't.hidden'] as const;
+  const columns = ['t.tree', 't.key', 't.parent', 't.branch_point', 't.id', 't.name', 't.hidden'] as const;
   return db
-    .withRecursive('chain(key, parent, branch_point, id, name, hidden, place)', (cte) =>
+    .withRecursive('chain(tree, key, parent, branch_point, id, name, hidden, place)', (cte) =>
       cte
         .selectFrom('trajectories as t')
         .select([...columns, sql<bigint>`1`.as('place')])
@@ -50,9 +53,8 @@ function readPiece(db: Db | Tx, namespace: string, { tree, key }: TrajectoryRef,
         .unionAll((eb) =>
           eb
             .selectFrom('trajectories as t')
-            .innerJoin('chain as c', 'c.parent', 't.key')
+            .innerJoin('chain as c', (join) => join.onRef('c.tree', '=', 't.tree').onRef('c.parent', '=', 't.key'))
             .select([...columns, sql<bigint>`c.place + 1`.as('place')])
-            .where('t.tree', '=', tree)
             .where('c.branch_point', '>=', from)
             .where('c.place', '<', sql<bigint>`${sql.lit(PIECE)}`),
         ),

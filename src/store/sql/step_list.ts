@@ -5,7 +5,8 @@ import type { StateRef } from '../../domain/step.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepPage, StepSort, StepView } from '../contract/step.ts';
 import type { Engine } from './engine.ts';
-import { segmentTable } from './segments.ts';
+import { nextTurn } from './next_turn.ts';
+import { MOST_SEGMENTS, piecesOf, segmentTable } from './segments.ts';
 import { BASIC, PAYLOAD, type StateRow, StepReader, type StepRow } from './step_rows.ts';
 import { sortStates } from './steps.ts';
 import { bindTimeBound } from './values.ts';
@@ -33,7 +34,7 @@ export async function listSteps(
   const rows =
     'segments' in where.of && order.by === 'NUMBER'
       ? await rowsOfLineage(engine, namespace, where, order, page, view)
-      : await rowsOf(engine, namespace, where, order, page.after, page.limit, view);
+      : await rowsInOrder(engine, namespace, where, order, page, view);
   const kept = cutAtBytes(rows, page.maxBytes);
   if (kept.length === 0) return [];
   const [states, payloads] = await Promise.all([
@@ -66,15 +67,62 @@ async function rowsOfLineage(
   const rows: ListedStep[] = [];
   let low = order.descending || page.after === undefined ? 0n : page.after.stepNumber + 1n;
   let high = order.descending && page.after !== undefined ? page.after.stepNumber : (segments.at(-1)?.to ?? 0n);
+  const { descending } = order;
   for (let width = BigInt(page.limit); low < high && rows.length < page.limit; width *= 4n) {
-    const from = order.descending && high - width > low ? high - width : low;
-    const to = !order.descending && low + width < high ? low + width : high;
-    const window = { ...where, of: { tree, segments: clipSegments(segments, from, to) } };
-    rows.push(...(await rowsOf(engine, namespace, window, order, undefined, page.limit - rows.length, view)));
-    if (order.descending) high = from;
-    else low = to;
+    if (width > BigInt(page.limit)) await nextTurn();
+    const whole = clipSegments(
+      segments,
+      descending && high - width > low ? high - width : low,
+      !descending && low + width < high ? low + width : high,
+    );
+    const window = descending ? whole.slice(-MOST_SEGMENTS) : whole.slice(0, MOST_SEGMENTS);
+    const [first, last] = [window[0], window.at(-1)];
+    if (first === undefined || last === undefined) break;
+    const within = { ...where, of: { tree, segments: window } };
+    rows.push(...(await rowsOf(engine, namespace, within, order, undefined, page.limit - rows.length, view)));
+    if (descending) high = first.from;
+    else low = last.to;
   }
   return rows;
+}
+
+/** By reward or time any step can be first, so every piece of a lineage is asked for its first ones. */
+async function rowsInOrder(
+  engine: Engine,
+  namespace: string,
+  where: StepFilter,
+  order: StepSort,
+  { after: cursor, limit }: StepPage,
+  view: StepView,
+): Promise<ListedStep[]> {
+  if (!('segments' in where.of) || where.of.segments.length <= MOST_SEGMENTS) {
+    return rowsOf(engine, namespace, where, order, cursor, limit, view);
+  }
+  const { tree, segments } = where.of;
+  let first: ListedStep[] = [];
+  for (const piece of piecesOf(segments)) {
+    const within = { ...where, of: { tree, segments: piece } };
+    const rows = await rowsOf(engine, namespace, within, order, cursor, limit, view);
+    first = [...first, ...rows].sort(byOrder(order)).slice(0, limit);
+    await nextTurn();
+  }
+  return first;
+}
+
+/** The order of `orderBy`, for rows of several statements. */
+function byOrder({ by, descending }: StepSort): (a: ListedStep, b: ListedStep) => number {
+  const direction = descending ? -1 : 1;
+  const compare = <T extends number | string>(a: T, b: T) => (a < b ? -direction : a > b ? direction : 0);
+  const reward = ({ row }: ListedStep) => (typeof row[2] === 'number' && !Number.isNaN(row[2]) ? row[2] : undefined);
+  const time = ({ row }: ListedStep) => row[7];
+  return (a, b) => {
+    const ties = compare(a.key, b.key) || compare(a.row[0], b.row[0]);
+    if (by === 'TIME') return compare(time(a), time(b)) || ties;
+    const [one, other] = [reward(a), reward(b)];
+    if (one === undefined || other === undefined)
+      return Number(one === undefined) - Number(other === undefined) || ties;
+    return compare(one, other) || ties;
+  };
 }
 
 async function rowsOf(
@@ -92,7 +140,7 @@ async function rowsOf(
     ...(cursor === undefined ? [] : [after(order, cursor)]),
   ];
   const rows = await engine.rows<[tree: number, key: number, bytes: number, ...StepRow]>(sql`
-    ${'segments' in where.of ? sql`with ${segmentTable(where.of.segments)}` : sql``}
+    ${'segments' in where.of ? sql`with ${segmentTable(engine, where.of.tree, where.of.segments)}` : sql``}
     select s.tree, s.trajectory, ${view === 'FULL' ? BYTES : sql`0`}, s.step_number, o.id, ${BASIC}
     from ${source(engine, where)}
     where ${sql.join(conditions, sql` and `)}
@@ -113,8 +161,8 @@ function filterConditions(engine: Engine, namespace: string, where: StepFilter):
   const conditions =
     'segments' in where.of
       ? [
-          sql`o.tree = ${where.of.tree} and o.key = g.key and o.namespace = ${namespace}`,
-          sql`s.tree = ${where.of.tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi`,
+          sql`o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}`,
+          sql`s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi`,
         ]
       : [
           sql`o.namespace = ${namespace} and ${belongs(engine, namespace, where.of)} and o.hidden = ${0}`,

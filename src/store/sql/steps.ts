@@ -3,8 +3,9 @@ import { clipSegments, ownerOf, type Segment } from '../../domain/lineage.ts';
 import type { StateRef } from '../../domain/step.ts';
 import { compareText } from '../../domain/text_order.ts';
 import type { OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../contract/step.ts';
-import type { Db, Engine } from './engine.ts';
-import { segmentTable } from './segments.ts';
+import type { Engine } from './engine.ts';
+import { nextTurn } from './next_turn.ts';
+import { MOST_SEGMENTS, segmentTable } from './segments.ts';
 import { BASIC, FULL, readStateRef, type StateRow, StepReader, type StepRow } from './step_rows.ts';
 import { readDigest, readReal } from './values.ts';
 
@@ -21,13 +22,13 @@ export async function readSteps(
   if (window.length === 0) return [];
   // Running sums of bytes make a page of bounded size a plain range, without counting. An owner's id comes with the first of its steps.
   const rows = await engine.rows<StepRow>(sql`
-    with ${segmentTable(window)}
+    with ${segmentTable(engine, tree, window)}
     select s.step_number - ${range.from}, case when s.step_number = g.lo then o.id end, ${view === 'FULL' ? FULL : BASIC}
     from g
     cross join ${engine.table('trajectories')} as o
     cross join ${engine.table('steps')} as s
-    where o.tree = ${tree} and o.key = g.key and o.namespace = ${namespace}
-      and s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
+    where o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}
+      and s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
       and (s.step_number = ${range.from} or s.byte_sum <= ${bytesBefore(engine, tree, segments, range.from)} + ${BigInt(range.maxBytes)})
     order by s.step_number`);
   const end = rows.at(-1)?.[0];
@@ -71,11 +72,11 @@ function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[],
 /** States of the steps of some segments, by step number, counted from `from`. */
 function stateRows(engine: Engine, tree: bigint, segments: readonly Segment[], from: bigint): Promise<StateRow[]> {
   return engine.rows<StateRow>(sql`
-    with ${segmentTable(segments)}
+    with ${segmentTable(engine, tree, segments)}
     select s.step_number - ${from}, s.name, ${engine.hex(sql`s.digest`)}, s.media_type, s.size
     from g
     cross join ${engine.table('step_states')} as s
-    where s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
+    where s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
     order by s.step_number`);
 }
 
@@ -117,11 +118,11 @@ export async function readOutlines(
   const window = clipSegments(segments, from, from + BigInt(limit));
   if (window.length === 0) return [];
   const { rows } = await sql<{ step_number: bigint; reward: number | string | null; content_digest: Uint8Array }>`
-    with ${segmentTable(window)}
+    with ${segmentTable(engine, tree, window)}
     select s.step_number, s.reward, s.content_digest
     from g
     cross join ${engine.table('steps')} as s
-    where s.tree = ${tree} and s.namespace = ${namespace}
+    where s.tree = g.tree and s.namespace = ${namespace}
       and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
     order by s.step_number`.execute(engine.db);
   return rows.map((row) => ({
@@ -139,49 +140,46 @@ export async function findCheckpoint(
   atOrBefore: bigint,
   names: readonly string[],
 ): Promise<OwnedStep | undefined> {
-  // From the leaf back to the root, each a search from the end of a range of the primary key: what is near is found at once.
-  for (const { key, from, to } of clipSegments(segments, 0n, atOrBefore + 1n).reverse()) {
-    const number = await latestWith(engine.db, tree, key, from, to, names);
-    if (number === undefined) continue;
-    const range = { from: number, to: number + 1n, maxSteps: 1, maxBytes: 0 };
-    const [found] = await readSteps(engine, namespace, tree, segments, range, 'FULL');
-    return found;
+  const searched = clipSegments(segments, 0n, atOrBefore + 1n);
+  // From the leaf back to the root, few segments first: what is near is found at once, and a deep lineage costs few statements.
+  let end = searched.length;
+  for (let count = 1; end > 0; count = Math.min(count * 4, MOST_SEGMENTS)) {
+    const piece = searched.slice(Math.max(end - count, 0), end);
+    const number = await latestWith(engine, tree, piece, names);
+    if (number !== undefined) {
+      const range = { from: number, to: number + 1n, maxSteps: 1, maxBytes: 0 };
+      const [found] = await readSteps(engine, namespace, tree, segments, range, 'FULL');
+      return found;
+    }
+    end -= piece.length;
+    if (end > 0) await nextTurn();
   }
   return undefined;
 }
 
+/** Each segment is a search from the end of a range of the primary key. */
 async function latestWith(
-  db: Db,
+  engine: Engine,
   tree: bigint,
-  key: bigint,
-  from: bigint,
-  to: bigint,
+  segments: readonly Segment[],
   names: readonly string[],
 ): Promise<bigint | undefined> {
+  const states = engine.table('step_states');
   const [first, ...others] = names;
-  let query = db
-    .selectFrom('step_states as a')
-    .select('a.step_number')
-    .where('a.tree', '=', tree)
-    .where('a.trajectory', '=', key)
-    .where('a.step_number', '>=', from)
-    .where('a.step_number', '<', to);
-  if (first !== undefined) query = query.where('a.name', '=', first);
-  for (const name of others) {
-    query = query.where((eb) =>
-      eb.exists(
-        eb
-          .selectFrom('step_states as b')
-          .select('b.name')
-          .whereRef('b.tree', '=', 'a.tree')
-          .whereRef('b.trajectory', '=', 'a.trajectory')
-          .whereRef('b.step_number', '=', 'a.step_number')
-          .where('b.name', '=', name),
-      ),
-    );
-  }
-  const row = await query.orderBy('a.step_number', 'desc').limit(1).executeTakeFirst();
-  return row?.step_number;
+  const conditions = [
+    sql`a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi`,
+    ...(first === undefined ? [] : [sql`a.name = ${first}`]),
+    ...others.map(
+      (name) => sql`exists (select 1 from ${states} as b
+        where b.tree = a.tree and b.trajectory = a.trajectory and b.step_number = a.step_number and b.name = ${name})`,
+    ),
+  ];
+  const { rows } = await sql<{ latest: bigint | null }>`
+    with ${segmentTable(engine, tree, segments)}
+    select max((select a.step_number from ${states} as a where ${sql.join(conditions, sql` and `)}
+      order by a.step_number desc limit 1)) as latest
+    from g`.execute(engine.db);
+  return rows[0]?.latest ?? undefined;
 }
 
 export async function listStepStates(
@@ -197,17 +195,21 @@ export async function listStepStates(
   const found: OwnedState[] = [];
   // States may be rare: windows of step numbers grow until the page is full, so that no statement sorts a whole history.
   let width = BigInt(limit);
-  for (let begin = from; begin < end && found.length < limit; begin += width, width *= 4n) {
-    const window = clipSegments(segments, begin, begin + width);
+  for (let begin = from, next = from; begin < end && found.length < limit; begin = next) {
+    if (begin > from) await nextTurn();
+    const whole = clipSegments(segments, begin, begin + width);
+    const window = whole.slice(0, MOST_SEGMENTS);
+    next = window.length < whole.length ? window.at(-1)!.to : begin + width;
+    width *= 4n;
     if (window.length === 0) continue;
     const rows = await engine.rows<[...StateRow, key: number, ownerId: string]>(sql`
-      with ${segmentTable(window)}
+      with ${segmentTable(engine, tree, window)}
       select s.step_number - ${begin}, s.name, ${engine.hex(sql`s.digest`)}, s.media_type, s.size, s.trajectory, o.id
       from g
       cross join ${engine.table('trajectories')} as o
       cross join ${engine.table('step_states')} as s
-      where o.tree = ${tree} and o.key = g.key and o.namespace = ${namespace}
-        and s.tree = ${tree} and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
+      where o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}
+        and s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
         and s.name = ${name}
       order by s.step_number
       limit ${limit - found.length}`);

@@ -1,0 +1,189 @@
+import { beforeAll, expect, it } from 'vitest';
+import type { App } from '../../src/app/app.ts';
+import { compareTrajectories } from '../../src/app/trajectory/compare.ts';
+import { getCheckpoint } from '../../src/app/trajectory/get_checkpoint.ts';
+import { getLineage } from '../../src/app/trajectory/get_lineage.ts';
+import { getStep } from '../../src/app/trajectory/get_step.ts';
+import { getTree } from '../../src/app/trajectory/get_tree.ts';
+import { listSteps } from '../../src/app/trajectory/list_steps.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { StepSort } from '../../src/store/contract/step.ts';
+import { makeDeepTree, turnsDuring } from '../store/deep_tree.ts';
+import { refusalOf } from '../store/scene.ts';
+import { outsideSql } from '../store/sql.ts';
+import { statementsOf } from '../store/statement_count.ts';
+import { type AppScene, all, describeApp } from './on_app.ts';
+
+/** Twice as deep as branches may be: what was made before there was a limit is still read. */
+const DEPTH = 20_500;
+const PIECES = Math.ceil(DEPTH / 1000);
+const FIRST = { pageSize: 0, pageToken: '' };
+
+/** Of the step of depth `i`: in no order, some equal, some missing. */
+const REWARD = 'case when i % 10 = 0 then null else (i * 7919) % 20011 end';
+const rewardOf = (i: number) => (i % 10 === 0 ? undefined : (i * 7919) % 20011);
+
+describeApp('a tree that is deeper than branches may be', (on) => {
+  let scene: AppScene;
+  let root: Trajectory;
+  let leaf: Trajectory;
+  let idOf: (depth: number) => string;
+  beforeAll(async () => {
+    scene = on.scene();
+    root = await scene.createWith(['a']);
+    const sql = await outsideSql(on.database);
+    ({ idOf } = await makeDeepTree(on.engine, sql, root, DEPTH, REWARD));
+    await sql.close();
+    leaf = await scene.now({ id: idOf(DEPTH) });
+  }, 60_000);
+
+  /** Another server, which has read nothing yet. */
+  const cold = async <T>(use: (app: App) => Promise<T>): Promise<T> => {
+    const app = on.app();
+    try {
+      return await use(app);
+    } finally {
+      await app.close();
+    }
+  };
+  const stepOf = (app: App, depth: number) =>
+    getStep(app, scene.caller, { trajectoryId: leaf.id, at: { stepNumber: BigInt(depth) }, view: 'FULL' });
+  const list = (app: App, order: StepSort, pageSize: number, pageToken = '') =>
+    listSteps(app, scene.caller, {
+      of: { trajectoryId: leaf.id },
+      filter: {},
+      order,
+      view: 'BASIC',
+      pageSize,
+      pageToken,
+    });
+
+  it('B1: GetStep reads no more ancestors than lie between the leaf and the owner of the step', () =>
+    cold(async (app) => {
+      expect(await stepOf(app, DEPTH)).toMatchObject({ owner: { id: leaf.id }, step: { stepNumber: BigInt(DEPTH) } });
+      const own = await statementsOf(on.engine, () => stepOf(app, DEPTH));
+      expect(await statementsOf(on.engine, () => stepOf(app, DEPTH - 500)), 'one more, for 500 ancestors').toBe(
+        own + 1,
+      );
+      expect(await statementsOf(on.engine, () => stepOf(app, DEPTH - 499)), 'none, since they are known').toBe(own);
+      expect(await stepOf(app, DEPTH - 500)).toMatchObject({ owner: { id: idOf(DEPTH - 500) } });
+      expect(await stepOf(app, 0)).toMatchObject({ owner: { id: root.id }, step: { stepNumber: 0n } });
+    }));
+
+  it('RD1: ReadSteps reads the last steps, and the whole, with other work in between', () =>
+    cold(async (app) => {
+      const reading = on.scene(app, scene.caller.namespace);
+      const last = await all(reading.read(leaf, { startStepNumber: BigInt(DEPTH - 2) }));
+      expect(last.map(({ trajectoryId }) => trajectoryId)).toEqual([DEPTH - 2, DEPTH - 1, DEPTH].map(idOf));
+      let steps: readonly { readonly stepNumber: bigint }[] = [];
+      const turns = await turnsDuring(async () => {
+        steps = await reading.steps(leaf);
+      });
+      expect(steps.map(({ stepNumber }) => stepNumber)).toEqual(Array.from({ length: DEPTH + 1 }, (_, i) => BigInt(i)));
+      expect(turns).toBeGreaterThanOrEqual(PIECES - 1);
+    }));
+
+  it.each([false, true])(
+    'RD4: ListSteps by number goes through the whole lineage page by page (descending: %s)',
+    (descending) =>
+      cold(async (app) => {
+        const numbers: number[] = [];
+        let pageToken = '';
+        do {
+          const page = await list(app, { by: 'NUMBER', descending }, 1000, pageToken);
+          numbers.push(...page.items.map(({ step }) => Number(step.stepNumber)));
+          pageToken = page.nextPageToken;
+        } while (pageToken !== '');
+        const expected = Array.from({ length: DEPTH + 1 }, (_, i) => i);
+        expect(numbers).toEqual(descending ? expected.reverse() : expected);
+      }),
+  );
+
+  it('RD4: ListSteps finds what is rare in statements of a thousand owners', () =>
+    cold(async (app) => {
+      const rare = () =>
+        listSteps(app, scene.caller, {
+          of: { trajectoryId: leaf.id },
+          filter: { minReward: 20_010 },
+          order: { by: 'NUMBER', descending: false },
+          view: 'BASIC',
+          ...FIRST,
+        });
+      const expected = Array.from({ length: DEPTH + 1 }, (_, i) => i).filter(
+        (i) => (rewardOf(i) ?? 0) >= 20_010 && i > 0,
+      );
+      expect((await rare()).items.map(({ step }) => Number(step.stepNumber))).toEqual(expected);
+      expect(await turnsDuring(rare)).toBeGreaterThanOrEqual(PIECES - 1);
+    }));
+
+  it.each([
+    ['REWARD', false],
+    ['REWARD', true],
+    ['TIME', false],
+    ['TIME', true],
+  ] as const)('RD4, W11: ListSteps by %s is in order over all owners (descending: %s)', (by, descending) =>
+    cold(async (app) => {
+      const sign = descending ? -1 : 1;
+      // Step 0 has no reward. All were committed at once, but for step 0.
+      const rewards = Array.from({ length: DEPTH + 1 }, (_, i) => (i === 0 ? undefined : rewardOf(i)));
+      const expected = rewards
+        .map((reward, i) => ({ reward: by === 'REWARD' ? reward : 0, i }))
+        .sort((a, b) => {
+          if (a.reward !== undefined && b.reward !== undefined) return sign * (a.reward - b.reward || a.i - b.i);
+          return Number(a.reward === undefined) - Number(b.reward === undefined) || sign * (a.i - b.i);
+        })
+        .map(({ i }) => i);
+      const first = await list(app, { by, descending }, 700);
+      const second = await list(app, { by, descending }, 700, first.nextPageToken);
+      const numbers = [...first.items, ...second.items].map(({ step }) => Number(step.stepNumber));
+      expect(numbers).toEqual(expected.slice(0, 1400));
+      expect(await turnsDuring(() => list(app, { by, descending }, 5))).toBeGreaterThanOrEqual(PIECES - 1);
+    }),
+  );
+
+  it('B1: GetLineage names every owner, from the root on', () =>
+    cold(async (app) => {
+      const found: [string, string, bigint, bigint][] = [];
+      let pageToken = '';
+      do {
+        const page = await getLineage(app, scene.caller, { trajectoryId: leaf.id, pageSize: 1000, pageToken });
+        for (const { trajectoryId, name, startStepNumber, endStepNumber } of page.items)
+          found.push([trajectoryId, name, startStepNumber, endStepNumber]);
+        pageToken = page.nextPageToken;
+      } while (pageToken !== '');
+      const branches = Array.from({ length: DEPTH }, (_, i) => [
+        idOf(i + 1),
+        `depth ${i + 1}`,
+        BigInt(i + 1),
+        BigInt(i + 2),
+      ]);
+      expect(found).toEqual([[root.id, '', 0n, 1n], ...branches]);
+    }));
+
+  it('RD4: GetTree lists the tree', () =>
+    cold(async (app) => {
+      const first = await getTree(app, scene.caller, { trajectoryId: leaf.id, pageSize: 2, pageToken: '' });
+      expect(first.items.map(({ id }) => id)).toEqual([root.id, idOf(1)]);
+      expect(first.nextPageToken).not.toBe('');
+    }));
+
+  it('RD3: GetCheckpoint looks through the whole lineage, in few statements and with other work in between', () =>
+    cold(async (app) => {
+      const checkpoint = () =>
+        refusalOf(getCheckpoint(app, scene.caller, { trajectoryId: leaf.id, at: undefined, stateNames: [] }));
+      expect(await turnsDuring(checkpoint)).toBeGreaterThanOrEqual(PIECES - 1);
+      expect((await checkpoint()).reason).toBe('CHECKPOINT_NOT_FOUND');
+      expect(await statementsOf(on.engine, checkpoint)).toBeLessThan(PIECES + 10);
+    }));
+
+  it('RD5: CompareTrajectories knows how much two leaves share', () =>
+    cold(async (app) => {
+      const compared = await compareTrajectories(app, scene.caller, {
+        trajectoryId: leaf.id,
+        otherTrajectoryId: idOf(DEPTH - 700),
+        startStepNumber: 0n,
+        endStepNumber: undefined,
+      });
+      expect(compared).toMatchObject({ sharedSteps: BigInt(DEPTH - 699) });
+    }));
+});
