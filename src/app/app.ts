@@ -93,7 +93,7 @@ export interface App {
 
 export function createApp({ store, ids, logger, settings: given }: AppDeps): App {
   const settings: AppSettings = Object.freeze({ ...DEFAULTS, ...given });
-  const lineages = createLineageCache(store);
+  const lineages = createLineageCache();
   const changes = createChangeHub(store);
   const committer = createCommitter(store, logger, { lanes: settings.commitLanes });
   const claims = createClaimCollector(store, logger);

@@ -14,13 +14,16 @@ const PIECE = 1000;
  */
 export interface LineageCache {
   /** Who owns the steps [from, to) of the trajectory, up to the end that the given row knows. Reads no more ancestors than that takes. */
-  segments(namespace: string, trajectory: Trajectory, from: bigint, to: bigint): Promise<Segment[]>;
+  segments(store: Ancestors, namespace: string, trajectory: Trajectory, from: bigint, to: bigint): Promise<Segment[]>;
   /** Who owns all steps, from the root on; the last segment is the trajectory's own and may be empty. Empty if the trajectory was deleted. */
-  whole(namespace: string, trajectory: Trajectory): Promise<readonly Segment[]>;
+  whole(store: Ancestors, namespace: string, trajectory: Trajectory): Promise<readonly Segment[]>;
   forget(key: bigint): void;
 }
 
-export function createLineageCache(store: Pick<Store, 'getLineage'>): LineageCache {
+/** Where ancestors are read that are not known yet: the store of the call that asks. */
+type Ancestors = Pick<Store, 'getLineage'>;
+
+export function createLineageCache(): LineageCache {
   // Segments of ancestors, the trajectory's own left out. In order of use: the first is the one used longest ago.
   const lineages = new Map<bigint, readonly Segment[]>();
   let kept = 0;
@@ -41,7 +44,12 @@ export function createLineageCache(store: Pick<Store, 'getLineage'>): LineageCac
   };
 
   /** All owners from that of the step `from` on; empty if the trajectory was deleted. */
-  const ownersFrom = async (namespace: string, trajectory: Trajectory, from: bigint): Promise<readonly Segment[]> => {
+  const ownersFrom = async (
+    store: Ancestors,
+    namespace: string,
+    trajectory: Trajectory,
+    from: bigint,
+  ): Promise<readonly Segment[]> => {
     const { ref } = trajectory;
     const own = { key: ref.key, from: ownBegin(trajectory), to: trajectory.nextStepNumber };
     if (from >= own.from) return [own];
@@ -59,10 +67,10 @@ export function createLineageCache(store: Pick<Store, 'getLineage'>): LineageCac
   };
 
   return {
-    async segments(namespace, trajectory, from, to) {
-      return clipSegments(await ownersFrom(namespace, trajectory, from), from, to);
+    async segments(store, namespace, trajectory, from, to) {
+      return clipSegments(await ownersFrom(store, namespace, trajectory, from), from, to);
     },
-    whole: (namespace, trajectory) => ownersFrom(namespace, trajectory, 0n),
+    whole: (store, namespace, trajectory) => ownersFrom(store, namespace, trajectory, 0n),
     forget,
   };
 }

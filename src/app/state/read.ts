@@ -124,7 +124,7 @@ async function rangeSegments(
 ): Promise<Segment[]> {
   const last = trajectory.nextStepNumber;
   const end = endStepNumber === undefined || endStepNumber > last ? last : endStepNumber;
-  return app.lineages.segments(caller.namespace, trajectory, startStepNumber, end);
+  return app.lineages.segments(app.store, caller.namespace, trajectory, startStepNumber, end);
 }
 
 async function* piecesOf(

@@ -90,7 +90,7 @@ interface Side {
 }
 
 async function openSide(app: App, caller: Caller, trajectory: Trajectory): Promise<Side> {
-  return { app, caller, trajectory, segments: await app.lineages.whole(caller.namespace, trajectory) };
+  return { app, caller, trajectory, segments: await app.lineages.whole(app.store, caller.namespace, trajectory) };
 }
 
 /** The list is of at most `most` numbers. Errors: INVALID_REQUEST. */

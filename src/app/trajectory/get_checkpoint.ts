@@ -51,7 +51,7 @@ async function findCheckpoint(
   }
   const last = trajectory.nextStepNumber - 1n;
   const from = at === undefined || at.atOrBefore > last ? last : at.atOrBefore;
-  const segments = await app.lineages.whole(caller.namespace, trajectory);
+  const segments = await app.lineages.whole(app.store, caller.namespace, trajectory);
   const found = await app.store.findCheckpoint(caller.namespace, trajectory.ref.tree, segments, from, names);
   if (found === undefined) await requireStillThere(app, caller, trajectory);
   const searched = last < 0n ? 'which has no steps yet, none has a' : `no step up to ${from} has a`;

@@ -22,7 +22,7 @@ export async function getLineage(app: App, caller: Caller, args: GetLineageArgs)
   const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
   const query = { caller, rpc: 'GetLineage', filter: [trajectory.ref.key] };
   const cursor = readPageToken(query, args.pageToken);
-  const segments = await app.lineages.whole(caller.namespace, trajectory);
+  const segments = await app.lineages.whole(app.store, caller.namespace, trajectory);
   const begin = cursor === undefined ? 0 : Number(cursorInt(cursor, 0));
   const end = begin + pageLimit(args.pageSize);
   const page = segments.slice(begin, end);

@@ -36,7 +36,7 @@ export async function stepAt(
 ): Promise<OwnedStep> {
   const end = trajectory.nextStepNumber;
   if (stepNumber < 0n || stepNumber >= end) throw stepNotFound(trajectory.id, stepNumber, end);
-  const segments = await app.lineages.segments(caller.namespace, trajectory, stepNumber, stepNumber + 1n);
+  const segments = await app.lineages.segments(app.store, caller.namespace, trajectory, stepNumber, stepNumber + 1n);
   const range = { from: stepNumber, to: stepNumber + 1n, maxSteps: 1, maxBytes: 1 };
   const [found] = await app.store.readSteps(caller.namespace, trajectory.ref.tree, segments, range, view);
   if (found === undefined) throw trajectoryNotFound(trajectory.id);

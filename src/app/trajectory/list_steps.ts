@@ -76,7 +76,7 @@ async function placeOf(
   trajectory: Trajectory | undefined,
 ): Promise<StepFilter['of']> {
   if (trajectory !== undefined) {
-    return { tree: trajectory.ref.tree, segments: await app.lineages.whole(caller.namespace, trajectory) };
+    return { tree: trajectory.ref.tree, segments: await app.lineages.whole(app.store, caller.namespace, trajectory) };
   }
   if ('runId' in of) return { runId: parseUuid(of.runId, 'run_id') };
   if ('experimentId' in of) return { experimentId: parseUuid(of.experimentId, 'experiment_id') };

@@ -17,7 +17,7 @@ const STRETCH_BYTES = 384 * 1024;
  * it was deleted meanwhile (RD1). Errors: TRAJECTORY_DELETED.
  */
 export async function readPage(
-  from: { readonly store: Pick<Store, 'readSteps'>; readonly lineages: LineageCache },
+  from: { readonly store: Pick<Store, 'readSteps' | 'getLineage'>; readonly lineages: LineageCache },
   namespace: string,
   trajectory: Trajectory,
   start: bigint,
@@ -27,7 +27,7 @@ export async function readPage(
   const range = { from: start, to: end, maxSteps: PAGE_STEPS, maxBytes: PAGE_BYTES };
   // The step before the page tells the sum of bytes up to it.
   const before = start === 0n ? 0n : start - 1n;
-  const segments = await from.lineages.segments(namespace, trajectory, before, start + BigInt(PAGE_STEPS));
+  const segments = await from.lineages.segments(from.store, namespace, trajectory, before, start + BigInt(PAGE_STEPS));
   const page = await from.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
   if (page.length === 0) throw trajectoryDeleted(trajectory.id);
   let expected = start;
