@@ -60,6 +60,7 @@ const TRANSIENT = new Set([
   'SLOW_READER',
   'CANCELLED',
   'DEADLINE_EXCEEDED',
+  'MESSAGE_TIMEOUT',
   'INTERNAL',
 ]);
 

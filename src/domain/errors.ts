@@ -50,6 +50,7 @@ export const REASONS = [
   'ENVIRONMENT_EXISTS',
   'LEASE_LOST',
   'RUN_ACTIVE',
+  'MESSAGE_TIMEOUT',
   'BRANCH_TOO_DEEP',
   'TOO_MANY_CONNECTIONS',
 ] as const;

@@ -64,6 +64,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   ENVIRONMENT_EXISTS: Code.AlreadyExists,
   LEASE_LOST: Code.FailedPrecondition,
   RUN_ACTIVE: Code.FailedPrecondition,
+  MESSAGE_TIMEOUT: Code.DeadlineExceeded,
   BRANCH_TOO_DEEP: Code.FailedPrecondition,
   TOO_MANY_CONNECTIONS: Code.Unavailable,
 };
@@ -89,7 +90,8 @@ export function codeOf(reason: Reason, purpose: Purpose): Code {
  */
 export function toConnectError(error: unknown, purpose: Purpose, logger: Logger): ConnectError {
   if (error instanceof AnabranchError) return fromAnabranchError(error, purpose, logger);
-  if (isCallerGone(error)) return fromAnabranchError(callerGone(), purpose, logger);
+  const reading = toReadError(error);
+  if (reading !== undefined) return fromAnabranchError(reading, purpose, logger);
   if (error instanceof ConnectError) {
     describeConnectError(error, logger);
     return error;
@@ -101,13 +103,19 @@ export function toConnectError(error: unknown, purpose: Purpose, logger: Logger)
 export function toAnabranchError(error: unknown): AnabranchError {
   if (error instanceof AnabranchError) return error;
   if (error instanceof ConnectError) return explainConnectError(error);
-  if (isCallerGone(error)) return callerGone();
-  return new AnabranchError('INTERNAL', 'The server failed.', { cause: error });
+  return toReadError(error) ?? new AnabranchError('INTERNAL', 'The server failed.', { cause: error });
 }
 
-/** What reading a request throws when its stream ended before the request did. */
-function isCallerGone(error: unknown): boolean {
-  return (error as { code?: unknown } | null)?.code === 'ERR_STREAM_PREMATURE_CLOSE';
+/** Explains what reading a request throws when the request ends too early, or when a message takes too long. Undefined for other errors. */
+export function toReadError(error: unknown): AnabranchError | undefined {
+  switch ((error as { code?: unknown } | null)?.code) {
+    case 'ERR_STREAM_PREMATURE_CLOSE':
+      return callerGone();
+    case 'ERR_MESSAGE_TIMEOUT':
+      return new AnabranchError('MESSAGE_TIMEOUT', (error as Error).message);
+    default:
+      return undefined;
+  }
 }
 
 function callerGone(): AnabranchError {

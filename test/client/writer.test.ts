@@ -185,6 +185,7 @@ describe('after a cut', () => {
     ['the database is away', refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 1)],
     ['the disk is full', refusal(Code.ResourceExhausted, 'STORAGE_FULL', {}, 1)],
     ['a deadline on the way passed', refusal(Code.DeadlineExceeded, 'DEADLINE_EXCEEDED')],
+    ['a message was too long on its way', refusal(Code.DeadlineExceeded, 'MESSAGE_TIMEOUT')],
     ['the server had a fault, once', refusal(Code.Internal, 'INTERNAL', { error_id: 'e1' })],
   ])('opens again and replays when %s', async (_, error) => {
     const { client } = await connected({ append: [afterSteps(1n, 0n, 1, failing(error)), obliging(2n, 0n)] });

@@ -380,6 +380,14 @@ export enum ErrorReason {
   RUN_ACTIVE = 50,
 
   /**
+   * DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was stored; complete messages
+   * before it were handled.
+   *
+   * @generated from enum value: ERROR_REASON_MESSAGE_TIMEOUT = 51;
+   */
+  MESSAGE_TIMEOUT = 51,
+
+  /**
    * FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch point), `depth` (of that trajectory).
    *
    * @generated from enum value: ERROR_REASON_BRANCH_TOO_DEEP = 52;

@@ -128,6 +128,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_RUN_ACTIVE: _ErrorReason.ValueType  # 50
     """FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
+    ERROR_REASON_MESSAGE_TIMEOUT: _ErrorReason.ValueType  # 51
+    """DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was stored; complete messages
+    before it were handled.
+    """
     ERROR_REASON_BRANCH_TOO_DEEP: _ErrorReason.ValueType  # 52
     """FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch point), `depth` (of that trajectory)."""
     ERROR_REASON_TOO_MANY_CONNECTIONS: _ErrorReason.ValueType  # 53
@@ -250,6 +254,10 @@ it. Metadata: `rollout`, `attempt` (the current one), `status`.
 """
 ERROR_REASON_RUN_ACTIVE: ErrorReason.ValueType  # 50
 """FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
+ERROR_REASON_MESSAGE_TIMEOUT: ErrorReason.ValueType  # 51
+"""DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was stored; complete messages
+before it were handled.
+"""
 ERROR_REASON_BRANCH_TOO_DEEP: ErrorReason.ValueType  # 52
 """FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch point), `depth` (of that trajectory)."""
 ERROR_REASON_TOO_MANY_CONNECTIONS: ErrorReason.ValueType  # 53
