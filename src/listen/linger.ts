@@ -1,14 +1,16 @@
 import { constants, type ServerHttp2Stream } from 'node:http2';
+import type { Intake } from './intake.ts';
 import type { HttpRequest, HttpResponse } from './port.ts';
 
 /**
- * Sees to requests that are answered before they were read to the end. What still comes is taken and dropped, so that it does not fill the
- * connection for its other calls, and the peer may finish its sentence: to close at once could cost it the answer. It has `graceMs` for that.
+ * Drops the rest of requests that are answered before they were read to the end. The peer has `graceMs` to finish sending: closing at once could
+ * cost it the answer, and bytes that nobody reads would fill the connection for its other calls.
  */
-export function linger(request: HttpRequest, response: HttpResponse, graceMs: number): void {
+export function linger(request: HttpRequest, response: HttpResponse, intake: Intake, graceMs: number): void {
   // HTTP/2's response finishes when its stream has closed both ways, so there the stream is asked.
   const answer = 'stream' in response ? response.stream : response;
   answer.once('finish', () => {
+    intake.close();
     if (request.complete || request.readableEnded) return;
     request.resume();
     const cut = setTimeout(() => {

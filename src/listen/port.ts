@@ -1,9 +1,9 @@
 import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
-import { coalesceBody } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { headerBytes, isAuthority } from './guard.ts';
+import { Intake, type IntakeOptions } from './intake.ts';
 import { cutStream, linger } from './linger.ts';
 import { OriginGuard } from './origin.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
@@ -11,7 +11,8 @@ import { Turnstile } from './turnstile.ts';
 
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
 export type HttpResponse = http.ServerResponse | http2.Http2ServerResponse;
-export type HttpHandler = (request: HttpRequest, response: HttpResponse) => void;
+/** Iterating over the request yields whole messages. The handler calls the intake to say how many to expect, and when it has one. */
+export type HttpHandler = (request: HttpRequest, response: HttpResponse, intake: Intake) => void;
 
 export interface ListenOptions {
   readonly host: string;
@@ -82,6 +83,8 @@ export interface PortCounts {
   readonly sessions: number;
   /** Calls under way: HTTP/2 streams and HTTP/1.1 requests. */
   readonly requests: number;
+  /** Large messages that wait for their turn, or are being decoded. */
+  readonly turns: number;
 }
 
 /** Nobody can listen there; the message is for the person who chose the address. */
@@ -102,7 +105,7 @@ export class Port {
   readonly #connections: Connections;
   readonly #whenFull: WhenFull;
   readonly #origins: OriginGuard;
-  readonly #turnstile: Turnstile;
+  readonly #intake: IntakeOptions;
   readonly #options: ListenOptions;
   readonly #limits: PortLimits;
   #requests1 = 0;
@@ -116,7 +119,11 @@ export class Port {
     this.#whenFull = options.whenFull ?? REFUSE_ALL;
     this.#connections = new Connections(this.#limits, (crowding) => this.#whenFull.warn(crowding));
     this.#origins = new OriginGuard(options.allowedHosts, options.allowedOrigins ?? []);
-    this.#turnstile = new Turnstile(options.maxMessageBytes);
+    const { maxMessageBytes } = options;
+    this.#intake = {
+      maxMessageBytes,
+      turnstile: new Turnstile(maxMessageBytes),
+    };
     this.#http1 = this.#createHttp1();
     this.#http2 = this.#createHttp2();
     this.#net.on('connection', (socket) => this.#accept(socket));
@@ -143,6 +150,7 @@ export class Port {
       sockets: this.#sockets.size,
       sessions: this.#sessions.size,
       requests: this.#requests1 + this.#sessions.streams,
+      turns: this.#intake.turnstile.turns,
     };
   }
 
@@ -271,7 +279,9 @@ export class Port {
     authority: string | undefined,
     connection: Connection | undefined,
   ): void {
-    linger(request, response, this.#limits.lingerMs);
+    const intake = new Intake(request, request.headers, this.#intake);
+    closeWhenGone(intake, request, response);
+    linger(request, response, intake, this.#limits.lingerMs);
     if (!isAuthority(authority)) {
       refuse(request, response, 400, 'The :authority (Host) of the request must be HOST or HOST:PORT.\n');
       return;
@@ -295,14 +305,24 @@ export class Port {
         return;
       }
     }
-    coalesceBody(request, request.headers, this.#options.maxMessageBytes, this.#turnstile);
     try {
-      this.#options.handler(request, response);
+      this.#options.handler(request, response, intake);
     } catch (error) {
       this.#options.onError(error);
       refuse(request, response, 500, 'The request could not be handled.\n');
     }
   }
+}
+
+/**
+ * A reset emits 'aborted' on an HTTP/2 request at once, but 'close' possibly only after all that was sent has been read. HTTP/1.1 emits 'aborted'
+ * only for a request that was not read to its end, and 'close' on its response whenever the connection ends.
+ */
+function closeWhenGone(intake: Intake, request: HttpRequest, response: HttpResponse): void {
+  const close = () => intake.close();
+  request.once('aborted', close);
+  response.once('close', close);
+  if ('stream' in request && request.stream.closed) close();
 }
 
 function refuse(request: HttpRequest, response: HttpResponse, status: number, text: string): void {

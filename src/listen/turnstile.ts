@@ -1,41 +1,58 @@
+/** A turn at the turnstile: waited for, held, or ended. */
+export interface Turn {
+  /** Resolves to true when the turn begins, or to false if it ended before. */
+  readonly begun: Promise<boolean>;
+  /** Gives the turn back, or leaves the queue. Idempotent. */
+  end(): void;
+}
+
+interface Visit {
+  readonly weight: number;
+  readonly settle: (begun: boolean) => void;
+}
+
 /**
- * Large messages take turns. Decoded, a message can be hundreds of times as large as its bytes were (131,072 empty steps fit into 256 KiB),
- * and nothing else is done while it is decoded: so only so many bytes of them are with their handlers at once, whoever sent them.
+ * Lets large messages take turns. A decoded message can be hundreds of times as large as its bytes (131,072 empty steps fit into 256 KiB), and
+ * decoding blocks everything else. So only a limited number of bytes are being decoded at once, over all requests.
  */
 export class Turnstile {
-  readonly #places: number;
+  readonly #capacity: number;
+  readonly #inside = new Set<Visit>();
+  readonly #queue = new Set<Visit>();
   #taken = 0;
-  readonly #queue: { readonly weight: number; readonly enter: () => void }[] = [];
 
-  constructor(places: number) {
-    this.#places = places;
+  constructor(capacity: number) {
+    this.#capacity = capacity;
   }
 
-  /** Resolves when there is room, first come, first served; what weighs more than all places goes alone. Returns how to leave, once. */
-  enter(weight: number): Promise<() => void> {
-    return new Promise((resolve) => {
-      const bounded = Math.min(weight, this.#places);
-      this.#queue.push({ weight: bounded, enter: () => resolve(this.#leave(bounded)) });
-      this.#next();
-    });
+  /** Turns that are held or waited for. */
+  get turns(): number {
+    return this.#inside.size + this.#queue.size;
   }
 
-  #leave(weight: number): () => void {
-    let inside = true;
-    return () => {
-      if (!inside) return;
-      inside = false;
-      this.#taken -= weight;
-      this.#next();
-    };
+  /** First come, first served. A weight above the capacity goes alone. The caller must end the turn. */
+  enter(weight: number): Turn {
+    const { promise: begun, resolve: settle } = Promise.withResolvers<boolean>();
+    const visit: Visit = { weight: Math.min(weight, this.#capacity), settle };
+    this.#queue.add(visit);
+    this.#admit();
+    return { begun, end: () => this.#end(visit) };
   }
 
-  #next(): void {
-    for (let first = this.#queue[0]; first !== undefined; first = this.#queue[0]) {
-      if (this.#taken + first.weight > this.#places) return;
-      this.#queue.shift();
-      this.#taken += first.weight;
-      first.enter();
+  #end(visit: Visit): void {
+    if (this.#inside.delete(visit)) this.#taken -= visit.weight;
+    else if (this.#queue.delete(visit)) visit.settle(false);
+    else return;
+    this.#admit();
+  }
+
+  #admit(): void {
+    for (const visit of this.#queue) {
+      if (this.#taken + visit.weight > this.#capacity) return;
+      this.#queue.delete(visit);
+      this.#inside.add(visit);
+      this.#taken += visit.weight;
+      visit.settle(true);
     }
   }
 }

@@ -1,4 +1,4 @@
-import type { DescService } from '@bufbuild/protobuf';
+import type { DescService, Message } from '@bufbuild/protobuf';
 import {
   ConnectError,
   type ConnectRouterOptions,
@@ -11,10 +11,10 @@ import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from
 import type { Caller } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { logCall } from './call_log.ts';
-import { contextValues } from './caller.ts';
+import { contextValues, handOverOf } from './caller.ts';
 import { describeConnectError } from './errors.ts';
-import { PlainGrpc, plainCall, type Served } from './grpc/serve.ts';
-import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
+import { PlainGrpc, plainCall, type Served, takesStream } from './grpc/serve.ts';
+import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, type Intake, pathOf } from './http.ts';
 import type { Logger } from './logger.ts';
 import { MessageGuard } from './message_guard.ts';
 import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
@@ -36,41 +36,72 @@ const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 
 /** A backstop only: answers are made to stay below 1 MiB, but JSON spells bytes and control characters at greater length. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 
-/** Serves RPCs by gRPC, gRPC-Web and Connect: plain gRPC by the short way, all else by Connect's. What goes wrong beside a handler is answered, and told to the logger instead of the console. */
+/**
+ * Serves RPCs by gRPC, gRPC-Web and Connect: plain gRPC by the short way, all else by Connect's. Errors outside of a handler are answered, and
+ * logged instead of printed.
+ */
 export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): HttpHandler {
   const guard = new MessageGuard();
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard);
   const known = new Map<string, { readonly handler: UniversalHandler; readonly served: Served }>();
   routes((service, implementation) => {
-    const answers = implementation as unknown as Readonly<Record<string, Served['answer']>>;
+    const answers = implementation as unknown as Answers;
     const before = router.handlers.length;
-    router.service(service, implementation);
+    router.service(service, handingOver(answers) as unknown as typeof implementation);
     for (const handler of router.handlers.slice(before)) {
       const { requestPath, method } = handler;
       known.set(requestPath, { handler, served: { method, answer: answers[method.localName]! } });
     }
   });
-  return (request, response) => {
+  return (request, response, intake) => {
     const found = known.get(pathOf(request));
     if (found === undefined) return refusePath(request, response);
     const { handler, served } = found;
     if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
       return refuseVersion(request, response, handler.method.name);
     }
-    const values = contextValues(callerOf(request), () => cutCall(request));
+    if (!takesStream(handler.method)) intake.expectOne();
+    const values = contextValues(
+      callerOf(request),
+      () => cutCall(request),
+      () => intake.handOver(),
+    );
     dropEndlessDeadline(request.headers);
-    const byConnect = () => {
-      // Throws for what is no URL; the port lets nothing else through, and answers what is thrown here.
-      const universal = universalRequestFromNodeRequest(request, response, undefined, values);
-      void guard.guard(universal, handler.method.input, (guarded) =>
-        serve(handler, guarded, request, response, logger),
-      );
-    };
     const call = plainCall(request, response);
-    if (call === undefined) byConnect();
-    else plain.serve(served, call, values, byConnect);
+    if (call !== undefined) return void plain.serve(served, call, values);
+    // Throws for what is no URL; the port lets nothing else through, and answers what is thrown here.
+    const universal = universalRequestFromNodeRequest(request, response, undefined, values);
+    void guard.guard(universal, handler.method.input, (guarded) =>
+      serve(handler, guarded, request, response, intake, logger),
+    );
   };
+}
+
+type Answers = Readonly<Record<string, Served['answer']>>;
+
+/** Wraps the handlers for Connect: the turn of a message ends when its handler receives it, or an error in place of it. */
+function handingOver(answers: Answers): Answers {
+  const wrapped = Object.entries(answers).map(([name, answer]): [string, Served['answer']] => [
+    name,
+    (input, context) => {
+      const handOver = handOverOf(context.values);
+      if (Symbol.asyncIterator in input) return answer(eachHandedOver(input, handOver), context);
+      handOver();
+      return answer(input, context);
+    },
+  ]);
+  return Object.fromEntries(wrapped);
+}
+
+function eachHandedOver(messages: AsyncIterable<Message>, handOver: () => void): AsyncIterable<Message> {
+  const inner = messages[Symbol.asyncIterator]();
+  const iterator: AsyncIterableIterator<Message> = {
+    next: () => inner.next().finally(handOver),
+    return: async (value) => (await inner.return?.(value)) ?? { done: true, value },
+    [Symbol.asyncIterator]: () => iterator,
+  };
+  return iterator;
 }
 
 async function serve(
@@ -78,10 +109,13 @@ async function serve(
   universal: ReturnType<typeof universalRequestFromNodeRequest>,
   request: HttpRequest,
   response: HttpResponse,
+  intake: Intake,
   logger: Logger,
 ): Promise<void> {
   try {
     const answer = await handler(universal);
+    // A single message that could not be decoded has never reached its handler.
+    if (!takesStream(handler.method)) intake.handOver();
     if (answer.status === 415) return refuseMediaType(request, response);
     await universalResponseToNodeResponse(answer, response);
   } catch (error) {

@@ -7,10 +7,13 @@ const CALLER = createContextKey<Caller>(ANONYMOUS, { description: 'who calls' })
 /** How to end a stream whose reader does not read, so that no answer can reach it. */
 const CUT = createContextKey<() => void>(() => undefined, { description: 'cuts the stream' });
 
+/** How to say that a message has reached its handler, or cannot be decoded: its turn to be decoded ends. */
+const HAND_OVER = createContextKey<() => void>(() => undefined, { description: 'ends the turn of a message' });
+
 /** Every call passes here before its handler runs. Throws INVALID_REQUEST if the caller's namespace is none. */
-export function contextValues(caller: Caller, cut: () => void): ContextValues {
+export function contextValues(caller: Caller, cut: () => void, handOver: () => void): ContextValues {
   parseNamespace(caller.namespace);
-  return createContextValues().set(CALLER, caller).set(CUT, cut);
+  return createContextValues().set(CALLER, caller).set(CUT, cut).set(HAND_OVER, handOver);
 }
 
 export function callerOf(values: ContextValues): Caller {
@@ -19,4 +22,8 @@ export function callerOf(values: ContextValues): Caller {
 
 export function cutOf(values: ContextValues): () => void {
   return values.get(CUT);
+}
+
+export function handOverOf(values: ContextValues): () => void {
+  return values.get(HAND_OVER);
 }

@@ -56,8 +56,8 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
       serveReflection(serve, wire, services);
     },
   });
-  const handle: HttpHandler = (request, response) => {
-    if (pathOf(request) !== HEALTHZ) return rpc(request, response);
+  const handle: HttpHandler = (request, response, intake) => {
+    if (pathOf(request) !== HEALTHZ) return rpc(request, response, intake);
     const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       return answer(response, 405, { ...plain, allow: 'GET, HEAD' }, 'Use GET.\n');

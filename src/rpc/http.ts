@@ -3,7 +3,15 @@ import { constants, type Http2ServerRequest, type Http2ServerResponse } from 'no
 
 export type HttpRequest = IncomingMessage | Http2ServerRequest;
 export type HttpResponse = ServerResponse | Http2ServerResponse;
-export type HttpHandler = (request: HttpRequest, response: HttpResponse) => void;
+export type HttpHandler = (request: HttpRequest, response: HttpResponse, intake: Intake) => void;
+
+/** Reads the messages of a request. Callers tell it what only the RPC layer knows. */
+export interface Intake {
+  /** The body is one message, which is complete when the body ends. To be called before the body is read. */
+  expectOne(): void;
+  /** The message that was read last has reached its handler, or cannot be decoded. Others may be decoded now. */
+  handOver(): void;
+}
 
 /** The path without its query. */
 export function pathOf(request: HttpRequest): string {

@@ -22,7 +22,7 @@ describe('a drain (A2)', () => {
     const { port, client } = await listen((_, response) => void response.end('done'));
     expect(await text(client.request({ ':path': '/' }))).toBe('done');
     await Promise.all([port.drain(GRACE_MS), once(client, 'close')]);
-    expect(port.counts()).toEqual({ sockets: 0, sessions: 0, requests: 0 });
+    expect(Object.entries(port.counts()).filter(([, count]) => count > 0)).toEqual([]);
   });
 
   it('lets what is under way end, and then waits no longer', async () => {
@@ -35,6 +35,6 @@ describe('a drain (A2)', () => {
     finish();
     expect(await answer).toBe('done');
     await Promise.all([drained, once(client, 'close')]);
-    expect(port.counts()).toEqual({ sockets: 0, sessions: 0, requests: 0 });
+    expect(Object.entries(port.counts()).filter(([, count]) => count > 0)).toEqual([]);
   });
 });

@@ -1,53 +1,72 @@
 import { describe, expect, it } from 'vitest';
 import { Turnstile } from '../../src/listen/turnstile.ts';
 
-/** Who is inside, in the order of entering. */
-function visitor(turnstile: Turnstile, inside: string[]) {
-  return async (name: string, weight: number) => {
-    const leave = await turnstile.enter(weight);
-    inside.push(name);
-    return leave;
+/** Enters and notes the name when the turn begins. */
+function visitor(turnstile: Turnstile, begun: string[]) {
+  return (name: string, weight: number) => {
+    const turn = turnstile.enter(weight);
+    void turn.begun.then((began) => began && begun.push(name));
+    return turn;
   };
 }
 
-/** Everything that could happen by now has happened. */
+/** Resolves when every promise that could be settled by now has called its reactions. */
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-describe('T13: large messages take turns', () => {
-  it('as many are inside as there is room for, first come, first served, also where a later one would fit', async () => {
-    const inside: string[] = [];
-    const enter = visitor(new Turnstile(10), inside);
+describe('MS1, T13: large messages take turns', () => {
+  it('as many turns are held as there is room for, first come, first served, also where a later one would fit', async () => {
+    const begun: string[] = [];
+    const enter = visitor(new Turnstile(10), begun);
     const first = enter('first', 6);
-    void enter('second', 6);
-    void enter('third', 1);
+    enter('second', 6);
+    enter('third', 1);
     await settled();
-    expect(inside).toEqual(['first']);
-    (await first)();
+    expect(begun).toEqual(['first']);
+    first.end();
     await settled();
-    expect(inside).toEqual(['first', 'second', 'third']);
+    expect(begun).toEqual(['first', 'second', 'third']);
   });
 
-  it('what weighs more than all places goes alone', async () => {
-    const inside: string[] = [];
-    const enter = visitor(new Turnstile(10), inside);
+  it('a weight above the capacity goes alone', async () => {
+    const begun: string[] = [];
+    const enter = visitor(new Turnstile(10), begun);
     const giant = enter('giant', Number.POSITIVE_INFINITY);
-    void enter('small', 1);
+    enter('small', 1);
     await settled();
-    expect(inside).toEqual(['giant']);
-    (await giant)();
+    expect(begun).toEqual(['giant']);
+    giant.end();
     await settled();
-    expect(inside).toEqual(['giant', 'small']);
+    expect(begun).toEqual(['giant', 'small']);
   });
 
-  it('a place that is given back twice is given back once', async () => {
-    const inside: string[] = [];
-    const enter = visitor(new Turnstile(10), inside);
-    const leave = await enter('first', 10);
-    leave();
-    leave();
-    await enter('second', 10);
-    void enter('third', 10);
+  it('a turn that is ended twice is given back once', async () => {
+    const begun: string[] = [];
+    const enter = visitor(new Turnstile(10), begun);
+    const first = enter('first', 10);
+    first.end();
+    first.end();
+    enter('second', 10);
+    enter('third', 10);
     await settled();
-    expect(inside).toEqual(['first', 'second']);
+    expect(begun).toEqual(['first', 'second']);
+  });
+
+  it('a turn that ends before it began leaves the queue, and takes nothing', async () => {
+    const begun: string[] = [];
+    const turnstile = new Turnstile(10);
+    const enter = visitor(turnstile, begun);
+    const first = enter('first', 6);
+    const second = enter('second', 10);
+    enter('third', 4);
+    second.end();
+    expect(await second.begun).toBe(false);
+    await settled();
+    expect(begun, 'those behind it need not wait for it').toEqual(['first', 'third']);
+    first.end();
+    second.end();
+    enter('fourth', 6);
+    await settled();
+    expect(begun).toEqual(['first', 'third', 'fourth']);
+    expect(turnstile.turns).toBe(2);
   });
 });

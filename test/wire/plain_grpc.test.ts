@@ -1,7 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import { type ClientHttp2Session, createServer } from 'node:http2';
-import type { AddressInfo } from 'node:net';
+import type { ClientHttp2Session } from 'node:http2';
 import { gzipSync } from 'node:zlib';
 import { create, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
@@ -18,16 +16,11 @@ import {
   ReadStepsResponseSchema,
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { ANONYMOUS } from '../../src/domain/caller.ts';
-import { contextValues } from '../../src/rpc/caller.ts';
-import { PlainGrpc, plainCall } from '../../src/rpc/grpc/serve.ts';
-import { MessageGuard } from '../../src/rpc/message_guard.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { envelope, http2Session, inEnvelope, type Outcome, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
 
 /** Plain gRPC goes the short way to its handler, anything else Connect's: a caller that says that it may compress goes that one. */
 const BY_CONNECT = { 'grpc-encoding': 'gzip' };
-const SILENT = { debug() {}, info() {}, warn() {}, error() {} };
 const SERVICE = '/anabranch.v1.TrajectoryService';
 const METHODS: readonly DescMethod[] = [TrajectoryService, StateService, RunService, RolloutService].flatMap(
   (service): readonly DescMethod[] => service.methods,
@@ -154,27 +147,5 @@ describe('plain gRPC', () => {
     const follow = envelope(ReadStepsRequestSchema, { trajectoryId, follow: true });
     const cut = await rawCall(session, `${SERVICE}/ReadSteps`, follow, { 'grpc-timeout': '150m' });
     expect(cut).toMatchObject({ http: 200, reason: 'DEADLINE_EXCEEDED' });
-  });
-
-  it('what is thrown while a request is handed over costs that request alone, and is told', async () => {
-    const faults: object[] = [];
-    const log = { ...SILENT, error: (fields: object) => faults.push(fields) };
-    const plain = new PlainGrpc(log, new MessageGuard());
-    const method = TrajectoryService.method.getTrajectory;
-    const answer = async () => create(GetTrajectoryResponseSchema);
-    const own = createServer((request, response) => {
-      const values = contextValues(ANONYMOUS, () => undefined);
-      const thrown = () => {
-        throw new Error('no connection any more');
-      };
-      plain.serve({ method, answer }, plainCall(request, response)!, values, thrown);
-    }).listen(0, '127.0.0.1');
-    await once(own, 'listening');
-    const other = await http2Session(`http://127.0.0.1:${(own.address() as AddressInfo).port}`);
-    expect(await rawCall(other, GET, Buffer.concat([EMPTY, EMPTY]))).toMatchObject({ http: 0, status: undefined });
-    expect(faults).toMatchObject([{ err: { message: 'no connection any more' }, rpc: 'GetTrajectory' }]);
-    expect(await rawCall(other, GET, get())).toMatchObject({ status: 0 });
-    other.destroy();
-    own.close();
   });
 });

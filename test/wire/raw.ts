@@ -119,8 +119,11 @@ export async function rawCall(
   return call.outcome;
 }
 
-export async function http2Session(url: string): Promise<http2.ClientHttp2Session> {
-  const session = http2.connect(url);
+export async function http2Session(
+  url: string,
+  options: http2.ClientSessionOptions = {},
+): Promise<http2.ClientHttp2Session> {
+  const session = http2.connect(url, options);
   session.on('error', () => undefined); // a server that ends the connection is what some tests are about
   await once(session, 'connect');
   return session;

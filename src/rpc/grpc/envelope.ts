@@ -46,23 +46,26 @@ export function incompleteEnvelope(): ConnectError {
   return new ConnectError('protocol error: incomplete envelope', Code.InvalidArgument);
 }
 
-/** The messages of a body, each decoded when it is asked for. */
+/** The messages of a body, each decoded when it is asked for, and then handed over. */
 export class Messages implements AsyncIterableIterator<Message, undefined> {
   readonly #pieces: AsyncIterator<Uint8Array>;
   readonly #schema: DescMessage;
   readonly #check: (schema: DescMessage, bytes: Uint8Array) => void;
+  readonly #handOver: () => void;
   #piece = NOTHING;
   #at = 0;
 
-  /** `check` throws for a message that must not be decoded. */
+  /** `check` throws for a message that must not be decoded. `handOver` ends the turn of a message, whether it could be decoded or not. */
   constructor(
     body: AsyncIterable<Uint8Array>,
     schema: DescMessage,
     check: (schema: DescMessage, bytes: Uint8Array) => void,
+    handOver: () => void,
   ) {
     this.#pieces = body[Symbol.asyncIterator]();
     this.#schema = schema;
     this.#check = check;
+    this.#handOver = handOver;
   }
 
   async next(): Promise<IteratorResult<Message, undefined>> {
@@ -91,12 +94,29 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
   #take(): Message | undefined {
     const left = this.#piece.length - this.#at;
     if (left < HEADER_BYTES) return undefined;
-    const size = envelopeBytes(this.#piece, this.#at);
-    if (left < size) return undefined;
-    // A copy, so that what is kept of a small message does not keep all that came with it.
-    const bytes = Uint8Array.prototype.slice.call(this.#piece, this.#at + HEADER_BYTES, this.#at + size);
-    this.#at += size;
-    this.#check(this.#schema, bytes);
-    return decodeMessage(this.#schema, bytes);
+    try {
+      const size = envelopeBytes(this.#piece, this.#at);
+      if (left < size) return undefined;
+      // A copy, so that what is kept of a small message does not keep all that came with it.
+      const bytes = Uint8Array.prototype.slice.call(this.#piece, this.#at + HEADER_BYTES, this.#at + size);
+      this.#at += size;
+      this.#check(this.#schema, bytes);
+      return decodeMessage(this.#schema, bytes);
+    } finally {
+      this.#handOver();
+    }
   }
+}
+
+/** The one message of a body. Errors: ConnectError. */
+export async function onlyMessage(messages: Messages): Promise<Message> {
+  const first = await messages.next();
+  if (first.done === true) {
+    throw new ConnectError('protocol error: missing input message for this method', Code.Unimplemented);
+  }
+  const second = await messages.next();
+  if (second.done !== true) {
+    throw new ConnectError('protocol error: received extra input message for this method', Code.Unimplemented);
+  }
+  return first.value;
 }

@@ -1,17 +1,17 @@
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
-import type { DescMethod, Message } from '@bufbuild/protobuf';
+import type { DescMessage, DescMethod, Message } from '@bufbuild/protobuf';
 import type { Code, ContextValues } from '@connectrpc/connect';
 import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
 import type { CallContext } from '../call.ts';
 import { logCall } from '../call_log.ts';
+import { handOverOf } from '../caller.ts';
 import { toConnectError } from '../errors.ts';
 import { cutCall, type HttpRequest, type HttpResponse } from '../http.ts';
 import type { Logger } from '../logger.ts';
 import type { MessageGuard } from '../message_guard.ts';
 import { GrpcContext } from './context.ts';
-import { decodeMessage, encodeMessage, Messages } from './envelope.ts';
+import { encodeMessage, Messages, onlyMessage } from './envelope.ts';
 import { Reply } from './reply.ts';
-import { readSingle } from './single.ts';
 
 /** A method, and what answers it. */
 export interface Served {
@@ -20,6 +20,11 @@ export interface Served {
     input: Message | AsyncIterable<Message>,
     context: CallContext,
   ) => Promise<Message> | AsyncIterable<Message>;
+}
+
+/** Whether a request is a stream of messages, and not one message. */
+export function takesStream({ methodKind }: DescMethod): boolean {
+  return methodKind === 'client_streaming' || methodKind === 'bidi_streaming';
 }
 
 /** One call by plain gRPC. */
@@ -57,43 +62,19 @@ export class PlainGrpc {
     this.#guard = guard;
   }
 
-  /** `otherwise` is called instead, before anything was done, where the request turns out to be none that this is for. */
-  serve(served: Served, call: PlainCall, values: ContextValues, otherwise: () => void): void {
-    const { request, response, timeoutMs } = call;
+  /** Never rejects. */
+  async serve(served: Served, { request, response, timeoutMs }: PlainCall, values: ContextValues): Promise<void> {
     const { method } = served;
     const begunAt = performance.now();
     const context = new GrpcContext(response.stream, values, timeoutMs);
-    const reply = new Reply(response);
-    const answer = async (input: () => Message | AsyncIterable<Message>) => {
-      try {
-        logCall(this.#logger, method, 'grpc', await this.#answer(served, input, context, reply), begunAt);
-      } catch (error) {
-        // The handler has had its say, so this is the writing of what went wrong.
-        this.#logger.error({ err: error, rpc: method.name }, 'an error could not be written');
-        cutCall(request);
-      }
-    };
-    if (method.methodKind === 'client_streaming' || method.methodKind === 'bidi_streaming') {
-      const messages = new Messages(request, method.input, (schema, bytes) => this.#guard.check(schema, bytes));
-      void answer(() => messages);
-      return;
-    }
-    readSingle(request, {
-      whole: (bytes) => void answer(() => decodeMessage(method.input, bytes)),
-      broken: (error) =>
-        void answer(() => {
-          throw error;
-        }),
-      other: () => this.#handOver(otherwise, call, method),
-    });
-  }
-
-  /** Nobody stands above who hears of what is thrown here: the connection may have gone while the request was read. */
-  #handOver(otherwise: () => void, { request }: PlainCall, { name }: DescMethod): void {
+    const check = (schema: DescMessage, bytes: Uint8Array) => this.#guard.check(schema, bytes);
+    const messages = new Messages(request, method.input, check, handOverOf(values));
     try {
-      otherwise();
+      const code = await this.#answer(served, messages, context, new Reply(response));
+      logCall(this.#logger, method, 'grpc', code, begunAt);
     } catch (error) {
-      this.#logger.error({ err: error, rpc: name }, 'a request could not be handed over');
+      // The handler has had its say, so this is the writing of what went wrong.
+      this.#logger.error({ err: error, rpc: method.name }, 'an error could not be written');
       cutCall(request);
     }
   }
@@ -110,12 +91,12 @@ export class PlainGrpc {
   /** The code of the error that was answered; undefined: none. */
   async #answer(
     { method, answer }: Served,
-    input: () => Message | AsyncIterable<Message>,
+    messages: Messages,
     context: GrpcContext,
     reply: Reply,
   ): Promise<Code | undefined> {
     try {
-      const answered = answer(input(), context);
+      const answered = answer(takesStream(method) ? messages : await onlyMessage(messages), context);
       if (!(Symbol.asyncIterator in answered)) {
         reply.answer(encodeMessage(method.output, await answered));
         return undefined;

@@ -1,0 +1,138 @@
+import type { Readable } from 'node:stream';
+import {
+  beginsCompressed,
+  cutForTurns,
+  EnvelopeCollector,
+  HEADER_BYTES,
+  isEnveloped,
+  MessageBytes,
+  weightOf,
+} from './body.ts';
+import { BodyReader } from './body_reader.ts';
+import type { Turn, Turnstile } from './turnstile.ts';
+
+/** What the requests of a port share. */
+export interface IntakeOptions {
+  /** Larger messages are passed on as soon as that is known, for the decoder to reject. */
+  readonly maxMessageBytes: number;
+  readonly turnstile: Turnstile;
+}
+
+type Headers = { readonly [name: string]: string | readonly string[] | undefined };
+
+/**
+ * Takes in the messages of one request. Whoever iterates over the request gets whole messages; large ones, and compressed ones, wait for
+ * their turn to be decoded. Everything that an intake holds is released by `close`.
+ */
+export class Intake {
+  readonly #options: IntakeOptions;
+  readonly #reader: BodyReader;
+  readonly #enveloped: boolean;
+  readonly #compressed: boolean;
+  #one = false;
+  #closed = false;
+  #turn: Turn | undefined;
+
+  constructor(body: Readable, headers: Headers, options: IntakeOptions) {
+    this.#options = options;
+    this.#reader = new BodyReader(body);
+    this.#enveloped = isEnveloped(String(headers['content-type']));
+    this.#compressed = (headers['content-encoding'] ?? 'identity') !== 'identity';
+    Object.defineProperty(body, Symbol.asyncIterator, { value: () => this.#messages() });
+  }
+
+  /** Says that the body is one message, which is complete when the body ends. To be called before the body is read. */
+  expectOne(): void {
+    this.#one = true;
+  }
+
+  /** Ends the turn of the message that was read last: its handler has it, or it cannot be decoded. */
+  handOver(): void {
+    this.#turn?.end();
+    this.#turn = undefined;
+  }
+
+  /** The request is answered, or its sender is gone: nothing more is read. Idempotent. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#reader.fail(requestOver);
+    this.handOver();
+  }
+
+  #messages(): AsyncGenerator<Buffer> {
+    if (!this.#enveloped) return this.#bareMessage();
+    return this.#one ? this.#singleEnvelope() : this.#envelopes();
+  }
+
+  /** The body is the message. It is decoded when the iteration is over, so its turn lasts until it is handed over. */
+  async *#bareMessage(): AsyncGenerator<Buffer> {
+    const body = await this.#wholeBody();
+    await this.#takeTurn(body, this.#compressed);
+    if (body.length > 0) yield body;
+  }
+
+  async *#singleEnvelope(): AsyncGenerator<Buffer> {
+    const body = await this.#wholeBody();
+    try {
+      for (const part of cutForTurns(body)) {
+        await this.#takeTurn(part, beginsCompressed(part));
+        yield part;
+      }
+    } finally {
+      this.handOver();
+    }
+  }
+
+  async *#envelopes(): AsyncGenerator<Buffer> {
+    const collector = new EnvelopeCollector(this.#options.maxMessageBytes);
+    try {
+      for (let piece = await this.#reader.next(); piece !== undefined; piece = await this.#reader.next()) {
+        const runs = collector.add(piece);
+        for (const run of runs) {
+          for (const part of cutForTurns(run)) {
+            await this.#takeTurn(part, beginsCompressed(part));
+            yield part;
+          }
+        }
+      }
+      if (collector.heldBytes > 0) yield collector.take();
+    } finally {
+      this.#reader.release();
+      this.handOver();
+    }
+  }
+
+  /** Returns the body, or its beginning as soon as it is known to be larger than a message may be. */
+  async #wholeBody(): Promise<Buffer> {
+    const largest = HEADER_BYTES + this.#options.maxMessageBytes;
+    const body = new MessageBytes();
+    try {
+      for (let piece = await this.#reader.next(); piece !== undefined; piece = await this.#reader.next()) {
+        body.add(piece, largest);
+        if (body.length > largest || (this.#enveloped && body.envelopeBytes() > largest)) break;
+      }
+      return body.take();
+    } finally {
+      this.#reader.release();
+    }
+  }
+
+  /** Ends the turn before; waits for the next one if the message needs one. */
+  #takeTurn(message: Buffer, compressed: boolean): Promise<void> | undefined {
+    this.handOver();
+    const weight = weightOf(message, compressed, this.#options.maxMessageBytes);
+    return weight === 0 ? undefined : this.#waitForTurn(weight);
+  }
+
+  async #waitForTurn(weight: number): Promise<void> {
+    if (this.#closed) throw requestOver();
+    this.#turn = this.#options.turnstile.enter(weight);
+    if (!(await this.#turn.begun)) throw requestOver();
+  }
+}
+
+/** The code is Node's for a stream that was closed too early. */
+function requestOver(): Error {
+  return Object.assign(new Error('the request is over'), { code: 'ERR_STREAM_PREMATURE_CLOSE' });
+}
