@@ -5,7 +5,7 @@ import { v7 } from 'uuid';
 import { type App, type AppSettings, createApp } from './app/app.ts';
 import { type Config, describeDatabase, isLoopback } from './config.ts';
 import { LIMITS } from './domain/limits.ts';
-import { ListenError, Port, type PortCounts } from './listen/port.ts';
+import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
 import { createHandler, type ServiceHandler } from './rpc/handler.ts';
 import { refuseForRoom } from './rpc/refusal.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
@@ -17,6 +17,7 @@ export interface ServerDeps {
   readonly logger: Logger;
   /** In place of what the configuration and the defaults say: for programs that hold a server inside, such as tests. */
   readonly settings?: Partial<AppSettings>;
+  readonly portLimits?: Partial<PortLimits>;
 }
 
 /** A server that takes calls. */
@@ -61,7 +62,7 @@ export async function startServer(config: Config, deps: ServerDeps): Promise<Run
 export async function serveStore(
   store: Store,
   config: Config,
-  { logger, settings }: ServerDeps,
+  { logger, settings, portLimits }: ServerDeps,
 ): Promise<RunningServer> {
   const commitLanes = config.database.engine === 'sqlite' ? 1 : 2;
   const app = createApp({
@@ -78,7 +79,13 @@ export async function serveStore(
     maxStreams: LIMITS.streamsPerConnection,
     allowedHosts: isLoopback(config.listen.host) ? config.allowedHosts : undefined,
     allowedOrigins: config.allowedOrigins,
-    limits: { maxConnections: config.maxConnections },
+    limits: {
+      maxConnections: config.maxConnections,
+      messageMs: LIMITS.messageMs,
+      unfinishedBytesPerConnection: LIMITS.unfinishedBytesPerConnection,
+      unfinishedBytes: LIMITS.unfinishedBytes,
+      ...portLimits,
+    },
     whenFull: {
       isHealthCheck: service.isHealthCheck,
       refuse: refuseForRoom,

@@ -2,6 +2,11 @@
 export const LIMITS = Object.freeze({
   /** Bytes of one request or response message. */
   messageBytes: 1024 * 1024,
+  /** Milliseconds in which a message must be complete, from its first byte on. */
+  messageMs: 30_000,
+  /** Bytes of messages that have arrived in part: of one connection, and of all. */
+  unfinishedBytesPerConnection: 16 * 1024 * 1024,
+  unfinishedBytes: 128 * 1024 * 1024,
   /** Messages, map entries and elements of lists in one request message, at all depths; packed numbers without rules are free. In JSON, all values. */
   messageValues: 128 * 1024,
   /** Bytes of one encoded step, so that it can be sent back in a message of its own. */

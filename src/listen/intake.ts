@@ -10,32 +10,37 @@ import {
 } from './body.ts';
 import { BodyReader } from './body_reader.ts';
 import type { Turn, Turnstile } from './turnstile.ts';
+import type { UnfinishedMessage, UnfinishedMessages } from './unfinished.ts';
 
 /** What the requests of a port share. */
 export interface IntakeOptions {
   /** Larger messages are passed on as soon as that is known, for the decoder to reject. */
   readonly maxMessageBytes: number;
   readonly turnstile: Turnstile;
+  readonly unfinished: UnfinishedMessages;
 }
 
 type Headers = { readonly [name: string]: string | readonly string[] | undefined };
 
 /**
- * Takes in the messages of one request. Whoever iterates over the request gets whole messages; large ones, and compressed ones, wait for
- * their turn to be decoded. Everything that an intake holds is released by `close`.
+ * Takes in the messages of one request. Whoever iterates over the request gets whole messages: those that take too long to become complete fail
+ * the iteration, and large ones, and compressed ones, wait for their turn to be decoded. Everything that an intake holds is released by `close`.
  */
 export class Intake {
   readonly #options: IntakeOptions;
   readonly #reader: BodyReader;
+  readonly #unfinished: UnfinishedMessage;
   readonly #enveloped: boolean;
   readonly #compressed: boolean;
   #one = false;
   #closed = false;
   #turn: Turn | undefined;
 
-  constructor(body: Readable, headers: Headers, options: IntakeOptions) {
+  /** `connection` stands for the request's connection. */
+  constructor(body: Readable, headers: Headers, connection: object, options: IntakeOptions) {
     this.#options = options;
     this.#reader = new BodyReader(body);
+    this.#unfinished = options.unfinished.ofRequest(connection, (error) => this.#reader.fail(() => error));
     this.#enveloped = isEnveloped(String(headers['content-type']));
     this.#compressed = (headers['content-encoding'] ?? 'identity') !== 'identity';
     Object.defineProperty(body, Symbol.asyncIterator, { value: () => this.#messages() });
@@ -57,6 +62,7 @@ export class Intake {
     if (this.#closed) return;
     this.#closed = true;
     this.#reader.fail(requestOver);
+    this.#unfinished.end();
     this.handOver();
   }
 
@@ -89,16 +95,18 @@ export class Intake {
     try {
       for (let piece = await this.#reader.next(); piece !== undefined; piece = await this.#reader.next()) {
         const runs = collector.add(piece);
+        if (runs.length > 0) this.#unfinished.end();
         for (const run of runs) {
           for (const part of cutForTurns(run)) {
             await this.#takeTurn(part, beginsCompressed(part));
             yield part;
           }
         }
+        if (collector.heldBytes > 0) await this.#hold(collector.heldBytes);
       }
       if (collector.heldBytes > 0) yield collector.take();
     } finally {
-      this.#reader.release();
+      this.#endReading();
       this.handOver();
     }
   }
@@ -111,11 +119,23 @@ export class Intake {
       for (let piece = await this.#reader.next(); piece !== undefined; piece = await this.#reader.next()) {
         body.add(piece, largest);
         if (body.length > largest || (this.#enveloped && body.envelopeBytes() > largest)) break;
+        await this.#hold(body.length);
       }
       return body.take();
     } finally {
-      this.#reader.release();
+      this.#endReading();
     }
+  }
+
+  /** Waits where there is no room for more bytes of unfinished messages. */
+  #hold(bytes: number): Promise<void> | undefined {
+    if (this.#closed) throw requestOver();
+    return this.#unfinished.hold(bytes);
+  }
+
+  #endReading(): void {
+    this.#unfinished.end();
+    this.#reader.release();
   }
 
   /** Ends the turn before; waits for the next one if the message needs one. */

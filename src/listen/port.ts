@@ -1,6 +1,7 @@
 import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
+import { HEADER_BYTES } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { headerBytes, isAuthority } from './guard.ts';
 import { Intake, type IntakeOptions } from './intake.ts';
@@ -8,6 +9,7 @@ import { cutStream, linger } from './linger.ts';
 import { OriginGuard } from './origin.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
 import { Turnstile } from './turnstile.ts';
+import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
 
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
 export type HttpResponse = http.ServerResponse | http2.Http2ServerResponse;
@@ -42,7 +44,7 @@ export interface WhenFull {
   warn(crowding: Crowding): void;
 }
 
-export interface PortLimits extends SessionLimits, ConnectionLimits {
+export interface PortLimits extends SessionLimits, ConnectionLimits, UnfinishedLimits {
   /** A connection that has not said within this time what it speaks is cut; HTTP/1.1 headers must be complete within it, too. */
   readonly handshakeMs: number;
   /** Bytes of the headers of one request. */
@@ -68,6 +70,9 @@ const LIMITS: PortLimits = {
   maxConnections: 10_000,
   reserveConnections: 50,
   warnEveryMs: 60_000,
+  messageMs: 30_000,
+  unfinishedBytesPerConnection: 16 * 1024 * 1024,
+  unfinishedBytes: 128 * 1024 * 1024,
 };
 
 const REFUSE_ALL: WhenFull = {
@@ -83,6 +88,8 @@ export interface PortCounts {
   readonly sessions: number;
   /** Calls under way: HTTP/2 streams and HTTP/1.1 requests. */
   readonly requests: number;
+  /** Bytes of messages that have arrived in part. */
+  readonly unfinishedBytes: number;
   /** Large messages that wait for their turn, or are being decoded. */
   readonly turns: number;
 }
@@ -123,6 +130,7 @@ export class Port {
     this.#intake = {
       maxMessageBytes,
       turnstile: new Turnstile(maxMessageBytes),
+      unfinished: new UnfinishedMessages(this.#limits, HEADER_BYTES + maxMessageBytes),
     };
     this.#http1 = this.#createHttp1();
     this.#http2 = this.#createHttp2();
@@ -150,6 +158,7 @@ export class Port {
       sockets: this.#sockets.size,
       sessions: this.#sessions.size,
       requests: this.#requests1 + this.#sessions.streams,
+      unfinishedBytes: this.#intake.unfinished.bytes,
       turns: this.#intake.turnstile.turns,
     };
   }
@@ -279,7 +288,7 @@ export class Port {
     authority: string | undefined,
     connection: Connection | undefined,
   ): void {
-    const intake = new Intake(request, request.headers, this.#intake);
+    const intake = new Intake(request, request.headers, connectionOf(request), this.#intake);
     closeWhenGone(intake, request, response);
     linger(request, response, intake, this.#limits.lingerMs);
     if (!isAuthority(authority)) {
@@ -312,6 +321,10 @@ export class Port {
       refuse(request, response, 500, 'The request could not be handled.\n');
     }
   }
+}
+
+function connectionOf(request: HttpRequest): object {
+  return 'stream' in request ? (request.stream.session ?? request.stream) : request.socket;
 }
 
 /**

@@ -5,6 +5,7 @@ import type { Compression, UniversalServerRequest } from '@connectrpc/connect/pr
 import { compressionBrotli, compressionGzip } from '@connectrpc/connect-node';
 import { AnabranchError } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
+import { codeOf, toReadError } from './errors.ts';
 import { ValueCount } from './value_count.ts';
 
 const HEADER_BYTES = 5;
@@ -53,8 +54,9 @@ export class MessageGuard {
     this.#check({ schema, json: false }, message);
   }
 
-  #body({ body, header }: UniversalServerRequest, type: string, form: Form): UniversalServerRequest['body'] {
-    if (typeof body !== 'object' || body === null || !(Symbol.asyncIterator in body)) return body;
+  #body({ body: raw, header }: UniversalServerRequest, type: string, form: Form): UniversalServerRequest['body'] {
+    if (typeof raw !== 'object' || raw === null || !(Symbol.asyncIterator in raw)) return raw;
+    const body = explainingErrors(raw);
     if (/^application\/(grpc|connect)/i.test(type)) return this.#envelopes(body, form);
     const compressed = (header.get('content-encoding') ?? 'identity') !== 'identity';
     return compressed ? body : this.#single(body, form);
@@ -93,6 +95,17 @@ export class MessageGuard {
 
   #exceeds({ schema, json }: Form, message: Uint8Array): boolean {
     return json ? this.#values.exceededInJson(message) : this.#values.exceededIn(schema, message);
+  }
+}
+
+/** Connect answers errors that are not its own as internal ones, without details. `explainConnectError` finds the cause of this one. */
+async function* explainingErrors(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  try {
+    yield* pieces;
+  } catch (error) {
+    const cause = toReadError(error);
+    if (cause === undefined) throw error;
+    throw new ConnectError(cause.message, codeOf(cause.reason, 'read'), undefined, undefined, cause);
   }
 }
 

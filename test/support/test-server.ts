@@ -2,7 +2,7 @@
 import process from 'node:process';
 import { pino } from 'pino';
 import { loadConfig } from '../../src/config.ts';
-import { type RunningServer, startServer } from '../../src/server.ts';
+import { type RunningServer, type ServerDeps, startServer } from '../../src/server.ts';
 import { createDatabase, type Engine, type TestDatabase } from './database.ts';
 
 export interface TestServerOptions {
@@ -12,6 +12,8 @@ export interface TestServerOptions {
   readonly database?: TestDatabase;
   /** Settings by the names that `serve` knows as flags, in camel case: `{ drainSeconds: '1' }`. */
   readonly flags?: Readonly<Record<string, string>>;
+  /** In place of the limits of its port. */
+  readonly portLimits?: ServerDeps['portLimits'];
 }
 
 export interface TestServer extends RunningServer {
@@ -27,7 +29,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const flags = { listen: '127.0.0.1:0', database: database.url, ...options.flags };
   const config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
   const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
-  const server = await startServer(config, { logger });
+  const server = await startServer(config, { logger, ...(options.portLimits && { portLimits: options.portLimits }) });
   const stop = async () => {
     await server.drain();
     if (options.database === undefined) await database.drop();

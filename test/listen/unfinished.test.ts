@@ -1,0 +1,173 @@
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { MessageTimeoutError, type UnfinishedMessage, UnfinishedMessages } from '../../src/listen/unfinished.ts';
+
+const LARGEST = 10;
+const LIMITS = { messageMs: 30_000, unfinishedBytesPerConnection: 30, unfinishedBytes: 70 };
+const failed = (): void => {
+  throw new Error('gave up');
+};
+
+/** Holds so many bytes, and tells whether there was room. */
+function hold(message: UnfinishedMessage, bytes: number): { waits: boolean } {
+  const told = { waits: false };
+  const room = message.hold(bytes);
+  if (room !== undefined) {
+    told.waits = true;
+    void room.then(() => (told.waits = false));
+  }
+  return told;
+}
+
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+
+describe('MS2: the bytes of unfinished messages', () => {
+  it('have a bound per connection, which keeps room for one whole message', async () => {
+    const all = new UnfinishedMessages(LIMITS, LARGEST);
+    const connection = {};
+    const messages = Array.from({ length: 5 }, () => all.ofRequest(connection, failed));
+    const [first, second, third, fourth, fifth] = messages as [
+      UnfinishedMessage,
+      UnfinishedMessage,
+      UnfinishedMessage,
+      UnfinishedMessage,
+      UnfinishedMessage,
+    ];
+    expect(hold(first, 10)).toEqual({ waits: false });
+    expect(hold(second, 10)).toEqual({ waits: false });
+    expect(hold(third, 9), 'one message may go on at the bound').toEqual({ waits: false });
+    const [waiting, behind] = [hold(fourth, 5), hold(fifth, 5)];
+    expect(hold(third, 10), 'until it is complete').toEqual({ waits: false });
+    expect([waiting, behind]).toEqual([{ waits: true }, { waits: true }]);
+    expect(all.bytes).toBe(30);
+    third.end();
+    await settled();
+    expect([waiting, behind], 'then the next one may').toEqual([{ waits: false }, { waits: true }]);
+    expect(hold(all.ofRequest({}, failed), 10), 'other connections are not concerned').toEqual({ waits: false });
+    first.end();
+    await settled();
+    expect(behind).toEqual({ waits: false });
+    for (const message of messages) message.end();
+    expect(all.bytes).toBe(10);
+  });
+
+  it('have a bound for all connections, which keeps room for one whole message', async () => {
+    const all = new UnfinishedMessages(LIMITS, LARGEST);
+    const messages = Array.from({ length: 8 }, () => all.ofRequest({}, failed));
+    const told = messages.map((message) => hold(message, 10));
+    expect(told.map(({ waits }) => waits)).toEqual([false, false, false, false, false, false, false, true]);
+    expect(all.bytes).toBe(70);
+    messages[0]?.end();
+    await settled();
+    expect(told[7]).toEqual({ waits: false });
+  });
+
+  it('a message that ends while it waits leaves the queue', async () => {
+    const all = new UnfinishedMessages(LIMITS, LARGEST);
+    const connection = {};
+    const messages = Array.from({ length: 4 }, () => all.ofRequest(connection, failed));
+    const told = messages.map((message) => hold(message, 10));
+    expect(told[3]).toEqual({ waits: true });
+    messages[3]?.end();
+    await settled();
+    expect(told[3], 'its reader goes on').toEqual({ waits: false });
+    for (const message of messages) message.end();
+    expect(all.bytes).toBe(0);
+  });
+
+  it('never stop messages that arrive side by side from becoming complete', () => {
+    const arrivals = fc.array(
+      fc.record({ connection: fc.nat({ max: 4 }), bytes: fc.integer({ min: 1, max: LARGEST }) }),
+      { maxLength: 40 },
+    );
+    fc.assert(
+      fc.property(arrivals, fc.infiniteStream(fc.nat()), (sizes, random) => {
+        const all = new UnfinishedMessages(LIMITS, LARGEST);
+        const connections = Array.from({ length: 5 }, () => ({}));
+        const open = sizes.map(({ connection, bytes }) => ({
+          message: all.ofRequest(connections[connection]!, failed),
+          bytes,
+          connection,
+        }));
+        while (open.length > 0) {
+          const reading = open.filter(({ message }) => message.heldBytes === message.countedBytes);
+          expect(reading.length, 'messages that are read on').toBeGreaterThan(0);
+          const one = reading[random.next().value! % reading.length]!;
+          if (one.message.heldBytes < one.bytes) void one.message.hold(one.message.heldBytes + 1);
+          else {
+            one.message.end();
+            open.splice(open.indexOf(one), 1);
+          }
+          expect(all.bytes).toBeLessThanOrEqual(LIMITS.unfinishedBytes);
+          for (const connection of connections.keys()) {
+            const held = open.filter((other) => other.connection === connection);
+            const counted = held.reduce((sum, { message }) => sum + message.countedBytes, 0);
+            expect(counted).toBeLessThanOrEqual(LIMITS.unfinishedBytesPerConnection);
+          }
+        }
+        expect(all.bytes).toBe(0);
+      }),
+    );
+  });
+});
+
+describe('MS2: the time of unfinished messages', () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  it('ends a while after the first byte of each, however many bytes followed', () => {
+    const all = new UnfinishedMessages(LIMITS, LARGEST);
+    const told: [string, MessageTimeoutError][] = [];
+    const message = (name: string) => all.ofRequest({}, (error) => told.push([name, error]));
+    const [first, second] = [message('first'), message('second')];
+    void first.hold(1);
+    vi.advanceTimersByTime(20_000);
+    void second.hold(1);
+    void first.hold(2);
+    vi.advanceTimersByTime(9_999);
+    expect(told).toEqual([]);
+    vi.advanceTimersByTime(1);
+    expect(told.map(([name]) => name)).toEqual(['first']);
+    expect(told[0]?.[1]).toBeInstanceOf(MessageTimeoutError);
+    expect(told[0]?.[1].message).toContain('30 s after its first byte: 2 bytes');
+    vi.advanceTimersByTime(20_000);
+    expect(told.map(([name]) => name)).toEqual(['first', 'second']);
+    expect(all.bytes).toBe(0);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  it('begins anew with each message of a request', () => {
+    const all = new UnfinishedMessages(LIMITS, LARGEST);
+    const message = all.ofRequest({}, failed);
+    for (let i = 0; i < 5; i += 1) {
+      void message.hold(1);
+      vi.advanceTimersByTime(20_000);
+      message.end();
+    }
+    vi.advanceTimersByTime(100_000);
+    expect(all.bytes).toBe(0);
+  });
+
+  it('also ends for one that waits for room, and its reader goes on', async () => {
+    const all = new UnfinishedMessages(LIMITS, LARGEST);
+    const connection = {};
+    const told: number[] = [];
+    const messages = Array.from({ length: 4 }, (_, i) => all.ofRequest(connection, () => told.push(i)));
+    const room = messages.map((message) => message.hold(10));
+    vi.advanceTimersByTime(30_000);
+    expect(told).toEqual([0, 1, 2, 3]);
+    await room[3];
+    expect(all.bytes).toBe(0);
+  });
+
+  it('needs one timer, however many messages there are', () => {
+    const all = new UnfinishedMessages(LIMITS, 0);
+    for (let i = 0; i < 50; i += 1) {
+      const message = all.ofRequest({}, failed);
+      void message.hold(1);
+      vi.advanceTimersByTime(1);
+      expect(vi.getTimerCount()).toBe(1);
+      message.end();
+    }
+  });
+});
