@@ -105,7 +105,7 @@ describe('A4: at the bound on connections', () => {
     await peer();
     await usedLast.closed;
     expect([first.socket.closed, second.socket.closed]).toEqual([false, false]);
-    expect(port.counts()).toEqual({ sockets: 3, sessions: 0, requests: 0 });
+    expect(port.counts()).toMatchObject({ sockets: 3, sessions: 0, requests: 0 });
   });
 
   it('a connection that is used again waits its turn anew', async () => {

@@ -143,7 +143,7 @@ describe.concurrent('MS2: a message that is not complete in time', () => {
   it('ends its call, and then its connection: JSON over HTTP/1.1', async () => {
     const socket = net.connect(server.port, '127.0.0.1');
     socket.write(
-      `POST ${GET} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"traj`,
+      `POST ${GET} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"traj`,
     );
     let said = '';
     for await (const piece of socket) said += String(piece);

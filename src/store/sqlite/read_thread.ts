@@ -1,39 +1,49 @@
-import { parentPort, workerData } from 'node:worker_threads';
+import type { DatabaseSync } from 'node:sqlite';
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { Connection, openReader } from './connection.ts';
 import { makeInterruptible } from './interruption.ts';
 import { readStretch } from './metric_points.ts';
 import type { ReadJob, ReadReply, ReadRequest, ReadThreadOptions } from './read_job.ts';
 
 /** The program of a read thread: a connection of its own, and one job at a time. */
+class ReadThread {
+  private readonly reader: Connection;
+  private readonly cancelledId: Int32Array;
+  private currentId = 0;
 
-const { path, cancelled } = workerData as ReadThreadOptions;
-const cancelledId = new Int32Array(cancelled);
-let currentId = 0;
+  constructor(database: DatabaseSync, cancelled: SharedArrayBuffer) {
+    this.cancelledId = new Int32Array(cancelled);
+    makeInterruptible(database, () => {
+      if (Atomics.load(this.cancelledId, 0) === this.currentId) throw new Error('the job was cancelled');
+    });
+    this.reader = new Connection(database);
+  }
 
-const database = openReader(path);
-makeInterruptible(database, () => {
-  if (Atomics.load(cancelledId, 0) === currentId) throw new Error('the job was cancelled');
-});
-const reader = new Connection(database);
+  serve(port: MessagePort): void {
+    port.on('message', ({ id, job }: ReadRequest) => {
+      this.currentId = id;
+      port.postMessage(this.replyTo(job));
+    });
+  }
 
-parentPort?.on('message', ({ id, job }: ReadRequest) => {
-  currentId = id;
-  parentPort?.postMessage(replyTo(job));
-});
+  private replyTo(job: ReadJob): ReadReply {
+    const begun = performance.now();
+    try {
+      const result = this.run(job);
+      return { milliseconds: performance.now() - begun, result };
+    } catch (error) {
+      const { message, stack, code, errcode } = error as Error & { code?: unknown; errcode?: unknown };
+      return { milliseconds: performance.now() - begun, error: { message, stack, code, errcode } };
+    }
+  }
 
-function replyTo(job: ReadJob): ReadReply {
-  const begun = performance.now();
-  try {
-    const result = run(job);
-    return { milliseconds: performance.now() - begun, result };
-  } catch (error) {
-    const { message, stack, code, errcode } = error as Error & { code?: unknown; errcode?: unknown };
-    return { milliseconds: performance.now() - begun, error: { message, stack, code, errcode } };
+  private run(job: ReadJob): unknown[] {
+    if (job.kind === 'stretches') return job.stretches.map((stretch) => readStretch(this.reader, job.series, stretch));
+    const statement = job.kind === 'arrays' ? this.reader.prepareRows(job.text) : this.reader.prepare(job.text);
+    return statement.all(job.parameters);
   }
 }
 
-function run(job: ReadJob): unknown[] {
-  if (job.kind === 'stretches') return job.stretches.map((stretch) => readStretch(reader, job.series, stretch));
-  const statement = job.kind === 'arrays' ? reader.prepareRows(job.text) : reader.prepare(job.text);
-  return statement.all(job.parameters);
-}
+const { path, cancelled } = workerData as ReadThreadOptions;
+if (parentPort === null) throw new Error('this program runs as a thread');
+new ReadThread(openReader(path), cancelled).serve(parentPort);
