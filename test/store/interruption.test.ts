@@ -1,7 +1,8 @@
 import { DatabaseSync } from 'node:sqlite';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { addAggregates } from '../../src/store/sqlite/aggregates.ts';
 import { makeInterruptible } from '../../src/store/sqlite/interruption.ts';
+import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
 import { describeStore, describeStoreOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { Scene } from './scene.ts';
@@ -44,7 +45,7 @@ async function readMuch(here: RolloutScene): Promise<void> {
   for (const of of [{ runId: run.id }, { stageId: stage.id }]) await here.rollouts(of, { minReward: 1 }, 20, undefined);
 }
 
-describeStoreOn(['sqlite'], 'the look at whether a statement is still wanted', (on) => {
+describeStoreOn(['sqlite'], 'A6: the look at whether a statement is still wanted', (on) => {
   it('does not change by which indexes SQLite finds the rows', async () => {
     const { reading } = await sqliteTextsByThread(() => readMuch(new RolloutScene(on.store)));
     expect(reading.length).toBeGreaterThan(20);
@@ -73,7 +74,7 @@ describeStoreOn(['sqlite'], 'the look at whether a statement is still wanted', (
   }
 });
 
-describeStoreOn(['sqlite'], 'reads of SQLite', (on) => {
+describeStoreOn(['sqlite'], 'A5: reads of SQLite', (on) => {
   it('run on threads: the serving thread runs nothing but transactions', async () => {
     const here = new RolloutScene(on.store);
     const scene = new Scene(on.store, here.namespace);
@@ -90,7 +91,18 @@ describeStoreOn(['sqlite'], 'reads of SQLite', (on) => {
   });
 });
 
-describeStore('a store within one call', (on) => {
+describeStoreOn(['sqlite'], 'A5: reads of one store', (on) => {
+  it('run beside each other: one that does not end holds up no other', async () => {
+    const { namespace } = on.scene();
+    const run = vi.spyOn(ReadThreads.prototype, 'run').mockReturnValueOnce(new Promise(() => undefined));
+    void on.store.listTrajectories(namespace, {}, PAGE);
+    await expect.poll(() => run.mock.calls.length).toBe(1);
+    expect(await on.store.listTrajectories(namespace, {}, PAGE)).toEqual([]);
+    run.mockRestore();
+  });
+});
+
+describeStore('A6: a store within one call', (on) => {
   it('refuses everything once the call has ended, and stores nothing', async () => {
     const { caller, namespace } = on.scene();
     const reason = new Error('the deadline has passed');

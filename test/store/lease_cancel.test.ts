@@ -6,7 +6,7 @@ import { outsideSql } from './sql.ts';
 /** An hour: longer than any test, so that only a cancel request ends it. */
 const FOREVER = 'select pg_sleep(3600)';
 
-describe('a connection of Postgres within one call', () => {
+describe('A6: a connection of Postgres within one call', () => {
   let database: TestDatabase;
   let pool: Pool;
   beforeEach(async () => {

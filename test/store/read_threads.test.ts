@@ -22,7 +22,7 @@ function endless(variant = 0): StatementJob {
 const QUICK = rows('select key from numbers where key = ?', 1n);
 
 /** One thread for jobs of any length, and the one for quick jobs. */
-describe('read threads of SQLite', () => {
+describe('A5, A6: read threads of SQLite', () => {
   let database: TestDatabase;
   let threads: ReadThreads;
   beforeEach(async () => {

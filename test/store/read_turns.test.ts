@@ -30,7 +30,7 @@ function countTurns() {
   };
 }
 
-describe('turns of readers', () => {
+describe('A5: turns of readers', () => {
   it('give large results one after the other, each a turn of the event loop after the work on the one before', async () => {
     const turns = new ReadTurns();
     const loop = countTurns();

@@ -18,7 +18,7 @@ const READ: StatementJob = {
   parameters: [],
 };
 
-describe('the write-ahead log of SQLite', () => {
+describe('A5: the write-ahead log of SQLite', () => {
   it('is started anew although readers overlap without end', async () => {
     await using database = await createDatabase('sqlite');
     const path = sqlitePath(database);

@@ -20,7 +20,7 @@ export interface ReadStepsArgs {
   readonly signal: AbortSignal;
 }
 
-/** The next steps, all of one owner, about 256 KiB at most unless one step alone is larger; or a mark without steps. */
+/** The next steps, all of one owner, about 64 KiB at most unless one step alone is larger; or a mark without steps. */
 export interface StepsRead {
   /** The owner; empty without steps. */
   readonly trajectoryId: string;

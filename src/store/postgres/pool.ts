@@ -204,9 +204,15 @@ export class Lease {
     });
   }
 
-  /** Ends the transaction without effect, also after the signal was aborted. */
-  rollback(): Promise<pg.QueryResult> {
-    return this.send(() => this.client.query('rollback'));
+  /** Ends the transaction without effect, also after the signal was aborted. If that fails, the connection is not used again. */
+  async rollback(): Promise<void> {
+    await this.cancelling; // a cancel request must not hit the rollback
+    try {
+      await this.send(() => this.client.query('rollback'));
+    } catch (error) {
+      this.broken = error as Error;
+      throw error;
+    }
   }
 
   release(): void {

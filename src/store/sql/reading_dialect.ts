@@ -5,7 +5,8 @@ type Read = (query: CompiledQuery) => Promise<unknown[]>;
 /** Returns a dialect that differs from an engine's own in how it runs queries: for reads alone, each a statement by itself. `read` returns its rows. */
 export function readingDialect(engine: Dialect, read: Read): Dialect {
   return {
-    createAdapter: () => engine.createAdapter(),
+    // Kysely lets one query at a time through to an adapter without this.
+    createAdapter: () => Object.defineProperty(engine.createAdapter(), 'supportsMultipleConnections', { value: true }),
     createIntrospector: (db) => engine.createIntrospector(db),
     createQueryCompiler: () => engine.createQueryCompiler(),
     createDriver: () => new ReadingDriver(read),

@@ -14,6 +14,7 @@ export class Connection implements SqliteDatabase {
   private readonly database: DatabaseSync;
   private readonly statements = new Map<string, KeptStatement>();
   private readonly rowStatements = new Map<string, KeptStatement>();
+  private readonly exactRowStatements = new Map<string, KeptStatement>();
 
   constructor(database: DatabaseSync) {
     this.database = database;
@@ -28,9 +29,15 @@ export class Connection implements SqliteDatabase {
     return keep(this.rowStatements, text, () => new KeptStatement(this.database, text, 'arrays'));
   }
 
+  /** One whose rows are arrays, with whole numbers as bigint. */
+  prepareExactRows(text: string): KeptStatement {
+    return keep(this.exactRowStatements, text, () => new KeptStatement(this.database, text, 'exact arrays'));
+  }
+
   close(): void {
     this.statements.clear();
     this.rowStatements.clear();
+    this.exactRowStatements.clear();
     this.database.close();
   }
 }
@@ -47,19 +54,21 @@ function keep(statements: Map<string, KeptStatement>, text: string, make: () => 
 
 /** A prepared statement as Kysely wants it, and as the hot path uses it directly. */
 export class KeptStatement {
+  readonly columns: readonly string[];
   readonly reader: boolean;
   private readonly statement: StatementSync;
   private readonly endsTransaction: boolean;
 
-  constructor(database: DatabaseSync, text: string, rows: 'objects' | 'arrays') {
+  constructor(database: DatabaseSync, text: string, rows: 'objects' | 'arrays' | 'exact arrays') {
     try {
       this.statement = database.prepare(text === 'begin' ? 'begin immediate' : text);
     } catch (error) {
       throw translateError(error);
     }
-    this.statement.setReadBigInts(rows === 'objects');
-    this.statement.setReturnArrays(rows === 'arrays');
-    this.reader = this.statement.columns().length > 0;
+    this.statement.setReadBigInts(rows !== 'arrays');
+    this.statement.setReturnArrays(rows !== 'objects');
+    this.columns = this.statement.columns().map(({ name }) => name);
+    this.reader = this.columns.length > 0;
     this.endsTransaction = text === 'rollback';
   }
 

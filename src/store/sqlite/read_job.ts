@@ -30,7 +30,10 @@ export interface ReadRequest {
 export interface ReadReply {
   /** How long the job took on the thread. */
   readonly milliseconds: number;
+  /** Rows as arrays, also where objects are wanted: their keys would be copied with every row. */
   readonly result?: unknown[];
+  /** The keys, where objects are wanted. */
+  readonly columns?: readonly string[];
   readonly error?: ReadFailure;
 }
 

@@ -29,18 +29,25 @@ class ReadThread {
   private replyTo(job: ReadJob): ReadReply {
     const begun = performance.now();
     try {
-      const result = this.run(job);
-      return { milliseconds: performance.now() - begun, result };
+      const outcome = this.run(job);
+      return { milliseconds: performance.now() - begun, ...outcome };
     } catch (error) {
       const { message, stack, code, errcode } = error as Error & { code?: unknown; errcode?: unknown };
       return { milliseconds: performance.now() - begun, error: { message, stack, code, errcode } };
     }
   }
 
-  private run(job: ReadJob): unknown[] {
-    if (job.kind === 'stretches') return job.stretches.map((stretch) => readStretch(this.reader, job.series, stretch));
-    const statement = job.kind === 'arrays' ? this.reader.prepareRows(job.text) : this.reader.prepare(job.text);
-    return statement.all(job.parameters);
+  private run(job: ReadJob): Pick<ReadReply, 'result' | 'columns'> {
+    switch (job.kind) {
+      case 'stretches':
+        return { result: job.stretches.map((stretch) => readStretch(this.reader, job.series, stretch)) };
+      case 'arrays':
+        return { result: this.reader.prepareRows(job.text).all(job.parameters) };
+      case 'objects': {
+        const statement = this.reader.prepareExactRows(job.text);
+        return { result: statement.all(job.parameters), columns: statement.columns };
+      }
+    }
   }
 }
 

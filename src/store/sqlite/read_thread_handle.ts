@@ -59,9 +59,10 @@ export class ReadThreadHandle {
     const workerData: ReadThreadOptions = { path: this.path, cancelled: this.cancelled };
     const worker = new Worker(PROGRAM, { workerData, name: 'anabranch read' });
     let fault = new Error('the read thread ended');
-    worker.on('message', ({ milliseconds, result = [], error }: ReadReply) => {
+    worker.on('message', ({ milliseconds, result = [], columns, error }: ReadReply) => {
       worker.unref();
-      if (error === undefined) this.running?.resolve({ value: result, milliseconds });
+      const value = columns === undefined ? result : objectsOf(columns, result as unknown[][]);
+      if (error === undefined) this.running?.resolve({ value, milliseconds });
       else this.running?.reject(errorOf(error));
     });
     worker.on('error', (error: Error) => {
@@ -73,6 +74,14 @@ export class ReadThreadHandle {
     });
     return worker;
   }
+}
+
+function objectsOf(columns: readonly string[], rows: readonly (readonly unknown[])[]): object[] {
+  return rows.map((values) => {
+    const row: Record<string, unknown> = {};
+    for (let i = 0; i < columns.length; i += 1) row[columns[i]!] = values[i];
+    return row;
+  });
 }
 
 function errorOf({ message, stack, code, errcode }: ReadFailure): Error {
