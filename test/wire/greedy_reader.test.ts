@@ -46,7 +46,10 @@ describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => 
     const ended = reader();
     await begun.promise;
     const before = read;
-    for (let i = 0; i < APPENDS; i += 1) await append(call, i);
+    for (let i = 0; i < APPENDS; i += 1) {
+      await append(call, i);
+      if (i % 20 === 0) expect((await fetch(`${server.url}/healthz`)).status).toBe(200);
+    }
     const after = read;
     over = true;
     await ended;

@@ -39,6 +39,8 @@ export interface SeriesRead {
 const SERIES = 200;
 /** Points that stand in memory at a time. */
 const POINTS = 16_384;
+/** Points of one statement: converting them must not take the serving thread for long. */
+const PAGE_POINTS = 4096;
 /** What a point takes at most: a varint and a double. */
 const POINT_BYTES = 18;
 const MESSAGE_BYTES = 512 * 1024;
@@ -163,10 +165,10 @@ async function* readWhole(
   const to = extent.lastStep === LAST_STEP ? range.to : extent.lastStep + 1n;
   let from: bigint | undefined = extent.firstStep;
   while (from !== undefined) {
-    const points = await app.store.readPoints(caller.namespace, series.key, { from, to }, POINTS);
+    const points = await app.store.readPoints(caller.namespace, series.key, { from, to }, PAGE_POINTS);
     if (points.values.length > 0) yield { series, extent, points };
     const last = points.metricSteps.at(-1);
-    from = points.values.length < POINTS || last === undefined || last >= extent.lastStep ? undefined : last + 1n;
+    from = points.values.length < PAGE_POINTS || last === undefined || last >= extent.lastStep ? undefined : last + 1n;
   }
 }
 

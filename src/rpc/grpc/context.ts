@@ -5,7 +5,7 @@ import type { CallContext } from '../call.ts';
 /** Why the signal of a call is aborted that has been answered. Always the same one, since an error costs the look at its stack. */
 const OVER = new Error('the call is over');
 
-/** What a handler knows of its call. Most handlers never look at the signal, so it is made for those that do. */
+/** What a handler knows of its call. The signal is made when it is first used: appends to an open stream never use it. */
 export class GrpcContext implements CallContext {
   readonly values: ContextValues;
   readonly #stream: ServerHttp2Stream;

@@ -35,7 +35,7 @@ import { bindDigest, bindReal } from '../sql/values.ts';
 import { postgresAggregates } from './aggregates.ts';
 import { ARRAY_TYPES, COLUMN_TYPES, STEP_TYPES } from './column_types.ts';
 import { encodeCopy } from './copy.ts';
-import { isRetryable } from './errors.ts';
+import { isRetryable, isSilence } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import { Notifier } from './notify.ts';
 import { type Lease, Pool } from './pool.ts';
@@ -72,16 +72,21 @@ export async function openPostgres(
   const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
   return new PostgresEngine({
-    url,
+    description: `postgres ${placeOf(url)}`,
     pool,
     dialect: new PostgresDialect({ pool }),
-    lanes: new ReadLanes(Math.max(1, Math.floor(poolSize / 2))),
+    lanes: new ReadLanes(lanesOf(poolSize)),
     notifier,
     listeners,
     turns: new ReadTurns(),
     kept: new KeptQueries(),
     closed: undefined,
   });
+}
+
+/** A fifth of the connections for reads of any length, half of them for quick reads. The rest is left for writes. */
+function lanesOf(poolSize: number): { long: number; quick: number } {
+  return { long: Math.max(1, Math.floor(poolSize / 5)), quick: Math.max(1, Math.floor(poolSize / 2)) };
 }
 
 /** Checks that this database will do and brings its schema up to date, on connections of its own. */
@@ -123,7 +128,7 @@ function asOpenError(error: unknown): unknown {
 
 /** What the engine and its scopes share. */
 interface Parts {
-  readonly url: string;
+  readonly description: string;
   readonly pool: Pool;
   readonly dialect: PostgresDialect;
   readonly lanes: ReadLanes;
@@ -146,13 +151,13 @@ class PostgresEngine implements Engine {
   private reading: Kysely<Tables> | undefined;
 
   constructor(parts: Parts, call?: CallScope) {
-    this.description = `postgres ${placeOf(parts.url)}`;
+    this.description = parts.description;
     this.kept = parts.kept;
     this.parts = parts;
     this.call = call;
   }
 
-  within(call: CallScope): Engine {
+  within(call: CallScope | undefined): Engine {
     return new PostgresEngine(this.parts, call);
   }
 
@@ -167,16 +172,23 @@ class PostgresEngine implements Engine {
 
   /** Runs a read that takes about as long as others of its kind. */
   private async read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
-    const rows = this.parts.lanes.run(kind, this.call?.signal, async () => {
-      const lease = await this.lease();
-      const begun = performance.now();
+    const { lanes, turns } = this.parts;
+    const rows = lanes.run(kind, this.call?.signal, async () => {
       try {
-        return { value: await work(lease), milliseconds: performance.now() - begun };
-      } finally {
-        lease.release();
+        const lease = await this.lease();
+        const begun = performance.now();
+        try {
+          return { value: await work(lease), milliseconds: performance.now() - begun };
+        } finally {
+          lease.release();
+        }
+      } catch (error) {
+        // A1: reads that wait for this one must not find out one after the other that the database is silent.
+        if (isSilence(error)) lanes.rejectWaiting(error);
+        throw error;
       }
     });
-    return this.parts.turns.handOver(rows);
+    return turns.handOver(rows);
   }
 
   private lease(): Promise<Lease> {

@@ -29,6 +29,16 @@ export function isRetryable(error: unknown): boolean {
   return code === '40001' || code === '40P01';
 }
 
+/** Whether a translated error says that the database did not answer in time, rather than that it refused or was too slow for one statement. */
+export function isSilence(error: unknown): boolean {
+  const { cause } = error as { cause?: unknown };
+  return (
+    error instanceof AnabranchError &&
+    cause instanceof Error &&
+    /timeout exceeded when trying to connect|Query read timeout/i.test(cause.message)
+  );
+}
+
 const UNAVAILABLE_CODES = new Set([
   'ECONNREFUSED',
   'ECONNRESET',

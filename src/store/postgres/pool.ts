@@ -131,23 +131,26 @@ export class Pool implements PostgresPool {
   }
 }
 
-/** The client, unless the signal is aborted before; then the client goes back as soon as it comes. */
+/** Returns the client. If the signal is aborted first, rejects with its reason, and releases the client when it arrives. */
 function orReason(connecting: Promise<pg.PoolClient>, signal: AbortSignal): Promise<pg.PoolClient> {
   return new Promise((resolve, reject) => {
+    let left = false;
     const leave = () => {
-      connecting.then(
-        (client) => client.release(),
-        () => undefined, // nobody waits for this connection any more
-      );
+      left = true;
       reject(signal.reason);
     };
     signal.addEventListener('abort', leave);
-    connecting
-      .finally(() => signal.removeEventListener('abort', leave))
-      .then(
-        (client) => signal.aborted || resolve(client),
-        (error: unknown) => reject(error),
-      );
+    connecting.then(
+      (client) => {
+        signal.removeEventListener('abort', leave);
+        if (left) client.release();
+        else resolve(client);
+      },
+      (error: unknown) => {
+        signal.removeEventListener('abort', leave);
+        reject(error);
+      },
+    );
   });
 }
 

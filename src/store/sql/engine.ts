@@ -41,8 +41,11 @@ export interface Engine {
   readonly name: 'sqlite' | 'postgres';
   readonly description: string;
 
-  /** Returns this engine for one call: its statements end when the call does, and what runs them rejects with the signal's reason. */
-  within(call: CallScope): Engine;
+  /**
+   * Returns this engine for one call: its statements end when the call does, and what runs them rejects with the signal's reason. Without a call,
+   * returns the engine for work that does not end with the call.
+   */
+  within(call: CallScope | undefined): Engine;
 
   /** For reads: shows committed rows only. */
   readonly db: Db;

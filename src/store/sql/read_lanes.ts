@@ -1,46 +1,58 @@
-/** Work that took longer than this makes its kind a slow one, until work of that kind is quick again. */
+/** A read that runs longer makes its kind a slow one. */
 const QUICK_MS = 50;
-/** Kinds whose speed is remembered. They are few, so this is a bound against surprises. */
-const MOST_KINDS = 2000;
+/** A kind stays slow for so many times the duration of its slow read. */
+const SLOW_TIMES = 20;
+/** Kinds whose speed is remembered, the ones used last. */
+const MOST_KINDS = 4000;
 
-/** What work gives, and how long it took without what it waited for. */
+/** The result of a read and its run time in milliseconds. Time that it waited is not included. */
 export interface Timed<T> {
   readonly value: T;
   readonly milliseconds: number;
 }
 
-/** Work that waits for a lane or runs in one. */
+export interface ReadLanesOptions {
+  /** Reads of any length that run at a time. */
+  readonly long: number;
+  /** Further lanes, for quick reads only. */
+  readonly quick: number;
+  readonly quickMs?: number | undefined;
+}
+
+/** A read that waits for a lane or runs in one. */
 interface Entry {
   readonly kind: string;
-  readonly quick: boolean;
-  /** Resolves when the work has ended, with how long it took; undefined: it failed. */
+  /** Resolves when the read has ended, with its run time; undefined if it failed. */
   readonly start: (lane: number) => Promise<number | undefined>;
   readonly reject: (error: unknown) => void;
+  startedAt: number;
 }
 
 /**
- * Lanes that reads run in, in order of arrival. Lane 0 serves only work that was quick the last time, so that long reads never hold up a look at a
- * single row; what else the database does for others, such as writes, is not of these lanes and always finds room beside them.
+ * Runs reads in lanes, in order of arrival. Some lanes serve only reads of kinds that were quick the last time, so that long reads never hold up
+ * a look at a single row. Writes do not use lanes: threads and connections outside of them stay free for writes.
  */
 export class ReadLanes {
-  /** By lane, what runs there. */
+  private readonly quickLanes: number;
+  private readonly quickMs: number;
+  /** By lane, the read that runs there. The first lanes are those for quick reads. */
   private readonly running: (Entry | undefined)[];
-  private readonly quickKinds = new Set<string>();
+  /** By kind, until when it counts as slow. A kind that is not here has not ended yet, and counts as slow. */
+  private readonly slowUntil = new Map<string, number>();
   private readonly waiting: Entry[] = [];
   private readonly pauses: ((resume: () => void) => void)[] = [];
   private paused = false;
   private closed: Error | undefined;
-  private readonly quickMs: number;
 
-  /** `lanes`: how many reads that may take long run at a time. */
-  constructor(lanes: number, quickMs = QUICK_MS) {
-    this.running = Array.from({ length: lanes + 1 }, () => undefined);
+  constructor({ long, quick, quickMs = QUICK_MS }: ReadLanesOptions) {
+    this.running = Array.from({ length: quick + long }, () => undefined);
+    this.quickLanes = quick;
     this.quickMs = quickMs;
   }
 
   /**
-   * Runs `work` as soon as there is a lane for it. Reads of one kind take about the same time: a kind is a statement's text. Rejects with the signal's
-   * reason when it is aborted while the work waits; afterwards the work itself ends by the signal.
+   * Calls `work` as soon as there is a lane for it. Reads of one kind are expected to take about the same time: a kind is a statement's text. If the
+   * signal is aborted while the read waits, rejects with the signal's reason; afterwards `work` has to end by the signal itself.
    */
   run<T>(kind: string, signal: AbortSignal | undefined, work: (lane: number) => Promise<Timed<T>>): Promise<T> {
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -50,18 +62,26 @@ export class ReadLanes {
         this.waiting.splice(this.waiting.indexOf(entry), 1);
         reject(signal?.reason);
       };
-      const start = async (lane: number): Promise<number | undefined> => {
-        signal?.removeEventListener('abort', leave);
-        try {
-          const { value, milliseconds } = await work(lane);
-          resolve(value);
-          return milliseconds;
-        } catch (error) {
+      const stopWaiting = () => signal?.removeEventListener('abort', leave);
+      const entry: Entry = {
+        kind,
+        startedAt: 0,
+        start: async (lane) => {
+          stopWaiting();
+          try {
+            const { value, milliseconds } = await work(lane);
+            resolve(value);
+            return milliseconds;
+          } catch (error) {
+            reject(error);
+            return undefined;
+          }
+        },
+        reject: (error) => {
+          stopWaiting();
           reject(error);
-          return undefined;
-        }
+        },
       };
-      const entry: Entry = { kind, quick: this.quickKinds.has(kind), start, reject };
       signal?.addEventListener('abort', leave);
       this.waiting.push(entry);
       this.dispatch();
@@ -69,8 +89,8 @@ export class ReadLanes {
   }
 
   /**
-   * Resolves at a moment when nothing runs; nothing starts before `resume` is called. Work that may take long is waited for, while quick work still
-   * starts: so it may take as long as the longest read.
+   * Resolves when no read runs. No read starts before the returned function is called. Waits for long reads to end, while quick reads still start; so
+   * the wait can last as long as the longest read.
    */
   pause(): Promise<() => void> {
     return new Promise((resolve) => {
@@ -79,10 +99,16 @@ export class ReadLanes {
     });
   }
 
-  /** Rejects what waits and what comes with this error. What runs goes on. */
+  /** Rejects the reads that wait. Reads that run go on. */
+  rejectWaiting(error: unknown): void {
+    for (const { reject } of this.waiting.splice(0)) reject(error);
+  }
+
+  /** Rejects all reads that have not started, now and later. Pauses that were asked for never begin. */
   close(error: Error): void {
     this.closed = error;
-    for (const { reject } of this.waiting.splice(0)) reject(error);
+    this.pauses.length = 0;
+    this.rejectWaiting(error);
   }
 
   private dispatch(): void {
@@ -106,30 +132,46 @@ export class ReadLanes {
     });
   }
 
-  /** What has waited longest, of what may run in the lane now. */
+  /** Takes the read that has waited longest, of those that may run in the lane now. */
   private takeFor(lane: number): Entry | undefined {
+    const now = performance.now();
+    for (const entry of this.running) if (entry !== undefined) this.noteLong(entry, now);
     const pausing = this.pauses.length > 0;
-    if (pausing && !this.running.some((entry) => entry?.quick === false)) return undefined;
-    const quickOnly = pausing || lane === 0;
-    const at = quickOnly ? this.waiting.findIndex(({ quick }) => quick) : 0;
+    if (pausing && !this.running.some((entry) => entry !== undefined && !this.isQuick(entry, now))) return undefined;
+    const quickOnly = pausing || lane < this.quickLanes;
+    const at = quickOnly ? this.waiting.findIndex((entry) => this.isQuick(entry, now)) : 0;
     return at === -1 ? undefined : this.waiting.splice(at, 1)[0];
+  }
+
+  private isQuick({ kind }: Entry, now: number): boolean {
+    return now >= (this.slowUntil.get(kind) ?? Number.POSITIVE_INFINITY);
   }
 
   private start(entry: Entry, lane: number): void {
     this.running[lane] = entry;
+    entry.startedAt = performance.now();
     void entry.start(lane).then((milliseconds) => {
       this.running[lane] = undefined;
-      if (milliseconds !== undefined) this.learn(entry.kind, milliseconds);
+      const now = performance.now();
+      if (milliseconds === undefined) this.noteLong(entry, now);
+      else this.learn(entry.kind, milliseconds, now);
       this.dispatch();
     });
   }
 
-  private learn(kind: string, milliseconds: number): void {
-    if (milliseconds > this.quickMs) {
-      this.quickKinds.delete(kind);
-      return;
+  /** A read that has not ended well so far says nothing, except that it takes long. */
+  private noteLong({ kind, startedAt }: Entry, now: number): void {
+    if (now - startedAt > this.quickMs) this.learn(kind, now - startedAt, now);
+  }
+
+  private learn(kind: string, milliseconds: number, now: number): void {
+    const before = this.slowUntil.get(kind) ?? Number.NEGATIVE_INFINITY;
+    const slowUntil = milliseconds > this.quickMs ? now + milliseconds * SLOW_TIMES : before;
+    this.slowUntil.delete(kind); // so that it comes last
+    this.slowUntil.set(kind, slowUntil);
+    for (const oldest of this.slowUntil.keys()) {
+      if (this.slowUntil.size <= MOST_KINDS) break;
+      this.slowUntil.delete(oldest);
     }
-    if (this.quickKinds.size >= MOST_KINDS) this.quickKinds.clear();
-    this.quickKinds.add(kind);
   }
 }

@@ -1,8 +1,8 @@
-/** No turn is given in a stretch that has lasted so long, for all readers together. */
+/** Length of one work period of all readers together, in milliseconds. Work that began within it may end after it. */
 const WORK_MS = 2;
-/** So long after a write, more of them are expected. */
+/** Writes are expected to go on for this long after the last one, in milliseconds. */
 const WRITER_MS = 20;
-/** Working on fewer rows takes less time than waiting for a turn. */
+/** Results with fewer rows do not wait for a turn: handling them takes less time than waiting. */
 const MANY_ROWS = 32;
 
 /**
@@ -15,10 +15,10 @@ export class ReadTurns {
   private begunAt = Number.NEGATIVE_INFINITY;
   private endedAt = Number.NEGATIVE_INFINITY;
   private wroteAt = Number.NEGATIVE_INFINITY;
-  /** A turn was given, and the event loop has not turned since. */
+  /** A turn was granted, and the event loop has not turned since. */
   private working = false;
-  /** Turns are given to those who wait. */
-  private giving = false;
+  /** Turns are being granted to those who wait. */
+  private granting = false;
 
   /** Somebody writes. */
   wrote(): void {
@@ -33,15 +33,15 @@ export class ReadTurns {
   }
 
   private take(): Promise<void> | undefined {
-    if (!this.giving && this.mayWork()) {
+    if (!this.granting && this.mayWork()) {
       this.begin();
       return undefined;
     }
     return new Promise((resolve) => {
       this.waiting.push(resolve);
-      if (this.giving) return;
-      this.giving = true;
-      this.goOn();
+      if (this.granting) return;
+      this.granting = true;
+      this.grantLater();
     });
   }
 
@@ -69,26 +69,26 @@ export class ReadTurns {
   private rest(): void {
     const work = () => {
       this.begunAt = performance.now();
-      this.give();
+      this.grant();
     };
     const now = performance.now();
     if (this.isWritten(now)) setTimeout(work, Math.ceil(now - this.begunAt));
     else setImmediate(work);
   }
 
-  /** Gives one turn, and the next one when the loop has turned. */
-  private give(): void {
+  /** Grants one turn, and the next one after the event loop has turned. */
+  private grant(): void {
     const resolve = this.waiting.shift();
-    this.giving = resolve !== undefined;
+    this.granting = resolve !== undefined;
     if (resolve === undefined) return;
     this.begin();
     resolve();
-    this.goOn();
+    this.grantLater();
   }
 
-  private goOn(): void {
+  private grantLater(): void {
     setImmediate(() => {
-      if (performance.now() - this.begunAt < WORK_MS) this.give();
+      if (performance.now() - this.begunAt < WORK_MS) this.grant();
       else this.rest();
     });
   }

@@ -49,5 +49,5 @@ class ReadingDriver implements Driver {
 }
 
 function refuse(): never {
-  throw new Error('reads are single statements: write in a transaction of the engine');
+  throw new Error('This connection runs single read statements only. Use Engine.write for transactions.');
 }

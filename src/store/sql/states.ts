@@ -93,10 +93,12 @@ export class Upload implements StateUpload {
     return state;
   }
 
+  /** Deletes what was uploaded, also when the call has ended. */
   async abort(): Promise<void> {
     if (this.done) return;
     this.done = true;
-    if (this.ordinal > 0n) await this.engine.write((tx) => dropUpload(tx, this.upload));
+    const engine = this.engine.within(undefined);
+    if (this.ordinal > 0n) await engine.write((tx) => dropUpload(tx, this.upload));
   }
 
   /** Chunks that came before are kept while more come; an upload that stood still for too long was collected. */

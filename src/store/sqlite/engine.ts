@@ -81,7 +81,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
       return result;
     };
     return new SqliteEngine({
-      ...{ name: named, threads, turns, dialect, writing, writer, transact, lock },
+      ...{ description: `sqlite ${named}`, threads, turns, dialect, writing, writer, transact, lock },
       listeners: new ChangeListeners(onFault),
       kept: new KeptQueries(),
       points: new PointWriter(writer, transact),
@@ -122,8 +122,7 @@ function makeFolders(folder: string): void {
 
 /** What the engine and its scopes share. */
 interface Parts {
-  /** The file as the operator named it. */
-  readonly name: string;
+  readonly description: string;
   readonly threads: ReadThreads;
   readonly turns: ReadTurns;
   readonly dialect: Dialect;
@@ -151,14 +150,14 @@ class SqliteEngine implements Engine {
   private reading: Kysely<Tables> | undefined;
 
   constructor(parts: Parts, call?: CallScope) {
-    this.description = `sqlite ${parts.name}`;
+    this.description = parts.description;
     this.kept = parts.kept;
     this.parts = parts;
     this.writer = parts.writer;
     this.call = call;
   }
 
-  within(call: CallScope): Engine {
+  within(call: CallScope | undefined): Engine {
     return new SqliteEngine(this.parts, call);
   }
 
@@ -335,7 +334,7 @@ class SqliteEngine implements Engine {
   }
 
   async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
-    return tx === undefined ? this.parts.points.write(batch) : upsertPoints(this.writer, batch);
+    return tx === undefined ? this.parts.points.write(batch, this.call?.signal) : upsertPoints(this.writer, batch);
   }
 
   readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {

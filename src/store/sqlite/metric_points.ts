@@ -42,6 +42,7 @@ function seriesKeys(writer: Connection, { namespace, runId, series }: PointBatch
 
 interface Waiting {
   readonly batch: PointBatch;
+  readonly signal: AbortSignal | undefined;
   readonly resolve: (stored: boolean) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -61,10 +62,13 @@ export class PointWriter {
     this.transact = transact;
   }
 
-  /** False: the run or one of the series is not there, and nothing is stored. */
-  write(batch: PointBatch): Promise<boolean> {
+  /**
+   * False: the run or one of the series is not there, and nothing is stored. A batch whose signal is aborted before its group begins is not stored:
+   * rejects with the signal's reason.
+   */
+  write(batch: PointBatch, signal: AbortSignal | undefined): Promise<boolean> {
     const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-    this.waiting.push({ batch, resolve, reject });
+    this.waiting.push({ batch, signal, resolve, reject });
     if (!this.running) void this.run();
     return promise;
   }
@@ -74,9 +78,17 @@ export class PointWriter {
     while (this.waiting.length > 0) {
       // Calls that have arrived by now go with the first.
       await new Promise((resolve) => setImmediate(resolve));
-      await this.writeGroup(this.take());
+      this.dropLeft();
+      if (this.waiting.length > 0) await this.writeGroup(this.take());
     }
     this.running = false;
+  }
+
+  private dropLeft(): void {
+    for (const entry of this.waiting.splice(0)) {
+      if (entry.signal?.aborted) entry.reject(entry.signal.reason);
+      else this.waiting.push(entry);
+    }
   }
 
   /** At least one. */

@@ -3,18 +3,21 @@ import { translateError } from './errors.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
 import { ReadThreadHandle } from './read_thread_handle.ts';
 
-/** Reads a file of SQLite on threads, a lane each, since a statement of `node:sqlite` blocks the thread that runs it. Threads start when needed. */
+/**
+ * Reads a file of SQLite on threads, because a statement of `node:sqlite` blocks the thread that runs it. Each thread is a lane, one of them for quick
+ * reads only. Threads start when they are needed.
+ */
 export class ReadThreads {
   private readonly lanes: ReadLanes;
   private readonly threads: readonly ReadThreadHandle[];
 
   /** `threads`: how many jobs that may take long run at a time. */
   constructor(path: string, threads: number, quickMs?: number) {
-    this.lanes = new ReadLanes(threads, quickMs);
+    this.lanes = new ReadLanes({ long: threads, quick: 1, quickMs });
     this.threads = Array.from({ length: threads + 1 }, () => new ReadThreadHandle(path));
   }
 
-  /** When the signal is aborted it rejects with the signal's reason at once, and the job ends soon after. */
+  /** Rejects with the signal's reason when the signal is aborted: a job that waits at once, a job that runs as soon as its statement has ended. */
   async run<Job extends ReadJob>(job: Job, signal: AbortSignal | undefined): Promise<ReadResult<Job>> {
     const kind = job.kind === 'stretches' ? job.kind : job.text;
     try {

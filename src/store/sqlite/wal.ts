@@ -31,15 +31,24 @@ export class Wal {
 
   committed(): void {
     this.commits += 1;
-    if (this.commits % COMMITS !== 0 || this.restarting) return;
-    const { size } = statSync(`${this.deps.path}-wal`, { throwIfNoEntry: false }) ?? { size: 0 };
-    if (size <= (this.deps.limitBytes ?? WAL_BYTES)) return;
+    if (this.commits % COMMITS !== 0 || this.restarting || !this.isLarge()) return;
     this.restarting = true;
     this.restart()
       .catch(this.deps.onFault)
       .finally(() => {
         this.restarting = false;
       });
+  }
+
+  /** Never throws: the transaction is committed, whatever its log's file says. */
+  private isLarge(): boolean {
+    const { path, limitBytes = WAL_BYTES, onFault } = this.deps;
+    try {
+      return (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) > limitBytes;
+    } catch (error) {
+      onFault(error);
+      return false;
+    }
   }
 
   /** Readers that begin after the checkpoint read the database file, so the next commit begins the log anew. */

@@ -1,0 +1,170 @@
+import { describe, expect, it } from 'vitest';
+import { ReadLanes } from '../../src/store/sql/read_lanes.ts';
+
+const QUICK_MS = 50;
+
+/** Lanes, and the order in which reads began. */
+class Scene {
+  readonly lanes: ReadLanes;
+  readonly begun: string[] = [];
+  readonly #ends = new Map<string, (milliseconds: number) => void>();
+  readonly #fails = new Map<string, (error: Error) => void>();
+
+  constructor(long: number, quick: number, quickMs = QUICK_MS) {
+    this.lanes = new ReadLanes({ long, quick, quickMs });
+  }
+
+  /** Asks for a read, which runs until it is told to end. */
+  ask(name: string, kind = name, signal?: AbortSignal): Promise<string> {
+    return this.lanes.run(kind, signal, () => {
+      this.begun.push(name);
+      return new Promise((resolve, reject) => {
+        this.#ends.set(name, (milliseconds) => resolve({ value: name, milliseconds }));
+        this.#fails.set(name, reject);
+      });
+    });
+  }
+
+  /** Ends a read that took so long; resolves when whoever waited has begun. */
+  async end(name: string, milliseconds: number): Promise<void> {
+    this.#ends.get(name)?.(milliseconds);
+    await turn();
+  }
+
+  async fail(name: string, error: Error): Promise<void> {
+    this.#fails.get(name)?.(error);
+    await turn();
+  }
+
+  /** Makes kinds known as quick. */
+  async learn(...kinds: string[]): Promise<void> {
+    for (const kind of kinds) {
+      const read = this.ask(`first ${kind}`, kind);
+      await this.end(`first ${kind}`, 1);
+      await read;
+    }
+    this.begun.length = 0;
+  }
+}
+
+function turn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+describe('A5: lanes of reads', () => {
+  it('keep a lane for quick kinds: others never run there', async () => {
+    const scene = new Scene(1, 1);
+    await scene.learn('row');
+    const reads = ['a', 'b'].map((name) => scene.ask(name, 'list'));
+    const row = scene.ask('row');
+    expect(scene.begun).toEqual(['a', 'row']);
+    await scene.end('row', 1);
+    expect(await row).toBe('row');
+    await scene.end('a', 1000);
+    await scene.end('b', 1000);
+    expect(await Promise.all(reads)).toEqual(['a', 'b']);
+  });
+
+  it('run what has waited longest', async () => {
+    const scene = new Scene(2, 0);
+    const reads = ['a', 'b', 'c', 'd'].map((name) => scene.ask(name));
+    for (const name of ['b', 'a', 'd', 'c']) await scene.end(name, 100);
+    await Promise.all(reads);
+    expect(scene.begun).toEqual(['a', 'b', 'c', 'd']);
+  });
+
+  it('let a kind that turned out to be slow no longer into the quick lane, although its reads were quick when they arrived', async () => {
+    const scene = new Scene(1, 1);
+    await scene.learn('list', 'row');
+    const lists = ['a', 'b', 'c', 'd'].map((name) => scene.ask(name, 'list'));
+    const row = scene.ask('row');
+    expect(scene.begun).toEqual(['a', 'b']);
+    await scene.end('a', 1000);
+    expect(scene.begun).toEqual(['a', 'b', 'row']);
+    for (const name of ['row', 'b', 'c', 'd']) await scene.end(name, 1000);
+    await Promise.all([...lists, row]);
+  });
+
+  it('keep a kind slow for a while although one of its reads is quick again', async () => {
+    const scene = new Scene(1, 1);
+    const slow = scene.ask('a', 'list');
+    await scene.end('a', 60_000);
+    const quick = scene.ask('b', 'list');
+    await scene.end('b', 1);
+    await Promise.all([slow, quick]);
+    const lists = ['c', 'd'].map((name) => scene.ask(name, 'list'));
+    expect(scene.begun).toEqual(['a', 'b', 'c']);
+    await scene.end('c', 1);
+    await scene.end('d', 1);
+    await Promise.all(lists);
+  });
+
+  it('learn from reads that fail after a long time', async () => {
+    // Everything takes longer than this.
+    const scene = new Scene(1, 1, -1);
+    const first = scene.ask('a', 'list').catch((error: Error) => error.message);
+    await scene.fail('a', new Error('the deadline has passed'));
+    expect(await first).toBe('the deadline has passed');
+    const lists = ['b', 'c'].map((name) => scene.ask(name, 'list'));
+    expect(scene.begun).toEqual(['a', 'b']);
+    await scene.end('b', 1);
+    await scene.end('c', 1);
+    await Promise.all(lists);
+  });
+
+  it('remember the kinds that were used last, however many there are', async () => {
+    const scene = new Scene(1, 1);
+    await scene.learn('row');
+    for (let i = 0; i < 6000; i += 1) {
+      await scene.lanes.run(`statement ${i}`, undefined, async () => ({ value: i, milliseconds: 1 }));
+      if (i % 100 === 0) await scene.lanes.run('row', undefined, async () => ({ value: i, milliseconds: 1 }));
+    }
+    await turn();
+    const list = scene.ask('list');
+    const row = scene.ask('row');
+    expect(scene.begun).toEqual(['list', 'row']);
+    await scene.end('list', 1);
+    await scene.end('row', 1);
+    await Promise.all([list, row]);
+  });
+
+  it('reject with the reason of whoever leaves while waiting, and begin nothing for them', async () => {
+    const scene = new Scene(1, 0);
+    const controller = new AbortController();
+    const running = scene.ask('a');
+    const leaving = scene.ask('b', 'b', controller.signal).catch((error: unknown) => error);
+    const staying = scene.ask('c');
+    controller.abort('left');
+    expect(await leaving).toBe('left');
+    await scene.end('a', 1);
+    await scene.end('c', 1);
+    expect(await Promise.all([running, staying])).toEqual(['a', 'c']);
+    expect(scene.begun).toEqual(['a', 'c']);
+  });
+
+  it('A1: reject all that wait when they are told that it is in vain', async () => {
+    const scene = new Scene(1, 1);
+    const running = scene.ask('a');
+    const waiting = ['b', 'c'].map((name) => scene.ask(name).catch((error: Error) => error.message));
+    scene.lanes.rejectWaiting(new Error('the database is silent'));
+    expect(await Promise.all(waiting)).toEqual(['the database is silent', 'the database is silent']);
+    await scene.end('a', 1);
+    expect(await running).toBe('a');
+  });
+
+  it('close: nothing begins any more, and no pause', async () => {
+    const scene = new Scene(1, 0);
+    const running = scene.ask('a');
+    const waiting = scene.ask('b').catch((error: Error) => error.message);
+    let paused = false;
+    void scene.lanes.pause().then(() => {
+      paused = true;
+    });
+    scene.lanes.close(new Error('closed'));
+    expect(await waiting).toBe('closed');
+    await scene.end('a', 1);
+    expect(await running).toBe('a');
+    await expect(scene.ask('c')).rejects.toThrow('closed');
+    expect(paused).toBe(false);
+  });
+});
