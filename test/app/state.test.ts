@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { appWithin } from '../../src/app/app.ts';
 import { maintain } from '../../src/app/maintenance.ts';
 import { batchGetStates } from '../../src/app/state/batch_get.ts';
 import { getState } from '../../src/app/state/get.ts';
@@ -61,6 +62,25 @@ describeApp('states', (on) => {
     });
     expect((await refusalOf(get(scene, sha256(other)))).reason).toBe('STATE_NOT_FOUND');
     expect((await refusalOf(put(scene, other, 100, 'no digest'))).violations[0]?.field).toBe('digest');
+  });
+
+  it('A6: an upload whose call ends leaves no chunks behind', async () => {
+    const scene = on.scene();
+    const controller = new AbortController();
+    const reason = new Error('the caller has left');
+    const app = appWithin(scene.app, { signal: controller.signal });
+    const chunks = async function* () {
+      yield randomBytes(2 * LIMITS.chunkBytes);
+      controller.abort(reason);
+      yield randomBytes(LIMITS.chunkBytes);
+    };
+    await expect(putState(app, scene.caller, { digest: undefined, chunks: chunks() })).rejects.toBe(reason);
+    const sql = await outsideSql(on.database);
+    const [left] = await sql.rows(
+      `select count(*) as n from state_chunks where namespace = '${scene.caller.namespace}'`,
+    );
+    await sql.close();
+    expect(Number(left?.n)).toBe(0);
   });
 
   it('S4: an upload whose client goes away leaves nothing to be found', async () => {

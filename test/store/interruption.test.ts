@@ -40,6 +40,12 @@ async function readMuch(here: RolloutScene): Promise<void> {
   await store.listTags(namespace, root.id, PAGE);
   await store.listRunTree(namespace, run.id, PAGE);
   await store.tallyRuns(namespace, [run.key]);
+  await store.logMetrics(namespace, run.id, [{ name: 'm', metricStep: 1n, value: 1, stageId: undefined }]);
+  const series = await store.listSeries(namespace, { runs: [run.id], names: ['m'], stage: 'none' }, 10, undefined);
+  const [key = 0n] = series.map((one) => one.key);
+  await store.measureSeries(namespace, [key], { from: undefined, to: undefined }, undefined);
+  await store.readPoints(namespace, key, { from: 0n, to: 9n }, 10);
+  await store.listStatusChanges(namespace, { noun: 'run', id: run.id }, PAGE, true);
   await store.readRunChanges(namespace, run.id, 0n, true);
   await store.summarize(namespace, { ...NO_FILTER, runs: [run.id] }, ['TASK']);
   for (const of of [{ runId: run.id }, { stageId: stage.id }]) await here.rollouts(of, { minReward: 1 }, 20, undefined);

@@ -381,6 +381,23 @@ describeStore('metrics', (on) => {
     expect((await list(here, [run])).map(({ name }) => name)).toEqual(['known', 'new 11', 'new 17', 'new 23', 'new 5']);
   });
 
+  it('A6: points of a caller that leaves before their group begins are not stored', async () => {
+    const here = scene();
+    const run = await here.makeRun();
+    await log(here, run, [point('m', 1, 1)]);
+    const controller = new AbortController();
+    const reason = new Error('the caller has left');
+    const within = here.store.within({ signal: controller.signal });
+    const logging = within.logMetrics(here.namespace, run.id, [point('m', 2, 2)]).catch((error: unknown) => error);
+    controller.abort(reason);
+    expect(await logging).toBe(reason);
+    await log(here, run, [point('m', 3, 3)]);
+    expect(await pairs(here, run)).toEqual([
+      [1, 1],
+      [3, 3],
+    ]);
+  });
+
   it('K-C6: points of known series cost the same statements however many there are; reading does not grow with points', async () => {
     const here = scene();
     const run = await here.makeRun();

@@ -76,6 +76,16 @@ describe('A5, A6: read threads of SQLite', () => {
     expect(await threads.run(rows('select count(*) from numbers'), undefined)).toEqual([[ROWS]]);
   });
 
+  it('end statements over keys of any pattern: also of those where all low bits are equal', async () => {
+    const file = new DatabaseSync(sqlitePath(database));
+    file.exec('create table spaced (key integer primary key); insert into spaced select key * 1024 + 1 from numbers');
+    file.close();
+    const reason = new Error('the caller has left');
+    const first = begin(rows('select count(*) from spaced as a, spaced as b, spaced as c where a.key + b.key < c.key'));
+    first.leave(reason);
+    expect(await first.ended).toBe(reason);
+  });
+
   it('do not start a job whose caller has left while it waited', async () => {
     const running = begin(endless());
     const waiting = begin(endless(1));
