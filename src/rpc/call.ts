@@ -51,6 +51,14 @@ function callOf({ app }: Wire, context: CallContext): Call {
   };
 }
 
+/** What is special about the answers of a stream. */
+interface Answering<T> {
+  /** The step from which a reader that did not take an answer can go on. */
+  readonly resumeAt?: (answer: T) => bigint | undefined;
+  /** Whether an answer takes so long to encode that it should wait for a turn (A5). */
+  readonly isLarge?: (answer: T) => boolean;
+}
+
 type Request<M extends { readonly input: DescMethodUnary['input'] }> = MessageShape<M['input']>;
 type Answer<M extends { readonly output: DescMethodUnary['output'] }> = MessageShape<M['output']>;
 
@@ -87,14 +95,13 @@ export function clientStream<M extends DescMethodClientStreaming>(
 }
 
 /**
- * A server-streaming handler: the request keeps its rules, and a reader that takes nothing for too long is cut off (R3). `resumeAt` tells the step
- * from which to go on for one that did not take an answer.
+ * A server-streaming handler: the request keeps its rules, and a reader that takes nothing for too long is cut off (R3).
  */
 export function serverStream<M extends DescMethodServerStreaming>(
   wire: Wire,
   method: M,
   handle: (request: Request<M>, call: Call) => AsyncGenerator<Answer<M>>,
-  resumeAt: (answer: Answer<M>) => bigint | undefined = () => undefined,
+  answering: Answering<Answer<M>> = {},
 ): MethodImpl<M> {
   const begin = (request: Request<M>, context: CallContext) => {
     wire.validator.check(method.input, request);
@@ -107,7 +114,7 @@ export function serverStream<M extends DescMethodServerStreaming>(
       'read',
       () => begin(request, context),
       (error) => nameField(error, method.input, request),
-      resumeAt,
+      { resumeAt: () => undefined, ...answering },
     );
   return impl as unknown as MethodImpl<M>;
 }
@@ -177,7 +184,7 @@ function answers<T>(
   purpose: Purpose,
   begin: () => AsyncGenerator<T>,
   explain: (error: unknown) => unknown = same,
-  resumeAt?: (answer: T) => bigint | undefined,
+  { resumeAt, isLarge }: Answering<T> = {},
 ): AsyncIterable<T> {
   let inner: AsyncGenerator<T> | undefined;
   let over = false;
@@ -206,6 +213,7 @@ function answers<T>(
       inner ??= begin();
       const result = await inner.next();
       if (result.done !== true) {
+        if (isLarge?.(result.value)) await wire.app.store.turns.take();
         watch?.given(resumeAt?.(result.value));
         return result;
       }

@@ -3,13 +3,15 @@ import type { ServiceImpl } from '@connectrpc/connect';
 import { type MetricPoint, type MetricSeries, MetricSeriesSchema } from '../../gen/es/anabranch/v1/run_pb.js';
 import {
   LogMetricsResponseSchema,
+  type ReadMetricsRequest,
+  type ReadMetricsResponse,
   ReadMetricsResponseSchema,
   RunService,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type LogMetricsArgs, logMetrics } from '../app/run/log_metrics.ts';
 import { readMetrics, type SeriesRead } from '../app/run/read_metrics.ts';
 import { parseUuid } from '../domain/ids.ts';
-import { serverStream, unary, type Wire } from './call.ts';
+import { type Call, serverStream, unary, type Wire } from './call.ts';
 
 const rpc = RunService.method;
 
@@ -20,17 +22,22 @@ export function metricMethods(wire: Wire): Pick<ServiceImpl<typeof RunService>, 
       return create(LogMetricsResponseSchema);
     }),
 
-    readMetrics: serverStream(wire, rpc.readMetrics, async function* (request, { app, caller, signal }) {
-      const { runIds, keys, stageId, runLevelOnly, maxPoints } = request;
-      const range = { from: request.startMetricStep, to: request.endMetricStep };
-      const args = { runIds, keys, stageId, runLevelOnly, range, maxPoints, signal };
-      for await (const some of readMetrics(app, caller, args)) {
-        const answer = create(ReadMetricsResponseSchema);
-        answer.series = some.map(fromSeriesRead);
-        yield answer;
-      }
-    }),
+    readMetrics: serverStream(wire, rpc.readMetrics, answerMetrics, { isLarge: () => true }),
   };
+}
+
+async function* answerMetrics(
+  request: ReadMetricsRequest,
+  { app, caller, signal }: Call,
+): AsyncGenerator<ReadMetricsResponse> {
+  const { runIds, keys, stageId, runLevelOnly, maxPoints } = request;
+  const range = { from: request.startMetricStep, to: request.endMetricStep };
+  const args = { runIds, keys, stageId, runLevelOnly, range, maxPoints, signal };
+  for await (const some of readMetrics(app, caller, args)) {
+    const answer = create(ReadMetricsResponseSchema);
+    answer.series = some.map(fromSeriesRead);
+    yield answer;
+  }
 }
 
 function toPoint({ key, metricStep, value, stageId }: MetricPoint, index: number): LogMetricsArgs['points'][number] {

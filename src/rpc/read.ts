@@ -25,7 +25,14 @@ export function readSteps(wire: Wire): MethodImpl<typeof TrajectoryService.metho
     for await (const read of reading) yield fromStepsRead(read);
   };
   const resumeAt = ({ nextStepNumber, steps }: ReadStepsResponse) => nextStepNumber - BigInt(steps.length);
-  return serverStream(wire, TrajectoryService.method.readSteps, handle, resumeAt);
+  return serverStream(wire, TrajectoryService.method.readSteps, handle, { resumeAt, isLarge: hasManySteps });
+}
+
+/** Encoding fewer steps takes less time than waiting for a turn. */
+const MANY_STEPS = 32;
+
+export function hasManySteps({ steps }: { readonly steps: readonly unknown[] }): boolean {
+  return steps.length >= MANY_STEPS;
 }
 
 /** Those who follow live are given the same steps, and so the same answer. */

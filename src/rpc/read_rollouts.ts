@@ -1,25 +1,28 @@
 import { create } from '@bufbuild/protobuf';
 import type { MethodImpl } from '@connectrpc/connect';
 import {
+  type ReadRolloutsRequest,
   type ReadRolloutsResponse,
   ReadRolloutsResponseSchema,
   RolloutService,
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { readRollouts as readRolloutsOf } from '../app/rollout/read.ts';
 import type { RolloutsRead } from '../app/rollout/read_group.ts';
-import { serverStream, type Wire } from './call.ts';
+import { type Call, serverStream, type Wire } from './call.ts';
 import { toView } from './convert/filter.ts';
 import { fromRollout } from './convert/rollout_out.ts';
 import { fromStoredStep } from './convert/step_out.ts';
+import { hasManySteps } from './read.ts';
 
 /** The trainer's read: one message for each part of the use case, which keeps them below 1 MiB. */
 export function readRollouts(wire: Wire): MethodImpl<typeof RolloutService.method.readRollouts> {
-  return serverStream(wire, RolloutService.method.readRollouts, async function* (request, { app, caller, signal }) {
+  const handle = async function* (request: ReadRolloutsRequest, { app, caller, signal }: Call) {
     const { stageId, completeGroupsOnly, follow } = request;
     const view = toView(request.view, 'FULL');
     const reading = readRolloutsOf(app, caller, { stageId, completeGroupsOnly, follow, view, signal });
     for await (const read of reading) yield fromRolloutsRead(read, view);
-  });
+  };
+  return serverStream(wire, RolloutService.method.readRollouts, handle, { isLarge: hasManySteps });
 }
 
 function fromRolloutsRead(read: RolloutsRead, view: 'BASIC' | 'FULL'): ReadRolloutsResponse {

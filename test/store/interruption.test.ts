@@ -45,7 +45,7 @@ async function readMuch(here: RolloutScene): Promise<void> {
   const [key = 0n] = series.map((one) => one.key);
   await store.measureSeries(namespace, [key], { from: undefined, to: undefined }, undefined);
   await store.readPoints(namespace, key, { from: 0n, to: 9n }, 10);
-  await store.listStatusChanges(namespace, { noun: 'run', id: run.id }, PAGE, true);
+  await store.listStatusChanges(namespace, { noun: 'RUN', id: run.id }, PAGE, true);
   await store.readRunChanges(namespace, run.id, 0n, true);
   await store.summarize(namespace, { ...NO_FILTER, runs: [run.id] }, ['TASK']);
   for (const of of [{ runId: run.id }, { stageId: stage.id }]) await here.rollouts(of, { minReward: 1 }, 20, undefined);

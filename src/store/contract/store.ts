@@ -47,10 +47,18 @@ export interface Store
    * within 100 ms. A write may have happened all the same. `append` and `claimRollouts` serve several callers and are not ended.
    */
   within(call: CallScope): Store;
+  /** Shares the serving thread between large reads and everything else. */
+  readonly turns: Turns;
   /** Resolves if the database answers. */
   ping(): Promise<void>;
   /** Ends all work and lets go of the database. Idempotent. */
   close(): Promise<void>;
+}
+
+/** Turns for work on large results. */
+export interface Turns {
+  /** To be awaited before such work; undefined: it may begin at once. What is done before the event loop turns belongs to the turn. */
+  take(): Promise<void> | undefined;
 }
 
 /** One call, as far as the store needs to know it. */

@@ -143,6 +143,7 @@ class PostgresEngine implements Engine {
   readonly name = 'postgres';
   readonly description: string;
   readonly kept: KeptQueries;
+  readonly turns: ReadTurns;
   readonly now = sql<string>`clock_timestamp()`;
   readonly aggregates = postgresAggregates;
   private readonly parts: Parts;
@@ -153,6 +154,7 @@ class PostgresEngine implements Engine {
   constructor(parts: Parts, call?: CallScope) {
     this.description = parts.description;
     this.kept = parts.kept;
+    this.turns = parts.turns;
     this.parts = parts;
     this.call = call;
   }

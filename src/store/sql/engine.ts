@@ -1,7 +1,7 @@
 import type { CompiledQuery, Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
-import type { CallScope } from '../contract/store.ts';
+import type { CallScope, Turns } from '../contract/store.ts';
 import type { Aggregates } from './aggregates.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { PointBatch } from './point_batch.ts';
@@ -164,6 +164,8 @@ export interface Engine {
   hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
 
   readonly aggregates: Aggregates;
+
+  readonly turns: Turns;
 
   /** `time` minus so many hours, as a value to compare a time column with. */
   hoursAgo(hours: number): RawBuilder<string>;

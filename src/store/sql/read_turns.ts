@@ -1,3 +1,5 @@
+import type { Turns } from '../contract/store.ts';
+
 /** Length of one work period of all readers together, in milliseconds. Work that began within it may end after it. */
 const WORK_MS = 2;
 /** Writes are expected to go on for this long after the last one, in milliseconds. */
@@ -9,7 +11,7 @@ const MANY_ROWS = 32;
  * Shares the serving thread between those who read much and everybody else. Large results are handed over one at a time, each
  * in a turn of the event loop of its own. While somebody writes, the readers pause after every stretch for as long as it took.
  */
-export class ReadTurns {
+export class ReadTurns implements Turns {
   private readonly waiting: (() => void)[] = [];
   /** In milliseconds: when the current stretch began, when the last work ended, and when somebody wrote last. */
   private begunAt = Number.NEGATIVE_INFINITY;
@@ -32,7 +34,8 @@ export class ReadTurns {
     return rows;
   }
 
-  private take(): Promise<void> | undefined {
+  /** Waits for a turn; undefined: it begins at once. */
+  take(): Promise<void> | undefined {
     if (!this.granting && this.mayWork()) {
       this.begin();
       return undefined;

@@ -63,6 +63,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   get description() {
     return this.engine.description;
   },
+  get turns() {
+    return this.engine.turns;
+  },
   within(call) {
     return storeOver(this.engine.within(call), this.known);
   },

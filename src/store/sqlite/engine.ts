@@ -142,6 +142,7 @@ class SqliteEngine implements Engine {
   readonly name = 'sqlite';
   readonly description: string;
   readonly kept: KeptQueries;
+  readonly turns: ReadTurns;
   readonly now = NOW;
   readonly aggregates = sqliteAggregates;
   private readonly parts: Parts;
@@ -152,6 +153,7 @@ class SqliteEngine implements Engine {
   constructor(parts: Parts, call?: CallScope) {
     this.description = parts.description;
     this.kept = parts.kept;
+    this.turns = parts.turns;
     this.parts = parts;
     this.writer = parts.writer;
     this.call = call;
