@@ -4,7 +4,11 @@ import type net from 'node:net';
 export interface ConnectionLimits {
   /** Most connections at once. At the bound, each new connection closes the one that has been idle longest. */
   readonly maxConnections: number;
-  /** Further connections, accepted while all within the bound have calls under way. They may make health checks only. */
+  /**
+   * Further connections, accepted while all within the bound have calls under way. They may make health checks only.
+   * When the reserve is full, too, each new connection closes an older one of the reserve: the one that has been idle longest,
+   * or, if none is idle, the one that was accepted first.
+   */
   readonly reserveConnections: number;
   /** The least time between two warnings about closed and refused connections. */
   readonly warnEveryMs: number;
@@ -14,7 +18,7 @@ export interface ConnectionLimits {
 export interface Crowding {
   /** Closed because they had been idle longest. */
   readonly closedIdle: number;
-  /** Refused because every connection had calls under way. */
+  /** Refused, or closed to make room in the reserve, because every connection had calls under way. */
   readonly refused: number;
 }
 
@@ -36,18 +40,24 @@ export class Connections {
     this.#reserve = new Places(limits.reserveConnections);
   }
 
-  /** Returns undefined if there is no room, not even in the reserve; the socket is destroyed then. */
+  /** Returns undefined if there is no room and the port has no reserve; the socket is destroyed then. */
   accept(socket: net.Socket): Connection | undefined {
-    for (const places of [this.#regular, this.#reserve]) {
-      if (!this.#makeRoom(places)) continue;
-      const connection = new Connection(socket, places);
-      this.#byCarrier.set(socket, connection);
-      return connection;
+    const places = this.#makeRoom(this.#regular) ? this.#regular : this.#reserve;
+    if (places === this.#reserve && !this.#makeRoom(places)) {
+      const oldest = places.oldest();
+      if (oldest === undefined) {
+        socket.destroy();
+        this.#refused += 1;
+        this.#note();
+        return undefined;
+      }
+      // Calls that never end must not lock out the next health check.
+      this.refuse(oldest);
+      oldest.close();
     }
-    socket.destroy();
-    this.#refused += 1;
-    this.#note();
-    return undefined;
+    const connection = new Connection(socket, places);
+    this.#byCarrier.set(socket, connection);
+    return connection;
   }
 
   /** Notes that a connection speaks HTTP/2. */
@@ -83,7 +93,7 @@ export class Connections {
   }
 
   #makeRoom(places: Places): boolean {
-    if (places.taken < places.size) return true;
+    if (places.connections.size < places.size) return true;
     const idle = places.idle.takeFirst();
     if (idle === undefined) return false;
     idle.close();
@@ -133,7 +143,7 @@ export class Connection {
   moveTo(places: Places): void {
     this.#leave();
     this.places = places;
-    places.taken += 1;
+    places.connections.add(this);
     if (this.#calls === 0) places.idle.add(this);
   }
 
@@ -168,7 +178,7 @@ export class Connection {
 
   #leave(): void {
     if (this.places === undefined) return;
-    this.places.taken -= 1;
+    this.places.connections.delete(this);
     this.places.idle.delete(this);
     this.places = undefined;
   }
@@ -176,11 +186,16 @@ export class Connection {
 
 class Places {
   readonly size: number;
+  /** In the order in which they were added. */
+  readonly connections = new Set<Connection>();
   readonly idle = new IdleQueue();
-  taken = 0;
 
   constructor(size: number) {
     this.size = size;
+  }
+
+  oldest(): Connection | undefined {
+    return this.connections.values().next().value;
   }
 }
 

@@ -228,11 +228,27 @@ describe('A4: when every connection has calls under way', () => {
     }
   });
 
-  it('beyond the reserve a connection is closed when it is accepted', async () => {
-    const { number, busyPeer, warnings, port } = await listen(FULL);
-    for (const path of ['/call', '/health/watch', '/health/watch']) await busyPeer(path);
+  it('calls that do not end do not fill the reserve: its oldest connection makes room', async () => {
+    const { peer, busyPeer, warnings } = await listen(FULL);
+    const regular = await busyPeer();
+    const watches = [await busyPeer('/health/watch'), await busyPeer('/health/watch')];
+    for (const watch of watches) {
+      const probe = await peer();
+      await watch.peer.closed;
+      await probe.get('/health');
+      expect(probe.said).toMatch(/^HTTP\/1\.1 200 .*served$/is);
+      await probe.closed;
+      await busyPeer('/health/watch');
+    }
+    expect(regular.peer.socket.closed).toBe(false);
+    expect(warnings).toEqual([{ closedIdle: 0, refused: 1 }]);
+  });
+
+  it('without a reserve a connection is closed when it is accepted', async () => {
+    const { number, busyPeer, warnings, port } = await listen({ maxConnections: 1, reserveConnections: 0 });
+    await busyPeer();
     expect(await speak(number, GET)).toBe('');
-    expect(port.counts()).toMatchObject({ sockets: 3, requests: 3 });
+    expect(port.counts()).toMatchObject({ sockets: 1, requests: 1 });
     expect(warnings).toEqual([{ closedIdle: 0, refused: 1 }]);
   });
 

@@ -18,8 +18,12 @@ const CREATE = '/anabranch.v1.TrajectoryService/CreateTrajectory';
 describe('A4: a server whose connections all have calls under way', () => {
   let server: TestServer;
   let watch: RawCall;
+  const RESERVE = 4;
   beforeAll(async () => {
-    server = await startTestServer({ flags: { maxConnections: '1' } });
+    server = await startTestServer({
+      flags: { maxConnections: '1' },
+      portLimits: { reserveConnections: RESERVE },
+    });
     watch = new RawCall(await http2Session(server.url), '/grpc.health.v1.Health/Watch');
     watch.stream.end(Buffer.alloc(5)); // an empty message
     await watch.messages(1);
@@ -59,6 +63,25 @@ describe('A4: a server whose connections all have calls under way', () => {
     const refusal = await rawCall(session, CREATE, Buffer.alloc(5));
     expect(refusal).toMatchObject({ http: 200, status: 14, reason: 'TOO_MANY_CONNECTIONS', reset: 0 });
     await closed;
+  });
+
+  it('tells its health although calls that do not end have taken the whole reserve', async () => {
+    const WATCH = '/grpc.health.v1.Health/Watch';
+    const sessions = await Promise.all(Array.from({ length: RESERVE }, () => http2Session(server.url)));
+    for (const [i, session] of sessions.entries()) {
+      const call = new RawCall(session, i % 2 === 0 ? WATCH : '/grpc.health.v1.Health/Check');
+      if (i % 2 === 0) {
+        call.stream.end(Buffer.alloc(5));
+        await call.messages(1);
+      } else call.stream.write(Buffer.alloc(4)); // never complete
+    }
+    await until(() => server.counts().requests === RESERVE + 1, 'the reserve is full');
+    const response = await fetch(`${server.url}/healthz`);
+    expect([response.status, await response.text()]).toEqual([200, 'ok']);
+    const health = createClient(Health, createGrpcTransport({ baseUrl: server.url }));
+    expect((await health.check({})).status).toBe(Serving.SERVING);
+    for (const session of sessions) session.destroy();
+    await until(() => server.counts().requests === 1, 'one call is left');
   });
 
   it('goes on with the calls under way, and with all calls as soon as one connection has none', async () => {
