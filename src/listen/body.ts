@@ -1,7 +1,7 @@
 /** An envelope's header: one byte of flags, four of length. gRPC, gRPC-Web and Connect's streams share it. */
 export const HEADER_BYTES = 5;
-/** Larger messages take turns to be decoded. */
-const LARGE_BYTES = 64 * 1024;
+/** Larger messages take turns to be decoded, and wait for room while they arrive. */
+export const SMALL_BYTES = 64 * 1024;
 const COMPRESSED = 1;
 const NOTHING: Buffer = Buffer.alloc(0);
 
@@ -126,7 +126,7 @@ export function cutForTurns(run: Buffer): readonly Buffer[] {
 /** How much of the turnstile a message takes; 0: it needs no turn. A compressed one takes all of it: its real size is not known. */
 export function weightOf(message: Buffer, compressed: boolean, maxMessageBytes: number): number {
   if (compressed) return maxMessageBytes;
-  return message.length > LARGE_BYTES ? Math.min(message.length, maxMessageBytes) : 0;
+  return message.length > SMALL_BYTES ? Math.min(message.length, maxMessageBytes) : 0;
 }
 
 /** Whether the first envelope is compressed. */
@@ -136,5 +136,5 @@ export function beginsCompressed(run: Buffer): boolean {
 
 /** An envelope that is cut off at the end of the run is larger than allowed, and rejected without being decoded. */
 function isHeavy(run: Buffer, at: number, end: number): boolean {
-  return end <= run.length && (((run[at] ?? 0) & COMPRESSED) !== 0 || end - at > LARGE_BYTES);
+  return end <= run.length && (((run[at] ?? 0) & COMPRESSED) !== 0 || end - at > SMALL_BYTES);
 }

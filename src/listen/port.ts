@@ -1,7 +1,7 @@
 import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
-import { HEADER_BYTES } from './body.ts';
+import { HEADER_BYTES, SMALL_BYTES } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { headerBytes, isAuthority } from './guard.ts';
 import { Intake, type IntakeOptions } from './intake.ts';
@@ -73,6 +73,7 @@ const LIMITS: PortLimits = {
   messageMs: 30_000,
   unfinishedBytesPerConnection: 16 * 1024 * 1024,
   unfinishedBytes: 128 * 1024 * 1024,
+  smallMessageBytes: SMALL_BYTES,
 };
 
 const REFUSE_ALL: WhenFull = {

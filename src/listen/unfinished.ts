@@ -6,6 +6,11 @@ export interface UnfinishedLimits {
   readonly unfinishedBytesPerConnection: number;
   /** Bytes of the unfinished messages of all connections. */
   readonly unfinishedBytes: number;
+  /**
+   * A message of at most this many bytes is read without waiting for room, so that small requests are served at the bounds, too.
+   * Its bytes are counted only if there is room for them.
+   */
+  readonly smallMessageBytes: number;
 }
 
 /** Thrown to the reader of a message that was not complete in time. The code tells other rooms what it is. */
@@ -28,9 +33,9 @@ interface Usage {
 }
 
 /**
- * Counts the bytes of unfinished messages, and gives up those that take too long. Where a bound is reached, messages wait for room, and so their
- * readers stop reading. Each bound keeps room for one whole message: the favoured one, which can always become complete. So messages that arrive
- * side by side never wait for each other without end.
+ * Counts the bytes of unfinished messages, and gives up those that take too long. Where a bound is reached, messages that are
+ * not small wait for room, and so their readers stop reading. Each bound keeps room for one whole message: the favoured one,
+ * which can always become complete. So messages that arrive side by side never wait for each other without end.
  */
 export class UnfinishedMessages {
   readonly #limits: UnfinishedLimits;
@@ -74,9 +79,12 @@ export class UnfinishedMessages {
     this.#timer ??= setTimeout(this.#giveUp, this.#limits.messageMs).unref();
   }
 
-  /** Called by the message. Returns undefined if there is room for all its bytes; else a promise that resolves when there is, or when it ends. */
+  /**
+   * Called by the message. Returns undefined if the message is small or there is room for all its bytes.
+   * Otherwise returns a promise that resolves when there is room, or when the message ends.
+   */
   admit(message: UnfinishedMessage): Promise<void> | undefined {
-    if (this.#fit(message)) return undefined;
+    if (this.#fit(message) || this.#isSmall(message)) return undefined;
     this.#waiting.add(message);
     return new Promise((resolve) => {
       message.resume = resolve;
@@ -106,6 +114,7 @@ export class UnfinishedMessages {
     const more = message.heldBytes - message.countedBytes;
     const roomInConnection = more <= this.#connectionShare - unfavouredBytes(connection);
     const roomInTotal = more <= this.#totalShare - unfavouredBytes(this.#total);
+    if ((!roomInConnection || !roomInTotal) && this.#isSmall(message)) return false;
     if (!roomInConnection || !roomInTotal) connection.favoured ??= message;
     if (!roomInTotal && connection.favoured === message) this.#total.favoured ??= message;
     if (!roomInConnection && connection.favoured !== message) return false;
@@ -114,6 +123,10 @@ export class UnfinishedMessages {
     this.#total.bytes += more;
     message.countedBytes += more;
     return true;
+  }
+
+  #isSmall({ heldBytes }: UnfinishedMessage): boolean {
+    return heldBytes <= this.#limits.smallMessageBytes;
   }
 
   /** Whether no message can be admitted now, of whatever connection: those behind this one need not be asked. */

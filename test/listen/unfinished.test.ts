@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { MessageTimeoutError, type UnfinishedMessage, UnfinishedMessages } from '../../src/listen/unfinished.ts';
 
 const LARGEST = 10;
-const LIMITS = { messageMs: 30_000, unfinishedBytesPerConnection: 30, unfinishedBytes: 70 };
+const LIMITS = { messageMs: 30_000, unfinishedBytesPerConnection: 30, unfinishedBytes: 70, smallMessageBytes: 0 };
 const failed = (): void => {
   throw new Error('gave up');
 };
@@ -75,14 +75,37 @@ describe('MS2: the bytes of unfinished messages', () => {
     expect(all.bytes).toBe(0);
   });
 
+  it('do not stop small messages at either bound, which count where there is room', () => {
+    for (const connections of [1, 7]) {
+      const all = new UnfinishedMessages({ ...LIMITS, smallMessageBytes: 4 }, LARGEST);
+      const shared = {};
+      const unfinished = () => all.ofRequest(connections === 1 ? shared : {}, failed);
+      const full = connections === 1 ? LIMITS.unfinishedBytesPerConnection : LIMITS.unfinishedBytes;
+      const large = Array.from({ length: full / LARGEST }, unfinished);
+      for (const message of large) expect(message.hold(LARGEST)).toBeUndefined();
+      expect(all.bytes).toBe(full);
+
+      const small = Array.from({ length: 100 }, unfinished);
+      for (const message of small) expect([message.hold(1), message.hold(4)]).toEqual([undefined, undefined]);
+      expect(all.bytes, 'there is no room').toBe(full);
+      const told = hold(small[0]!, 5);
+      expect(told, 'no longer small').toEqual({ waits: true });
+
+      for (const message of [...large, ...small.slice(1)]) message.end();
+      expect(all.bytes, 'counted once there was room').toBe(5);
+      small[0]!.end();
+      expect(all.bytes).toBe(0);
+    }
+  });
+
   it('never stop messages that arrive side by side from becoming complete', () => {
     const arrivals = fc.array(
       fc.record({ connection: fc.nat({ max: 4 }), bytes: fc.integer({ min: 1, max: LARGEST }) }),
       { maxLength: 40 },
     );
     fc.assert(
-      fc.property(arrivals, fc.infiniteStream(fc.nat()), (sizes, random) => {
-        const all = new UnfinishedMessages(LIMITS, LARGEST);
+      fc.property(arrivals, fc.infiniteStream(fc.nat()), fc.nat({ max: 5 }), (sizes, random, smallMessageBytes) => {
+        const all = new UnfinishedMessages({ ...LIMITS, smallMessageBytes }, LARGEST);
         const connections = Array.from({ length: 5 }, () => ({}));
         const open = sizes.map(({ connection, bytes }) => ({
           message: all.ofRequest(connections[connection]!, failed),
@@ -90,7 +113,9 @@ describe('MS2: the bytes of unfinished messages', () => {
           connection,
         }));
         while (open.length > 0) {
-          const reading = open.filter(({ message }) => message.heldBytes === message.countedBytes);
+          const reading = open.filter(
+            ({ message: { heldBytes, countedBytes } }) => heldBytes === countedBytes || heldBytes <= smallMessageBytes,
+          );
           expect(reading.length, 'messages that are read on').toBeGreaterThan(0);
           const one = reading[random.next().value! % reading.length]!;
           if (one.message.heldBytes < one.bytes) void one.message.hold(one.message.heldBytes + 1);

@@ -3,6 +3,8 @@ import type { ClientHttp2Session } from 'node:http2';
 import net from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { fromBinary } from '@bufbuild/protobuf';
+import { createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PutStateRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import {
@@ -11,10 +13,12 @@ import {
   CreateTrajectoryRequestSchema,
   GetTrajectoryRequestSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { Health, HealthCheckResponse_ServingStatus as Serving } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { PortLimits } from '../../src/listen/port.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { envelope, http2Session, inEnvelope, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
+import { connect, WIRES } from './wires.ts';
 
 const SERVICE = '/anabranch.v1.TrajectoryService';
 const CREATE = `${SERVICE}/CreateTrajectory`;
@@ -92,6 +96,73 @@ describe('MS2: bytes of unfinished messages of all connections', () => {
     for (const { outcome } of calls) expect(await outcome).toMatchObject({ status: 3, reason: 'INVALID_REQUEST' });
     for (const each of sessions) each.destroy();
   });
+});
+
+describe('MS2: at the bound of all connections, small messages do not wait', () => {
+  const PART = 300_000;
+  const PARTS = 4;
+  const FULL = PARTS * PART + LIMITS.messageBytes + 5;
+  const body = largest();
+  let sessions: ClientHttp2Session[];
+  let large: RawCall[];
+
+  /** Four messages take all the room but that of one whole message, which the fifth takes up to its last byte. */
+  beforeAll(async () => {
+    await start({ unfinishedBytes: FULL, messageMs: 120_000 });
+    sessions = await Promise.all(Array.from({ length: PARTS + 1 }, () => http2Session(server.url)));
+    large = sessions.map((each) => new RawCall(each, GET));
+    for (const { stream } of large.slice(1)) stream.write(body.subarray(0, PART));
+    await until(() => server.counts().unfinishedBytes === PARTS * PART, 'four messages are there in part');
+    large[0]!.stream.write(body.subarray(0, -1));
+    await until(() => server.counts().unfinishedBytes === FULL - 1, 'the fifth is there but for its last byte');
+  });
+  afterAll(async () => {
+    expect(server.counts().unfinishedBytes, 'the large messages still wait').toBe(FULL - 1);
+    for (const [i, { stream }] of large.entries()) stream.end(body.subarray(i === 0 ? -1 : PART));
+    for (const { outcome } of large) expect(await outcome).toMatchObject({ status: 3, reason: 'INVALID_REQUEST' });
+    for (const each of [...sessions, session]) each.destroy();
+    await until(() => server.counts().requests === 0, 'no call is under way');
+    expect(server.counts()).toMatchObject({ unfinishedBytes: 0, turns: 0 });
+    await server.stop();
+  });
+
+  const small = { metadataJson: JSON.stringify('m'.repeat(300)) };
+
+  it.each(WIRES)('$name', async (wire) => {
+    const { trajectory } = await connect(wire, server.url).trajectories.createTrajectory(small);
+    expect(trajectory?.id).toBeDefined();
+  });
+
+  it('a health check', async () => {
+    const health = createClient(Health, createGrpcTransport({ baseUrl: server.url }));
+    expect((await health.check({ service: '' })).status).toBe(Serving.SERVING);
+  });
+
+  it('a request that arrives byte by byte', async () => {
+    const call = new RawCall(session, CREATE);
+    for (const byte of envelope(CreateTrajectoryRequestSchema, small)) await written(call, Buffer.from([byte]));
+    call.stream.end();
+    expect(await call.outcome).toMatchObject({ status: 0 });
+  });
+
+  it('messages of a stream that arrive in two pieces', async () => {
+    const trajectoryId = randomUUID();
+    await rawCall(session, CREATE, envelope(CreateTrajectoryRequestSchema, { trajectoryId }));
+    const call = new RawCall(session, APPEND);
+    for (const message of [
+      envelope(AppendStepsRequestSchema, { open: { trajectoryId, writerId: 'w' } }),
+      envelope(AppendStepsRequestSchema, { steps: [{ stepNumber: 0n }] }),
+    ]) {
+      await written(call, message.subarray(0, 7));
+      await written(call, message.subarray(7));
+    }
+    call.stream.end();
+    expect(await call.outcome).toMatchObject({ status: 0 });
+  });
+
+  /** Sends a piece in a frame of its own. */
+  const written = ({ stream }: RawCall, piece: Buffer) =>
+    new Promise<void>((resolve, reject) => stream.write(piece, (error) => (error ? reject(error) : resolve())));
 });
 
 describe.concurrent('MS2: a message that is not complete in time', () => {
