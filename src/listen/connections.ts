@@ -24,8 +24,8 @@ export interface Crowding {
 
 /** The connections of a port, bounded so that connections without calls never keep others out. */
 export class Connections {
-  readonly #regular: Places;
-  readonly #reserve: Places;
+  readonly #regular: Slots;
+  readonly #reserve: Slots;
   readonly #limits: ConnectionLimits;
   readonly #warn: (crowding: Crowding) => void;
   readonly #byCarrier = new WeakMap<net.Socket | Http2Session, Connection>();
@@ -36,15 +36,15 @@ export class Connections {
   constructor(limits: ConnectionLimits, warn: (crowding: Crowding) => void) {
     this.#limits = limits;
     this.#warn = warn;
-    this.#regular = new Places(limits.maxConnections);
-    this.#reserve = new Places(limits.reserveConnections);
+    this.#regular = new Slots(limits.maxConnections);
+    this.#reserve = new Slots(limits.reserveConnections);
   }
 
   /** Returns undefined if there is no room and the port has no reserve; the socket is destroyed then. */
   accept(socket: net.Socket): Connection | undefined {
-    const places = this.#makeRoom(this.#regular) ? this.#regular : this.#reserve;
-    if (places === this.#reserve && !this.#makeRoom(places)) {
-      const oldest = places.oldest();
+    const slots = this.#makeRoom(this.#regular) ? this.#regular : this.#reserve;
+    if (slots === this.#reserve && !this.#makeRoom(slots)) {
+      const oldest = slots.oldest();
       if (oldest === undefined) {
         socket.destroy();
         this.#refused += 1;
@@ -55,7 +55,7 @@ export class Connections {
       this.refuse(oldest);
       oldest.close();
     }
-    const connection = new Connection(socket, places);
+    const connection = new Connection(socket, slots);
     this.#byCarrier.set(socket, connection);
     return connection;
   }
@@ -72,7 +72,7 @@ export class Connections {
 
   /** Whether the connection may make any call. A connection of the reserve may as soon as there is room within the bound. */
   admits(connection: Connection): boolean {
-    if (connection.places !== this.#reserve) return true;
+    if (connection.slots !== this.#reserve) return true;
     if (!this.#makeRoom(this.#regular)) return false;
     connection.moveTo(this.#regular);
     return true;
@@ -92,9 +92,9 @@ export class Connections {
     this.#tell();
   }
 
-  #makeRoom(places: Places): boolean {
-    if (places.connections.size < places.size) return true;
-    const idle = places.idle.takeFirst();
+  #makeRoom(slots: Slots): boolean {
+    if (slots.connections.size < slots.size) return true;
+    const idle = slots.idle.takeFirst();
     if (idle === undefined) return false;
     idle.close();
     this.#closedIdle += 1;
@@ -124,38 +124,38 @@ export class Connection {
   readonly #socket: net.Socket;
   /** Set if the connection speaks HTTP/2. */
   session: Http2Session | undefined;
-  places: Places | undefined;
+  slots: Slots | undefined;
   refused = false;
   #calls = 0;
   #graceMs: number | undefined;
   #cut: NodeJS.Timeout | undefined;
 
   /** A connection that has not sent anything yet has been idle since it was accepted. */
-  constructor(socket: net.Socket, places: Places) {
+  constructor(socket: net.Socket, slots: Slots) {
     this.#socket = socket;
-    this.moveTo(places);
+    this.moveTo(slots);
     socket.once('close', () => {
       clearTimeout(this.#cut);
       this.#leave();
     });
   }
 
-  moveTo(places: Places): void {
+  moveTo(slots: Slots): void {
     this.#leave();
-    this.places = places;
-    places.connections.add(this);
-    if (this.#calls === 0) places.idle.add(this);
+    this.slots = slots;
+    slots.connections.add(this);
+    if (this.#calls === 0) slots.idle.add(this);
   }
 
   beginCall(): void {
     this.#calls += 1;
-    if (this.#calls === 1) this.places?.idle.delete(this);
+    if (this.#calls === 1) this.slots?.idle.delete(this);
   }
 
   endCall(): void {
     this.#calls -= 1;
     if (this.#calls > 0) return;
-    this.places?.idle.add(this);
+    this.slots?.idle.add(this);
     if (this.#graceMs !== undefined) this.#cut = setTimeout(() => this.close(), this.#graceMs).unref();
   }
 
@@ -177,14 +177,14 @@ export class Connection {
   }
 
   #leave(): void {
-    if (this.places === undefined) return;
-    this.places.connections.delete(this);
-    this.places.idle.delete(this);
-    this.places = undefined;
+    if (this.slots === undefined) return;
+    this.slots.connections.delete(this);
+    this.slots.idle.delete(this);
+    this.slots = undefined;
   }
 }
 
-class Places {
+class Slots {
   readonly size: number;
   /** In the order in which they were added. */
   readonly connections = new Set<Connection>();

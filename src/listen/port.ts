@@ -37,7 +37,7 @@ export interface ListenOptions {
 
 /** What happens on connections of the reserve, which are accepted while every other one has calls under way. */
 export interface WhenFull {
-  /** Whether the handler is to answer the request although there is no room for more. */
+  /** Returns true if the request is a health check, which is answered even if there is no room for more connections. */
   isHealthCheck(request: HttpRequest): boolean;
   /** Answers every other request. The connection is closed afterwards. */
   refuse(request: HttpRequest, response: HttpResponse): void;

@@ -35,7 +35,7 @@ export function isSilence(error: unknown): boolean {
   return (
     error instanceof AnabranchError &&
     cause instanceof Error &&
-    /timeout exceeded when trying to connect|Query read timeout/i.test(cause.message)
+    /timeout exceeded when trying to connect|due to connection timeout|Query read timeout/i.test(cause.message)
   );
 }
 
