@@ -134,7 +134,7 @@ describe('serve', () => {
       expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
       expect(stderr.trim().split('\n')).toHaveLength(1);
       expect(stderr).toContain(`${file} cannot be used as a database of Anabranch: it holds tables of another program`);
-      expect(stderr).toContain("Name a file of Anabranch's own with --database sqlite:PATH or DATABASE_URL.");
+      expect(stderr).toContain('To use another file, set --database sqlite:PATH or DATABASE_URL.');
       expect(stderr).toContain('(The database was chosen by FLE_DB_TYPE.)');
     }
     expect((await readFile(file)).equals(before)).toBe(true);

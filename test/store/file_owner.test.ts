@@ -132,7 +132,7 @@ describe('whose a SQLite file is', () => {
       const before = contentsOf(file);
       const { message } = await refusedOpen(open(file));
       expect(message).toBe(
-        `${file} cannot be used as a database of Anabranch: ${why}. The file was not changed. Name a file of Anabranch's own with --database sqlite:PATH or DATABASE_URL.`,
+        `${file} cannot be used as a database of Anabranch: ${why}. The file was not changed. To use another file, set --database sqlite:PATH or DATABASE_URL.`,
       );
       expect(contentsOf(file)).toEqual(before);
     },
