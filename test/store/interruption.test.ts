@@ -63,6 +63,30 @@ describeStoreOn(['sqlite'], 'A6: the look at whether a statement is still wanted
     interruptible.close();
   });
 
+  it('is made for rows of any table of a statement, whatever index and conditions it has', () => {
+    const database = new DatabaseSync(':memory:');
+    database.exec(`create table rowids (number integer, word text); create index by_word on rowids (word);
+      create table keyed (one integer, other integer, primary key (one, other)) without rowid;
+      with recursive n(i) as (select 1 union all select i + 1 from n where i < 3000)
+      insert into rowids select i * 64, 'word ' || i from n; insert into keyed select number, 64 from rowids`);
+    let looks = 0;
+    makeInterruptible(database, () => {
+      looks += 1;
+    });
+    for (const text of [
+      'select count(*) from rowids where number > 0',
+      `select count(*) from rowids where word > 'a'`,
+      'select max(other) from keyed where one > 0 and other > 0',
+      'select count(*) from keyed as a cross join rowids as b where a.one = 64 and b.number > 0',
+      'select count(*) from rowids as a cross join keyed as b where a.number = 64 and b.other = 64 and b.one > 0',
+    ]) {
+      looks = 0;
+      database.prepare(text).all();
+      expect(looks, text).toBeGreaterThan(2);
+    }
+    database.close();
+  });
+
   it('is made for every table that can grow without bound', () => {
     const database = open();
     makeInterruptible(database, () => undefined);

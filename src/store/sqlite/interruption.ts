@@ -1,13 +1,13 @@
 import type { DatabaseSync } from 'node:sqlite';
 
 /** A statement checks for cancellation about once per this many rows. A power of two. */
-const ROWS_BETWEEN = 32;
+const ROWS_BETWEEN = 128;
 
 const STILL_WANTED = 'anabranch_still_wanted';
 
 /**
  * Makes the statements of a reading connection interruptible: `node:sqlite` has no API for that. Temporary views hide the tables and call `check` for
- * about one in 32 rows that a statement visits. SQLite merges such a view into the statement, so the statement uses the same indexes.
+ * about one in 128 rows that a statement visits. SQLite merges such a view into the statement, so the statement uses the same indexes.
  * `check` ends the statement by throwing.
  */
 export function makeInterruptible(database: DatabaseSync, check: () => void): void {
@@ -15,11 +15,22 @@ export function makeInterruptible(database: DatabaseSync, check: () => void): vo
     check();
     return 1;
   });
-  const tables = database.prepare(
-    `select name from main.sqlite_schema where type = 'table' and name not like 'sqlite\\_%' escape '\\'`,
-  );
-  for (const { name } of tables.all() as { name: string }[]) {
+  for (const { name, keys } of tablesOf(database)) {
+    // A condition without a column is tested once for all rows, and columns that a statement sets equal to a value do not count. So all key columns
+    // are named, although they change nothing.
     database.exec(`create temp view "${name}" as select * from main."${name}"
-      where case when random() & ${ROWS_BETWEEN - 1} = 0 then ${STILL_WANTED}() else 1 end`);
+      where case when random() & ${ROWS_BETWEEN - 1} = (${keys}) & 0 then ${STILL_WANTED}() else 1 end`);
   }
+}
+
+/** The tables, each with a sum of its primary key's columns. */
+function tablesOf(database: DatabaseSync): { name: string; keys: string }[] {
+  return database
+    .prepare(
+      `select t.name, coalesce(group_concat(case lower(c.type) when 'integer' then '"' || c.name || '"' else 'length("' || c.name || '")' end, ' + '), 'rowid') as keys
+       from main.sqlite_schema as t left join pragma_table_info(t.name) as c on c.pk > 0
+       where t.type = 'table' and t.name not like 'sqlite\\_%' escape '\\'
+       group by t.name`,
+    )
+    .all() as { name: string; keys: string }[];
 }
