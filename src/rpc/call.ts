@@ -94,9 +94,7 @@ export function clientStream<M extends DescMethodClientStreaming>(
   return impl as unknown as MethodImpl<M>;
 }
 
-/**
- * A server-streaming handler: the request keeps its rules, and a reader that takes nothing for too long is cut off (R3).
- */
+/** A server-streaming handler: the request is validated, and a reader that takes nothing for too long is cut off (R3). */
 export function serverStream<M extends DescMethodServerStreaming>(
   wire: Wire,
   method: M,
@@ -138,7 +136,7 @@ function once<T>(
   explain: (error: unknown) => unknown = same,
 ): Promise<T> {
   const answer = handled(wire, purpose, handle, explain);
-  // Without a deadline nobody is there to hear that the call has ended.
+  // Without a deadline, the call ends early only if the caller has left: then nobody receives an answer.
   return context.timeoutMs() === undefined ? answer : beforeDeadline(answer, context.signal);
 }
 
@@ -158,7 +156,7 @@ async function handled<T>(
   }
 }
 
-/** The answer, or at the deadline an error: what the handler still waits for may serve other callers, too. */
+/** Returns the answer. At the deadline, rejects without waiting for the handler, which may wait for work that serves other callers. */
 function beforeDeadline<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const end = () => reject(signal.reason);

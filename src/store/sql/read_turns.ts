@@ -8,33 +8,33 @@ const WRITER_MS = 20;
 const MANY_ROWS = 32;
 
 /**
- * Shares the serving thread between those who read much and everybody else. Large results are handed over one at a time, each
- * in a turn of the event loop of its own. While somebody writes, the readers pause after every stretch for as long as it took.
+ * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at a time, each in a turn of
+ * the event loop of its own. While there are writes, the readers pause after each work period for as long as the period lasted.
  */
 export class ReadTurns implements Turns {
   private readonly waiting: (() => void)[] = [];
-  /** In milliseconds: when the current stretch began, when the last work ended, and when somebody wrote last. */
+  /** When the current work period began, when the last work ended, and when the last write was requested. In milliseconds of `performance.now()`. */
   private begunAt = Number.NEGATIVE_INFINITY;
   private endedAt = Number.NEGATIVE_INFINITY;
   private wroteAt = Number.NEGATIVE_INFINITY;
-  /** A turn was granted, and the event loop has not turned since. */
+  /** True from the grant of a turn until the event loop has turned. */
   private working = false;
-  /** Turns are being granted to those who wait. */
+  /** True while turns are granted to waiting readers. */
   private granting = false;
 
-  /** Somebody writes. */
+  /** Notes that a write was requested. */
   wrote(): void {
     this.wroteAt = performance.now();
   }
 
-  /** Returns the rows, many of them when it is their reader's turn. What is done with them before the loop turns is the work of that turn. */
+  /** Returns the rows. Many rows are returned when it is their reader's turn; the reader's work before the loop turns belongs to that turn. */
   async handOver<Rows extends readonly unknown[]>(reading: Promise<Rows>): Promise<Rows> {
     const rows = await reading;
     if (rows.length >= MANY_ROWS) await this.take();
     return rows;
   }
 
-  /** Waits for a turn; undefined: it begins at once. */
+  /** Waits for a turn. Returns undefined if the turn begins at once. */
   take(): Promise<void> | undefined {
     if (!this.granting && this.mayWork()) {
       this.begin();

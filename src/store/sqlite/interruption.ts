@@ -16,18 +16,21 @@ export function makeInterruptible(database: DatabaseSync, check: () => void): vo
     return 1;
   });
   for (const { name, keys } of tablesOf(database)) {
-    // A condition without a column is tested once for all rows, and columns that a statement sets equal to a value do not count. So all key columns
-    // are named, although they change nothing.
+    // SQLite evaluates a condition without columns once, not for each row, and replaces columns that the statement compares with a constant. The key
+    // columns do not change the result; they make SQLite evaluate the condition for each row.
     database.exec(`create temp view "${name}" as select * from main."${name}"
       where case when random() & ${ROWS_BETWEEN - 1} = (${keys}) & 0 then ${STILL_WANTED}() else 1 end`);
   }
 }
 
-/** The tables, each with a sum of its primary key's columns. */
+/** Returns the tables, each with an expression over all columns of its primary key. */
 function tablesOf(database: DatabaseSync): { name: string; keys: string }[] {
   return database
     .prepare(
-      `select t.name, coalesce(group_concat(case lower(c.type) when 'integer' then '"' || c.name || '"' else 'length("' || c.name || '")' end, ' + '), 'rowid') as keys
+      `select t.name,
+         coalesce(
+           group_concat(case lower(c.type) when 'integer' then '"' || c.name || '"' else 'length("' || c.name || '")' end, ' + '),
+           'rowid') as keys
        from main.sqlite_schema as t left join pragma_table_info(t.name) as c on c.pk > 0
        where t.type = 'table' and t.name not like 'sqlite\\_%' escape '\\'
        group by t.name`,

@@ -19,7 +19,7 @@ export class ReadThreadHandle {
     this.path = path;
   }
 
-  /** Runs one job at a time. When the signal is aborted it rejects with the signal's reason, within some thousand rows. */
+  /** Runs one job at a time. If the signal is aborted, rejects with the signal's reason once the statement has ended. */
   async run(job: ReadJob, signal?: AbortSignal): Promise<Timed<unknown[]>> {
     signal?.throwIfAborted();
     const cancel = () => this.cancel();

@@ -1,24 +1,24 @@
 import { statSync } from 'node:fs';
 
-/** The log may grow to this before it is started anew: as large as SQLite leaves the file when it does so by itself. */
-export const WAL_BYTES = 64 * 1024 * 1024;
-/** Commits between two looks at its size. */
+/** Size at which the log is restarted. The same as the `journal_size_limit` of the writing connection. */
+const WAL_BYTES = 64 * 1024 * 1024;
+/** The size is checked once per this many commits. */
 const COMMITS = 64;
 
 export interface WalDeps {
   /** The database's path. */
   readonly path: string;
-  /** Resolves at a moment without readers, which last until the returned function is called. */
+  /** Resolves when no read runs. No read starts before the returned function is called. */
   readonly pauseReaders: () => Promise<() => void>;
-  /** Moves what is in the log to the database file. */
+  /** Copies the content of the log to the database file. */
   readonly checkpoint: () => Promise<void>;
   readonly onFault: (error: unknown) => void;
   readonly limitBytes?: number;
 }
 
 /**
- * Keeps the write-ahead log from growing without end. SQLite writes it from the start again only when no reader uses it, and read threads that
- * overlap leave no such moment ("checkpoint starvation", https://www.sqlite.org/wal.html#bigwal). So one is made when it has become large.
+ * Bounds the size of the write-ahead log. SQLite restarts the log only at a moment when no reader uses it. Reads that overlap without a gap leave
+ * no such moment ("checkpoint starvation", https://www.sqlite.org/wal.html#bigwal), so reads are paused when the log has become large.
  */
 export class Wal {
   private readonly deps: WalDeps;
@@ -40,7 +40,7 @@ export class Wal {
       });
   }
 
-  /** Never throws: the transaction is committed, whatever its log's file says. */
+  /** Never throws, because the transaction is already committed. */
   private isLarge(): boolean {
     const { path, limitBytes = WAL_BYTES, onFault } = this.deps;
     try {
@@ -51,7 +51,7 @@ export class Wal {
     }
   }
 
-  /** Readers that begin after the checkpoint read the database file, so the next commit begins the log anew. */
+  /** Reads that start after the checkpoint use the database file only, so the next commit restarts the log. */
   private async restart(): Promise<void> {
     const resume = await this.deps.pauseReaders();
     try {
