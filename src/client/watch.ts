@@ -39,7 +39,7 @@ export interface WatchOptions {
 /** The run as it is now, as far as was told: a value of its own, which does not change any more. Rows are in the BASIC view. */
 export interface RunPicture {
   readonly run: Run;
-  /** By id. */
+  /** By id. Contains the stage of every group and rollout in the picture. */
   readonly stages: ReadonlyMap<string, Stage>;
   /** By id; none unless `rollouts` was asked for. */
   readonly groups: ReadonlyMap<string, Group>;
@@ -84,6 +84,9 @@ export async function* watchRun(
         for (const stageId of canvas.missing()) {
           // Its rollouts first: should this be cut too, the stage is still missing.
           if (options.rollouts === true) await takeRollouts(client, canvas, stageId, signal);
+          canvas.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
+        }
+        for (const stageId of canvas.unknownStages()) {
           canvas.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
         }
         const picture = canvas.picture();
@@ -155,6 +158,8 @@ class Canvas {
   #newProgress = false;
   /** Stages that were open when this call began, and that it has not told of yet. */
   #unseen = new Set<string>();
+  /** Stages of groups and rollouts that changed after their stage had ended: the server sends only the rows that changed. */
+  readonly #unknownStages = new Set<string>();
 
   /** Another call begins: with a snapshot, which need not tell of stages that have ended meanwhile. */
   begin(): void {
@@ -180,17 +185,26 @@ class Canvas {
   takeStage(stage: Stage | undefined): void {
     if (stage === undefined) return;
     this.#unseen.delete(stage.id);
+    this.#unknownStages.delete(stage.id);
     this.#stages.take(stage);
   }
 
   takeRollouts({ groups = [], rollouts = [] }: { groups?: readonly Group[]; rollouts?: readonly Rollout[] }): void {
     for (const group of groups) this.#groups.take(group);
     for (const rollout of rollouts) this.#rollouts.take(rollout);
+    for (const { stageId } of [...groups, ...rollouts]) {
+      if (!this.#stages.all.has(stageId)) this.#unknownStages.add(stageId);
+    }
   }
 
   /** Stages that were open before a cut and are not among the open ones now: they ended while nobody looked. */
   missing(): string[] {
     return [...this.#unseen];
+  }
+
+  /** Ids of stages that rows of the picture belong to and that the server did not send. */
+  unknownStages(): string[] {
+    return [...this.#unknownStages];
   }
 
   get terminal(): boolean {

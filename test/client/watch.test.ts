@@ -180,10 +180,10 @@ describe('watchRun', () => {
 
   describe('with rollouts', () => {
     const group = (id: string, revision: number, successes: number) => ({
-      groups: [{ id, revision: BigInt(revision), statistics: { successCount: BigInt(successes) } }],
+      groups: [{ id, stageId: 'a', revision: BigInt(revision), statistics: { successCount: BigInt(successes) } }],
     });
     const rollout = (id: string, revision: number, status: Status, turns = 0) => ({
-      rollouts: [{ id, revision: BigInt(revision), status, turns: BigInt(turns) }],
+      rollouts: [{ id, stageId: 'a', revision: BigInt(revision), status, turns: BigInt(turns) }],
     });
     const told = ({ groups, rollouts }: RunPicture) =>
       [
@@ -218,6 +218,29 @@ describe('watchRun', () => {
         [0, 0],
       ]);
       expect(peer.watches[0]?.rollouts).toBe(true);
+    });
+
+    it('asks once for the stage of a rollout that changes after its stage has ended', async () => {
+      const asked: string[] = [];
+      const { client } = await connected({
+        watch: [
+          saying([
+            { ...run(1), ...percent(1), ...caughtUp },
+            { ...rollout('r', 4, COMPLETED, 9), ...caughtUp },
+            { ...group('g', 3, 1), ...caughtUp },
+            { ...run(2, COMPLETED), ...percent(100), ...caughtUp },
+          ]),
+        ],
+        runs: {
+          getStage: ({ stageId = '' }) => {
+            asked.push(stageId);
+            return { stage: stage(stageId, 7, COMPLETED) };
+          },
+        },
+      });
+      const got = await pictures(client, { rollouts: true });
+      expect(got.map(({ stages }) => [...stages.keys()])).toEqual([[], ['a'], ['a'], ['a']]);
+      expect(asked).toEqual(['a']);
     });
 
     it('those of a stage that ended while the connection was cut are asked for', async () => {
