@@ -50,7 +50,7 @@ describeStore('trajectories of runs and experiments', (on) => {
 
   it('RD4: lists trajectories of a run and of an experiment, newest first', async () => {
     const here = scene();
-    const { experiment, one, two, mainOne, mainTwo, branch, side, loose } = await populate(here);
+    const { experiment, one, two, mainOne, mainTwo, branch, side, loose, nobodys } = await populate(here);
     expect(await ids(here, { runId: one.id })).toEqual([side.id, branch.id, mainOne]);
     expect(await ids(here, { runId: two.id })).toEqual([mainTwo]);
     const all = [loose.id, side.id, branch.id, mainTwo, mainOne];
@@ -59,6 +59,8 @@ describeStore('trajectories of runs and experiments', (on) => {
       side.id,
       mainOne,
     ]);
+    expect(await ids(here, { withoutRun: true })).toEqual([nobodys.id, loose.id]);
+    expect(await ids(here, { withoutRun: true, experimentId: experiment.id })).toEqual([loose.id]);
     for (const filter of [{ runId: randomUUID() }, { experimentId: randomUUID() }, { runId: experiment.id }])
       expect(await ids(here, filter)).toEqual([]);
     expect(await here.store.listTrajectories('other', { runId: one.id }, ALL)).toEqual([]);

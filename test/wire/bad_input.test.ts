@@ -315,6 +315,13 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'parent_id',
   },
   {
+    what: 'list of the trajectories of a run that belong to no run',
+    call: ({ trajectories }) =>
+      trajectories.listTrajectories({ withoutRun: true, runId: '0191c5a0-0000-7000-8000-0000000000bb' }),
+    ...INVALID,
+    field: 'without_run',
+  },
+  {
     what: 'update mask with another field',
     call: ({ trajectories, id }) =>
       trajectories.updateTrajectory({ trajectoryId: id, updateMask: { paths: ['status'] } }),

@@ -64,5 +64,6 @@ function filterFields(filter: TrajectoryFilter): unknown[] {
     filter.createTimeTo,
     filter.runId,
     filter.experimentId,
+    filter.withoutRun,
   ];
 }

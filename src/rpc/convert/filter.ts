@@ -39,6 +39,10 @@ export function toTrajectoryFilter(request: ListTrajectoriesRequest): ListTrajec
   if (request.treeId !== '') filter.treeId = request.treeId;
   if (request.rootsOnly) filter.rootsOnly = true;
   if (request.name !== '') filter.name = request.name;
+  if (request.withoutRun && request.runId !== '') {
+    throw invalidField('without_run', 'must be false when run_id is set: a trajectory of that run belongs to a run');
+  }
+  if (request.withoutRun) filter.withoutRun = true;
   if (request.runId !== '') filter.runId = request.runId;
   if (request.experimentId !== '') filter.experimentId = request.experimentId;
   const from = toInstant(request.createTimeFrom, 'create_time_from');

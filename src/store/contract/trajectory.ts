@@ -87,6 +87,8 @@ export interface TrajectoryFilter {
   readonly branchPoint?: bigint;
   readonly treeId?: string;
   readonly rootsOnly?: boolean;
+  /** Only those that belong to no run. */
+  readonly withoutRun?: boolean;
   readonly name?: string;
   readonly createTimeFrom?: Instant;
   readonly createTimeTo?: Instant;

@@ -79,6 +79,7 @@ export async function listTrajectories(
     query = query.where('t.experiment', '=', keyOfExperiment(engine.db, namespace, filter.experimentId));
   if (filter.name !== undefined) query = query.where('t.name', '=', filter.name);
   if (filter.statuses !== undefined) query = query.where('t.status', 'in', filter.statuses);
+  if (filter.withoutRun === true) query = query.where('t.run', 'is', null);
   if (filter.rootsOnly === true) query = query.where('t.parent', 'is', null);
   if (filter.branchPoint !== undefined) query = query.where('t.branch_point', '=', filter.branchPoint);
   if (filter.createTimeFrom !== undefined)

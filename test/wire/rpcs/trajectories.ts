@@ -83,6 +83,7 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
       return [
         [{ ...branches, ...times, labels: LABELS, name: 'branch', view: View.FULL, pageSize: 1 }],
         [{ rootsOnly: true, taskId: task }],
+        [{ withoutRun: true, pageSize: 1 }],
         [{ taskId: task, pageSize: 1, pageToken: first.nextPageToken }],
       ];
     },

@@ -266,6 +266,13 @@ export declare type ListTrajectoriesRequest = Message<"anabranch.v1.ListTrajecto
    * @generated from field: string experiment_id = 15;
    */
   experimentId: string;
+
+  /**
+   * If true, only trajectories that belong to no run. Cannot be combined with run_id.
+   *
+   * @generated from field: bool without_run = 16;
+   */
+  withoutRun: boolean;
 };
 
 /**

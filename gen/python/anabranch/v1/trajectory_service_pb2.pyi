@@ -272,6 +272,7 @@ class ListTrajectoriesRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
+    WITHOUT_RUN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most so many; 0 means 50, more than 1,000 means 1,000."""
     page_token: _builtins.str
@@ -294,6 +295,8 @@ class ListTrajectoriesRequest(_message.Message):
     """Only of this run."""
     experiment_id: _builtins.str
     """Only of this experiment."""
+    without_run: _builtins.bool
+    """If true, only trajectories that belong to no run. Cannot be combined with run_id."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
         """Only of these statuses; empty: any."""
@@ -328,10 +331,11 @@ class ListTrajectoriesRequest(_message.Message):
         view: _trajectory_pb2.View.ValueType = ...,
         run_id: _builtins.str = ...,
         experiment_id: _builtins.str = ...,
+        without_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "run_id", b"run_id", "statuses", b"statuses", "task_id", b"task_id", "tree_id", b"tree_id", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "run_id", b"run_id", "statuses", b"statuses", "task_id", b"task_id", "tree_id", b"tree_id", "view", b"view", "without_run", b"without_run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__branch_point: _TypeAlias = _typing.Literal["branch_point"]  # noqa: Y015
     _WhichOneofArgType__branch_point: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point"]  # noqa: Y015
