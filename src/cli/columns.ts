@@ -16,10 +16,10 @@ export function paintFor(output: Output, env: CliContext['env']): Paint {
 export const DEFAULT_COLUMNS = 80;
 const LEAST_COLUMNS = 76;
 
-/** The width to draw for: 80 columns, or the terminal's if it is narrower. */
-export function columnsOf(output: Output): number {
-  const columns = output.columns ?? DEFAULT_COLUMNS;
-  return Math.min(DEFAULT_COLUMNS, Math.max(LEAST_COLUMNS, columns));
+/** Returns the width of lines: the terminal's, else the variable COLUMNS, else 80; at least 76. */
+export function columnsOf({ stdout, env }: Pick<CliContext, 'stdout' | 'env'>): number {
+  const columns = stdout.columns ?? (Number.parseInt(env.COLUMNS ?? '', 10) || DEFAULT_COLUMNS);
+  return Math.max(LEAST_COLUMNS, columns);
 }
 
 const ELLIPSIS = '…';

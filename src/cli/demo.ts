@@ -120,7 +120,7 @@ async function demonstrateTraining(
   const display = options.json
     ? jsonTraining(stdout)
     : stdout.isTTY
-      ? barTraining(stdout, paint, columnsOf(stdout))
+      ? barTraining(stdout, paint, columnsOf(cli))
       : lineTraining(stdout, paint);
   const workerCommand = [...cli.self, WORKER_COMMAND];
   const onEvent = (event: TrainingEvent) => display.show(event);
@@ -143,7 +143,7 @@ function displayFor(cli: CliContext, { json }: Demonstration): DemoDisplay {
   const { stdout, env } = cli;
   if (json) return jsonDisplay(stdout);
   const paint = paintFor(stdout, env);
-  return stdout.isTTY ? barDisplay(stdout, paint, columnsOf(stdout)) : lineDisplay(stdout, paint);
+  return stdout.isTTY ? barDisplay(stdout, paint, columnsOf(cli)) : lineDisplay(stdout, paint);
 }
 
 /** The tree of the variants, and how they differ. */
@@ -153,7 +153,7 @@ async function drawOutcome(
   { main }: DemoResult,
   compared: readonly Extract<DemoEvent, { event: 'compared' }>[],
 ): Promise<void> {
-  const columns = columnsOf(cli.stdout);
+  const columns = columnsOf(cli);
   const paint = paintFor(cli.stdout, cli.env);
   const nodes = await readTree(client, main.trajectoryId);
   const lines = [
@@ -186,10 +186,7 @@ async function conclude(cli: CliContext, { flags }: Access, { result, training, 
   const paint = paintFor(cli.stdout, cli.env);
   const command = commandPrefix(cli);
   const fallen = result.variants.at(-1)?.trajectoryId ?? result.main.trajectoryId;
-  const lines = [
-    '',
-    ...summaryTable(training, columnsOf(cli.stdout)).map((line, i) => (i === 0 ? paint.dim(line) : line)),
-  ];
+  const lines = ['', ...summaryTable(training, columnsOf(cli)).map((line, i) => (i === 0 ? paint.dim(line) : line))];
   const commands = [
     '',
     'Look around:',

@@ -71,7 +71,7 @@ async function showRollout(cli: CliContext, rolloutId: string, flags: RolloutFla
   const attempt = flags.attempt === undefined ? undefined : parseWhole('--attempt', flags.attempt, 1n, MOST_ATTEMPTS);
   await withServerOnExisting(cli, flags, async ({ client }) => {
     const parts = await readParts(client, rolloutId, { most, attempt, signal: cli.signal });
-    const options = { columns: columnsOf(cli.stdout), paint: paintFor(cli.stdout, cli.env) };
+    const options = { columns: columnsOf(cli), paint: paintFor(cli.stdout, cli.env) };
     const text = flags.json ? JSON.stringify(partsJson(parts)) : rolloutPage(parts, options).join('\n');
     await write(cli.stdout, `${text}\n`);
   });

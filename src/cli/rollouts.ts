@@ -183,7 +183,7 @@ function linesOf(
   if (rollouts.length === 0) return [nothing(cli, argument, flags)];
   const { stdout, env } = cli;
   const beside = flags.tasks ? 'tasks' : 'ids';
-  const table = rolloutsTable(parts, { columns: columnsOf(stdout), paint: paintFor(stdout, env), beside });
+  const table = rolloutsTable(parts, { columns: columnsOf(cli), paint: paintFor(stdout, env), beside });
   if (nextPageToken === '') return table;
   const shown =
     flags.page === undefined ? `Only the first ${flags.limit}.` : `Only ${flags.limit} of those that follow.`;

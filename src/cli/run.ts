@@ -57,7 +57,7 @@ async function showRun(cli: CliContext, argument: string, flags: RunFlags): Prom
   await withServerOnExisting(cli, flags, async ({ client }) => {
     const { experiment } = flags;
     const parts = await readParts(client, await findRun(cli, client, { argument, experiment }), flags.metric ?? []);
-    const options = { columns: columnsOf(cli.stdout), paint: paintFor(cli.stdout, cli.env), stages };
+    const options = { columns: columnsOf(cli), paint: paintFor(cli.stdout, cli.env), stages };
     const text = flags.json ? JSON.stringify(partsJson(parts)) : runPage(parts, options).join('\n');
     await write(cli.stdout, `${text}\n`);
   });

@@ -33,6 +33,7 @@ interface RunsFlags extends ServerFlags {
   readonly roots?: true;
   readonly limit: string;
   readonly page?: string;
+  readonly ids?: true;
   readonly json?: true;
 }
 
@@ -42,6 +43,7 @@ Examples:
   anabranch runs --status running,paused                those that go on
   anabranch runs -e cartpole --label model=pid          of one experiment, with a label
   anabranch runs --stale                                those whose heartbeat has stopped
+  anabranch runs --ids                                  with their ids, also on a narrow terminal
   anabranch runs --json | jq -r '.runs[].run.id'`;
 
 const PAGE_SIZE = 1000n;
@@ -57,6 +59,7 @@ export function runsCommand(cli: CliContext): Command {
     .option('--roots', 'only those that were not branched from another')
     .option('-n, --limit <N>', 'list at most so many', '50')
     .option('--page <TOKEN>', 'go on where a list ended: the nextPageToken that --json tells, with the same filters')
+    .option('--ids', 'show ids at any width of the terminal (default: where names fit beside them)')
     .option('--json', 'print the answer as JSON');
   return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
@@ -102,12 +105,17 @@ async function readRuns(
   return all;
 }
 
-function linesOf(cli: CliContext, { experiment, limit, page }: RunsFlags, { runs, nextPageToken }: ListRunsResponse) {
+function linesOf(
+  cli: CliContext,
+  { experiment, limit, page, ids }: RunsFlags,
+  { runs, nextPageToken }: ListRunsResponse,
+) {
   const { stdout, env } = cli;
   const table = runsTable(runs, {
-    columns: columnsOf(stdout),
+    columns: columnsOf(cli),
     paint: paintFor(stdout, env),
     withExperiment: experiment === undefined,
+    withIds: ids === true,
   });
   if (nextPageToken === '') return table;
   const shown = page === undefined ? `Only the newest ${limit}.` : `Only ${limit} of those that follow.`;

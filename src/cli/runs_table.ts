@@ -1,4 +1,4 @@
-/** A line for each run: name, experiment, how far, how long still, rollouts, reward, status. */
+/** Draws a list of runs, one line each: name, id, experiment, progress, time left, rollouts, reward, status. */
 import type { RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { cut, fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { leftText, percentText, progressBar } from './progress_text.ts';
@@ -8,56 +8,75 @@ export interface RunsTableOptions {
   /** No line is wider. */
   readonly columns: number;
   readonly paint: Paint;
-  /** Say which experiment each is of. */
+  /** Show the experiment of each run. */
   readonly withExperiment: boolean;
+  /** Show ids at any width. Where the other columns do not fit beside them, only name, id, progress and status are shown. */
+  readonly withIds: boolean;
 }
 
 const BAR_COLUMNS = 10;
-const PROGRESS_COLUMNS = BAR_COLUMNS + 1 + 5;
-const LEFT_COLUMNS = 6;
-const EXPERIMENT_MOST_COLUMNS = 20;
-const ROLLOUTS_MOST_COLUMNS = 13;
+const NAME_LEAST_COLUMNS = 15;
+const MOST_COLUMNS: Partial<Record<Column, number>> = { experiment: 20, progress: 16, percent: 12, rollouts: 13 };
 
 /** The lines, without line ends; a heading first. */
 export function runsTable(runs: readonly RunWithProgress[], options: RunsTableOptions): string[] {
   const { paint } = options;
   const rows = runs.flatMap((each) => cellsOf(each) ?? []);
-  const heading: Cells = {
-    name: 'run',
-    experiment: options.withExperiment ? 'experiment' : '',
-    progress: 'progress',
-    left: 'left',
-    rollouts: rows.some(({ rollouts }) => rollouts !== '') ? 'rollouts' : '',
-    reward: rows.some(({ reward }) => reward !== '') ? 'reward' : '',
-    status: 'status',
-  };
-  const widths = layOut([heading, ...rows], options);
+  const layout = layOut(rows, options);
   return [
-    paint.dim(cellsLine(heading, widths).join(' ').trimEnd()),
+    paint.dim(drawLine(HEADING, layout).join(' ').trimEnd()),
     ...rows.map((row) => {
-      const [name = '', ...rest] = cellsLine(row, widths);
-      const colour = colourOf(row.status, paint);
-      return [paint.bold(name), ...rest.slice(0, -1), colour(row.status)].join(' ');
+      const cells = drawLine(row, layout);
+      const [name = '', ...rest] = cells.slice(0, -1);
+      return [paint.bold(name), ...rest, colourOf(row.status, paint)(row.status)].join(' ');
     }),
   ];
 }
 
+/** The text of each column. */
 interface Cells {
   readonly name: string;
+  readonly id: string;
   readonly experiment: string;
+  /** A bar with a percentage, or a count where there is no plan. */
   readonly progress: string;
+  /** The same without the bar. */
+  readonly percent: string;
   readonly left: string;
   readonly rollouts: string;
   readonly reward: string;
   readonly status: string;
 }
 
+type Column = keyof Cells;
+
+const HEADING: Cells = {
+  name: 'run',
+  id: 'id',
+  experiment: 'experiment',
+  progress: 'progress',
+  percent: 'progress',
+  left: 'left',
+  rollouts: 'rollouts',
+  reward: 'reward',
+  status: 'status',
+};
+
+const ALL: readonly Column[] = ['name', 'id', 'experiment', 'progress', 'left', 'rollouts', 'reward', 'status'];
+const WITHOUT_IDS = ALL.filter((column) => column !== 'id');
+const BESIDE_IDS: readonly Column[] = ['name', 'id', 'percent', 'status'];
+/** Omitted where every run leaves them empty. */
+const OPTIONAL: ReadonlySet<Column> = new Set(['rollouts', 'reward']);
+const RIGHT_ALIGNED: ReadonlySet<Column> = new Set(['left', 'rollouts', 'reward']);
+
 function cellsOf({ run, progress }: RunWithProgress): Cells | undefined {
   if (run === undefined) return undefined;
   return {
     name: printable(run.name),
+    id: run.id,
     experiment: printable(run.experimentName),
-    progress: farText(run.nextStepNumber, progress),
+    progress: progressCell(run.nextStepNumber, progress, BAR_COLUMNS),
+    percent: progressCell(run.nextStepNumber, progress, 0).trimStart(),
     left: (progress === undefined ? undefined : leftText(progress)) ?? '',
     rollouts: rolloutsCell(progress),
     reward: run.rewardSum === undefined ? '' : shortNumber(run.rewardSum),
@@ -65,11 +84,8 @@ function cellsOf({ run, progress }: RunWithProgress): Cells | undefined {
   };
 }
 
-/** A bar where there is a plan, else what there is to count. */
-function farText(steps: bigint | undefined, progress: RunWithProgress['progress']): string {
-  if (progress?.percent !== undefined) {
-    return `${progressBar(progress.percent, BAR_COLUMNS)} ${percentText(progress.percent)}`;
-  }
+function progressCell(steps: bigint | undefined, progress: RunWithProgress['progress'], bar: number): string {
+  if (progress?.percent !== undefined) return `${progressBar(progress.percent, bar)} ${percentText(progress.percent)}`;
   if (steps !== undefined) return `${steps} steps`;
   const stages = progress?.kinds.reduce((sum, { made }) => sum + made, 0n) ?? 0n;
   return stages === 0n ? '' : `${stages} stages`;
@@ -84,31 +100,43 @@ function rolloutsCell(progress: RunWithProgress['progress']): string {
     : `${kinds.reduce((sum, { rolloutsTerminal }) => sum + rolloutsTerminal, 0n)}/${expected}`;
 }
 
-type Widths = Readonly<Record<keyof Cells, number>>;
+/** The columns shown, from left to right, with their widths. */
+type Layout = ReadonlyMap<Column, number>;
 
-function layOut(rows: readonly Cells[], { columns, withExperiment }: RunsTableOptions): Widths {
-  const widest = (key: keyof Cells) => rows.reduce((width, row) => Math.max(width, widthOf(row[key])), 0);
-  const [status, reward, rollouts] = [
-    widest('status'),
-    widest('reward'),
-    Math.min(widest('rollouts'), ROLLOUTS_MOST_COLUMNS),
-  ];
-  const gaps = 3 + (withExperiment ? 1 : 0) + (reward > 0 ? 1 : 0) + (rollouts > 0 ? 1 : 0);
-  const room = columns - status - reward - rollouts - PROGRESS_COLUMNS - LEFT_COLUMNS - gaps;
-  const experiment = withExperiment ? Math.min(widest('experiment'), EXPERIMENT_MOST_COLUMNS, Math.floor(room / 2)) : 0;
-  const name = Math.max(1, Math.min(widest('name'), room - experiment));
-  return { name, experiment, progress: PROGRESS_COLUMNS, left: LEFT_COLUMNS, rollouts, reward, status };
+/** Shows ids where all names fit beside them, or where they are asked for. */
+function layOut(rows: readonly Cells[], options: RunsTableOptions): Layout {
+  const full = measure(ALL, rows, options);
+  const least = options.withIds ? NAME_LEAST_COLUMNS : Number.POSITIVE_INFINITY;
+  const isUncut = (column: Column) =>
+    (full.get(column) ?? least) >= Math.min(widest(column, rows), MOST_COLUMNS[column] ?? least);
+  if (isUncut('name') && isUncut('experiment')) return full;
+  return measure(options.withIds ? BESIDE_IDS : WITHOUT_IDS, rows, options);
 }
 
-/** Columns that nobody has anything to say in are left out. */
-function cellsLine(cells: Cells, widths: Widths): string[] {
-  return [
-    fill(cells.name, widths.name),
-    ...(widths.experiment > 0 ? [fill(cells.experiment, widths.experiment)] : []),
-    fill(cells.progress, widths.progress),
-    cells.left.padStart(widths.left),
-    ...(widths.rollouts > 0 ? [cut(cells.rollouts, widths.rollouts).padStart(widths.rollouts)] : []),
-    ...(widths.reward > 0 ? [cells.reward.padStart(widths.reward)] : []),
-    cells.status,
-  ];
+/** Names get the room that the other columns leave, experiments at most half of it. */
+function measure(candidates: readonly Column[], rows: readonly Cells[], options: RunsTableOptions): Layout {
+  const shown = candidates.filter((column) => {
+    if (column === 'experiment') return options.withExperiment;
+    return !OPTIONAL.has(column) || rows.some((row) => row[column] !== '');
+  });
+  const widths = new Map(
+    shown.map((column) => [column, Math.min(widest(column, rows), MOST_COLUMNS[column] ?? Number.POSITIVE_INFINITY)]),
+  );
+  const fixed = shown.filter((column) => column !== 'name' && column !== 'experiment');
+  const room = options.columns - fixed.reduce((sum, column) => sum + widths.get(column)!, shown.length - 1);
+  const experiment = Math.min(widths.get('experiment') ?? 0, Math.floor(room / 2));
+  if (widths.has('experiment')) widths.set('experiment', experiment);
+  return widths.set('name', Math.max(1, Math.min(widest('name', rows), room - experiment)));
+}
+
+function widest(column: Column, rows: readonly Cells[]): number {
+  return rows.reduce((width, row) => Math.max(width, widthOf(row[column])), HEADING[column].length);
+}
+
+function drawLine(cells: Cells, layout: Layout): string[] {
+  return [...layout].map(([column, width]) => {
+    if (column === 'status') return cells.status;
+    const text = cut(cells[column], width);
+    return RIGHT_ALIGNED.has(column) ? ' '.repeat(width - widthOf(text)) + text : fill(text, width);
+  });
 }

@@ -51,7 +51,7 @@ export function drawStages(
       percentOf(stage, progress),
       took.padStart(TOOK_COLUMNS),
       colourOf(name, paint)(fill(name, status)),
-      cut(rolloutsNote(stage, progress) + noteOf(stage), room),
+      cut(joined([rolloutsNote(stage, progress), noteOf(stage)]), room),
     ]
       .join(' ')
       .trimEnd();
@@ -69,11 +69,10 @@ function percentOf({ id, status }: Stage, progress: Progress | undefined): strin
   return percent === undefined ? '     ' : percentText(percent);
 }
 
-/** `3 of 8 rollouts, `: of a stage that is open. */
+/** `3 of 8 rollouts`; empty unless the stage is open. */
 function rolloutsNote({ id }: Stage, progress: Progress | undefined): string {
   const open = progress?.openStages.find(({ stageId }) => stageId === id);
-  const text = open === undefined ? '' : countText(open.rolloutsTerminal, open.rolloutsExpected, 'rollouts');
-  return text === '' ? '' : `${text}, `;
+  return open === undefined ? '' : countText(open.rolloutsTerminal, open.rolloutsExpected, 'rollouts');
 }
 
 /** `training, 3 of 10 substeps, loss=0.41`: what it says of itself, the most telling first. */
@@ -86,5 +85,9 @@ export function noteOf(stage: Stage): string {
     numbersText(metrics),
     modelCheckpointUri,
   ];
-  return printable(parts.filter((part) => part !== '').join(', '));
+  return printable(joined(parts));
+}
+
+function joined(parts: readonly string[]): string {
+  return parts.filter((part) => part !== '').join(', ');
 }

@@ -122,13 +122,13 @@ class StepPrinter {
       await this.#print(paint.dim(`── steps of ${trajectoryId} ──`));
       this.#owner = trajectoryId;
     }
-    await this.#print(stepLine(step, { columns: columnsOf(this.#cli.stdout), paint }));
+    await this.#print(stepLine(step, { columns: columnsOf(this.#cli), paint }));
   }
 
   async end({ status, statusMessage }: Trajectory): Promise<void> {
     if (this.#json || status === Status.RUNNING) return;
     const words = `── ${statusName(status)}${statusMessage === '' ? '' : `: ${printable(statusMessage)}`} ──`;
-    await this.#print(this.#paint.dim(cut(words, columnsOf(this.#cli.stdout))));
+    await this.#print(this.#paint.dim(cut(words, columnsOf(this.#cli))));
   }
 
   get #paint() {

@@ -29,6 +29,7 @@ import { runItems, trajectoryItems } from './tree_items.ts';
 interface TreeFlags extends ServerFlags {
   readonly experiment?: string;
   readonly bars?: true;
+  readonly all?: true;
   readonly limit: string;
   readonly json?: true;
 }
@@ -36,6 +37,7 @@ interface TreeFlags extends ServerFlags {
 const EXAMPLES = `
 Examples:
   anabranch tree                                           the newest roots, with their ids
+  anabranch tree --all                                     also those of runs
   anabranch tree 0199f3a2-7c11-7d2e-8a4b-0123456789ab      the tree that this trajectory belongs to
   anabranch tree main                                      the run of that name, and its branches
   anabranch tree --database sqlite:.anabranch/data.db      without a server: read a database
@@ -44,7 +46,7 @@ Examples:
 export function treeCommand(cli: CliContext): Command {
   const command = new Command('tree')
     .description(
-      'Draw a tree of trajectories, or of runs: branches with steps, rewards and status. Without an argument, list the roots of trajectories.',
+      'Draw a tree of trajectories, or of runs: branches with steps, rewards and status. Without an argument, list the roots of the trees that belong to no run.',
     )
     .argument(
       '[TRAJECTORY|RUN]',
@@ -52,6 +54,7 @@ export function treeCommand(cli: CliContext): Command {
     );
   addExperimentOption(command)
     .option('--bars', 'instead of ids draw bars: which steps are whose')
+    .option('--all', 'list also roots that belong to runs, such as those of rollouts')
     .option('-n, --limit <N>', 'list at most so many roots', '50')
     .option('--json', 'print the answer as JSON');
   return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
@@ -136,19 +139,27 @@ async function listRoots(
   flags: Omit<TreeFlags, 'limit'> & { readonly limit: number },
   access: string,
 ): Promise<void> {
-  const answer = await client.trajectories.listTrajectories({ rootsOnly: true, pageSize: flags.limit }, FIRST_ANSWER);
+  const request = { rootsOnly: true, withoutRun: flags.all !== true, pageSize: flags.limit };
+  const answer = await client.trajectories.listTrajectories(request, FIRST_ANSWER);
   if (flags.json) {
     await write(cli.stdout, `${toJsonString(ListTrajectoriesResponseSchema, answer, JSON_FORM)}\n`);
     return;
   }
   const command = commandPrefix(cli);
   if (answer.trajectories.length === 0) {
-    await write(cli.stdout, `No trajectories yet. \`${command} demo ${access}\` makes some.\n`);
+    await write(cli.stdout, `${await noRoots(client, command, access)}\n`);
     return;
   }
   const nodes = answer.trajectories.map((trajectory) => create(TreeNodeSchema, { trajectory }));
   const more = answer.nextPageToken === '' ? '' : `The newest ${flags.limit}; --limit N (up to 1000) lists more.\n`;
   await write(cli.stdout, `${draw(cli, trajectoryItems(nodes), { noun: 'trajectory', bars: flags.bars })}\n${more}`);
+}
+
+/** What to do next where no root is listed. */
+async function noRoots(client: AnabranchClient, command: string, access: string): Promise<string> {
+  const { trajectories } = await client.trajectories.listTrajectories({ rootsOnly: true, pageSize: 1 }, FIRST_ANSWER);
+  if (trajectories.length === 0) return `No trajectories yet. \`${command} demo ${access}\` makes some.`;
+  return `All trajectories belong to runs. \`${command} runs ${access}\` lists the runs, \`${command} tree --all ${access}\` these trajectories.`;
 }
 
 interface Drawn {
@@ -159,6 +170,6 @@ interface Drawn {
 
 function draw(cli: CliContext, items: readonly TreeItem[], { bars, ...what }: Drawn): string {
   const { stdout, env } = cli;
-  const options = { columns: columnsOf(stdout), beside: bars ? 'bars' : 'ids', paint: paintFor(stdout, env) } as const;
+  const options = { columns: columnsOf(cli), beside: bars ? 'bars' : 'ids', paint: paintFor(stdout, env) } as const;
   return drawTree(items, { ...options, ...what }).join('\n');
 }

@@ -87,14 +87,19 @@ interface Layout {
   readonly longest: bigint;
 }
 
-function layOut(rows: readonly Row[], { columns, beside }: DrawingOptions): Layout {
+function layOut(rows: readonly Row[], options: DrawingOptions): Layout {
+  const { columns, beside, noun } = options;
   const widest = (least: string, text: (item: TreeItem) => string) =>
     rows.reduce((width, { item }) => Math.max(width, text(item).length), least.length);
   const steps = widest('steps', stepsText);
   const reward = widest('reward', rewardText);
   const status = widest('completed', (item) => item.status);
   const room = columns - steps - reward - status - 4;
-  const name = beside === 'ids' ? room - ID_COLUMNS : Math.min(NAME_COLUMNS_BESIDE_BARS, Math.floor(room / 2));
+  const names = rows.reduce((width, row) => Math.max(width, titleWidth(row, options)), noun.length);
+  const name = Math.min(
+    names,
+    beside === 'ids' ? room - ID_COLUMNS : Math.max(NAME_COLUMNS_BESIDE_BARS, Math.floor(room / 3)),
+  );
   const longest = rows.reduce((most, { item }) => ((item.steps ?? 0n) > most ? (item.steps ?? 0n) : most), 1n);
   return { name: Math.max(1, name), middle: beside === 'ids' ? ID_COLUMNS : room - name, steps, reward, longest };
 }
@@ -117,15 +122,14 @@ function line(layout: Layout, cells: Cells): [string, string, string, string, st
   ];
 }
 
-function drawRow(row: Row, layout: Layout, { beside, paint, here }: DrawingOptions): string {
+function drawRow(row: Row, layout: Layout, options: DrawingOptions): string {
   const { item } = row;
+  const { beside, paint } = options;
   const stem = stemOf(row, layout.name);
-  const point = item.branchPoint === undefined ? '' : `@${item.branchPoint} `;
-  const star = item.id === here ? '* ' : '';
   const [name, middle, steps, reward] = line(
     { ...layout, name: Math.max(1, layout.name - widthOf(stem)) },
     {
-      name: star + point + nameOf(item, beside),
+      name: titleOf(item, options),
       middle: beside === 'ids' ? item.id : bar(item, layout),
       steps: stepsText(item),
       reward: rewardText(item),
@@ -148,6 +152,17 @@ function stemOf(row: Row, columns: number): string {
     stem = (above.more ? '│ ' : '  ') + stem;
   }
   return stem;
+}
+
+/** `* @300 lr 0.1`: the star marks the item that the drawing is about, the number is its branch point. */
+function titleOf(item: TreeItem, { beside, here }: DrawingOptions): string {
+  const point = item.branchPoint === undefined ? '' : `@${item.branchPoint} `;
+  return (item.id === here ? '* ' : '') + point + nameOf(item, beside);
+}
+
+/** Columns that a title needs to be shown whole, with the lines of the tree before it. */
+function titleWidth(row: Row, options: DrawingOptions): number {
+  return row.depth * 2 + widthOf(titleOf(row.item, options));
 }
 
 /** `   ┗━━━━`: where the item's own steps lie between 0 and the end of the longest. */

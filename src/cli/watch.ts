@@ -64,6 +64,6 @@ function displayFor(cli: CliContext, { json }: WatchFlags): WatchDisplay {
   const { stdout, stderr, env } = cli;
   if (json) return jsonWatch(stdout, stderr);
   const paint = paintFor(stdout, env);
-  if (stdout.isTTY === true && env.TERM !== 'dumb') return screenWatch(stdout, () => columnsOf(stdout), paint);
+  if (stdout.isTTY === true && env.TERM !== 'dumb') return screenWatch(stdout, () => columnsOf(cli), paint);
   return lineWatch(stdout, stderr, paint);
 }

@@ -9,7 +9,8 @@ import { isTerminal, statusName } from './status.ts';
 
 export function stageTitleIn(stages: RunPicture['stages'], stageId: string): string {
   const stage = stages.get(stageId);
-  return stage === undefined ? 'a stage' : stageTitle(stage);
+  if (stage === undefined) throw new Error(`the watched picture has a group of stage ${stageId}, but not the stage`);
+  return stageTitle(stage);
 }
 
 /** `train step 1, rollout 0/3`: group, then number. */

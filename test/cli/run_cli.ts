@@ -9,8 +9,10 @@ import { run } from '../../src/cli/program.ts';
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 
 export interface CliOptions {
-  /** Write to a terminal of 80 columns instead of a pipe. */
+  /** Write to a terminal instead of a pipe. */
   readonly terminal?: boolean;
+  /** The width of the terminal. Default 80. A pipe has none. */
+  readonly columns?: number;
   readonly env?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
   /** Told of all that was written to stdout so far, whenever there is more. */
@@ -24,8 +26,9 @@ export interface CliResult {
 }
 
 export async function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
-  const stdout = new Recorder(options.terminal === true, options.onOutput);
-  const stderr = new Recorder(options.terminal === true);
+  const stdout = new Recorder(options);
+  const { onOutput: _, ...withoutListener } = options;
+  const stderr = new Recorder(withoutListener);
   const code = await run(args, {
     env: options.env ?? {},
     cwd: os.tmpdir(),
@@ -41,12 +44,14 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
 class Recorder extends Writable implements Output {
   text = '';
   readonly isTTY: boolean;
-  readonly columns = 80;
+  /** A pipe has none. */
+  readonly columns?: number;
   readonly #onOutput: ((soFar: string) => void) | undefined;
 
-  constructor(isTTY: boolean, onOutput?: (soFar: string) => void) {
+  constructor({ terminal = false, columns = 80, onOutput }: CliOptions) {
     super({ decodeStrings: false });
-    this.isTTY = isTTY;
+    this.isTTY = terminal;
+    if (terminal) this.columns = columns;
     this.#onOutput = onOutput;
   }
 

@@ -187,11 +187,11 @@ describe('what is drawn of runs', () => {
   it('as a list is never wider than asked for, and tells the terminal nothing', () => {
     const rows = fc.array(fc.tuple(run, progress), { minLength: 1, maxLength: 10 });
     fc.assert(
-      fc.property(rows, columns, fc.boolean(), (some, columns, withExperiment) => {
+      fc.property(rows, columns, fc.boolean(), fc.boolean(), (some, columns, withExperiment, withIds) => {
         const runs = some.map(([run, progress]) =>
           create(RunWithProgressSchema, { run: runOf(run), progress: progressOf(progress) }),
         );
-        const lines = runsTable(runs, { columns, paint, withExperiment });
+        const lines = runsTable(runs, { columns, paint, withExperiment, withIds });
         expect(lines).toHaveLength(runs.length + 1);
         fits(lines, columns);
       }),

@@ -77,8 +77,8 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
 
     it('runs lists them with progress, newest first, and filters', async () => {
       const lines = (await told(['runs', '--experiment', 'rivers'])).trimEnd().split('\n');
-      expect(lines[1]).toMatch(/^left ─{10} {3}0 % +10 failed$/);
-      expect(lines[2]).toMatch(/^main ━━─{8} {2}25 % +30 running$/);
+      expect(lines[1]).toMatch(/^left [0-9a-f-]{36} ─{10} {3}0 % +10 failed$/);
+      expect(lines[2]).toMatch(/^main [0-9a-f-]{36} ━━─{8} {2}25 % +30 running$/);
       expect(lines).toHaveLength(3);
       expect((await told(['runs', '--label', 'model=pid'])).split('\n')).toHaveLength(3);
       expect(await told(['runs', '--status', 'failed'])).not.toContain('main');

@@ -70,7 +70,7 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
     it('without an argument lists the roots, newest first', async () => {
       await client.trajectories.createTrajectory({ trajectoryId: treeId(9), name: 'younger' });
       const { stdout } = await runCli(['tree', ...at]);
-      expect(stdout.split('\n').map((line) => line.slice(0, 12).trim())).toEqual([
+      expect(stdout.split('\n').map((line) => line.slice(0, 10).trim())).toEqual([
         'trajectory',
         'younger',
         'main line',

@@ -51,13 +51,13 @@ describe('the drawing of a tree', () => {
   it('shows branches below their parents, in order of branch point, with ids to go on with', () => {
     expect(draw(TREE)).toMatchInlineSnapshot(`
       "
-      trajectory           id                                   steps reward status
-      CartPole-v1, seed 7  01990000-0000-7000-8000-000000000001   501    500 completed
-      ├─@0 early           01990000-0000-7000-8000-000000000006    91      – deleted
-      ├─@200 hasty         01990000-0000-7000-8000-000000000002   501    500 completed
-      │ └─@333 calmer      01990000-0000-7000-8000-000000000004   420 419.25 running
-      │   └─@400 –         01990000-0000-7000-8000-000000000005   401      0 cancelled
-      └─@200 angle only    01990000-0000-7000-8000-000000000003   247    246 failed
+      trajectory          id                                   steps reward status
+      CartPole-v1, seed 7 01990000-0000-7000-8000-000000000001   501    500 completed
+      ├─@0 early          01990000-0000-7000-8000-000000000006    91      – deleted
+      ├─@200 hasty        01990000-0000-7000-8000-000000000002   501    500 completed
+      │ └─@333 calmer     01990000-0000-7000-8000-000000000004   420 419.25 running
+      │   └─@400 –        01990000-0000-7000-8000-000000000005   401      0 cancelled
+      └─@200 angle only   01990000-0000-7000-8000-000000000003   247    246 failed
       "
     `);
   });
