@@ -51,7 +51,9 @@ describe('what SQLite reads', () => {
     const list = () => store.listTrajectories('n', { withoutRun: true, rootsOnly: true }, { limit: 50, after: 9n });
     const [text = ''] = await sqliteTextsOf(list);
     const plan = planner.prepare(`explain query plan ${text}`).all();
-    expect(String(plan[0]?.detail)).toMatch(/^SEARCH t USING INDEX trajectories_without_run \(namespace=\? AND key<\?\)/);
+    expect(String(plan[0]?.detail)).toMatch(
+      /^SEARCH t USING INDEX trajectories_without_run \(namespace=\? AND key<\?\)/,
+    );
   });
 
   it('of a few runs is what is theirs, and not all of their namespace', async () => {
