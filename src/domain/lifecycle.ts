@@ -33,8 +33,7 @@ interface Move {
 
 const OPEN: readonly Status[] = ['PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED'];
 
-/** L2: the moves of runs, stages and environments (which do not reopen). They touch no child. */
-export const MOVES: Readonly<Record<Verb, Move>> = Object.freeze({
+const SHARED_MOVES: Readonly<Record<Verb, Move>> = {
   start: { from: ['PENDING', 'INITIALIZING'], to: 'RUNNING' },
   pause: { from: ['RUNNING'], to: 'PAUSED' },
   resume: { from: ['PAUSED'], to: 'RUNNING' },
@@ -42,7 +41,14 @@ export const MOVES: Readonly<Record<Verb, Move>> = Object.freeze({
   fail: { from: OPEN, to: 'FAILED' },
   cancel: { from: OPEN, to: 'CANCELLED' },
   reopen: { from: TERMINAL_STATUSES, to: 'RUNNING' },
-});
+};
+
+/** L2: the legal moves of each noun. A run ends from every open status. Environments do not reopen: no RPC asks for it. */
+export const MOVES = Object.freeze({
+  run: { ...SHARED_MOVES, complete: { from: OPEN, to: 'COMPLETED' } },
+  stage: SHARED_MOVES,
+  environment: SHARED_MOVES,
+} as const satisfies Record<string, Readonly<Record<Verb, Move>>>);
 
 /** What a terminal verb leaves behind: asked for again, it must be the same (L5). */
 export interface Outcome {
@@ -61,7 +67,7 @@ export function decideMove(
   verb: Verb,
   said: Outcome,
 ): Status | undefined {
-  const { from, to } = MOVES[verb];
+  const { from, to }: Move = MOVES[noun][verb];
   if (from.includes(status)) return to;
   const name = `${verb[0]?.toUpperCase()}${verb.slice(1)}${NOUNS[noun]}`;
   const metadata = { status, verb };

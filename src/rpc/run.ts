@@ -60,7 +60,7 @@ export function wholeRuns(
     createRun: unary(wire, rpc.createRun, 'write', async (request, { app, caller }) => {
       const { runId, experimentId, experimentName, mainTrajectory } = request;
       const made = await createRun(app, caller, {
-        ...toRunMaking(request, request.configJson),
+        ...toRunMaking(request, request.configJson, 'PENDING'),
         runId,
         experimentId,
         experimentName,
@@ -72,7 +72,7 @@ export function wholeRuns(
 
     branchRun: unary(wire, rpc.branchRun, 'write', async (request, { app, caller }) => {
       const { runId, branchId, branchTrajectoryId } = request;
-      const making = toRunMaking(request, request.configOverridesJson);
+      const making = toRunMaking(request, request.configOverridesJson, 'RUNNING');
       const args = { ...making, runId, at: placeOf(request), branchId, branchTrajectoryId };
       const { run, mainTrajectory } = fromMade({ ...(await branchRun(app, caller, args)), resumeStage: undefined });
       return create(BranchRunResponseSchema, { run, mainTrajectory });
@@ -128,8 +128,9 @@ export function lives(
   | 'listStatusChanges'
 > {
   const move = async ({ app, caller }: Call, verb: Verb, request: RunVerbRequest) => {
-    const { runId, message, metadataJson, phase, resultJson = '' } = request;
-    const run = await moveRun(app, caller, { runId, verb, said: { message, metadataJson, phase, resultJson } });
+    const { runId, message, metadataJson, phase, resultJson = '', keepTrajectoryOpen = false } = request;
+    const said = { message, metadataJson, phase, resultJson };
+    const run = await moveRun(app, caller, { runId, verb, said, keepTrajectoryOpen });
     return { run: fromRun(run, 'FULL') };
   };
   return {
@@ -151,9 +152,10 @@ export function lives(
     cancelRun: unary(wire, rpc.cancelRun, 'write', async (request, call) =>
       create(CancelRunResponseSchema, await move(call, 'cancel', request)),
     ),
-    reopenRun: unary(wire, rpc.reopenRun, 'write', async (request, call) =>
-      create(ReopenRunResponseSchema, await move(call, 'reopen', request)),
-    ),
+    reopenRun: unary(wire, rpc.reopenRun, 'write', async (request, call) => {
+      const { run } = await move(call, 'reopen', request);
+      return create(ReopenRunResponseSchema, { run, mainTrajectoryId: run.mainTrajectoryId });
+    }),
 
     heartbeatRun: unary(wire, rpc.heartbeatRun, 'write', async ({ runId }, { app, caller }) => {
       const { status, statusMessage, heartbeatTime } = await heartbeatRun(app, caller, { runId });
@@ -202,6 +204,7 @@ interface RunVerbRequest {
   readonly metadataJson: string;
   readonly phase?: string | undefined;
   readonly resultJson?: string;
+  readonly keepTrajectoryOpen?: boolean;
 }
 
 function toMainTrajectory({ trajectoryId, taskId, root }: NewMainTrajectory): MainTrajectoryArgs {

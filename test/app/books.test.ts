@@ -11,7 +11,7 @@ import { listRuns } from '../../src/app/run/list.ts';
 import { type ReadMetricsArgs, readMetrics, type SeriesRead } from '../../src/app/run/read_metrics.ts';
 import { getStage } from '../../src/app/run/stage.ts';
 import type { NewMetricPoint } from '../../src/store/contract/metric.ts';
-import { newExperiment, RunScene, SILENT } from '../store/run_scene.ts';
+import { newExperiment, RunScene, runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { all, describeApp, step } from './on_app.ts';
@@ -46,7 +46,7 @@ describeApp('making runs', (on) => {
     const main = { trajectoryId: '', taskId: '', root: step(0n, 'root') };
     const request = { ...MAKING, requestId: 'r', labels, mainTrajectory: main };
     const first = await createRun(app, caller, request);
-    await app.store.moveRun(caller, first.run.id, 'start', SILENT);
+    await app.store.moveRun(caller, first.run.id, runMove('start'));
     const again = await createRun(app, caller, { ...request, labels: new Map([...labels].toReversed()) });
     expect(again).toMatchObject({ created: false, run: { id: first.run.id, status: 'RUNNING', number: 1n } });
     expect(again.mainTrajectory?.id).toBe(first.mainTrajectory?.id);

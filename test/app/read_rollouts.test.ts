@@ -6,7 +6,7 @@ import { deleteRun } from '../../src/app/run/delete.ts';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
-import { SILENT } from '../store/run_scene.ts';
+import { runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { AppScene, all, describeApp, step, wordOf } from './on_app.ts';
@@ -146,7 +146,7 @@ describeApp('ReadRollouts', (on) => {
       await trainer.makeRollouts(stage, [{ groupNumber: 0n }]);
       const reading = trainer.reading(stage, { follow: true });
       expect(await next(reading)).toMatchObject({ caughtUp: true });
-      await trainer.store.moveRun(trainer.caller, run.id, 'cancel', SILENT);
+      await trainer.store.moveRun(trainer.caller, run.id, runMove('cancel'));
       expect((await all(reading)).every(({ caughtUp }) => caughtUp)).toBe(true);
     }));
 

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { newState, newStep, sha256, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
-import { newMain, RunScene, SILENT, substepPlan } from './run_scene.ts';
+import { newMain, RunScene, runMove, substepPlan } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
 
 const ODD = 'e\u0301 \u00e9 🌊 中文 \u202e\u2028 "\\\'\n\t $1 ?1 :a %_ \\u0000';
@@ -453,7 +453,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await store.readRunChanges(namespace, made.id, undefined, true)).toBeUndefined();
     const refused = [
       () => store.updateRun(namespace, made.id, { name: 'x' }),
-      () => store.moveRun(caller, made.id, 'start', SILENT),
+      () => store.moveRun(caller, made.id, runMove('start')),
       () => store.heartbeatRun(namespace, made.id),
       () => stranger.branchOff(made, 0n),
       () => stranger.history('RUN', made),

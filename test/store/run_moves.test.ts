@@ -10,7 +10,7 @@ import {
 } from '../../src/domain/lifecycle.ts';
 import type { Run } from '../../src/domain/run.ts';
 import { describeStore } from './on_store.ts';
-import { newMain, RunScene, substepPlan } from './run_scene.ts';
+import { RunScene, substepPlan } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
 import { dumpNamespace } from './sql.ts';
 
@@ -65,7 +65,7 @@ describeStore('verbs of runs', (on) => {
       for (const verb of VERBS) {
         const run = await runIn(here, status);
         const before = (await here.history('RUN', run)).length;
-        const { from, to } = MOVES[verb];
+        const { from, to } = MOVES.run[verb];
         const call = here.move(run, verb);
         if (from.includes(status)) {
           expect(await call).toMatchObject({ status: to, revision: run.revision + 1n });
@@ -182,15 +182,14 @@ describeStore('verbs of runs', (on) => {
     expect(await here.run(run.id)).toMatchObject({ status, revision: BigInt(history.length) });
   });
 
-  it('L2: verbs touch no child: neither the trajectories of a run nor its branches', async () => {
+  it('L2: the end of a run changes neither its branches nor its other trajectories', async () => {
     const here = scene();
-    const { run, mainTrajectory } = await here.make({ mainTrajectory: newMain(), status: 'RUNNING' });
-    await here.appendWords(mainTrajectory as NonNullable<typeof mainTrajectory>, ['a']);
+    const run = await here.makeRunWith(['a'], { status: 'RUNNING' });
+    const other = await here.create({ runId: run.id });
     const { run: branch } = await here.branchOff(run, 0n);
     await here.move(run, 'fail');
-    expect(await here.get(mainTrajectory?.id ?? '')).toMatchObject({ status: 'RUNNING' });
+    expect(await here.get(other.id)).toMatchObject({ status: 'RUNNING' });
     expect(await here.run(branch.id)).toEqual(branch);
-    await here.appendWords(mainTrajectory as NonNullable<typeof mainTrajectory>, ['b']);
   });
 
   it('L5, M2: a StatusChange keeps how far the run was: nothing known without a plan, 0 at its creation, 100 when it is COMPLETED', async () => {

@@ -9,6 +9,7 @@ import type {
   NewRun,
   NewRunBranch,
   RunFilter,
+  RunMove,
   Said,
 } from '../../src/store/contract/run.ts';
 import type { NewStage } from '../../src/store/contract/stage.ts';
@@ -62,8 +63,8 @@ export class RunScene extends Scene {
     return (await this.runs(filter)).map(({ name }) => name);
   }
 
-  move(run: { readonly id: string }, verb: Verb, said: Partial<Said> = {}): Promise<Run> {
-    return this.store.moveRun(this.caller, run.id, verb, { ...SILENT, ...said });
+  move(run: { readonly id: string }, verb: Verb, said: Partial<Said> = {}, more: Partial<RunMove> = {}): Promise<Run> {
+    return this.store.moveRun(this.caller, run.id, { ...runMove(verb, said), ...more });
   }
 
   async stage(run: { readonly id: string }, fields: Partial<NewStage> = {}): Promise<Stage> {
@@ -77,6 +78,12 @@ export class RunScene extends Scene {
 }
 
 export const SILENT: Said = { message: '', metadataJson: '', phase: undefined, resultJson: '' };
+
+/** A verb as a request brings it, with ids for the main trajectory that a reopening may create. */
+export function runMove(verb: Verb, said: Partial<Said> = {}): RunMove {
+  const ids = { trajectoryId: randomUUID(), trajectoryUid: randomUUID() };
+  return { verb, said: { ...SILENT, ...said }, keepTrajectoryOpen: false, ...ids };
+}
 
 export function newExperiment(fields: Partial<NewExperiment> = {}): NewExperiment {
   return {

@@ -251,7 +251,7 @@ describeStore('stages', (on) => {
         for (const each of verbs) stage = await move(here, stage, each);
         expect(stage.status).toBe(status);
         const before = await here.history('STAGE', stage);
-        const { from, to } = MOVES[verb];
+        const { from, to } = MOVES.stage[verb];
         const call = move(here, stage, verb, { message: from.includes(status) ? 'why' : '', phase: 'ph' });
         if (from.includes(status)) {
           const moved = await call;

@@ -45,11 +45,11 @@ function invalid(what: string, field: string, call: Case['call'], says?: RegExp)
 const MOVES: readonly Case[] = [
   {
     what: 'a move that the status does not allow',
-    call: ({ runs, runId }) => runs.completeRun({ runId }),
+    call: ({ runs, runId }) => runs.pauseRun({ runId }),
     code: Code.FailedPrecondition,
     reason: 'ILLEGAL_TRANSITION',
-    says: /CompleteRun needs a run that is RUNNING or PAUSED; this one is PENDING/,
-    metadata: { status: 'PENDING', verb: 'complete' },
+    says: /PauseRun needs a run that is RUNNING; this one is PENDING/,
+    metadata: { status: 'PENDING', verb: 'pause' },
   },
   {
     what: 'a move of a stage that its status does not allow',

@@ -2,18 +2,23 @@ import type { Caller } from '../../domain/caller.ts';
 import { parseUuid } from '../../domain/ids.ts';
 import type { Verb } from '../../domain/lifecycle.ts';
 import type { Run, Stage } from '../../domain/run.ts';
-import type { Heartbeat, Said } from '../../store/contract/run.ts';
+import type { Heartbeat, RunMove, Said } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { requireSaid } from './fields.ts';
 
-/** L2, L5: a verb of a run. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+export interface MoveRunArgs extends Pick<RunMove, 'verb' | 'said' | 'keepTrajectoryOpen'> {
+  readonly runId: string;
+}
+
+/** L2, L5: a verb of a run. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, BRANCH_TOO_DEEP. */
 export async function moveRun(
   app: App,
   caller: Caller,
-  args: { readonly runId: string; readonly verb: Verb; readonly said: Said },
+  { runId, verb, said, keepTrajectoryOpen }: MoveRunArgs,
 ): Promise<Run> {
-  const id = parseUuid(args.runId, 'run_id');
-  return app.store.moveRun(caller, id, args.verb, requireSaid(args.said));
+  const id = parseUuid(runId, 'run_id');
+  const ids = { trajectoryId: app.ids.uuid(), trajectoryUid: app.ids.uid() };
+  return app.store.moveRun(caller, id, { verb, said: requireSaid(said), keepTrajectoryOpen, ...ids });
 }
 
 /** L2, L5: a verb of a stage. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */

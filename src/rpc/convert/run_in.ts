@@ -15,6 +15,7 @@ import type { ListRunsArgs } from '../../app/run/list.ts';
 import type { UpdateStageArgs } from '../../app/run/stage.ts';
 import type { UpdateRunArgs } from '../../app/run/update.ts';
 import { invalidField } from '../../domain/errors.ts';
+import type { InitialStatus } from '../../domain/lifecycle.ts';
 import type { StageKind as DomainKind, Plan, TimeSpan } from '../../domain/run.ts';
 import { toMillis } from './duration.ts';
 import { changesOf } from './mask.ts';
@@ -41,7 +42,11 @@ export function requireStageKind(kind: StageKind, field: string): DomainKind {
 }
 
 /** What a root and a branch are given alike. */
-export function toRunMaking(request: CreateRunRequest | BranchRunRequest, configJson: string): RunMakingArgs {
+export function toRunMaking(
+  request: CreateRunRequest | BranchRunRequest,
+  configJson: string,
+  unset: InitialStatus,
+): RunMakingArgs {
   const { requestId, name, description, metadataJson, failWhenStale } = request;
   return {
     requestId,
@@ -51,7 +56,7 @@ export function toRunMaking(request: CreateRunRequest | BranchRunRequest, config
     labels: toMap(request.labels),
     metadataJson,
     plan: toPlan(request.plan),
-    status: toInitialStatus(request.initialStatus),
+    status: toInitialStatus(request.initialStatus, unset),
     heartbeatTimeoutMs: toMillis(request.heartbeatTimeout, 'heartbeat_timeout'),
     failWhenStale,
   };

@@ -46,8 +46,9 @@ export function toStatus(status: Status): DomainStatus | undefined {
   return (Object.keys(STATUSES) as DomainStatus[]).find((known) => STATUSES[known] === status);
 }
 
-/** What something begins as; PENDING unless it says otherwise. */
-export function toInitialStatus(status: Status): InitialStatus {
+/** The status that something begins in; `unset` where the request does not set it. */
+export function toInitialStatus(status: Status, unset: InitialStatus = 'PENDING'): InitialStatus {
+  if (status === Status.UNSPECIFIED) return unset;
   if (status === Status.INITIALIZING) return 'INITIALIZING';
   return status === Status.RUNNING ? 'RUNNING' : 'PENDING';
 }

@@ -40,8 +40,11 @@ export interface RunStore {
   /** Changes what is given; labels are replaced, metrics merged by key (FM7). Errors: RUN_NOT_FOUND, RUN_EXISTS (name), INVALID_REQUEST (over 256 metrics). */
   updateRun(namespace: string, id: string, changes: RunChanges): Promise<Run>;
 
-  /** L2, L5: moves the status, with its StatusChange, or leaves all as it is. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
-  moveRun(caller: Caller, id: string, verb: Verb, said: Said): Promise<Run>;
+  /**
+   * L2, L5: moves the status, with its StatusChange, or leaves all as it is. A terminal move seals the main trajectory in the same transaction; a reopening
+   * replaces a sealed one. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, BRANCH_TOO_DEEP.
+   */
+  moveRun(caller: Caller, id: string, move: RunMove): Promise<Run>;
 
   /** Errors: RUN_NOT_FOUND. */
   heartbeatRun(namespace: string, id: string): Promise<Heartbeat>;
@@ -163,6 +166,16 @@ export interface RunChanges {
   readonly metrics?: ReadonlyMap<string, number>;
   readonly heartbeatTimeoutMs?: number | undefined;
   readonly failWhenStale?: boolean;
+}
+
+export interface RunMove {
+  readonly verb: Verb;
+  readonly said: Said;
+  /** Of a terminal verb: the main trajectory is not sealed. */
+  readonly keepTrajectoryOpen: boolean;
+  /** For the main trajectory that a reopening creates. */
+  readonly trajectoryId: string;
+  readonly trajectoryUid: string;
 }
 
 /** What a verb says beside itself. */

@@ -1,16 +1,16 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { parseInstant } from '../../domain/instant.ts';
-import { isSealed, type SealStatus, type Status } from '../../domain/lifecycle.ts';
+import type { SealStatus, Status } from '../../domain/lifecycle.ts';
 import type { Attempt } from '../../domain/rollout.ts';
-import type { Db, Engine, HeadRow, LockedHead, Tx } from './engine.ts';
+import type { Db, Engine, LockedHead, Tx } from './engine.ts';
 import { type EndedAttempt, type TimedTurns, timeTurns } from './group_counters.ts';
 import { readResult } from './rollout_results.ts';
 import { ownReward, turnsOf } from './rollout_rows.ts';
 import type { LockedRollout } from './rollout_writing.ts';
-import { type RecordedMove, recordStatuses } from './status_changes.ts';
+import { sealHeads } from './sealing.ts';
 import { together } from './together.ts';
-import { bindReal, readOptionalTime, readReal } from './values.ts';
+import { readOptionalTime, readReal } from './values.ts';
 
 type Placed = Pick<LockedRollout, 'key' | 'tree' | 'trajectory'>;
 
@@ -103,26 +103,13 @@ export interface AttemptSeal {
 /** Ends attempts, and seals their trajectories where they are open (L3), in few statements however many. */
 export async function endAttempts(engine: Engine, tx: Tx, now: string, seals: readonly AttemptSeal[]): Promise<void> {
   const rows = seals.map(({ rollout, status, message }) => [rollout.key, rollout.attempt, status, message, now]);
-  const open = seals.flatMap((seal) =>
-    seal.head === undefined || isSealed(seal.head.status) ? [] : [{ ...seal, head: seal.head }],
-  );
   await engine.updateRows(tx, 'attempts', ['rollout', 'number'], ['status', 'message', 'end_time'], rows);
-  if (open.length === 0) return;
-  await engine.updateHeads(
+  await sealHeads(
+    engine,
     tx,
-    open.map(({ head, status, message }) => sealed(head, status, message, now)),
+    now,
+    seals.flatMap((seal) => (seal.head === undefined ? [] : [{ ...seal, head: seal.head }])),
   );
-  const moves = open.map(({ caller, head, status, message }): RecordedMove => {
-    const entity = { tree: head.tree, noun: 'TRAJECTORY', key: head.key } as const;
-    return { caller, entity, move: { ordinal: 1n, from: 'RUNNING', to: status, message } };
-  });
-  await recordStatuses(engine, tx, now, moves);
-}
-
-function sealed(head: LockedHead, status: SealStatus, message: string, now: string): HeadRow {
-  const { tree, key, nextStepNumber, rewardSum, byteSum } = head;
-  const end = { status, statusMessage: message, updateTime: now, sealTime: now };
-  return { tree, key, nextStepNumber, rewardSum: bindReal(rewardSum), byteSum, ...end };
 }
 
 /** All attempts of a rollout, by number; what validators said of them stands elsewhere. */

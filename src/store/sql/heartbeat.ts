@@ -3,7 +3,7 @@ import { parseInstant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { Heartbeat } from '../contract/run.ts';
 import type { Engine, Tx } from './engine.ts';
-import { moveLocked } from './run_moves.ts';
+import { type EndedRun, moveLocked, sealMains } from './run_moves.ts';
 import { beat, type LockedRun, lockRun, selectToWrite, writeRun } from './run_writing.ts';
 import { readNow } from './trajectory_rows.ts';
 
@@ -22,19 +22,24 @@ export async function heartbeatRun(engine: Engine, namespace: string, id: string
 /** Who fails stale runs, in their history. */
 const SWEEPER = 'anabranch';
 
-/** Fails runs that asked for it once their heartbeats stop. Rows that others hold are left to them, or to the next time. */
+/** Fails runs that asked for it once their heartbeats stop, and seals their main trajectories. Rows that others hold are left to them, or to the next time. */
 export async function failStaleRuns(engine: Engine, limit: number): Promise<number> {
   const failed = await engine.write(async (tx) => {
     const now = await readNow(tx, engine.now);
     const stale = await lockStale(engine, tx, now, limit);
+    const ended: EndedRun[] = [];
     for (const row of stale) {
-      const said = { message: silenceOf(row, now), metadataJson: '', phase: undefined, resultJson: '' };
-      await moveLocked(engine, tx, { namespace: row.namespace, actor: SWEEPER }, row, now, 'FAILED', said);
+      const caller = { namespace: row.namespace, actor: SWEEPER };
+      const message = silenceOf(row, now);
+      const said = { message, metadataJson: '', phase: undefined, resultJson: '' };
+      await moveLocked(engine, tx, caller, row, now, 'FAILED', said);
+      ended.push({ caller, row, status: 'FAILED', message });
     }
-    return stale.map(({ key }) => key);
+    const sealed = await sealMains(engine, tx, now, ended);
+    return { runs: stale.map(({ key }) => key), sealed };
   });
-  engine.announce(failed);
-  return failed.length;
+  engine.announce([...failed.runs, ...failed.sealed]);
+  return failed.runs.length;
 }
 
 async function lockStale(engine: Engine, tx: Tx, now: string, limit: number): Promise<LockedRun[]> {

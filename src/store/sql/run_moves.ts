@@ -1,30 +1,104 @@
 import type { Caller } from '../../domain/caller.ts';
-import { decideMove, isTerminal, type Status, type Verb } from '../../domain/lifecycle.ts';
+import { decideMove, isSealed, isTerminal, type SealStatus, type Status } from '../../domain/lifecycle.ts';
 import { progressOf } from '../../domain/progress.ts';
 import type { Run } from '../../domain/run.ts';
-import type { Said } from '../contract/run.ts';
+import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { RunMove, Said } from '../contract/run.ts';
 import type { Engine, Tx } from './engine.ts';
 import { findRun } from './run_rows.ts';
 import { readPlan } from './run_values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
+import { sealHeads } from './sealing.ts';
 import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { tallyRuns } from './tallies.ts';
-import { readNow } from './trajectory_rows.ts';
+import { makeBranch, makeRoot } from './trajectory_making.ts';
+import { findByKey, readNow } from './trajectory_rows.ts';
 import { isSet } from './values.ts';
 
-/** L2, L5: a verb moves the run's status, or finds it in effect already and writes nothing. */
-export async function moveRun(engine: Engine, caller: Caller, id: string, verb: Verb, said: Said): Promise<Run> {
-  const { run, moved } = await engine.write(async (tx) => {
+/**
+ * L2, L5: a verb moves the run's status, or finds it in effect already and writes nothing. Locks are taken from run to trajectory. The main trajectory
+ * is sealed with the end of the run, and replaced if a reopened run finds it sealed.
+ */
+export async function moveRun(engine: Engine, caller: Caller, id: string, move: RunMove): Promise<Run> {
+  const { said } = move;
+  const { run, changed } = await engine.write(async (tx) => {
     const row = await lockRun(engine, tx, caller.namespace, id);
     const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: row.result_json };
-    const to = decideMove('run', row.status as Status, stored, verb, said);
-    if (to !== undefined) await moveLocked(engine, tx, caller, row, await readNow(tx, engine.now), to, said);
+    const to = decideMove('run', row.status as Status, stored, move.verb, said);
+    const keys: bigint[] = [];
+    if (to !== undefined) {
+      const now = await readNow(tx, engine.now);
+      if (move.verb === 'reopen') await replaceSealedMain(engine, tx, caller, row, move);
+      await moveLocked(engine, tx, caller, row, now, to, said);
+      keys.push(row.key);
+      if (isTerminal(to) && !move.keepTrajectoryOpen) {
+        keys.push(...(await sealMains(engine, tx, now, [{ caller, row, status: to, message: said.message }])));
+      }
+    }
     const after = await findRun(engine, tx, caller.namespace, row);
     if (after === undefined) throw new Error('a run locked in this transaction is not there');
-    return { run: after, moved: to !== undefined };
+    return { run: after, changed: keys };
   });
-  if (moved) engine.announce([run.key]);
+  engine.announce(changed);
   return run;
+}
+
+/** A run that has ended in this transaction. */
+export interface EndedRun {
+  readonly caller: Caller;
+  readonly row: LockedRun;
+  readonly status: SealStatus;
+  readonly message: string;
+}
+
+/** Seals the open main trajectories of runs. They are locked in the order in which appends lock them. Returns their keys. */
+export async function sealMains(engine: Engine, tx: Tx, now: string, ended: readonly EndedRun[]): Promise<bigint[]> {
+  const runs = new Map<bigint, EndedRun>();
+  const refs: TrajectoryRef[] = [];
+  for (const each of ended) {
+    const { main_tree: tree, main_trajectory: key } = each.row;
+    if (tree === null || key === null) continue;
+    runs.set(key, each);
+    refs.push({ tree, key });
+  }
+  if (refs.length === 0) return [];
+  const { heads } = await engine.lockHeads(tx, refs.sort(inLockOrder), 'bounded');
+  const open = heads.filter(({ hidden, status }) => !hidden && !isSealed(status));
+  const seals = open.map((head) => {
+    const { caller, status, message } = runs.get(head.key)!;
+    return { caller, head, status, message };
+  });
+  await sealHeads(engine, tx, now, seals);
+  return open.map(({ key }) => key);
+}
+
+/**
+ * A sealed trajectory takes no more steps: a reopened run goes on in a branch of it at its last step, or in a new trajectory if it has no step. A main
+ * trajectory that was deleted is not replaced.
+ */
+async function replaceSealedMain(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  row: LockedRun,
+  { trajectoryId: id, trajectoryUid: uid }: RunMove,
+): Promise<void> {
+  const { main_tree: tree, main_trajectory: key } = row;
+  if (tree === null || key === null) return;
+  const main = await findByKey(engine, tx, caller.namespace, tree, key);
+  if (main === undefined || main.hidden || !isSealed(main.status)) return;
+  const making = { id, uid, name: main.name, labels: main.labels, metadataJson: '' };
+  const belonging = { run: row.key, experiment: row.experiment };
+  const root = { ...making, taskId: main.taskId, root: undefined };
+  const ref =
+    main.nextStepNumber === 0n
+      ? await makeRoot(engine, tx, caller, await readNow(tx, engine.now), root, [], belonging)
+      : await makeBranch(engine, tx, caller, main, main.nextStepNumber - 1n, making, belonging);
+  await tx
+    .updateTable('runs')
+    .set({ main_tree: ref.tree, main_trajectory: ref.key })
+    .where('key', '=', row.key)
+    .execute();
 }
 
 /** Moves a run whose row is locked to a status that it may move to, with its StatusChange. */
@@ -70,4 +144,8 @@ async function percentOf(engine: Engine, tx: Tx, row: LockedRun, status: Status)
   const tallies = await tallyRuns(engine, tx, row.namespace, [row.key]);
   const tally = tallies.get(row.key);
   return tally === undefined ? undefined : progressOf(status, readPlan(row.plan), tally).percent;
+}
+
+function inLockOrder(a: TrajectoryRef, b: TrajectoryRef): number {
+  return a.tree === b.tree ? Number(a.key - b.key) : Number(a.tree - b.tree);
 }

@@ -17,6 +17,8 @@ export function selectToWrite(tx: Tx) {
       'r.name',
       'r.experiment',
       'r.plan',
+      'r.main_tree',
+      'r.main_trajectory',
       'r.status',
       'r.status_message',
       'r.phase',

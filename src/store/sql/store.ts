@@ -181,8 +181,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   updateRun(namespace, id, changes) {
     return updateRun(this.engine, namespace, id, changes);
   },
-  moveRun(caller, id, verb, said) {
-    return moveRun(this.engine, caller, id, verb, said);
+  moveRun(caller, id, move) {
+    return moveRun(this.engine, caller, id, move);
   },
   heartbeatRun(namespace, id) {
     return heartbeatRun(this.engine, namespace, id);

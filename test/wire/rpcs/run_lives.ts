@@ -12,22 +12,27 @@ interface Moved {
 }
 
 /** A verb of a run: of which run it is served and of which refused; terminal ones conflict with another result. */
-function verb(status: Status, of: { ready(scene: RunScene): Promise<string> | string; illegal: keyof RunScene }) {
+interface VerbCases {
+  ready(scene: RunScene): Promise<string> | string;
+  illegal(scene: RunScene): Promise<string> | string;
+}
+
+function verb(status: Status, of: VerbCases, more: object = {}) {
   return {
-    requests: async (scene: RunScene) => [[{ runId: await of.ready(scene), ...SAID }]],
+    requests: async (scene: RunScene) => [[{ runId: await of.ready(scene), ...SAID, ...more }]],
     served: ([answer]: Moved[]) => {
       expect(answer?.run).toMatchObject({ status, statusMessage: 'why', phase: 'somewhere' });
     },
     refused: (scene: RunScene) => ({
       RUN_NOT_FOUND: [{ runId: NOBODY }],
-      ILLEGAL_TRANSITION: [{ runId: scene[of.illegal] as string }],
+      ILLEGAL_TRANSITION: async () => [{ runId: await of.illegal(scene) }],
     }),
   };
 }
 
 /** A terminal verb, which refuses to be said again with another result. */
 function ending(status: Status, of: Parameters<typeof verb>[1] & { again(scene: RunScene): Promise<string> | string }) {
-  const plain = verb(status, of);
+  const plain = verb(status, of, { keepTrajectoryOpen: true });
   return {
     ...plain,
     refused: (scene: RunScene) => ({
@@ -38,18 +43,25 @@ function ending(status: Status, of: Parameters<typeof verb>[1] & { again(scene: 
 }
 
 export const RUN_LIFE_RPCS = {
-  startRun: verb(Status.RUNNING, { ready: ({ bareId }) => bareId, illegal: 'branchId' }),
-  pauseRun: verb(Status.PAUSED, { ready: ({ runId }) => runId, illegal: 'bareId' }),
+  startRun: verb(Status.RUNNING, { ready: ({ bareId }) => bareId, illegal: ({ branchId }) => branchId }),
+  pauseRun: verb(Status.PAUSED, { ready: ({ runId }) => runId, illegal: ({ bareId }) => bareId }),
   resumeRun: verb(Status.RUNNING, {
     ready: async ({ runId, runs }) => {
       await runs.pauseRun({ runId });
       return runId;
     },
-    illegal: 'bareId',
+    illegal: ({ bareId }) => bareId,
   }),
   completeRun: {
-    ...ending(Status.COMPLETED, { ready: ({ runId }) => runId, again: ({ branchId }) => branchId, illegal: 'bareId' }),
-    requests: ({ runId }) => [[{ runId, ...SAID, resultJson: '{"score":1}' }]],
+    ...ending(Status.COMPLETED, {
+      ready: ({ runId }) => runId,
+      again: ({ branchId }) => branchId,
+      illegal: async ({ bareId, runs }) => {
+        await runs.cancelRun({ runId: bareId });
+        return bareId;
+      },
+    }),
+    requests: ({ runId }) => [[{ runId, ...SAID, resultJson: '{"score":1}', keepTrajectoryOpen: true }]],
     served: ([answer], { runId }) => {
       expect(answer?.run).toMatchObject({
         id: runId,
@@ -66,7 +78,7 @@ export const RUN_LIFE_RPCS = {
       await runs.failRun({ runId: bareId, message: 'for one reason' });
       return bareId;
     },
-    illegal: 'branchId',
+    illegal: ({ branchId }) => branchId,
   }),
   cancelRun: ending(Status.CANCELLED, {
     ready: ({ bareId }) => bareId,
@@ -74,13 +86,14 @@ export const RUN_LIFE_RPCS = {
       await runs.cancelRun({ runId: bareId, message: 'for one reason' });
       return bareId;
     },
-    illegal: 'branchId',
+    illegal: ({ branchId }) => branchId,
   }),
   reopenRun: {
-    ...verb(Status.RUNNING, { ready: ({ branchId }) => branchId, illegal: 'bareId' }),
+    ...verb(Status.RUNNING, { ready: ({ branchId }) => branchId, illegal: ({ bareId }) => bareId }),
     served: ([answer], { branchId }) => {
       const now = { id: branchId, status: Status.RUNNING, statusMessage: 'why', resultJson: '' };
       expect(answer?.run).toMatchObject(now);
+      expect(answer?.mainTrajectoryId).toBe(answer?.run?.mainTrajectoryId);
       expect(answer?.run?.endTime).toBeUndefined();
     },
   },

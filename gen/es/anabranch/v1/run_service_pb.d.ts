@@ -1146,7 +1146,7 @@ export declare type BranchRunRequest = Message<"anabranch.v1.BranchRunRequest"> 
   plan?: Plan | undefined;
 
   /**
-   * PENDING (default), INITIALIZING or RUNNING.
+   * PENDING, INITIALIZING or RUNNING (default).
    *
    * @generated from field: anabranch.v1.Status initial_status = 13;
    */
@@ -1614,6 +1614,13 @@ export declare type CompleteRunRequest = Message<"anabranch.v1.CompleteRunReques
    * @generated from field: string result_json = 5;
    */
   resultJson: string;
+
+  /**
+   * If true, the main trajectory is not sealed, so that its writers can append after the run has ended.
+   *
+   * @generated from field: bool keep_trajectory_open = 6;
+   */
+  keepTrajectoryOpen: boolean;
 };
 
 /**
@@ -1675,6 +1682,13 @@ export declare type FailRunRequest = Message<"anabranch.v1.FailRunRequest"> & {
    * @generated from field: optional string phase = 4;
    */
   phase?: string | undefined;
+
+  /**
+   * As in CompleteRun.
+   *
+   * @generated from field: bool keep_trajectory_open = 5;
+   */
+  keepTrajectoryOpen: boolean;
 };
 
 /**
@@ -1736,6 +1750,13 @@ export declare type CancelRunRequest = Message<"anabranch.v1.CancelRunRequest"> 
    * @generated from field: optional string phase = 4;
    */
   phase?: string | undefined;
+
+  /**
+   * As in CompleteRun.
+   *
+   * @generated from field: bool keep_trajectory_open = 5;
+   */
+  keepTrajectoryOpen: boolean;
 };
 
 /**
@@ -1817,6 +1838,13 @@ export declare type ReopenRunResponse = Message<"anabranch.v1.ReopenRunResponse"
    * @generated from field: anabranch.v1.Run run = 1;
    */
   run?: Run | undefined;
+
+  /**
+   * The main trajectory to append to from now on; empty if the run has none.
+   *
+   * @generated from field: string main_trajectory_id = 2;
+   */
+  mainTrajectoryId: string;
 };
 
 /**
@@ -3726,8 +3754,9 @@ export declare const RunService: GenService<{
     output: typeof ResumeRunResponseSchema;
   },
   /**
-   * Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
-   * Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Completes a run: any status that is not terminal to COMPLETED. Seals the main trajectory with the same status and message in the same transaction,
+   * unless keep_trajectory_open is set; a trajectory that is already sealed does not change. Stages and rollouts do not change.
+   * Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RunService.CompleteRun
    */
@@ -3737,8 +3766,8 @@ export declare const RunService: GenService<{
     output: typeof CompleteRunResponseSchema;
   },
   /**
-   * Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
-   * Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun.
+   * Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RunService.FailRun
    */
@@ -3748,8 +3777,8 @@ export declare const RunService: GenService<{
     output: typeof FailRunResponseSchema;
   },
   /**
-   * Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
-   * Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
+   * Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RunService.CancelRun
    */
@@ -3759,8 +3788,9 @@ export declare const RunService: GenService<{
     output: typeof CancelRunResponseSchema;
   },
   /**
-   * Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
-   * Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+   * Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
+   * branch of the sealed one at its last step, or an empty trajectory if it has no step. A deleted main trajectory is not replaced.
+   * Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
    *
    * @generated from rpc anabranch.v1.RunService.ReopenRun
    */

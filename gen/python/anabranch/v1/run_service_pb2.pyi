@@ -1149,7 +1149,7 @@ class BranchRunRequest(_message.Message):
     metadata_json: _builtins.str
     """Strict JSON text, at most 256 KiB; empty: none. The parent's is not taken over."""
     initial_status: _status_pb2.Status.ValueType
-    """PENDING (default), INITIALIZING or RUNNING."""
+    """PENDING, INITIALIZING or RUNNING (default)."""
     fail_when_stale: _builtins.bool
     """The server fails it when it is stale."""
     @_builtins.property
@@ -1605,6 +1605,7 @@ class CompleteRunRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     RESULT_JSON_FIELD_NUMBER: _builtins.int
+    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1615,6 +1616,8 @@ class CompleteRunRequest(_message.Message):
     """New phase, at most 256 bytes; absent: it stays."""
     result_json: _builtins.str
     """What came out, strict JSON text, at most 256 KiB; empty: nothing."""
+    keep_trajectory_open: _builtins.bool
+    """If true, the main trajectory is not sealed, so that its writers can append after the run has ended."""
     def __init__(
         self,
         *,
@@ -1623,10 +1626,11 @@ class CompleteRunRequest(_message.Message):
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
         result_json: _builtins.str = ...,
+        keep_trajectory_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "result_json", b"result_json", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "result_json", b"result_json", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1668,6 +1672,7 @@ class FailRunRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1676,6 +1681,8 @@ class FailRunRequest(_message.Message):
     """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
     phase: _builtins.str
     """New phase, at most 256 bytes; absent: it stays."""
+    keep_trajectory_open: _builtins.bool
+    """As in CompleteRun."""
     def __init__(
         self,
         *,
@@ -1683,10 +1690,11 @@ class FailRunRequest(_message.Message):
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
+        keep_trajectory_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1728,6 +1736,7 @@ class CancelRunRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1736,6 +1745,8 @@ class CancelRunRequest(_message.Message):
     """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
     phase: _builtins.str
     """New phase, at most 256 bytes; absent: it stays."""
+    keep_trajectory_open: _builtins.bool
+    """As in CompleteRun."""
     def __init__(
         self,
         *,
@@ -1743,10 +1754,11 @@ class CancelRunRequest(_message.Message):
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
+        keep_trajectory_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1821,6 +1833,9 @@ class ReopenRunResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
+    MAIN_TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
+    main_trajectory_id: _builtins.str
+    """The main trajectory to append to from now on; empty if the run has none."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run as it is now."""
@@ -1829,10 +1844,11 @@ class ReopenRunResponse(_message.Message):
         self,
         *,
         run: _run_pb2.Run | None = ...,
+        main_trajectory_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["main_trajectory_id", b"main_trajectory_id", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

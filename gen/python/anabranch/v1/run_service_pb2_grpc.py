@@ -364,32 +364,34 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CompleteRun(self, request, context):
-        """Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a run: any status that is not terminal to COMPLETED. Seals the main trajectory with the same status and message in the same transaction,
+        unless keep_trajectory_open is set; a trajectory that is already sealed does not change. Stages and rollouts do not change.
+        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FailRun(self, request, context):
-        """Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun.
+        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelRun(self, request, context):
-        """Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
+        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReopenRun(self, request, context):
-        """Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
+        branch of the sealed one at its last step, or an empty trajectory if it has no step. A deleted main trajectory is not replaced.
+        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

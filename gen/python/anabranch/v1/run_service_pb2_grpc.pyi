@@ -89,20 +89,22 @@ class RunServiceStub:
     Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     CompleteRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CompleteRunRequest, _run_service_pb2.CompleteRunResponse]
-    """Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a run: any status that is not terminal to COMPLETED. Seals the main trajectory with the same status and message in the same transaction,
+    unless keep_trajectory_open is set; a trajectory that is already sealed does not change. Stages and rollouts do not change.
+    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]
-    """Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun.
+    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelRunRequest, _run_service_pb2.CancelRunResponse]
-    """Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
+    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     ReopenRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReopenRunRequest, _run_service_pb2.ReopenRunResponse]
-    """Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
+    branch of the sealed one at its last step, or an empty trajectory if it has no step. A deleted main trajectory is not replaced.
+    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
     """
     HeartbeatRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]
     """Tells that the run is being worked on; answers where it is, so that a worker hears of a pause or a cancellation. Errors: RUN_NOT_FOUND."""
@@ -232,20 +234,22 @@ class RunServiceAsyncStub(RunServiceStub):
     Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     CompleteRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CompleteRunRequest, _run_service_pb2.CompleteRunResponse]  # type: ignore[assignment]
-    """Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a run: any status that is not terminal to COMPLETED. Seals the main trajectory with the same status and message in the same transaction,
+    unless keep_trajectory_open is set; a trajectory that is already sealed does not change. Stages and rollouts do not change.
+    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]  # type: ignore[assignment]
-    """Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun.
+    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelRunRequest, _run_service_pb2.CancelRunResponse]  # type: ignore[assignment]
-    """Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
+    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     ReopenRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReopenRunRequest, _run_service_pb2.ReopenRunResponse]  # type: ignore[assignment]
-    """Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
+    branch of the sealed one at its last step, or an empty trajectory if it has no step. A deleted main trajectory is not replaced.
+    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
     """
     HeartbeatRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]  # type: ignore[assignment]
     """Tells that the run is being worked on; answers where it is, so that a worker hears of a pause or a cancellation. Errors: RUN_NOT_FOUND."""
@@ -474,8 +478,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CompleteRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CompleteRunResponse, _abc.Awaitable[_run_service_pb2.CompleteRunResponse]]:
-        """Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a run: any status that is not terminal to COMPLETED. Seals the main trajectory with the same status and message in the same transaction,
+        unless keep_trajectory_open is set; a trajectory that is already sealed does not change. Stages and rollouts do not change.
+        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -484,8 +489,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.FailRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.FailRunResponse, _abc.Awaitable[_run_service_pb2.FailRunResponse]]:
-        """Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun.
+        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -494,8 +499,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CancelRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CancelRunResponse, _abc.Awaitable[_run_service_pb2.CancelRunResponse]]:
-        """Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
+        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -504,8 +509,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ReopenRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ReopenRunResponse, _abc.Awaitable[_run_service_pb2.ReopenRunResponse]]:
-        """Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
+        branch of the sealed one at its last step, or an empty trajectory if it has no step. A deleted main trajectory is not replaced.
+        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,34 @@
+import type { Caller } from '../../domain/caller.ts';
+import { isSealed, type SealStatus } from '../../domain/lifecycle.ts';
+import type { Engine, HeadRow, LockedHead, Tx } from './engine.ts';
+import { type RecordedMove, recordStatuses } from './status_changes.ts';
+import { bindReal } from './values.ts';
+
+/** A trajectory to seal because what it belongs to has ended. */
+export interface HeadSeal {
+  readonly caller: Caller;
+  readonly head: LockedHead;
+  readonly status: SealStatus;
+  readonly message: string;
+}
+
+/** Seals locked trajectories, with their StatusChanges, in a constant number of statements. Those already sealed stay as they are. */
+export async function sealHeads(engine: Engine, tx: Tx, now: string, seals: readonly HeadSeal[]): Promise<void> {
+  const open = seals.filter(({ head }) => !isSealed(head.status));
+  if (open.length === 0) return;
+  await engine.updateHeads(
+    tx,
+    open.map((seal) => sealed(seal, now)),
+  );
+  const moves = open.map(({ caller, head, status, message }): RecordedMove => {
+    const entity = { tree: head.tree, noun: 'TRAJECTORY', key: head.key } as const;
+    return { caller, entity, move: { ordinal: 1n, from: 'RUNNING', to: status, message } };
+  });
+  await recordStatuses(engine, tx, now, moves);
+}
+
+function sealed({ head, status, message }: HeadSeal, now: string): HeadRow {
+  const { tree, key, nextStepNumber, rewardSum, byteSum } = head;
+  const end = { status, statusMessage: message, updateTime: now, sealTime: now };
+  return { tree, key, nextStepNumber, rewardSum: bindReal(rewardSum), byteSum, ...end };
+}
