@@ -1,10 +1,12 @@
 import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
+import type { Digest } from '../../domain/ids.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
 import { type CallScope, StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import {
   type Engine,
+  type FoundState,
   type HeadRow,
   type KeyedTable,
   Later,
@@ -31,7 +33,7 @@ import { readingDialect } from '../sql/reading_dialect.ts';
 import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
-import { bindDigest, bindReal } from '../sql/values.ts';
+import { bindDigest, bindReal, readDigest } from '../sql/values.ts';
 import { postgresAggregates } from './aggregates.ts';
 import { ARRAY_TYPES, COLUMN_TYPES, STEP_TYPES } from './column_types.ts';
 import { encodeCopy } from './copy.ts';
@@ -284,8 +286,55 @@ class PostgresEngine implements Engine {
   ): Promise<{ heads: LockedHead[]; now: string }> {
     const text = wait === 'never' ? `${LOCK_HEADS} skip locked` : LOCK_HEADS;
     const parameters = [refs.map(({ tree }) => tree), refs.map(({ key }) => key)];
-    const { rows } = await tx.executeQuery<HeadColumns>(CompiledQuery.raw(text, parameters));
+    // Sent at once, so that states that are looked up with it are looked up behind it.
+    const rows = (await this.pipelineOf(tx).ask(text, parameters)).rows as HeadColumns[];
     return { heads: rows.map(readHead), now: rows[0]?.now ?? '' };
+  }
+
+  async findStates(
+    tx: Tx,
+    namespace: string,
+    digests: readonly Digest[],
+    purpose: 'refer' | 'lock',
+  ): Promise<FoundState[]> {
+    const pipeline = this.pipelineOf(tx);
+    if (purpose === 'refer') pipeline.send(MARK_REFERRER);
+    const text = purpose === 'lock' ? `${FIND_STATES} order by digest for no key update` : FIND_STATES;
+    const { rows } = await pipeline.ask(text, [namespace, digests.map(bindDigest)]);
+    return (rows as { digest: Uint8Array; size: bigint; referenced: boolean }[]).map(
+      ({ digest, size, referenced }) => ({
+        digest: readDigest(digest),
+        size: Number(size),
+        referenced,
+      }),
+    );
+  }
+
+  async referToStates(tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]> {
+    const { rows } = await this.pipelineOf(tx).ask(REFER_TO_STATES, [namespace, digests.map(bindDigest)]);
+    return (rows as { digest: Uint8Array }[]).map(({ digest }) => readDigest(digest));
+  }
+
+  async outwaitReferrers(): Promise<boolean> {
+    const until = performance.now() + OUTWAIT_MS;
+    let left = await this.referrers();
+    while (left.length > 0 && performance.now() < until) {
+      await new Promise((resolve) => setTimeout(resolve, OUTWAIT_STEP_MS));
+      const now = await this.referrers();
+      left = left.filter((transaction) => now.includes(transaction));
+    }
+    return left.length === 0;
+  }
+
+  /** The transactions that `MARK_REFERRER` marks now. */
+  private async referrers(): Promise<string[]> {
+    const { rows } = await sql<{ virtualtransaction: string }>`
+      select virtualtransaction from pg_locks
+      where locktype = 'relation' and database = (select oid from pg_database where datname = current_database())
+        and relation = ${`${SCHEMA}.states`}::regclass and mode in ('RowShareLock', 'RowExclusiveLock')`.execute(
+      this.db,
+    );
+    return rows.map(({ virtualtransaction }) => virtualtransaction);
   }
 
   async insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<void> {
@@ -482,7 +531,23 @@ const STATE_COLUMNS = [
   'renew_time',
 ] as const;
 
-/** A state that is here already is locked against the collector, also where it is referenced and nothing changes. */
+/** Conflicts with no writer, and shows in `pg_locks` until the transaction ends. */
+const MARK_REFERRER = `lock table ${SCHEMA}.states in row share mode`;
+
+const FIND_STATES = `select digest, size, referenced from ${SCHEMA}.states where namespace = $1 and digest = any($2::bytea[])`;
+
+const REFER_TO_STATES = `with l as materialized (
+    select digest from ${SCHEMA}.states where namespace = $1 and digest = any($2::bytea[]) order by digest for no key update),
+  m as (
+    update ${SCHEMA}.states as s set referenced = true, version = s.version + 1
+    from l where s.namespace = $1 and s.digest = l.digest)
+  select digest from l`;
+
+/** How long transactions are waited for, and how often they are looked for meanwhile. */
+const OUTWAIT_MS = 5000;
+const OUTWAIT_STEP_MS = 20;
+
+/** A state that is stored already is locked, also where it is referenced and nothing changes. */
 const REFERENCE_IF_HERE = ` on conflict (namespace, digest) do update
   set referenced = true, version = states.version + 1 where not states.referenced`;
 

@@ -14,15 +14,17 @@ import { type Instant, parseInstant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { ownerOf, segmentsOf } from '../../domain/lineage.ts';
-import { contentStates, type StateRef } from '../../domain/step.ts';
+import type { StateRef } from '../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome, AttachedState, Grant } from '../contract/append.ts';
 import type { Engine, HeadRow, LockedHead, Tx } from './engine.ts';
 import { appendToKnown, type KnownHeads } from './known_heads.ts';
 import { getLineage } from './lineage.ts';
 import { rangesOver } from './number_ranges.ts';
+import { ReferredStates } from './referred_states.ts';
 import { recordStatus } from './status_changes.ts';
-import { type EncodedState, encodeStates, StepWriter, type Sums } from './step_writer.ts';
+import { type EncodedState, encodeStates, StepWriter, type Sums, statesOf } from './step_writer.ts';
+import { together } from './together.ts';
 import { findById, findByKey, readNow } from './trajectory_rows.ts';
 import { bindReal, readDigest, readOptionalTime } from './values.ts';
 
@@ -89,10 +91,11 @@ async function appendLocked(
   let lines = new Map<bigint, Line>();
   const outcomes = await engine.write(async (tx) => {
     const refs = uniqueRefs(batches);
-    const { heads, now } = await engine.lockHeads(tx, refs, wait);
+    const referred = new ReferredStates(engine, tx);
+    const [{ heads, now }] = await together([engine.lockHeads(tx, refs, wait), findStates(referred, batches)]);
     const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
     lines = new Map(heads.map((locked) => [locked.key, newLine(locked)]));
-    const group = new Group(engine, tx, now, lines, busy);
+    const group = new Group(engine, tx, now, lines, busy, referred);
     await group.prepare(batches);
     const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
     await group.write(batches);
@@ -114,31 +117,31 @@ class Group {
   private readonly writer: StepWriter;
   private readonly sealed: { caller: Caller; line: Line }[] = [];
 
-  constructor(engine: Engine, tx: Tx, now: string, lines: Map<bigint, Line>, busy: ReadonlySet<bigint>) {
+  constructor(
+    engine: Engine,
+    tx: Tx,
+    now: string,
+    lines: Map<bigint, Line>,
+    busy: ReadonlySet<bigint>,
+    referred: ReferredStates,
+  ) {
     this.engine = engine;
     this.tx = tx;
     this.now = now;
     this.nowInstant = now === '' ? 0n : parseInstant(now);
     this.lines = lines;
     this.busy = busy;
-    this.writer = new StepWriter(engine, tx, now);
+    this.writer = new StepWriter(engine, tx, now, referred);
   }
 
-  /** Reads what deciding needs: digests of repeated numbers, and states referred to by digest. Most groups need neither. */
+  /** Reads the digests of stored numbers that batches repeat. Most groups repeat none. */
   async prepare(batches: readonly AppendBatch[]): Promise<void> {
-    const references = new Map<string, Set<Digest>>();
     for (const batch of batches) {
       const line = this.lines.get(batch.ref.key);
       if (line === undefined) continue;
       const { nextStepNumber } = line.locked;
       if (batch.steps.some((step) => step.stepNumber < nextStepNumber)) await this.loadDigests(batch, line);
-      for (const digest of referredStates(batch)) {
-        const { namespace } = batch.caller;
-        const set = references.get(namespace) ?? new Set();
-        references.set(namespace, set.add(digest));
-      }
     }
-    for (const [namespace, digests] of references) await this.writer.resolve(namespace, digests);
   }
 
   decide(batch: AppendBatch, inline: readonly EncodedState[]): AppendOutcome {
@@ -297,17 +300,19 @@ function newLine(locked: LockedHead): Line {
   };
 }
 
-/** Digests that a batch's steps refer to without bringing their bytes. */
-function referredStates(batch: AppendBatch): Digest[] {
-  let inline: ReadonlySet<Digest> | undefined;
-  const found: Digest[] = [];
-  for (const step of batch.steps) {
-    if (step.states.length === 0 && step.actions.length === 0 && step.observations.length === 0) continue;
-    inline ??= digestsOf(batch.states);
-    for (const { digest } of step.states) if (!inline.has(digest)) found.push(digest);
-    for (const digest of contentStates(step)) if (!inline.has(digest)) found.push(digest);
+/** Looks up the states that the batches refer to. */
+async function findStates(referred: ReferredStates, batches: readonly AppendBatch[]): Promise<void> {
+  const digests = new Map<string, Set<Digest>>();
+  for (const { caller, steps } of batches) {
+    for (const step of steps) {
+      if (step.states.length === 0 && step.actions.length === 0 && step.observations.length === 0) continue;
+      for (const digest of statesOf(step)) {
+        const ofNamespace = digests.get(caller.namespace) ?? new Set<Digest>();
+        digests.set(caller.namespace, ofNamespace.add(digest));
+      }
+    }
   }
-  return found;
+  await Promise.all([...digests].map(([namespace, wanted]) => referred.find(namespace, wanted)));
 }
 
 function digestsOf(states: readonly { readonly digest: Digest }[]): ReadonlySet<Digest> {
@@ -375,12 +380,10 @@ export async function attachState(
       return { state: { name, digest, mediaType, size: Number(there.size) }, duplicate: true };
     }
     await refuseTooMany(tx, row.ref, stepNumber);
-    const now = await readNow(tx, engine.now);
-    const writer = new StepWriter(engine, tx, now);
-    if (data === undefined) {
-      await writer.resolve(caller.namespace, [digest]);
-      if (!writer.knows(caller.namespace, digest)) throw stateNotFound(digest);
-    }
+    const referred = new ReferredStates(engine, tx);
+    const [now] = await together([readNow(tx, engine.now), referred.find(caller.namespace, [digest])]);
+    const writer = new StepWriter(engine, tx, now, referred);
+    if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
     const size = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);
     await writer.write();
     return { state: { name, digest, mediaType, size }, duplicate: false };

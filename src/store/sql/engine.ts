@@ -1,4 +1,5 @@
 import type { CompiledQuery, Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
+import type { Digest } from '../../domain/ids.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { CallScope, Turns } from '../contract/store.ts';
@@ -97,8 +98,23 @@ export interface Engine {
     wait: 'never' | 'bounded',
   ): Promise<{ readonly heads: LockedHead[]; readonly now: string }>;
 
-  /** Inserts states, referenced, sorted by digest. One that is here already stays, is marked referenced, and is locked against collection. */
+  /**
+   * Returns those of the states that are stored. `lock`: locks them for writing, in order of digest. `refer`: locks none, and lets
+   * `outwaitReferrers` wait for this transaction. `digests` are distinct.
+   */
+  findStates(tx: Tx, namespace: string, digests: readonly Digest[], purpose: 'refer' | 'lock'): Promise<FoundState[]>;
+
+  /** Inserts states, referenced, in the order given. A state that is stored already is locked, and marked as referenced. */
   insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<void>;
+
+  /** Locks states for writing, in order of digest, and marks them as referenced. Returns the digests of those that are stored. */
+  referToStates(tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]>;
+
+  /**
+   * Waits until all transactions have ended that have found states to refer to by now. Returns false if one of them has not ended after
+   * some seconds.
+   */
+  outwaitReferrers(): Promise<boolean>;
 
   /** Inserts rows (values in the order of `columns`), in few statements or fast ones. */
   insertRows(
@@ -262,6 +278,13 @@ export interface SeenHead {
   readonly key: bigint;
   readonly nextStepNumber: bigint;
   readonly writerEpoch: bigint;
+}
+
+/** A stored state, without its bytes. */
+export interface FoundState {
+  readonly digest: Digest;
+  readonly size: number;
+  readonly referenced: boolean;
 }
 
 export interface NewStateRow extends EncodedState {

@@ -8,7 +8,6 @@ import { tupleKey } from '../../domain/tuple_key.ts';
 import type { StateInfo, StateUpload } from '../contract/state.ts';
 import type { Engine, Tx } from './engine.ts';
 import { chunkDigest, decodeBytes, encodeBytes, stateCorrupt } from './state_bytes.ts';
-import { lockStates } from './step_writer.ts';
 import { bindDigest, readDigest } from './values.ts';
 
 /** Every chunk of a chunked state but the last has exactly this size, so that an offset tells its chunk. */
@@ -58,7 +57,7 @@ export class Upload implements StateUpload {
     const encoded = single === undefined ? { encoding: 'raw', data: null } : encodeBytes(single);
     await this.engine.write(async (tx) => {
       if (single === undefined) await this.keepUpload(tx);
-      const [here] = await lockStates(this.engine, tx, this.namespace, [digest]);
+      const [here] = await this.engine.findStates(tx, this.namespace, [digest], 'lock');
       if (here !== undefined) {
         await renew(this.engine, tx, this.namespace, [digest]);
         await dropUpload(tx, this.upload);
@@ -164,10 +163,10 @@ export async function findStates(
   renewing: boolean,
 ): Promise<StateInfo[]> {
   if (digests.length === 0) return [];
-  const sorted = [...new Set(digests)].sort();
+  const distinct = [...new Set(digests)];
   const found = renewing
     ? await engine.write(async (tx) => {
-        const locked = await lockStates(engine, tx, namespace, sorted);
+        const locked = await engine.findStates(tx, namespace, distinct, 'lock');
         if (locked.length > 0)
           await renew(
             engine,
@@ -177,9 +176,9 @@ export async function findStates(
           );
         return locked;
       })
-    : await lookUp(engine, namespace, sorted);
+    : await lookUp(engine, namespace, distinct);
   const sizes = new Map(found.map(({ digest, size }) => [digest, size]));
-  return [...new Set(digests)].flatMap((digest) => {
+  return distinct.flatMap((digest) => {
     const size = sizes.get(digest);
     return size === undefined ? [] : [{ digest, size }];
   });
@@ -249,6 +248,8 @@ export async function collectStates(engine: Engine, ttlHours: number, limit: num
     .limit(limit)
     .execute();
   if (candidates.length === 0) return 0;
+  // Writers that saw a candidate while it was referenced may refer to it: their references must be seen below.
+  if (!(await engine.outwaitReferrers())) return 0;
   const unseen = new Map(candidates.map((row) => [tupleKey(row.namespace, readDigest(row.digest)), row]));
   for (const table of ['step_states', 'content_states'] as const) {
     for await (const { namespace, digest } of references(engine, table)) {

@@ -3,8 +3,9 @@ import { addReward, contentStates, type NewState, type NewStep } from '../../dom
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import { bindActions, bindObservations, type StateSizes } from './content_json.ts';
 import type { Engine, Tx } from './engine.ts';
+import type { ReferredStates } from './referred_states.ts';
 import { type EncodedBytes, encodeBytes } from './state_bytes.ts';
-import { bindClientTime, bindDigest, bindMetrics, bindReal, flag, isSet, readDigest } from './values.ts';
+import { bindClientTime, bindDigest, bindMetrics, bindReal, flag } from './values.ts';
 
 /** A state that came inline, ready to be stored. Encoded before the transaction begins, so that no lock waits for compression. */
 export interface EncodedState extends EncodedBytes {
@@ -112,47 +113,31 @@ export function stepRow(
   return { values, sums: { rewardSum, byteSum } };
 }
 
-/**
- * Gathers the rows of new steps and their states in one transaction and writes them in few statements. Referring to a state locks its row
- * against collection (S2) and marks it referenced.
- */
+/** Gathers the rows of new steps and of their references to states in one transaction, and writes them in few statements. */
 export class StepWriter {
   private readonly engine: Engine;
   private readonly tx: Tx;
   private readonly now: string;
+  private readonly referred: ReferredStates;
   private readonly steps: unknown[][] = [];
   private readonly stepStates: unknown[][] = [];
   private readonly contentStates: unknown[][] = [];
-  private readonly namespaces = new Map<string, NamespaceStates>();
 
-  constructor(engine: Engine, tx: Tx, now: string) {
+  /** `referred` has looked up the states that the steps refer to. */
+  constructor(engine: Engine, tx: Tx, now: string, referred: ReferredStates) {
     this.engine = engine;
     this.tx = tx;
     this.now = now;
+    this.referred = referred;
   }
 
-  /** Looks up and locks states that steps refer to by digest. */
-  async resolve(namespace: string, digests: Iterable<Digest>): Promise<void> {
-    const states = this.of(namespace);
-    const wanted = [...new Set(digests)].filter((digest) => !states.sizes.has(digest)).sort();
-    for (const { digest, size, referenced } of await lockStates(this.engine, this.tx, namespace, wanted)) {
-      states.sizes.set(digest, size);
-      if (!referenced) states.unreferenced.add(digest);
-    }
-  }
-
-  knows(namespace: string, digest: Digest): boolean {
-    return this.namespaces.get(namespace)?.sizes.has(digest) === true;
-  }
-
-  /** The first digest a step refers to that is neither here nor among the inline ones. */
+  /** Returns the first digest that a step refers to and that is neither stored nor among the inline ones. */
   missingState(namespace: string, step: NewStep, inline: ReadonlySet<Digest>): Digest | undefined {
-    for (const { digest } of step.states) if (!inline.has(digest) && !this.knows(namespace, digest)) return digest;
-    for (const digest of contentStates(step)) if (!inline.has(digest) && !this.knows(namespace, digest)) return digest;
-    return undefined;
+    const sizes = this.referred.sizes(namespace);
+    return statesOf(step).find((digest) => !inline.has(digest) && !sizes.has(digest));
   }
 
-  /** Takes steps that are decided, in order; gives the sums after them. */
+  /** Adds steps that are decided, in order. Returns the sums after them. */
   add(
     namespace: string,
     ref: TrajectoryRef,
@@ -161,18 +146,19 @@ export class StepWriter {
     steps: readonly NewStep[],
     inline: readonly EncodedState[],
   ): Sums {
-    const states = this.take(namespace, inline);
+    this.referred.add(namespace, inline);
+    const sizes = this.referred.sizes(namespace);
     let { rewardSum, byteSum } = before;
     for (const step of steps) {
-      const row = stepRow(namespace, ref, writerEpoch, { rewardSum, byteSum }, step, states.sizes, this.now);
+      const row = stepRow(namespace, ref, writerEpoch, { rewardSum, byteSum }, step, sizes, this.now);
       ({ rewardSum, byteSum } = row.sums);
       this.steps.push(row.values);
-      this.addStates(namespace, states, ref, step);
+      this.addStates(namespace, ref, step);
     }
     return { rewardSum, byteSum };
   }
 
-  /** A state for a step that is stored already (W10). */
+  /** Adds a state to a step that is stored already (W10). Returns the state's size. */
   attach(
     namespace: string,
     ref: TrajectoryRef,
@@ -180,16 +166,13 @@ export class StepWriter {
     state: NewStep['states'][number],
     inline: readonly EncodedState[],
   ): number {
-    const states = this.take(namespace, inline);
-    return this.addState(namespace, states, ref, stepNumber, state);
+    this.referred.add(namespace, inline);
+    return this.addState(namespace, ref, stepNumber, state);
   }
 
-  /** Writes everything: states first, in order of digest so that no two transactions wait for each other in a ring. */
+  /** Writes everything, states first. Errors: those of `ReferredStates.write`. */
   async write(): Promise<void> {
-    for (const [namespace, states] of this.namespaces) {
-      await this.insertStates(namespace, states);
-      await this.markReferenced(namespace, states);
-    }
+    await this.referred.write(this.now);
     await Promise.all([
       this.engine.insertRows(this.tx, 'steps', STEP_COLUMNS, this.steps),
       this.engine.insertRows(this.tx, 'step_states', STEP_STATE_COLUMNS, this.stepStates),
@@ -197,105 +180,27 @@ export class StepWriter {
     ]);
   }
 
-  private of(namespace: string): NamespaceStates {
-    let states = this.namespaces.get(namespace);
-    if (states === undefined) {
-      states = { sizes: new Map(), inline: new Map(), unreferenced: new Set(), used: new Set() };
-      this.namespaces.set(namespace, states);
-    }
-    return states;
-  }
-
-  private take(namespace: string, inline: readonly EncodedState[]): NamespaceStates {
-    const states = this.of(namespace);
-    for (const state of inline) {
-      if (states.sizes.has(state.digest)) continue;
-      states.sizes.set(state.digest, state.size);
-      states.inline.set(state.digest, state);
-    }
-    return states;
-  }
-
-  private addStates(namespace: string, states: NamespaceStates, ref: TrajectoryRef, step: NewStep): void {
-    for (const state of step.states) this.addState(namespace, states, ref, step.stepNumber, state);
+  private addStates(namespace: string, ref: TrajectoryRef, step: NewStep): void {
+    for (const state of step.states) this.addState(namespace, ref, step.stepNumber, state);
     for (const digest of contentStates(step)) {
-      states.used.add(digest);
+      this.referred.use(namespace, digest);
       this.contentStates.push([ref.tree, ref.key, step.stepNumber, bindDigest(digest), namespace]);
     }
   }
 
   private addState(
     namespace: string,
-    states: NamespaceStates,
     ref: TrajectoryRef,
     stepNumber: bigint,
     { name, digest, mediaType }: NewStep['states'][number],
   ): number {
-    const size = states.sizes.get(digest);
-    if (size === undefined) throw new Error(`state ${digest} was not resolved before its step was written`);
-    states.used.add(digest);
+    const size = this.referred.use(namespace, digest);
     this.stepStates.push([ref.tree, ref.key, stepNumber, name, namespace, bindDigest(digest), mediaType, BigInt(size)]);
     return size;
   }
-
-  private async insertStates(namespace: string, states: NamespaceStates): Promise<void> {
-    const fresh = [...states.inline.values()].filter(({ digest }) => states.used.has(digest));
-    if (fresh.length === 0) return;
-    fresh.sort((a, b) => (a.digest < b.digest ? -1 : 1));
-    await this.engine.insertStates(
-      this.tx,
-      fresh.map((state) => ({ namespace, now: this.now, ...state })),
-    );
-  }
-
-  private async markReferenced(namespace: string, states: NamespaceStates): Promise<void> {
-    const digests = [...states.unreferenced].filter((digest) => states.used.has(digest));
-    for (let at = 0; at < digests.length; at += CHUNK) {
-      await this.tx
-        .updateTable('states')
-        .set((eb) => ({ referenced: 1, version: eb('version', '+', 1n) }))
-        .where('namespace', '=', namespace)
-        .where('digest', 'in', digests.slice(at, at + CHUNK).map(bindDigest))
-        .execute();
-    }
-  }
 }
 
-interface NamespaceStates {
-  readonly sizes: Map<Digest, number>;
-  readonly inline: Map<Digest, EncodedState>;
-  readonly unreferenced: Set<Digest>;
-  /** Those that a decided step refers to. */
-  readonly used: Set<Digest>;
-}
-
-interface LockedState {
-  readonly digest: Digest;
-  readonly size: number;
-  readonly referenced: boolean;
-}
-
-/** Digests of one statement: engines bound how many parameters one has. */
-const CHUNK = 1000;
-
-/** Locks the rows of states that are here, in order of digest, against collection. */
-export async function lockStates(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
-  sorted: readonly Digest[],
-): Promise<LockedState[]> {
-  const locked: LockedState[] = [];
-  for (let at = 0; at < sorted.length; at += CHUNK) {
-    const query = tx
-      .selectFrom('states')
-      .select(['digest', 'size', 'referenced'])
-      .where('namespace', '=', namespace)
-      .where('digest', 'in', sorted.slice(at, at + CHUNK).map(bindDigest))
-      .orderBy('digest');
-    for (const row of await engine.lock(query, 'write').execute()) {
-      locked.push({ digest: readDigest(row.digest), size: Number(row.size), referenced: isSet(row.referenced) });
-    }
-  }
-  return locked;
+/** Digests of all states that a step refers to. */
+export function statesOf(step: NewStep): Digest[] {
+  return [...step.states.map(({ digest }) => digest), ...contentStates(step)];
 }

@@ -118,9 +118,15 @@ export interface ContentStatesTable {
 }
 
 /**
- * `referenced`: a step may refer to it. Set by the append that refers to it, taken back when such a step is deleted (then the collector looks
- * whether another one still does). `version` rises with every change of the row, so that the collector never deletes a state that
- * changed while it was looking.
+ * `referenced`: a step may refer to the state. Set by the append that refers to it, taken back when such a step is deleted (then the collector
+ * looks whether another step still refers to it). `version` rises with every change of the row.
+ *
+ * An append neither locks nor changes a state that it finds referenced. The collector keeps such a state in three steps:
+ * 1. It chooses states that are not referenced, and notes their versions.
+ * 2. It waits until all appends have ended that looked up states before (`Engine.outwaitReferrers`), then reads all references. So it sees
+ *    the references of every append that found a chosen state while that was still referenced.
+ * 3. It deletes the others if their versions are the same. An append that found a chosen state afterwards found it not referenced, and
+ *    changed it.
  */
 export interface StatesTable {
   namespace: string;

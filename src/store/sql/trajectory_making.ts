@@ -1,14 +1,14 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, stateNotFound, stepNotFound, tagNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import { depthFault } from '../../domain/lineage.ts';
-import { contentStates } from '../../domain/step.ts';
 import { ownBegin, type Trajectory, type TrajectoryRef } from '../../domain/trajectory.ts';
 import type { NewBranch, NewTrajectory, TrajectoryMaking } from '../contract/trajectory.ts';
 import type { Belonging } from './belonging.ts';
 import type { Engine, Tx } from './engine.ts';
 import { ownerIn } from './lineage.ts';
+import { ReferredStates } from './referred_states.ts';
 import { recordStatus } from './status_changes.ts';
-import { type EncodedState, StepWriter, type Sums } from './step_writer.ts';
+import { type EncodedState, StepWriter, type Sums, statesOf } from './step_writer.ts';
 import { together } from './together.ts';
 import { readNow } from './trajectory_rows.ts';
 import { bindLabels, bindReal, readReal } from './values.ts';
@@ -57,13 +57,10 @@ async function writeRoot(
 ): Promise<Sums> {
   const empty = { rewardSum: 0, byteSum: 0n };
   if (root === undefined) return empty;
-  const writer = new StepWriter(engine, tx, now);
+  const referred = new ReferredStates(engine, tx);
+  await referred.find(caller.namespace, statesOf(root));
+  const writer = new StepWriter(engine, tx, now, referred);
   const here = new Set(inline.map(({ digest }) => digest));
-  const referred = [...root.states.map(({ digest }) => digest), ...contentStates(root)];
-  await writer.resolve(
-    caller.namespace,
-    referred.filter((digest) => !here.has(digest)),
-  );
   const missing = writer.missingState(caller.namespace, root, here);
   if (missing !== undefined) throw stateNotFound(missing);
   const sums = writer.add(caller.namespace, ref, 0n, empty, [root], inline);

@@ -2,11 +2,13 @@ import { existsSync, mkdirSync, realpathSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
+import type { Digest } from '../../domain/ids.ts';
 import { type CallScope, StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import {
   type Engine,
+  type FoundState,
   type HeadRow,
   type KeyedTable,
   Later,
@@ -28,7 +30,7 @@ import { readingDialect } from '../sql/reading_dialect.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { readNow } from '../sql/trajectory_rows.ts';
-import { bindDigest } from '../sql/values.ts';
+import { bindDigest, isSet } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, Connection, Dialect, openWriter } from './connection.ts';
 import { isFileError } from './errors.ts';
@@ -47,6 +49,10 @@ const SELECT_HEAD = `select tree, key, namespace, uid, hidden, branch_point, sta
   from trajectories where tree = ? and key = ?`;
 const UPDATE_HEAD = `update trajectories set next_step_number = ?, reward_sum = ?, byte_sum = ?, status = ?, status_message = ?, update_time = ?,
   seal_time = ? where key = ?`;
+const SELECT_STATE = 'select size, referenced from states where namespace = ? and digest = ?';
+
+const REFER_TO_STATE = 'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ?';
+
 const INSERT_STATE = `insert into states (namespace, digest, size, encoding, data, upload, referenced, version, renew_time)
   values (?, ?, ?, ?, ?, null, 1, 0, ?)
   on conflict (namespace, digest) do update set referenced = 1, version = version + 1 where not referenced`;
@@ -248,6 +254,24 @@ class SqliteEngine implements Engine {
       heads.push(readHead(row));
     }
     return { heads, now };
+  }
+
+  async findStates(_tx: Tx, namespace: string, digests: readonly Digest[]): Promise<FoundState[]> {
+    const select = this.writer.prepare(SELECT_STATE);
+    return digests.flatMap((digest) => {
+      const rows = select.all([namespace, bindDigest(digest)]) as { size: bigint; referenced: bigint }[];
+      return rows.map(({ size, referenced }) => ({ digest, size: Number(size), referenced: isSet(referenced) }));
+    });
+  }
+
+  async referToStates(_tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]> {
+    const update = this.writer.prepare(REFER_TO_STATE);
+    return digests.filter((digest) => Number(update.run([namespace, bindDigest(digest)]).changes) > 0);
+  }
+
+  /** One transaction writes at a time: what it refers to is committed before the next one changes a state. */
+  async outwaitReferrers(): Promise<boolean> {
+    return true;
   }
 
   async insertStates(_tx: Tx, states: readonly NewStateRow[]): Promise<void> {

@@ -1,0 +1,123 @@
+import { stateNotFound } from '../../domain/errors.ts';
+import type { Digest } from '../../domain/ids.ts';
+import { compareText } from '../../domain/text_order.ts';
+import type { Engine, Tx } from './engine.ts';
+import type { EncodedState } from './step_writer.ts';
+
+interface ReferredState {
+  readonly namespace: string;
+  readonly digest: Digest;
+  readonly size: number;
+  /** The state is stored, and steps refer to it: nothing has to be written for one more. */
+  readonly referenced: boolean;
+  /** Undefined: the state must be stored already. */
+  readonly bytes: EncodedState | undefined;
+  used: boolean;
+}
+
+interface NamespaceStates {
+  readonly states: Map<Digest, ReferredState>;
+  readonly sizes: Map<Digest, number>;
+}
+
+/**
+ * The states that the new steps of one transaction refer to.
+ *
+ * A state that is referenced already is neither locked nor changed, so that writers that share states do not wait for each other
+ * (`StatesTable` tells why that is safe). All others are locked in one pass in order of namespace and digest, after everything was decided.
+ * Every transaction takes these locks in that order and none before the pass, so that transactions cannot wait for each other in a ring.
+ */
+export class ReferredStates {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly namespaces = new Map<string, NamespaceStates>();
+
+  constructor(engine: Engine, tx: Tx) {
+    this.engine = engine;
+    this.tx = tx;
+  }
+
+  /** Looks up stored states, without locking them. To be called once for a namespace, for all digests that its steps refer to. */
+  async find(namespace: string, digests: Iterable<Digest>): Promise<void> {
+    const wanted = [...new Set(digests)];
+    if (wanted.length === 0) return;
+    const { states, sizes } = this.of(namespace);
+    for (const { digest, size, referenced } of await this.engine.findStates(this.tx, namespace, wanted, 'refer')) {
+      states.set(digest, { namespace, digest, size, referenced, bytes: undefined, used: false });
+      sizes.set(digest, size);
+    }
+  }
+
+  /** Adds states that came inline. */
+  add(namespace: string, inline: readonly EncodedState[]): void {
+    const { states, sizes } = this.of(namespace);
+    for (const bytes of inline) {
+      const { digest, size } = bytes;
+      const found = states.get(digest);
+      if (found?.referenced === true || found?.bytes !== undefined) continue;
+      states.set(digest, { namespace, digest, size, referenced: false, bytes, used: found?.used === true });
+      sizes.set(digest, size);
+    }
+  }
+
+  /** Sizes of the states that were found or added. */
+  sizes(namespace: string): ReadonlyMap<Digest, number> {
+    return this.of(namespace).sizes;
+  }
+
+  /** Notes that a new step refers to the state. Returns its size. */
+  use(namespace: string, digest: Digest): number {
+    const state = this.of(namespace).states.get(digest);
+    if (state === undefined) throw new Error(`state ${digest} was not looked up before its step was written`);
+    state.used = true;
+    return state.size;
+  }
+
+  /** Stores and marks what the new steps refer to. Errors: STATE_NOT_FOUND, if a state was collected since it was found. */
+  async write(now: string): Promise<void> {
+    // All are sent at once: they run in this order.
+    await Promise.all(runsOf(this.unmarked()).map((run) => this.mark(run, now)));
+  }
+
+  private async mark(run: readonly ReferredState[], now: string): Promise<void> {
+    const { namespace, bytes } = run[0]!;
+    if (bytes !== undefined) {
+      const rows = run.flatMap((state) => (state.bytes === undefined ? [] : [{ namespace, now, ...state.bytes }]));
+      await this.engine.insertStates(this.tx, rows);
+      return;
+    }
+    const digests = run.map(({ digest }) => digest);
+    const marked = new Set(await this.engine.referToStates(this.tx, namespace, digests));
+    const missing = digests.find((digest) => !marked.has(digest));
+    if (missing !== undefined) throw stateNotFound(missing);
+  }
+
+  private unmarked(): ReferredState[] {
+    return [...this.namespaces.values()]
+      .flatMap(({ states }) => [...states.values()])
+      .filter(({ used, referenced }) => used && !referenced)
+      .sort((a, b) => compareText(a.namespace, b.namespace) || compareText(a.digest, b.digest));
+  }
+
+  private of(namespace: string): NamespaceStates {
+    let found = this.namespaces.get(namespace);
+    if (found === undefined) {
+      found = { states: new Map(), sizes: new Map() };
+      this.namespaces.set(namespace, found);
+    }
+    return found;
+  }
+}
+
+/** Stretches of states of one namespace that one statement can serve: all with their bytes, or all without. */
+function runsOf(states: readonly ReferredState[]): ReferredState[][] {
+  const runs: ReferredState[][] = [];
+  for (const state of states) {
+    const run = runs.at(-1);
+    const [first] = run ?? [];
+    const alike = first?.namespace === state.namespace && (first.bytes === undefined) === (state.bytes === undefined);
+    if (run !== undefined && alike) run.push(state);
+    else runs.push([state]);
+  }
+  return runs;
+}
