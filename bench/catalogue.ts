@@ -3,7 +3,7 @@ import { bigState } from './benches/big_state.ts';
 import { branch, branchNesting, branchWhileWriting } from './benches/branch.ts';
 import { follow, followRemote } from './benches/follow.ts';
 import { growth } from './benches/growth.ts';
-import { fanIn, ingestBatch, ingestSingle } from './benches/ingest.ts';
+import { fanIn, ingestBatch, ingestSingle, sharedStates } from './benches/ingest.ts';
 import { lineage, lineageAppend } from './benches/lineage.ts';
 import { lockstep } from './benches/lockstep.ts';
 import { metricsIngest, metricsRead } from './benches/metrics.ts';
@@ -20,6 +20,7 @@ export const BENCHES: readonly Bench[] = [
   ingestBatch,
   lockstep,
   fanIn,
+  sharedStates,
   bigState,
   read,
   readerBesideWriter,

@@ -133,6 +133,27 @@ export const fanIn: Bench = {
   },
 };
 
+/** Sibling rollouts of one deterministic environment: step by step they reach the same states, at about the same time. */
+export const sharedStates: Bench = {
+  names: ['shared-states'],
+  about: 'acked steps/s of 12 streams that send the same states; against 12 streams with states of their own',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const server = await run.place.server('real', run.engine);
+    const siblings: Load = { ...SINGLE, streams: 12, connections: 12 };
+    // Numbers that no stream has, another one each time, so that no states are stored before.
+    let sharedStates = siblings.streams;
+    const samples = await alternate(run, {
+      shared: () => {
+        sharedStates += 1;
+        return ingest(run, server, { ...siblings, sharedStates });
+      },
+      unique: () => ingest(run, server, siblings),
+    });
+    return [compare(run, { bench: 'shared-states', aim: '>= 1', unit: 'steps/s' }, samples.shared, samples.unique)];
+  },
+};
+
 /** The size of a message, and what a step costs. */
 export function beside(seen: readonly Ingested[]): string {
   const client = median(seen.map(({ clientCpuSeconds, ackedSteps }) => (clientCpuSeconds / ackedSteps) * 1e6));

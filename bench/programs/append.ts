@@ -17,6 +17,8 @@ export interface AppendSettings {
   readonly window: number;
   readonly stepsPerFrame: number;
   readonly payload: Payload;
+  /** All streams send the states that this number makes. Default: each stream sends states of its own. */
+  readonly sharedStates?: number;
   readonly warmupSeconds: number;
   readonly seconds: number;
   /** Instead of a time: until every stream has so many steps acked. */
@@ -137,7 +139,7 @@ class Stream {
 
   private send(): void {
     this.sentAt = performance.now();
-    this.call.write(this.template.frame(this.index, this.sent));
+    this.call.write(this.template.frame(this.settings.sharedStates ?? this.index, this.sent));
     this.sent += this.settings.stepsPerFrame;
   }
 }
