@@ -1,3 +1,4 @@
+import { AnabranchError } from '../../domain/errors.ts';
 import type { AppendStore } from './append.ts';
 import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore } from './experiment.ts';
@@ -71,3 +72,9 @@ export interface CallScope {
 export class StoreOpenError extends Error {
   override readonly name = 'StoreOpenError';
 }
+
+/** DATABASE_UNAVAILABLE: the database has answered nobody for seconds. Whoever waits for it need not find that out again. */
+export class DatabaseSilent extends AnabranchError {}
+
+/** DATABASE_UNAVAILABLE for this work alone: other transactions stood in its way. Nothing of it was written. */
+export class Contended extends AnabranchError {}

@@ -1,7 +1,7 @@
 import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
-import { type CallScope, StoreOpenError } from '../contract/store.ts';
+import { type CallScope, DatabaseSilent, StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import {
@@ -37,7 +37,7 @@ import { bindDigest, bindReal, readDigest } from '../sql/values.ts';
 import { postgresAggregates } from './aggregates.ts';
 import { ARRAY_TYPES, COLUMN_TYPES, STEP_TYPES } from './column_types.ts';
 import { encodeCopy } from './copy.ts';
-import { isRetryable, isSilence } from './errors.ts';
+import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import { Notifier } from './notify.ts';
 import { type Lease, Pool } from './pool.ts';
@@ -188,7 +188,7 @@ class PostgresEngine implements Engine {
         }
       } catch (error) {
         // A1: reads that wait for this one must not find out one after the other that the database is silent.
-        if (isSilence(error)) lanes.rejectWaiting(error);
+        if (error instanceof DatabaseSilent) lanes.rejectWaiting(error);
         throw error;
       }
     });
@@ -313,6 +313,10 @@ class PostgresEngine implements Engine {
   async referToStates(tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]> {
     const { rows } = await this.pipelineOf(tx).ask(REFER_TO_STATES, [namespace, digests.map(bindDigest)]);
     return (rows as { digest: Uint8Array }[]).map(({ digest }) => readDigest(digest));
+  }
+
+  async waitBriefly(tx: Tx): Promise<void> {
+    this.pipelineOf(tx).send(WAIT_BRIEFLY);
   }
 
   async outwaitReferrers(): Promise<boolean> {
@@ -542,6 +546,9 @@ const REFER_TO_STATES = `with l as materialized (
     update ${SCHEMA}.states as s set referenced = true, version = s.version + 1
     from l where s.namespace = $1 and s.digest = l.digest)
   select digest from l`;
+
+/** Longer than a commit usually takes, and short enough for those who only share the group. */
+const WAIT_BRIEFLY = `set local lock_timeout = '250ms'`;
 
 /** How long transactions are waited for, and how often they are looked for meanwhile. */
 const OUTWAIT_MS = 5000;

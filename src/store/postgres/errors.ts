@@ -1,5 +1,7 @@
 import { AnabranchError } from '../../domain/errors.ts';
+import { Contended, DatabaseSilent } from '../contract/store.ts';
 import { UniqueViolation } from '../sql/unique_violation.ts';
+import { Silence } from './silence.ts';
 
 /** What an error of `pg` is to the store; unknown ones stay as they are. SQLSTATEs: appendix A of the Postgres manual. */
 export function translateError(error: unknown): unknown {
@@ -13,8 +15,18 @@ export function translateError(error: unknown): unknown {
       { cause: error },
     );
   }
-  if (isUnavailable(error, code)) {
-    return new AnabranchError(
+  const held = CONTENTION[String(code)];
+  if (held !== undefined) {
+    return new Contended(
+      'DATABASE_UNAVAILABLE',
+      `${held.replace('{row}', rowOf(error))} Nothing was stored: send it again, which is safe.`,
+      { cause: error },
+    );
+  }
+  const silent = error instanceof Silence;
+  if (silent || isUnavailable(error, code)) {
+    const Unavailable = silent && error.whole ? DatabaseSilent : AnabranchError;
+    return new Unavailable(
       'DATABASE_UNAVAILABLE',
       'The database does not answer. What was not acked may or may not be stored: send it again, which is safe.',
       { cause: error },
@@ -23,20 +35,34 @@ export function translateError(error: unknown): unknown {
   return error;
 }
 
+/** What stood in the way, by SQLSTATE: other transactions, while the database itself answers. */
+const CONTENTION: Readonly<Record<string, string>> = {
+  // lock_not_available
+  '55P03': 'Another transaction holds {row} that this call needs, and did not release it in time.',
+  // query_canceled: by statement_timeout
+  '57014': 'The database needed too long for a statement.',
+  // serialization_failure and deadlock_detected, after several tries
+  '40001': 'Other transactions changed what this call needs, again and again.',
+  '40P01': 'Other transactions waited for this one while it waited for them, again and again.',
+};
+
+/** Which row a lock was waited for, as far as Postgres tells. */
+function rowOf({ where }: { readonly where?: unknown } & Error): string {
+  const table = /in relation "(\w+)"/.exec(String(where))?.[1] ?? '';
+  return ROWS[table] ?? 'a row';
+}
+
+const ROWS: Readonly<Record<string, string>> = {
+  trajectories: 'the row of a trajectory',
+  states: 'the row of a state',
+  runs: 'the row of a run',
+  rollouts: 'the row of a rollout',
+};
+
 /** Another transaction was chosen to go first; running the work again is the remedy. */
 export function isRetryable(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return code === '40001' || code === '40P01';
-}
-
-/** Whether a translated error says that the database did not answer in time, rather than that it refused or was too slow for one statement. */
-export function isSilence(error: unknown): boolean {
-  const { cause } = error as { cause?: unknown };
-  return (
-    error instanceof AnabranchError &&
-    cause instanceof Error &&
-    /timeout exceeded when trying to connect|due to connection timeout|Query read timeout/i.test(cause.message)
-  );
 }
 
 const UNAVAILABLE_CODES = new Set([
@@ -48,16 +74,12 @@ const UNAVAILABLE_CODES = new Set([
   'ETIMEDOUT',
   'EHOSTUNREACH',
   'EAI_AGAIN',
-  // lock_not_available, query_canceled (a timeout), too many connections, and a server that starts, stops or recovers.
-  '55P03',
-  '57014',
+  // Too many connections, and a server that starts, stops or recovers.
   '53300',
   '57P01',
   '57P02',
   '57P03',
   '25P03',
-  '40001',
-  '40P01',
   // The server came back read-only, as a standby that is being promoted.
   '25006',
 ]);
@@ -65,7 +87,5 @@ const UNAVAILABLE_CODES = new Set([
 function isUnavailable(error: Error, code: unknown): boolean {
   if (typeof code === 'string' && (UNAVAILABLE_CODES.has(code) || code.startsWith('08'))) return true;
   // Errors after a disconnect carry no code.
-  return /Connection terminated|not queryable|timeout exceeded when trying to connect|Query read timeout|Client was closed|Connection ended/i.test(
-    error.message,
-  );
+  return /Connection terminated|not queryable|Client was closed|Connection ended/i.test(error.message);
 }

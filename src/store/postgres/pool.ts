@@ -4,20 +4,17 @@ import { StoreOpenError } from '../contract/store.ts';
 import { type CancellableClient, requestCancel } from './cancel.ts';
 import { CopyQuery } from './copy.ts';
 import { translateError } from './errors.ts';
+import { SilenceWatch } from './silence.ts';
 
 /** Distinct statements that get a name per connection; later ones are sent unnamed. */
 const MAX_NAMES = 500;
 
 /**
- * Bounds, so that nothing waits for ever, and a database that is there but does not answer is found out within 5 s (A1): in the database where it
- * still listens, here where it does not.
+ * Bounds in the database. `SilenceWatch` gives up sooner where nobody answers (A1). The bound of a statement ends what goes on in the
+ * database after that. It is long, since Postgres counts it from the first byte of a statement: a large one takes time to arrive.
  */
-const STATEMENT_MS = 4000;
-const ANSWER_MS = 4500;
+const STATEMENT_MS = 30_000;
 const LOCK_MS = 3000;
-const CONNECT_MS = 4000;
-/** For deletes and migrations, which take as long as they have to. */
-const UNBOUNDED_MS = 24 * 3600 * 1000;
 
 export interface PoolOptions {
   readonly url: string;
@@ -75,20 +72,22 @@ export class Pool implements PostgresPool {
   private readonly pool: pg.Pool;
   private readonly names = new Map<string, string>();
   private readonly named: boolean;
+  private readonly silence = new SilenceWatch();
+  private readonly bounded: boolean;
 
   constructor({ url, poolSize, namedStatements, bounded, onLost }: PoolOptions) {
     this.named = namedStatements;
+    this.bounded = bounded;
     this.pool = new pg.Pool({
       connectionString: url,
       max: poolSize,
-      connectionTimeoutMillis: CONNECT_MS,
-      query_timeout: bounded ? ANSWER_MS : UNBOUNDED_MS,
+      Client: watchedClient(this.silence),
       keepAlive: true,
       application_name: 'anabranch',
       types: TYPES,
       pipeline: true,
       // Every connection is bounded, and refused where commits would not be durable (D1): a role's default can change at any time.
-      onConnect: (client: pg.ClientBase) => prepareSession(client, bounded),
+      onConnect: (client: pg.ClientBase) => this.prepare(client),
     } as pg.PoolConfig);
     this.pool.on('error', onLost);
     // Without this a connection that is lost while checked out ends the process.
@@ -108,15 +107,56 @@ export class Pool implements PostgresPool {
   /** A connection for one user, who releases it. When the signal is aborted, waiting for it and its statements end. */
   async lease(signal?: AbortSignal): Promise<Lease> {
     signal?.throwIfAborted();
-    const connecting = this.pool.connect().catch((error: unknown) => {
-      throw translateError(error);
-    });
-    const client = await (signal === undefined ? connecting : orReason(connecting, signal));
-    return new Lease(client, (text, values) => this.statement(text, values), signal);
+    const client = await this.connected(signal);
+    return new Lease(
+      client,
+      (text, values) => this.statement(text, values),
+      signal,
+      this.bounded ? this.silence : undefined,
+    );
   }
 
   async end(): Promise<void> {
     await this.pool.end();
+    this.silence.close();
+  }
+
+  /** Waits for a connection as long as the database answers anybody. If the waiting ends before, the connection is released when it arrives. */
+  private connected(signal: AbortSignal | undefined): Promise<pg.PoolClient> {
+    return new Promise((resolve, reject) => {
+      let left = false;
+      const leave = (reason: unknown) => {
+        left = true;
+        stopWaiting();
+        reject(reason);
+      };
+      const onAbort = () => leave(signal?.reason);
+      const endWait = this.silence.wait((silence) => leave(translateError(silence)));
+      const stopWaiting = () => {
+        endWait();
+        signal?.removeEventListener('abort', onAbort);
+      };
+      signal?.addEventListener('abort', onAbort);
+      this.pool.connect().then(
+        (client) => {
+          stopWaiting();
+          if (left) client.release();
+          else resolve(client);
+        },
+        (error: unknown) => {
+          stopWaiting();
+          reject(translateError(error));
+        },
+      );
+    });
+  }
+
+  private async prepare(client: pg.ClientBase): Promise<void> {
+    try {
+      await prepareSession(client, this.bounded);
+    } finally {
+      this.silence.unwatch(client);
+    }
   }
 
   private statement(text: string, values: unknown[] | undefined): pg.QueryConfig {
@@ -131,27 +171,15 @@ export class Pool implements PostgresPool {
   }
 }
 
-/** Returns the client. If the signal is aborted first, rejects with its reason, and releases the client when it arrives. */
-function orReason(connecting: Promise<pg.PoolClient>, signal: AbortSignal): Promise<pg.PoolClient> {
-  return new Promise((resolve, reject) => {
-    let left = false;
-    const leave = () => {
-      left = true;
-      reject(signal.reason);
-    };
-    signal.addEventListener('abort', leave);
-    connecting.then(
-      (client) => {
-        signal.removeEventListener('abort', leave);
-        if (left) client.release();
-        else resolve(client);
-      },
-      (error: unknown) => {
-        signal.removeEventListener('abort', leave);
-        reject(error);
-      },
-    );
-  });
+/** A client that is watched while it connects; `Pool.prepare` ends that. */
+function watchedClient(silence: SilenceWatch): typeof pg.Client {
+  return class extends pg.Client {
+    constructor(config?: string | pg.ClientConfig) {
+      super(config);
+      silence.watch(this);
+      this.once('end', () => silence.unwatch(this));
+    }
+  };
 }
 
 /** Between two cancel requests: one that arrives between two statements has no effect. */
@@ -163,8 +191,9 @@ export class Lease {
   private readonly client: pg.PoolClient;
   private readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
   private readonly signal: AbortSignal | undefined;
+  /** Undefined: statements may take as long as they have to. */
+  private silence: SilenceWatch | undefined;
   private broken: Error | undefined;
-  private timeout: { readonly query_timeout?: number } = {};
   /** Statements that were sent and have not ended. */
   private running = 0;
   private cancelling: Promise<void> | undefined;
@@ -174,8 +203,10 @@ export class Lease {
     client: pg.PoolClient,
     prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig,
     signal: AbortSignal | undefined,
+    silence: SilenceWatch | undefined,
   ) {
     this.client = client;
+    this.silence = silence;
     this.processID = (client as { processID?: number }).processID ?? 0;
     this.prepare = prepare;
     this.signal = signal;
@@ -184,17 +215,18 @@ export class Lease {
 
   /** Removes the time limit of the statements that follow. */
   unbound(): Promise<pg.QueryResult> {
-    this.timeout = { query_timeout: UNBOUNDED_MS };
+    this.silence?.unwatch(this.client);
+    this.silence = undefined;
     return this.query('set local statement_timeout = 0');
   }
 
   query(text: string, values?: unknown[]): Promise<pg.QueryResult> {
-    return this.watch(() => this.client.query({ ...this.prepare(text, values), ...this.timeout }));
+    return this.watch(() => this.client.query(this.prepare(text, values)));
   }
 
   /** Rows as arrays, whole numbers as numbers. */
   async rows(text: string, values: unknown[]): Promise<unknown[][]> {
-    const query = { ...this.prepare(text, values), ...this.timeout, rowMode: 'array' as const, types: rowTypes() };
+    const query = { ...this.prepare(text, values), rowMode: 'array' as const, types: rowTypes() };
     return (await this.watch(() => this.client.query(query))).rows as unknown[][];
   }
 
@@ -236,6 +268,7 @@ export class Lease {
   }
 
   private async send(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+    if (this.running === 0) this.silence?.watch(this.client);
     this.running += 1;
     try {
       return await send();
@@ -245,6 +278,7 @@ export class Lease {
       throw translateError(error);
     } finally {
       this.running -= 1;
+      if (this.running === 0) this.silence?.unwatch(this.client);
     }
   }
 

@@ -1,0 +1,126 @@
+import type { Socket } from 'node:net';
+
+/** A connection that is quiet for so long while somebody waits for its answer is given up. */
+const QUIET_MS = 4500;
+/** If the whole database is quiet for that long, a connection or a waiter that has waited for this long is given up with it. */
+const FRESH_MS = 1000;
+const TICK_MS = 250;
+
+/** The database did not answer. */
+export class Silence extends Error {
+  /** No connection heard anything from the database. Otherwise only one connection is quiet. */
+  readonly whole: boolean;
+
+  constructor(whole: boolean) {
+    super(`the database was silent for ${QUIET_MS / 1000} s on ${whole ? 'all connections' : 'a connection'}`);
+    this.whole = whole;
+  }
+}
+
+/** `pg` has this field, its types do not. */
+interface Connected {
+  readonly connection: { readonly stream: Socket };
+}
+
+/** Somebody who waits for the database, and how long it was quiet so far. */
+interface Patient {
+  quietTicks: number;
+  readonly giveUp: (silence: Silence) => void;
+}
+
+interface WatchedConnection extends Patient {
+  readonly client: Connected;
+  traffic: Traffic;
+}
+
+/** Bytes of a connection so far. */
+interface Traffic {
+  readonly received: number;
+  /** Taken by the system, to be sent. */
+  readonly taken: number;
+  /** Not taken yet, since the other side does not read as fast as this one writes. */
+  readonly queued: number;
+}
+
+/**
+ * Finds out that the database is silent: no byte arrives from it, and it takes none. Silence is counted from the last progress, not from when a
+ * statement was submitted, so a busy database that works off a long queue is not silent. It is counted in ticks of a timer: the time for
+ * which this process itself was busy does not count, since what arrived meanwhile is read before the next tick.
+ */
+export class SilenceWatch {
+  private readonly connections = new Map<object, WatchedConnection>();
+  private readonly waiters = new Set<Patient>();
+  private readonly timer: NodeJS.Timeout;
+  /** For how many ticks somebody waited and nobody was answered. */
+  private quietTicks = 0;
+  /** Somebody was answered since the last tick, and waits no more. */
+  private answered = false;
+
+  constructor() {
+    this.timer = setInterval(() => this.tick(), TICK_MS).unref();
+  }
+
+  /** Watches a connection from now on, since somebody waits for its answer. */
+  watch(client: object): void {
+    const connected = client as Connected;
+    const giveUp = (silence: Silence) => connected.connection.stream.destroy(silence);
+    this.connections.set(client, { client: connected, traffic: trafficOf(connected), quietTicks: 0, giveUp });
+  }
+
+  unwatch(client: object): void {
+    const watched = this.connections.get(client);
+    if (watched === undefined) return;
+    this.connections.delete(client);
+    this.answered ||= isAnswering(watched.traffic, trafficOf(watched.client));
+  }
+
+  /** Calls `giveUp` when the whole database is silent while the caller waits for a free connection. Returns how to stop waiting. */
+  wait(giveUp: (silence: Silence) => void): () => void {
+    const waiter = { quietTicks: 0, giveUp };
+    this.waiters.add(waiter);
+    return () => this.waiters.delete(waiter);
+  }
+
+  close(): void {
+    clearInterval(this.timer);
+  }
+
+  private tick(): void {
+    let { answered } = this;
+    this.answered = false;
+    for (const watched of this.connections.values()) {
+      const before = watched.traffic;
+      watched.traffic = trafficOf(watched.client);
+      watched.quietTicks = isAnswering(before, watched.traffic) ? 0 : watched.quietTicks + 1;
+      answered ||= watched.quietTicks === 0;
+    }
+    for (const waiter of this.waiters) waiter.quietTicks += 1;
+    const somebodyWaits = this.connections.size + this.waiters.size > 0;
+    this.quietTicks = answered || !somebodyWaits ? 0 : this.quietTicks + 1;
+    this.giveUpQuiet();
+  }
+
+  private giveUpQuiet(): void {
+    const whole = isLong(this.quietTicks, QUIET_MS);
+    const quiet = [...this.connections.values()].filter(({ quietTicks }) =>
+      isLong(quietTicks, whole ? FRESH_MS : QUIET_MS),
+    );
+    const waiting = whole ? [...this.waiters].filter(({ quietTicks }) => isLong(quietTicks, FRESH_MS)) : [];
+    for (const { giveUp } of [...waiting, ...quiet]) giveUp(new Silence(whole));
+  }
+}
+
+function isLong(ticks: number, milliseconds: number): boolean {
+  return ticks * TICK_MS >= milliseconds;
+}
+
+function trafficOf({ connection: { stream } }: Connected): Traffic {
+  const { _handle: handle } = stream as unknown as { readonly _handle?: { readonly writeQueueSize?: number } | null };
+  const queued = stream.writableLength + (handle?.writeQueueSize ?? 0);
+  return { received: stream.bytesRead, taken: stream.bytesWritten - queued, queued };
+}
+
+/** What is merely sent tells nothing: the system takes some bytes for a peer that does not read them. */
+function isAnswering(before: Traffic, now: Traffic): boolean {
+  return now.received !== before.received || (before.queued > 0 && now.taken > before.taken);
+}
