@@ -4,9 +4,11 @@ import { AnabranchError } from '../../src/domain/errors.ts';
 import type { NewStep } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendStore } from '../../src/store/contract/append.ts';
+import { Contended, DatabaseSilent } from '../../src/store/contract/store.ts';
 import { logger } from '../store/on_store.ts';
+import { putState } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
-import { wordStep } from '../support/steps.ts';
+import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 import { type AppScene, describeApp, wordOf } from './on_app.ts';
 
 describeApp('group commit', (on) => {
@@ -152,7 +154,91 @@ describeApp('group commit', (on) => {
     expect(again.ends).toEqual([2n]);
   });
 
+  it('A1: when the database is silent, what waits for its turn fails with the groups that found out, and is not tried', async () => {
+    const silent = new DatabaseSilent('DATABASE_UNAVAILABLE', 'silent');
+    const gate = Promise.withResolvers<void>();
+    let down = true;
+    const { committer, calls, scene } = await setUp({
+      lanes: 2,
+      groupSteps: 1,
+      before: () => (down ? gate.promise : undefined),
+      fault: () => (down ? silent : undefined),
+    });
+    const trajectories = await Promise.all(Array.from({ length: 12 }, () => scene.create()));
+    const sources = trajectories.map((trajectory) => {
+      const source = new RecordingSource();
+      committer.submit(source, batch(scene, trajectory, [0n]), 10);
+      committer.submit(source, batch(scene, trajectory, [1n]), 10);
+      return source;
+    });
+    await until(() => calls.length === 2);
+    gate.resolve();
+    await committer.idle();
+    expect(calls).toHaveLength(2);
+    for (const source of sources) expect(source.error).toBe(silent);
+    down = false;
+    const again = new RecordingSource();
+    committer.submit(again, batch(scene, trajectories[0]!, [0n]), 10);
+    await committer.idle();
+    expect(again.ends).toEqual([1n]);
+  });
+
+  it('W7: of a group that other transactions hold up, the parts that do not wait commit, and the one that does waits alone', async () => {
+    const { committer, calls, scene } = await setUp({
+      fault: (batches) =>
+        batches.some(({ steps }) => steps.some(isPoison)) && calls.at(-1)?.wait === 'never'
+          ? new Contended('DATABASE_UNAVAILABLE', 'held')
+          : undefined,
+    });
+    const trajectories = await Promise.all(Array.from({ length: 8 }, () => scene.create()));
+    const sources = trajectories.map((trajectory, i) => {
+      const source = new RecordingSource();
+      committer.submit(source, batch(scene, trajectory, [0n], i === 5 ? 'poison' : 'fine'), 10);
+      return source;
+    });
+    await committer.idle();
+    for (const source of sources) expect(source.ends).toEqual([1n]);
+    // All; a half that commits; the other half, and its halves.
+    expect(calls.map(({ batches, wait }) => [batches.length, wait])).toEqual([
+      [8, 'never'],
+      [4, 'never'],
+      [4, 'never'],
+      [2, 'never'],
+      [1, 'never'],
+      [1, 'never'],
+      [1, 'bounded'],
+      [2, 'never'],
+    ]);
+  });
+
   if (on.engine === 'postgres') {
+    it('W7: a group goes on while another transaction holds a state that one of it refers to', async () => {
+      const { committer, scene } = await setUp();
+      const held = newState('held');
+      await putState(on.store, scene.caller.namespace, held.data);
+      const trajectories = [await scene.create(), await scene.create(), await scene.create()];
+      const sql = await outsideSql(on.database);
+      try {
+        await sql.rows('begin');
+        await sql.rows(
+          `select 1 from states where namespace = '${scene.caller.namespace}' and digest = '\\x${held.digest}' for update`,
+        );
+        const sources = trajectories.map((trajectory, i) => {
+          const source = new RecordingSource();
+          const steps = [newStep(0n, i === 1 ? { states: [stateRef(held)] } : {})];
+          committer.submit(source, { ...batch(scene, trajectory, [0n]), steps }, 10);
+          return source;
+        });
+        await until(() => sources[0]!.ends.length + sources[2]!.ends.length === 2);
+        expect(sources[1]).toMatchObject({ ends: [], error: undefined });
+        await sql.rows('commit');
+        await committer.idle();
+        expect(sources[1]!.ends).toEqual([1n]);
+      } finally {
+        await sql.close();
+      }
+    });
+
     it('W7: a trajectory that another transaction holds waits alone; nobody else waits for it, and it keeps its order', async () => {
       const { committer, calls, scene } = await setUp();
       const [held, free] = [await scene.create(), await scene.create()];

@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createCommitter } from '../../src/app/trajectory/append/committer.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { createPostgresDatabase, type TestDatabase } from '../support/database.ts';
 import { type PostgresServer, startPostgres } from '../support/postgres.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
-import { openOn } from './on_store.ts';
+import { logger, openOn } from './on_store.ts';
 import { refusalOf, Scene } from './scene.ts';
 
 /** SQLite has no server that could go away. The proxy stands for the network between the service and Postgres. */
@@ -95,6 +96,41 @@ describe('a database that goes away, on postgres', () => {
     await proxy.release();
     await settled(() => scene.append(made, [wordStep(1n, 'b')]));
     expect(await settled(() => scene.words(made))).toEqual(['a', 'b']);
+  });
+
+  it('A1: in a silent network, all that wait to commit are told within 5 s, however many groups they would be', async () => {
+    const scene = new Scene(store);
+    const made = await Promise.all(Array.from({ length: 20 }, () => scene.create()));
+    let groups = 0;
+    const counting: Pick<Store, 'append'> = {
+      append: (batches, wait) => {
+        groups += 1;
+        return store.append(batches, wait);
+      },
+    };
+    const committer = createCommitter(counting, logger, { lanes: 2, groupSteps: 1 });
+    proxy.blackhole();
+    const begun = performance.now();
+    const told = await Promise.all(
+      made.map((each) => {
+        const { promise, resolve } = Promise.withResolvers<unknown>();
+        const source = {
+          over: false,
+          committed: resolve,
+          failed(_batch: object, _bytes: number, error: unknown) {
+            source.over = true;
+            resolve(error);
+          },
+        };
+        committer.submit(source, scene.batch(each, [wordStep(0n, 'a')]), 10);
+        return promise;
+      }),
+    );
+    expect(performance.now() - begun).toBeLessThan(6_500);
+    for (const error of told) expect(error).toMatchObject({ reason: 'DATABASE_UNAVAILABLE' });
+    await proxy.release();
+    await committer.idle();
+    expect(groups).toBe(2);
   });
 
   it('D1, A1: kill -9 of Postgres in the middle of appends loses nothing that was acked; the store goes on by itself', async () => {

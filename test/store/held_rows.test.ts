@@ -1,10 +1,10 @@
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Store } from '../../src/store/contract/store.ts';
+import { Contended, type Store } from '../../src/store/contract/store.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
-import { committed, refusalOf, Scene } from './scene.ts';
+import { committed, putState, refusalOf, Scene } from './scene.ts';
 import { waitingForLocks } from './sql.ts';
 
 /** Only Postgres has rows that one transaction holds while others go on; SQLite writes one transaction at a time. */
@@ -116,6 +116,30 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect((await scene.get(held.id)).nextStepNumber).toBe(0n);
     expect((await scene.get(free.id)).nextStepNumber).toBe(0n);
     await scene.append(held, [wordStep(0n, 'a')]);
+  });
+
+  it('W7: what was waited for in vain is named, and with never it is waited for only for a moment', async () => {
+    const scene = new Scene(store);
+    const made = await scene.create();
+    const held = newState('held');
+    await putState(store, scene.namespace, held.data);
+    const batch = scene.batch(made, [newStep(0n, { states: [stateRef(held)] })]);
+    const stateRow = `select 1 from states where namespace = '${scene.namespace}' and digest = '\\x${held.digest}' for update`;
+    await holding(stateRow, async () => {
+      for (const wait of ['never', 'bounded'] as const) {
+        const refusal = await refusalOf(store.append([batch], wait));
+        expect(refusal).toBeInstanceOf(Contended);
+        expect(refusal).toMatchObject({
+          reason: 'DATABASE_UNAVAILABLE',
+          message: expect.stringMatching('holds the row of a state'),
+        });
+      }
+    });
+    await holding(rowOf(made.ref.key), async () => {
+      const refusal = await refusalOf(store.append([batch], 'bounded'));
+      expect(refusal).toMatchObject({ message: expect.stringMatching('holds the row of a trajectory') });
+    });
+    expect(await store.append([batch], 'never')).toMatchObject([{ kind: 'committed' }]);
   });
 
   it('B1, O2: a branch waits for no writer of its parent, and no writer for a branch', async () => {

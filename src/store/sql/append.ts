@@ -98,7 +98,7 @@ async function appendLocked(
     const group = new Group(engine, tx, now, lines, busy, referred);
     await group.prepare(batches);
     const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
-    await group.write(batches);
+    await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
     return decided;
   });
   const changed = [...lines.values()].filter((line) => line.changed);
@@ -203,11 +203,11 @@ class Group {
     return newest === '' ? this.nowInstant : parseInstant(newest);
   }
 
-  async write(batches: readonly AppendBatch[]): Promise<void> {
+  async write(batches: readonly AppendBatch[], wait: 'briefly' | 'bounded'): Promise<void> {
     if (batches.length === 0) return;
     const heads = [...this.lines.values()].filter((line) => line.changed).map((line) => this.headRow(line));
     if (heads.length === 0) return;
-    await this.writer.write();
+    await this.writer.write(wait);
     await this.engine.updateHeads(this.tx, heads);
     for (const { caller, line } of this.sealed) {
       const { tree, key } = line.locked;

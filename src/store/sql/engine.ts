@@ -110,6 +110,9 @@ export interface Engine {
   /** Locks states for writing, in order of digest, and marks them as referenced. Returns the digests of those that are stored. */
   referToStates(tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]>;
 
+  /** From here on, the transaction waits for locks only for a moment, then fails with `Contended`. */
+  waitBriefly(tx: Tx): Promise<void>;
+
   /**
    * Waits until all transactions have ended that have found states to refer to by now. Returns false if one of them has not ended after
    * some seconds.

@@ -73,10 +73,16 @@ export class ReferredStates {
     return state.size;
   }
 
-  /** Stores and marks what the new steps refer to. Errors: STATE_NOT_FOUND, if a state was collected since it was found. */
-  async write(now: string): Promise<void> {
+  /**
+   * Stores and marks what the new steps refer to. `briefly`: waits for other transactions only for a moment. Errors: STATE_NOT_FOUND, if a
+   * state was lost since it was found.
+   */
+  async write(now: string, wait: 'briefly' | 'bounded'): Promise<void> {
+    const runs = runsOf(this.unmarked());
+    if (runs.length === 0) return;
     // All are sent at once: they run in this order.
-    await Promise.all(runsOf(this.unmarked()).map((run) => this.mark(run, now)));
+    const waiting = wait === 'briefly' ? this.engine.waitBriefly(this.tx) : undefined;
+    await Promise.all([waiting, ...runs.map((run) => this.mark(run, now))]);
   }
 
   private async mark(run: readonly ReferredState[], now: string): Promise<void> {

@@ -171,8 +171,8 @@ export class StepWriter {
   }
 
   /** Writes everything, states first. Errors: those of `ReferredStates.write`. */
-  async write(): Promise<void> {
-    await this.referred.write(this.now);
+  async write(wait: 'briefly' | 'bounded' = 'bounded'): Promise<void> {
+    await this.referred.write(this.now, wait);
     await Promise.all([
       this.engine.insertRows(this.tx, 'steps', STEP_COLUMNS, this.steps),
       this.engine.insertRows(this.tx, 'step_states', STEP_STATE_COLUMNS, this.stepStates),

@@ -269,6 +269,9 @@ class SqliteEngine implements Engine {
     return digests.filter((digest) => Number(update.run([namespace, bindDigest(digest)]).changes) > 0);
   }
 
+  /** Its transactions wait for no locks of rows. */
+  async waitBriefly(): Promise<void> {}
+
   /** One transaction writes at a time: what it refers to is committed before the next one changes a state. */
   async outwaitReferrers(): Promise<boolean> {
     return true;

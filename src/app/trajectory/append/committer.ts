@@ -1,5 +1,6 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { AppendBatch, AppendOutcome, AppendStore } from '../../../store/contract/append.ts';
+import { Contended, DatabaseSilent } from '../../../store/contract/store.ts';
 import type { Logger } from '../../app.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
@@ -169,6 +170,7 @@ class GroupCommitter implements Committer {
       outcomes = await this.store.append(batches, 'never');
     } catch (error) {
       await this.groupFailed(group, batches.length, error);
+      this.commitBusy();
       return;
     }
     let next = 0;
@@ -181,10 +183,20 @@ class GroupCommitter implements Committer {
     this.commitBusy();
   }
 
-  /** An outage fails the group. Anything else may be the fault of one batch, so each trajectory is tried alone. */
+  /** An outage fails the group. Anything else may concern only a part of it. */
   private async groupFailed(group: readonly Portion[], batches: number, error: unknown): Promise<void> {
-    if (isOutage(error) || batches === 1) {
+    if (isOutage(error)) {
       for (const portion of group) this.fail(portion, error);
+      if (error instanceof DatabaseSilent) this.failWaiting(error);
+      return;
+    }
+    if (error instanceof Contended) {
+      await this.commitHalves(group);
+      return;
+    }
+    const [only] = group;
+    if (batches === 1 && only !== undefined) {
+      this.fail(only, error);
       return;
     }
     this.logger.warn(
@@ -192,6 +204,27 @@ class GroupCommitter implements Committer {
       'a group commit failed; trying each part alone',
     );
     for (const portion of group) await this.commitAlone(portion);
+  }
+
+  /** Finds those that wait for other transactions: they wait alone, and all others commit. */
+  private async commitHalves(group: readonly Portion[]): Promise<void> {
+    if (group.length === 1) {
+      this.busy.push(...group);
+      return;
+    }
+    const half = Math.ceil(group.length / 2);
+    await this.commitGroup(group.slice(0, half));
+    await this.commitGroup(group.slice(half));
+  }
+
+  /** A1: those that wait for a silent database have waited long enough. What their sources sent behind is dropped when its turn comes. */
+  private failWaiting(error: DatabaseSilent): void {
+    for (const { entries, taken } of this.lines.values()) {
+      for (const { source, batch, bytes } of entries.slice(taken)) {
+        if (!source.over) source.failed(batch, bytes, error);
+      }
+    }
+    for (const portion of this.busy.splice(0)) this.fail(portion, error);
   }
 
   /** Trajectories that another transaction holds are waited for in transactions of their own, beside the groups. */
@@ -217,6 +250,7 @@ class GroupCommitter implements Committer {
       );
       this.settle(portion, outcomes);
     } catch (error) {
+      if (error instanceof DatabaseSilent) this.failWaiting(error);
       if (isOutage(error) || entries.length === 1) this.fail(portion, error);
       else await this.commitOneByOne(portion);
     }
@@ -273,9 +307,8 @@ class GroupCommitter implements Committer {
   }
 }
 
-/** The whole group met it alike, and the callers are told to come again. */
+/** Whether the whole group met it alike, so that its parts would meet it too. */
 function isOutage(error: unknown): boolean {
-  return (
-    error instanceof AnabranchError && (error.reason === 'DATABASE_UNAVAILABLE' || error.reason === 'STORAGE_FULL')
-  );
+  if (!(error instanceof AnabranchError) || error instanceof Contended) return false;
+  return error.reason === 'DATABASE_UNAVAILABLE' || error.reason === 'STORAGE_FULL';
 }
