@@ -59,18 +59,15 @@ export function seriesLines(
 interface SeriesRow {
   readonly title: string;
   readonly points: readonly SparkPoint[];
-  /** Every point is here: the last one is the last. */
+  /** The last point is the last one that was logged. */
   readonly whole: boolean;
 }
 
-function loggedRow(
-  { key, stageId, metricSteps, values, pointCount }: MetricSeries,
-  stages: readonly Stage[],
-): SeriesRow {
+function loggedRow({ key, stageId, metricSteps, values, nanCount }: MetricSeries, stages: readonly Stage[]): SeriesRow {
   const stage = stages.find(({ id }) => id === stageId);
   const points = values.map((value, i) => ({ at: Number(metricSteps[i] ?? 0n), value }));
   const title = printable(stage === undefined ? key : `${stageTitle(stage)}: ${key}`);
-  return { title, points, whole: BigInt(values.length) >= pointCount };
+  return { title, points, whole: nanCount === 0n };
 }
 
 /** `train steps: loss`: the named numbers of the stages of one kind, as a series over the stages. */

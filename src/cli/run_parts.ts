@@ -10,7 +10,7 @@ export function readRunTree(client: AnabranchClient, runId: string): Promise<Run
   );
 }
 
-/** Enough that the last one sent is near the end of the series. */
+/** More points than a sparkline has columns, so that each column shows the mean of several. */
 const MOST_POINTS = 1000;
 
 export interface SeriesWanted {

@@ -261,26 +261,43 @@ describeApp('ReadMetrics', (on) => {
     ]);
   });
 
-  it('M1: down to n points, a longer series keeps its extremes, a shorter one comes whole, and both say what there was', async () => {
+  it('M1: max_points downsamples longer series, leaves NaN out, and reports what was logged', async () => {
     const scene = on.scene();
     const { namespace } = scene.caller;
     const run = await new RunScene(on.store, namespace).makeRun();
     const wave = Array.from({ length: 1000 }, (_, i) => (i === 500 ? Number.NaN : Math.sin(i / 50)));
     wave[333] = 7;
     wave[777] = -7;
-    await on.store.logMetrics(namespace, run.id, [...points('long', wave), ...points('short', [1, Number.NaN, 3])]);
-    const [long, short] = (await all(read(scene, [run.id], { maxPoints: 20 }))).flat();
+    const nan = Array.from({ length: 30 }, () => Number.NaN);
+    await on.store.logMetrics(namespace, run.id, [
+      ...points('long', wave),
+      ...points('mostly nan', [...nan, 1]),
+      ...points('nan', nan),
+      ...points('short', [1, Number.NaN, 3]),
+    ]);
+    const [long, mostlyNan, onlyNan, short] = (await all(read(scene, [run.id], { maxPoints: 20 }))).flat();
     expect(long!.extent).toMatchObject({ points: 1000n, nans: 1n });
-    expect(long!.points.values.length).toBeLessThanOrEqual(20);
     const pairs = long!.points.metricSteps.map((metricStep, i) => [metricStep, long!.points.values[i]]);
+    expect(pairs.length).toBeLessThanOrEqual(20);
+    expect([pairs[0], pairs.at(-1)]).toEqual([
+      [0n, 0],
+      [999n, Math.sin(999 / 50)],
+    ]);
     expect(pairs).toEqual(
       expect.arrayContaining([
         [333n, 7],
         [777n, -7],
       ]),
     );
-    expect(long!.points.metricSteps).toEqual(long!.points.metricSteps.toSorted((a, b) => (a < b ? -1 : 1)));
-    expect(short).toMatchObject({ extent: { points: 3n, nans: 1n }, points: { values: [1, Number.NaN, 3] } });
+    expect(mostlyNan).toMatchObject({
+      extent: { points: 31n, nans: 30n },
+      points: { metricSteps: [30n], values: [1] },
+    });
+    expect(onlyNan).toMatchObject({ extent: { points: 30n, nans: 30n }, points: { metricSteps: [], values: [] } });
+    expect(short).toMatchObject({
+      extent: { points: 3n, nans: 1n },
+      points: { metricSteps: [0n, 2n], values: [1, 3] },
+    });
   });
 
   it('a run that is deleted while it is read is told, and never looks like one with fewer points', async () => {

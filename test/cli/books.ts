@@ -203,7 +203,7 @@ const wave = Array.from({ length: 60 }, (_, i) => Math.sin(i / 6));
 
 export const SERIES: readonly MessageInitShape<typeof MetricSeriesSchema>[] = [
   { runId: runId(2), key: 'angle', metricSteps: wave.map((_, i) => BigInt(i * 10)), values: wave, pointCount: 600n },
-  { runId: runId(2), key: 'gain', metricSteps: [0n, 1n, 2n], values: [1, Number.NaN, 4], pointCount: 3n },
+  { runId: runId(2), key: 'gain', metricSteps: [0n, 2n], values: [1, 4], pointCount: 3n, nanCount: 1n },
   { runId: runId(2), stageId: stageId(4), key: 'reward', metricSteps: [1n], values: [0.5], pointCount: 1n },
 ];
 

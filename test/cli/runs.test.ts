@@ -114,7 +114,7 @@ describe('anabranch run', () => {
     expect(json).toMatchObject({
       run: { id: runId(2), number: '2', configOverridesJson: '{"learning_rate":0.1}' },
       progress: { percent: 26.5, turnsDone: '80' },
-      metrics: [{ key: 'angle', pointCount: '600' }, { key: 'gain', values: [1, 'NaN', 4] }, { key: 'reward' }],
+      metrics: [{ key: 'angle', pointCount: '600' }, { key: 'gain', values: [1, 4], nanCount: '1' }, { key: 'reward' }],
       tree: [{ name: 'main' }, { name: 'lr 0.1' }, {}, {}],
     });
     expect(json.stages.map(({ number }) => number)).toEqual(['0', '1', '2', '3']);

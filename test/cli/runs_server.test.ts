@@ -92,7 +92,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       expect(page).toMatch(/\n {2}depth\.least {2}1\n {2}depth\.most {3}7 \*\n/);
       expect(page).toMatch(/\n {2}train step 1 100 % +\d+ s completed deepening, loss=1\n/);
       expect(page).toMatch(/\n {2}train step 2 .* running +deepening, loss=0\.5\n/);
-      expect(page).toMatch(/\n {2}level +[▁▂▃▄▅▆▇█]{24} +~-0\.5\d+ +-1 +1\n/);
+      expect(page).toMatch(/\n {2}level +[▁▂▃▄▅▆▇█]{24} +-0\.5\d+ +-1 +1\n/);
       expect(page).toMatch(/\n\* main .* running\n└─@10 left .* failed\n$/);
       expect(await told(['run', main])).toBe(page);
     });

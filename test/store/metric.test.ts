@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Run } from '../../src/domain/run.ts';
 import type { MetricRange, NewMetricPoint, Series } from '../../src/store/contract/metric.ts';
@@ -47,12 +48,12 @@ describeStore('metrics', (on) => {
     const { metricSteps, values } = await read(here, run, name);
     return metricSteps.map((step, i) => [Number(step), values[i]]);
   };
-  const measure = async (here: RunScene, key: bigint, range = ALL, upTo?: number) =>
-    (await here.store.measureSeries(here.namespace, [key], range, upTo)).get(key);
-  const extrema = async (here: RunScene, key: bigint, stretches: number, range = ALL) => {
+  const measure = async (here: RunScene, key: bigint, range = ALL) =>
+    (await here.store.measureSeries(here.namespace, [key], range)).get(key);
+  const downsample = async (here: RunScene, key: bigint, maxPoints: number, range = ALL) => {
     const extent = await measure(here, key, range);
     if (extent === undefined) throw new Error('nothing to read');
-    return (await here.store.readExtrema(here.namespace, [{ key, extent }], stretches)).get(key)!;
+    return (await here.store.downsample(here.namespace, [{ key, extent }], maxPoints)).get(key)!;
   };
 
   it('M1: points come back by step, whatever order they were logged in, with every value kept: NaN, infinities, -0', async () => {
@@ -152,7 +153,7 @@ describeStore('metrics', (on) => {
     const store = here.store;
     expect((await store.measureSeries('other', [key], ALL)).size).toBe(0);
     expect((await store.readPoints('other', key, ALL, 9)).values).toEqual([]);
-    expect((await store.readExtrema('other', [{ key, extent }], 1)).size).toBe(0);
+    expect((await store.downsample('other', [{ key, extent }], 4)).size).toBe(0);
     const filter = { runs: [run.id], names: undefined, stage: undefined };
     expect((await refusalOf(store.listSeries('other', filter, 9, undefined))).reason).toBe('RUN_NOT_FOUND');
   });
@@ -190,7 +191,7 @@ describeStore('metrics', (on) => {
     expect((await refusalOf(lost)).reason).toBe('RUN_NOT_FOUND');
   });
 
-  it('measures series: points, NaN among them, first and last step of the range; counting can end early', async () => {
+  it('measures series: points, NaN among them, first and last step of the range', async () => {
     const here = scene();
     const run = await here.makeRun();
     const values = [1, Number.NaN, 2, Number.NaN, 3, Number.POSITIVE_INFINITY];
@@ -210,8 +211,6 @@ describeStore('metrics', (on) => {
     });
     expect(await measure(here, key, { from: 1n, to: 9n })).toBeUndefined();
     expect(await measure(here, key, { from: 51n, to: undefined })).toBeUndefined();
-    expect(await measure(here, key, ALL, 6)).toMatchObject({ points: 6n, nans: 2n });
-    expect(await measure(here, key, ALL, 2)).toMatchObject({ points: 3n, firstStep: 0n, lastStep: 50n });
     const both = await here.store.measureSeries(here.namespace, [await onlySeries(here, run, 'n'), key], ALL);
     expect([...both.values()].map(({ points }) => points).sort()).toEqual([1n, 6n]);
   });
@@ -250,68 +249,106 @@ describeStore('metrics', (on) => {
     expect(await steps({ from: 100n, to: undefined }, 2)).toEqual([]);
   });
 
-  it('M1: of each stretch the smallest and the largest value come, at the first step that has them, as a plain reading finds them', async () => {
+  /** Values with many ties, and some that engines treat differently. */
+  const arbitraryValue = fc.oneof(
+    { weight: 8, arbitrary: fc.integer({ min: -10, max: 10 }) },
+    { weight: 1, arbitrary: fc.constantFrom(...ODD) },
+  );
+  const arbitraryStep = fc.oneof(
+    { weight: 8, arbitrary: fc.bigInt({ min: -500n, max: 500n }) },
+    { weight: 1, arbitrary: fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }) },
+  );
+
+  it('M1: downsampling keeps first, last, and the extrema of buckets with equal numbers of points, as a plain reading finds them', async () => {
     const here = scene();
-    let seed = 7;
-    const random = (below: number) => {
-      seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31;
-      return Math.floor((seed / 2 ** 31) * below);
-    };
-    for (let round = 0; round < 12; round += 1) {
-      const run = await here.makeRun();
-      const points = new Map<number, number>();
-      const odd = round % 3 === 0 ? 5 : 40;
-      for (let i = 0; i < 300; i += 1)
-        points.set(
-          random(round < 4 ? 400 : 5000) - 1000,
-          random(odd) === 0 ? ODD[random(ODD.length)]! : random(20) - 10,
+    const series = fc.uniqueArray(fc.tuple(arbitraryStep, arbitraryValue), {
+      ...{ minLength: 1, maxLength: 300, selector: ([step]: [bigint, number]) => step, size: 'max' },
+    });
+    const limit = fc.oneof(fc.integer({ min: 4, max: 40 }), fc.constantFrom(500, 10_000));
+    await fc.assert(
+      fc.asyncProperty(series, limit, async (points, maxPoints) => {
+        const run = await here.makeRun();
+        await log(
+          here,
+          run,
+          points.map(([step, value]) => point('m', step, value)),
         );
-      await log(
-        here,
-        run,
-        [...points].map(([step, value]) => point('m', step, value)),
-      );
-      const key = await onlySeries(here, run);
-      for (const stretches of [1, 2, 7, 64, 100_000]) {
-        const found = await extrema(here, key, stretches);
-        expect(found.metricSteps.map((step, i) => [Number(step), found.values[i]])).toEqual(plain(points, stretches));
-        expect([found.points, found.nans]).toEqual([
-          BigInt(points.size),
-          BigInt([...points.values()].filter(Number.isNaN).length),
-        ]);
-      }
-    }
+        const { metricSteps, values } = await downsample(here, await onlySeries(here, run), maxPoints);
+        expect(metricSteps.map((step, i) => [step, values[i]])).toEqual(plainly(points, maxPoints));
+        expect(values.length).toBeLessThanOrEqual(maxPoints);
+      }),
+      { numRuns: 40 },
+    );
   });
-  /** The same by reading every point. */
-  function plain(points: ReadonlyMap<number, number>, stretches: number): number[][] {
-    const sorted = [...points].sort(([a], [b]) => a - b);
-    const [first, last] = [sorted[0]![0], sorted.at(-1)![0]];
-    const length = Math.ceil((last - first + 1) / stretches);
-    const found: number[][] = [];
-    for (let from = first; from <= last; from += length) {
-      const inside = sorted.filter(([step, value]) => from <= step && step < from + length && !Number.isNaN(value));
-      if (inside.length === 0) continue;
-      const lowest = inside.reduce((best, each) => (each[1] < best[1] ? each : best));
-      const highest = inside.reduce((best, each) => (each[1] > best[1] ? each : best));
-      found.push(...(lowest[0] === highest[0] ? [lowest] : [lowest, highest].sort(([a], [b]) => a - b)));
+  /** Downsamples by reading every point. */
+  function plainly(points: readonly (readonly [bigint, number])[], maxPoints: number): (readonly [bigint, number])[] {
+    const numbers = points
+      .filter(([, value]) => !Number.isNaN(value))
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([step, value]) => [step, value] as const);
+    if (numbers.length === 0) return [];
+    const buckets = Math.min(numbers.length, Math.floor((maxPoints - 2) / 2));
+    const kept = new Set([numbers[0]!, numbers.at(-1)!]);
+    const [size, larger] = [Math.floor(numbers.length / buckets), numbers.length % buckets];
+    for (let at = 0, bucket = 0; bucket < buckets; bucket += 1) {
+      const inside = numbers.slice(at, at + size + (bucket < larger ? 1 : 0));
+      kept.add(inside.reduce((best, each) => (each[1] < best[1] ? each : best)));
+      kept.add(inside.reduce((best, each) => (each[1] > best[1] ? each : best)));
+      at += inside.length;
     }
-    return found;
+    return [...kept].sort(([a], [b]) => (a < b ? -1 : 1));
   }
 
-  it('M1: stretches over all of int64 are cut without a loss, and series of nothing but NaN have no points', async () => {
+  it('M1: one point far behind the others leaves their buckets as they are', async () => {
+    const here = scene();
+    const run = await here.makeRun();
+    const points = Array.from({ length: 9999 }, (_, i): [bigint, number] => [BigInt(i), Math.sin(i)]);
+    points.push([10n ** 9n, 0]);
+    await log(
+      here,
+      run,
+      points.map(([step, value]) => point('m', step, value)),
+    );
+    const { metricSteps, values } = await downsample(here, await onlySeries(here, run), 500);
+    expect(metricSteps).toHaveLength(500);
+    expect(metricSteps.map((step, i) => [step, values[i]])).toEqual(plainly(points, 500));
+  });
+
+  it('M1: a series of more points than one statement passes over is cut into equal buckets', async () => {
+    const here = scene();
+    const run = await here.makeRun();
+    await log(here, run, [point('m', 0, 1)]);
+    const key = await onlySeries(here, run);
+    await fill(key, here.namespace, 250_000);
+    const points = Array.from({ length: 250_001 }, (_, i): [bigint, number] => [
+      BigInt(i),
+      i === 0 ? 1 : ((i * 7919) % 1000) / 10,
+    ]);
+    for (const maxPoints of [4, 6, 500]) {
+      const { metricSteps, values } = await downsample(here, key, maxPoints);
+      expect(metricSteps.map((step, i) => [step, values[i]])).toEqual(plainly(points, maxPoints));
+    }
+  });
+
+  it('M1: a series from the first to the last step of int64 is downsampled, and a series of NaN has no points', async () => {
     const here = scene();
     const run = await here.makeRun();
     const [low, high] = [-(2n ** 63n), 2n ** 63n - 1n];
-    await log(here, run, [point('m', low, 1), point('m', 0, 2), point('m', 1, 3), point('m', high, 4)]);
-    const { metricSteps, values } = await extrema(here, await onlySeries(here, run), 2);
-    expect(metricSteps).toEqual([low, 0n, high]);
-    expect(values).toEqual([1, 2, 4]);
+    await log(here, run, [
+      point('m', low, 1),
+      point('m', 0, 2),
+      point('m', 1, 9),
+      point('m', 2, -9),
+      point('m', high, 4),
+    ]);
+    const { metricSteps, values } = await downsample(here, await onlySeries(here, run), 4);
+    expect(metricSteps).toEqual([low, 1n, 2n, high]);
+    expect(values).toEqual([1, 9, -9, 4]);
     await log(here, run, [point('nan', 1, Number.NaN), point('nan', 2, Number.NaN)]);
-    const nothing = { metricSteps: [], values: [], points: 2n, nans: 2n };
-    expect(await extrema(here, await onlySeries(here, run, 'nan'), 1)).toEqual(nothing);
+    expect(await downsample(here, await onlySeries(here, run, 'nan'), 4)).toEqual({ metricSteps: [], values: [] });
   });
 
-  it('M1: of a range only what lies in it is read', async () => {
+  it('M1: only points of the requested range are downsampled', async () => {
     const here = scene();
     const run = await here.makeRun();
     await log(
@@ -319,8 +356,17 @@ describeStore('metrics', (on) => {
       run,
       Array.from({ length: 100 }, (_, i) => point('m', i, i === 5 ? -99 : i === 90 ? 99 : i % 7)),
     );
-    const found = await extrema(here, await onlySeries(here, run), 1, { from: 10n, to: 90n });
-    expect(found).toEqual({ metricSteps: [13n, 14n], values: [6, 0], points: 80n, nans: 0n });
+    const found = await downsample(here, await onlySeries(here, run), 4, { from: 10n, to: 90n });
+    expect(found).toEqual({ metricSteps: [10n, 13n, 14n, 89n], values: [3, 6, 0, 5] });
+  });
+
+  it('M1: points of a range are read without NaN on request', async () => {
+    const here = scene();
+    const run = await here.makeRun();
+    await log(here, run, [point('m', 0, 1), point('m', 1, Number.NaN), point('m', 2, Infinity), point('m', 3, 4)]);
+    const key = await onlySeries(here, run);
+    const { values } = await here.store.readPoints(here.namespace, key, ALL, 2, true);
+    expect(values).toEqual([1, Number.POSITIVE_INFINITY]);
   });
 
   it('M1: writers of the same points and series at once, in any order, all succeed; over two servers too', async () => {
@@ -408,7 +454,7 @@ describeStore('metrics', (on) => {
     if (on.engine === 'postgres') expect([await cost(1), await cost(5000)]).toEqual([1, 1]);
     else await log(here, run, points(5000));
     const key = await onlySeries(here, run);
-    const measured = await statementsOf(on.engine, () => here.store.measureSeries(here.namespace, [key], ALL, 10));
+    const measured = await statementsOf(on.engine, () => here.store.measureSeries(here.namespace, [key], ALL));
     expect(measured).toBe(1);
   });
 

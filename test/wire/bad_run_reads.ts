@@ -47,8 +47,8 @@ export const SERIES: readonly Bad[] = [
     text: 'larger than 1048576 bytes: send fewer steps, points or rollouts',
   },
   {
-    what: 'series thinned to one point',
-    call: ({ runs, runId }) => collect(runs.readMetrics({ runIds: [runId], maxPoints: 1 })),
+    what: 'series downsampled to three points',
+    call: ({ runs, runId }) => collect(runs.readMetrics({ runIds: [runId], maxPoints: 3 })),
     ...INVALID,
     field: 'max_points',
   },

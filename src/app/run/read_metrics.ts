@@ -3,7 +3,7 @@ import { invalidField } from '../../domain/errors.ts';
 import { parseUuid } from '../../domain/ids.ts';
 import { requireText } from '../../domain/text.ts';
 import type {
-  MetricExtrema,
+  MeasuredSeries,
   MetricPoints,
   MetricRange,
   Series,
@@ -22,7 +22,7 @@ export interface ReadMetricsArgs {
   readonly stageId: string;
   readonly runLevelOnly: boolean;
   readonly range: MetricRange;
-  /** 0: all points as they were logged; else at most so many a series. */
+  /** Maximum number of points per series, at least 4. 0: all points as they were logged. */
   readonly maxPoints: number;
   /** Aborted when the caller is gone. */
   readonly signal: AbortSignal;
@@ -46,7 +46,7 @@ const POINT_BYTES = 18;
 const MESSAGE_BYTES = 512 * 1024;
 
 /**
- * M1: series by run (in the order asked for), stage, then key: whole, or down to `maxPoints` with the smallest and the largest value of each stretch.
+ * Returns series by run (in the order of the request), stage, then key: whole, or downsampled to `maxPoints` numbers (M1).
  * Each message of pieces fits into 1 MiB. Errors: RUN_NOT_FOUND (also where one goes meanwhile: a short answer is never a success), SERVER_DRAINING.
  */
 export async function* readMetrics(
@@ -109,7 +109,6 @@ async function* readPieces(
       caller.namespace,
       page.map(({ key }) => key),
       args.range,
-      args.maxPoints === 0 ? undefined : args.maxPoints,
     );
     const measured = page.flatMap((series) => {
       const extent = extents.get(series.key);
@@ -136,36 +135,33 @@ async function* readSome(
   some: readonly Measured[],
   { range, maxPoints }: ReadMetricsArgs,
 ): AsyncGenerator<SeriesRead, void, undefined> {
-  const thinned = maxPoints === 0 ? [] : some.filter(({ extent }) => extent.points > BigInt(maxPoints));
-  const extrema =
-    thinned.length === 0
-      ? new Map<bigint, MetricExtrema>()
-      : await app.store.readExtrema(
-          caller.namespace,
-          thinned.map(({ series, extent }) => ({ key: series.key, extent })),
-          Math.floor(maxPoints / 2),
-        );
-  for (const { series, extent } of some) {
-    const thin = extrema.get(series.key);
-    if (thin !== undefined) yield { series, extent: { ...extent, points: thin.points, nans: thin.nans }, points: thin };
-    else if (thinned.some((other) => other.series.key === series.key)) yield { series, extent, points: NONE };
-    else yield* readWhole(app, caller, { series, extent }, range);
+  const long = some.filter(({ extent }) => maxPoints > 0 && extent.points - extent.nans > BigInt(maxPoints));
+  const downsampled: ReadonlyMap<bigint, MetricPoints> =
+    long.length === 0 ? new Map() : await app.store.downsample(caller.namespace, long.map(toMeasured), maxPoints);
+  for (const measured of some) {
+    if (long.includes(measured)) yield { ...measured, points: downsampled.get(measured.series.key) ?? NONE };
+    else if (maxPoints > 0 && measured.extent.nans === measured.extent.points) yield { ...measured, points: NONE };
+    else yield* readWhole(app, caller, measured, { range, numbersOnly: maxPoints > 0 });
   }
+}
+
+function toMeasured({ series, extent }: Measured): MeasuredSeries {
+  return { key: series.key, extent };
 }
 
 const NONE: MetricPoints = { metricSteps: [], values: [] };
 
-/** All points up to the last that was measured: whoever goes on logging does not keep the reader for ever. */
+/** Returns all points up to the last one that was measured, so that the read ends although a client continues to log. */
 async function* readWhole(
   app: App,
   caller: Caller,
   { series, extent }: Measured,
-  range: MetricRange,
+  { range, numbersOnly }: { readonly range: MetricRange; readonly numbersOnly: boolean },
 ): AsyncGenerator<SeriesRead, void, undefined> {
   const to = extent.lastStep === LAST_STEP ? range.to : extent.lastStep + 1n;
   let from: bigint | undefined = extent.firstStep;
   while (from !== undefined) {
-    const points = await app.store.readPoints(caller.namespace, series.key, { from, to }, PAGE_POINTS);
+    const points = await app.store.readPoints(caller.namespace, series.key, { from, to }, PAGE_POINTS, numbersOnly);
     if (points.values.length > 0) yield { series, extent, points };
     const last = points.metricSteps.at(-1);
     from = points.values.length < PAGE_POINTS || last === undefined || last >= extent.lastStep ? undefined : last + 1n;

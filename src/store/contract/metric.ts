@@ -9,29 +9,32 @@ export interface MetricStore {
    */
   listSeries(namespace: string, filter: SeriesFilter, limit: number, after: Series | undefined): Promise<Series[]>;
 
-  /**
-   * How many points of each series lie in a range, and between which steps. Series without points there are left out. With `upTo`, counting ends at
-   * one more than that: what is left of a long series is not looked at.
-   */
+  /** Returns how many points of each series lie in a range, and between which steps. Series without points there are left out. */
   measureSeries(
     namespace: string,
     series: readonly bigint[],
     range: MetricRange,
-    upTo?: number,
   ): Promise<ReadonlyMap<bigint, SeriesExtent>>;
 
-  /** Points of one series by step, at most `limit`. */
-  readPoints(namespace: string, series: bigint, range: MetricRange, limit: number): Promise<MetricPoints>;
+  /** Returns points of one series in order of step, at most `limit`. With `numbersOnly`, NaN points are left out. */
+  readPoints(
+    namespace: string,
+    series: bigint,
+    range: MetricRange,
+    limit: number,
+    numbersOnly?: boolean,
+  ): Promise<MetricPoints>;
 
   /**
-   * Points of series, each cut into `stretches` of equal length between its first and last step of the range: of each stretch the smallest
-   * and the largest value, at the first step that has it, by step. NaN is left out, and counted.
+   * Downsamples series to at most `maxPoints` (at least 4) points each, in order of step. NaN points are left out first. The others are cut
+   * into buckets with equal numbers of points (sizes differ by at most one). Returned are the first and the last point, and of each bucket the
+   * minimum and the maximum, each at the first step that has it. Series of other namespaces are left out.
    */
-  readExtrema(
+  downsample(
     namespace: string,
-    series: readonly { readonly key: bigint; readonly extent: SeriesExtent }[],
-    stretches: number,
-  ): Promise<ReadonlyMap<bigint, MetricExtrema>>;
+    series: readonly MeasuredSeries[],
+    maxPoints: number,
+  ): Promise<ReadonlyMap<bigint, MetricPoints>>;
 }
 
 export interface NewMetricPoint {
@@ -73,10 +76,9 @@ export interface SeriesExtent {
   readonly lastStep: bigint;
 }
 
-export interface MetricExtrema extends MetricPoints {
-  /** How many points lie between the first and the last step, and how many of them are NaN. */
-  readonly points: bigint;
-  readonly nans: bigint;
+export interface MeasuredSeries {
+  readonly key: bigint;
+  readonly extent: SeriesExtent;
 }
 
 /** Lists of equal lengths, by step. */

@@ -66,51 +66,49 @@ export class ExtremaReader {
       lowest === undefined || highest === undefined ? [] : [lowest, highest],
     );
     const picked = await this.pick(series, wanted);
-    return chosen.map(({ points, nans, lowest, highest }) => ({
-      points,
-      nans,
-      ...(lowest === undefined || highest === undefined
+    return chosen.map(({ lowest, highest }) =>
+      lowest === undefined || highest === undefined
         ? {}
-        : { lowest: picked[wanted.indexOf(lowest)]!, highest: picked[wanted.indexOf(highest)]! }),
-    }));
+        : { lowest: picked[wanted.indexOf(lowest)]!, highest: picked[wanted.indexOf(highest)]! },
+    );
   }
 
   private async boundsOf(series: bigint, pieces: readonly Stretch[]): Promise<Piece[]> {
     const rows = await this.ask(
-      `select m.lowest, m.highest, m.points
+      `select m.lowest, m.highest
        from unnest($2::bigint[], $3::bigint[]) with ordinality as w (first, last, place)
        cross join lateral (
-         select min(p.value) as lowest, max(p.value) as highest, count(*)::int as points
+         select min(p.value) as lowest, max(p.value) as highest
          from ${this.points} as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
        ) as m order by w.place`,
       boundsValues(series, pieces),
     );
     const found = pieces.map((piece, i) => {
-      const [lowest, highest, points] = rows[i] as [number | null, number | null, number];
-      return { ...piece, lowest, highest, points, nans: 0 };
+      const [lowest, highest] = rows[i] as [number | null, number | null];
+      return { ...piece, lowest, highest };
     });
-    await this.countNans(
+    await this.correctHighest(
       series,
       found.filter(({ highest }) => Number.isNaN(highest)),
     );
     return found;
   }
 
-  /** NaN sorts above every number, so it shows as the largest value, and covers the largest number. */
-  private async countNans(series: bigint, pieces: readonly Piece[]): Promise<void> {
+  /** Postgres sorts NaN above every number, so that a NaN hides the largest number of its piece. */
+  private async correctHighest(series: bigint, pieces: readonly Piece[]): Promise<void> {
     if (pieces.length === 0) return;
     const rows = await this.ask(
-      `select m.highest, m.nans
+      `select m.highest
        from unnest($2::bigint[], $3::bigint[]) with ordinality as w (first, last, place)
        cross join lateral (
-         select max(p.value) filter (where p.value <> 'NaN') as highest, count(*) filter (where p.value = 'NaN')::int as nans
+         select max(p.value) filter (where p.value <> 'NaN') as highest
          from ${this.points} as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
        ) as m order by w.place`,
       boundsValues(series, pieces),
     );
     for (const [i, piece] of pieces.entries()) {
-      const [highest, nans] = rows[i] as [number | null, number];
-      Object.assign(piece, { highest, nans, lowest: highest === null ? null : piece.lowest });
+      const [highest] = rows[i] as [number | null];
+      Object.assign(piece, { highest, lowest: highest === null ? null : piece.lowest });
     }
   }
 
@@ -141,8 +139,6 @@ interface Piece extends Stretch {
   /** Null where there is no number. */
   readonly lowest: number | null;
   readonly highest: number | null;
-  readonly points: number;
-  readonly nans: number;
 }
 
 interface Wanted {
@@ -154,19 +150,16 @@ function cut({ from, to }: Stretch): Stretch[] {
   return stretchesOf(from, to, PIECES);
 }
 
-/** What the pieces of a stretch say together; the first piece that has a value wins. */
+/** Returns the extrema of the pieces of a stretch. Of equal values the first piece's is returned. */
 function summed(pieces: readonly Piece[]) {
-  let [points, nans] = [0, 0];
   let lowest: Wanted | undefined;
   let highest: Wanted | undefined;
   for (const piece of pieces) {
-    points += piece.points;
-    nans += piece.nans;
     if (piece.lowest === null || piece.highest === null) continue;
     if (lowest === undefined || piece.lowest < lowest.value) lowest = { piece, value: piece.lowest };
     if (highest === undefined || piece.highest > highest.value) highest = { piece, value: piece.highest };
   }
-  return { points, nans, lowest, highest };
+  return { lowest, highest };
 }
 
 function boundsValues(series: bigint, stretches: readonly Stretch[]): unknown[] {

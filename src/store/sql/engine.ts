@@ -176,7 +176,7 @@ export interface Engine {
    */
   upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean>;
 
-  /** What lies in stretches of a series, in their order. */
+  /** Returns the extrema of stretches of a series, in the order of the stretches. NaN points are ignored. */
   readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]>;
 
   /** Whether a column of JSON text, an object of strings, has this pair. */
@@ -239,15 +239,13 @@ export interface WriteOptions {
   readonly unbounded?: boolean;
 }
 
-/** Points of a stretch, and at the first steps that have them the smallest and the largest number; without numbers neither. */
+/** The smallest and the largest number of a stretch, each at the first step that has it. A stretch without numbers has neither. */
 export interface StretchExtrema {
-  readonly points: number;
-  readonly nans: number;
   readonly lowest?: SeriesPoint;
   readonly highest?: SeriesPoint;
 }
 
-interface SeriesPoint {
+export interface SeriesPoint {
   readonly metricStep: bigint;
   readonly value: number;
 }

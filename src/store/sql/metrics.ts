@@ -2,7 +2,6 @@ import { type RawBuilder, sql } from 'kysely';
 import { runNotFound, stageNotFound } from '../../domain/errors.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
 import type {
-  MetricExtrema,
   MetricPoints,
   MetricRange,
   NewMetricPoint,
@@ -14,8 +13,7 @@ import type { Engine, Tx } from './engine.ts';
 import { type PointBatch, pointBatch, type SeriesName } from './point_batch.ts';
 import { keepRun } from './run_keys.ts';
 import { inPowersOfTwo, padded } from './statement_shapes.ts';
-import { stretchesOf } from './stretches.ts';
-import { readReal } from './values.ts';
+import { bindReal, readReal } from './values.ts';
 
 export async function logMetrics(
   engine: Engine,
@@ -157,19 +155,12 @@ export async function measureSeries(
   namespace: string,
   series: readonly bigint[],
   range: MetricRange,
-  upTo: number | undefined,
 ): Promise<Map<bigint, SeriesExtent>> {
   const extents = new Map<bigint, SeriesExtent>();
-  const window = upTo === undefined ? WINDOW : upTo + 1;
   for (let at = 0; at < series.length; at += CHUNK) {
-    for (const row of await measure(engine, namespace, series.slice(at, at + CHUNK), range, window)) {
-      const counted = upTo === undefined ? await countRest(engine, namespace, row, range) : row;
-      extents.set(row.key, {
-        points: counted.points,
-        nans: counted.nans,
-        firstStep: row.firstStep,
-        lastStep: row.lastStep,
-      });
+    for (const row of await measure(engine, namespace, series.slice(at, at + CHUNK), range)) {
+      const { points, nans } = await countRest(engine, namespace, row, range);
+      extents.set(row.key, { points, nans, firstStep: row.firstStep, lastStep: row.lastStep });
     }
   }
   return extents;
@@ -181,19 +172,21 @@ interface Window extends SeriesExtent {
   readonly countedTo: bigint;
 }
 
-/** Counts the first points of each series, at most `window`. One statement for all: what is counted comes as one text, since SQLite has no lateral joins. */
+/**
+ * Counts the first points of each series, at most `WINDOW`, in one statement for all series. The counts are returned as one text, because SQLite has
+ * no lateral joins.
+ */
 async function measure(
   engine: Engine,
   namespace: string,
   series: readonly bigint[],
   range: MetricRange,
-  window: number,
 ): Promise<Window[]> {
   const points = engine.table('metric_points');
   const { rows } = await sql<{ key: bigint; counted: string | null; last_step: bigint | null }>`
     select m.key,
       (select count(*) || ' ' || count(case when w.value = 'NaN' then 1 end) || ' ' || min(w.metric_step) || ' ' || max(w.metric_step)
-        from (select p.metric_step, p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step limit ${window}) as w) as counted,
+        from (select p.metric_step, p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step limit ${WINDOW}) as w) as counted,
       (select max(p.metric_step) from ${points} as p where p.series = m.key and ${inRange(range)}) as last_step
     from ${engine.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(padded(series))})`.execute(
     engine.db,
@@ -213,7 +206,7 @@ async function countRest(
 ): Promise<{ readonly points: bigint; readonly nans: bigint }> {
   let { points, nans, countedTo } = first;
   while (countedTo < first.lastStep) {
-    const [next] = await measure(engine, namespace, [first.key], { from: countedTo + 1n, to: range.to }, WINDOW);
+    const [next] = await measure(engine, namespace, [first.key], { from: countedTo + 1n, to: range.to });
     if (next === undefined) break;
     points += next.points;
     nans += next.nans;
@@ -236,6 +229,7 @@ export async function readPoints(
   series: bigint,
   { from, to }: MetricRange,
   limit: number,
+  numbersOnly: boolean,
 ): Promise<MetricPoints> {
   let query = engine.db
     .selectFrom('metric_points')
@@ -244,76 +238,7 @@ export async function readPoints(
     .where('namespace', '=', namespace);
   if (from !== undefined) query = query.where('metric_step', '>=', from);
   if (to !== undefined) query = query.where('metric_step', '<', to);
+  if (numbersOnly) query = query.where('value', '<>', bindReal(Number.NaN));
   const rows = await query.orderBy('metric_step').limit(limit).execute();
   return { metricSteps: rows.map((row) => row.metric_step), values: rows.map((row) => readReal(row.value)) };
-}
-
-/** Series that are read at the same time: as many as keep two processors of the database busy, and leave connections to others. */
-const AT_ONCE = 2;
-
-export async function readExtrema(
-  engine: Engine,
-  namespace: string,
-  series: readonly { readonly key: bigint; readonly extent: SeriesExtent }[],
-  stretches: number,
-): Promise<Map<bigint, MetricExtrema>> {
-  const ours = await seriesOf(engine, namespace, series);
-  const found = new Map<bigint, MetricExtrema>();
-  const waiting = series.filter(({ key }) => ours.has(key));
-  const readOne = async () => {
-    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
-      const { key, extent } = next;
-      found.set(key, await extremaOf(engine, key, extent, stretches));
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, readOne));
-  return found;
-}
-
-/** Those of the series that are of the namespace. */
-async function seriesOf(
-  engine: Engine,
-  namespace: string,
-  series: readonly { readonly key: bigint }[],
-): Promise<Set<bigint>> {
-  const ours = new Set<bigint>();
-  for (let at = 0; at < series.length; at += CHUNK) {
-    const keys = series.slice(at, at + CHUNK).map(({ key }) => key);
-    const rows = await engine.db
-      .selectFrom('metric_series')
-      .select('key')
-      .where('key', 'in', padded(keys))
-      .where('namespace', '=', namespace)
-      .execute();
-    for (const { key } of rows) ours.add(key);
-  }
-  return ours;
-}
-
-/** Stretches of one statement, so that none takes long however many points there are. */
-const STRETCHES = 32;
-
-async function extremaOf(
-  engine: Engine,
-  series: bigint,
-  extent: SeriesExtent,
-  stretches: number,
-): Promise<MetricExtrema> {
-  const [metricSteps, values]: [bigint[], number[]] = [[], []];
-  let [points, nans] = [0n, 0n];
-  const all = stretchesOf(extent.firstStep, extent.lastStep, stretches);
-  for (let at = 0; at < all.length; at += STRETCHES) {
-    for (const { lowest, highest, ...counted } of await engine.readExtrema(series, all.slice(at, at + STRETCHES))) {
-      points += BigInt(counted.points);
-      nans += BigInt(counted.nans);
-      if (lowest === undefined || highest === undefined) continue;
-      const [one, other] = lowest.metricStep <= highest.metricStep ? [lowest, highest] : [highest, lowest];
-      metricSteps.push(one.metricStep);
-      values.push(one.value);
-      if (one.metricStep === other.metricStep) continue;
-      metricSteps.push(other.metricStep);
-      values.push(other.value);
-    }
-  }
-  return { metricSteps, values, points, nans };
 }

@@ -6,6 +6,7 @@ import { purgeDeleted } from './book_purge.ts';
 import { branchRun } from './branch_run.ts';
 import { claimRollouts } from './claims.ts';
 import { deleteTrajectory } from './deletion.ts';
+import { downsample } from './downsampling.ts';
 import type { Engine } from './engine.ts';
 import { createEnvironment, findEnvironment, listEnvironments, moveEnvironment } from './environments.ts';
 import { findExperiment } from './experiment_rows.ts';
@@ -16,7 +17,7 @@ import { failStaleRuns, heartbeatRun } from './heartbeat.ts';
 import { KnownHeads } from './known_heads.ts';
 import { heartbeatRollouts, sweepLeases } from './leases.ts';
 import { getLineage, getOwners } from './lineage.ts';
-import { listSeries, logMetrics, measureSeries, readExtrema, readPoints } from './metrics.ts';
+import { listSeries, logMetrics, measureSeries, readPoints } from './metrics.ts';
 import { expireRequests } from './requests.ts';
 import { endRollout } from './rollout_ends.ts';
 import { createRollouts } from './rollout_making.ts';
@@ -239,14 +240,14 @@ const METHODS: Store & ThisType<Store & Parts> = {
   listSeries(namespace, filter, limit, after) {
     return listSeries(this.engine, namespace, filter, limit, after);
   },
-  measureSeries(namespace, series, range, upTo) {
-    return measureSeries(this.engine, namespace, series, range, upTo);
+  measureSeries(namespace, series, range) {
+    return measureSeries(this.engine, namespace, series, range);
   },
-  readPoints(namespace, series, range, limit) {
-    return readPoints(this.engine, namespace, series, range, limit);
+  readPoints(namespace, series, range, limit, numbersOnly = false) {
+    return readPoints(this.engine, namespace, series, range, limit, numbersOnly);
   },
-  readExtrema(namespace, series, stretches) {
-    return readExtrema(this.engine, namespace, series, stretches);
+  downsample(namespace, series, maxPoints) {
+    return downsample(this.engine, namespace, series, maxPoints);
   },
 
   createRollouts(caller, stageId, rollouts) {

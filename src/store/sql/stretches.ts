@@ -4,7 +4,7 @@ export interface Stretch {
   readonly to: bigint;
 }
 
-/** Cuts the steps from `first` to `last` into at most so many stretches of equal length (the last one may be shorter). */
+/** Cuts the steps from `first` to `last` into at most `count` stretches of equal length. The last one may be shorter. */
 export function stretchesOf(first: bigint, last: bigint, count: number): Stretch[] {
   const span = last - first + 1n;
   const length = (span + BigInt(count) - 1n) / BigInt(count);

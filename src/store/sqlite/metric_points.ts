@@ -115,28 +115,23 @@ export class PointWriter {
 
 const STRETCH = 'series = ? and metric_step >= ? and metric_step <= ?';
 /** Beside a single `min` or `max` SQLite gives the columns of the row that has it: of the first, as it reads the primary key. */
-const LOWEST = `select min(value) as value, metric_step, count(*) as points from metric_points where ${STRETCH}`;
+const LOWEST = `select min(value) as value, metric_step from metric_points where ${STRETCH}`;
 const HIGHEST = `select max(value) as value, metric_step from metric_points where ${STRETCH}`;
 /** NaN is a text, which sorts above every number: where there is one it covers the largest. */
 const HIGHEST_NUMBER = `${HIGHEST} and value <> 'NaN'`;
-const NANS = `select count(*) as points from metric_points where ${STRETCH} and value = 'NaN'`;
 
 interface Found {
   readonly value: number | string | null;
   readonly metric_step: bigint | null;
-  readonly points: bigint;
 }
 
 /** Aggregates without groups, a stretch each: several times as fast as one statement that groups. */
 export function readStretch(reader: Connection, series: bigint, { from, to }: Stretch): StretchExtrema {
   const find = (text: string) => (reader.prepare(text).all([series, from, to]) as Found[])[0]!;
   const lowest = find(LOWEST);
-  const points = Number(lowest.points);
-  if (points === 0) return { points, nans: 0 };
+  if (lowest.value === null || lowest.value === 'NaN') return {};
   const largest = find(HIGHEST);
-  const nans = largest.value === 'NaN' ? Number(find(NANS).points) : 0;
-  if (nans === points) return { points, nans };
-  return { points, nans, lowest: pointOf(lowest), highest: pointOf(nans === 0 ? largest : find(HIGHEST_NUMBER)) };
+  return { lowest: pointOf(lowest), highest: pointOf(largest.value === 'NaN' ? find(HIGHEST_NUMBER) : largest) };
 }
 
 function pointOf({ value, metric_step }: Found) {

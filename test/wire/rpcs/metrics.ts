@@ -31,14 +31,14 @@ export const METRIC_RPCS = {
           stageId: evalId,
           startMetricStep: -9n,
           endMetricStep: 9n,
-          maxPoints: 2,
+          maxPoints: 4,
         },
       ],
-      [{ runIds: [branchId, runId], runLevelOnly: true, maxPoints: 2 }],
+      [{ runIds: [branchId, runId], runLevelOnly: true, maxPoints: 4 }],
     ],
     served: (answers, { runId }) => {
       const loss = { runId, stageId: '', key: 'loss', pointCount: 3n, nanCount: 0n };
-      expect(answers).toMatchObject([{ series: [{ ...loss, metricSteps: [0n, 2n], values: [1, 1 / 3] }] }]);
+      expect(answers).toMatchObject([{ series: [{ ...loss, metricSteps: [0n, 1n, 2n], values: [1, 1 / 2, 1 / 3] }] }]);
     },
     refused: ({ runId }) => ({ RUN_NOT_FOUND: [{ runIds: [runId, NOBODY] }] }),
   },

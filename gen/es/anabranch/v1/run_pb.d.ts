@@ -988,14 +988,14 @@ export declare type MetricSeries = Message<"anabranch.v1.MetricSeries"> & {
   values: number[];
 
   /**
-   * Points in the range asked for, in all messages; with downsampling more than are sent.
+   * Number of points in the requested range, NaN points included. With max_points, more than are returned.
    *
    * @generated from field: int64 point_count = 6;
    */
   pointCount: bigint;
 
   /**
-   * Points of the range that are NaN; downsampling leaves them out.
+   * Number of NaN points in the requested range. With max_points, these points are not returned.
    *
    * @generated from field: int64 nan_count = 7;
    */

@@ -880,9 +880,9 @@ class MetricSeries(_message.Message):
     key: _builtins.str
     """Its name."""
     point_count: _builtins.int
-    """Points in the range asked for, in all messages; with downsampling more than are sent."""
+    """Number of points in the requested range, NaN points included. With max_points, more than are returned."""
     nan_count: _builtins.int
-    """Points of the range that are NaN; downsampling leaves them out."""
+    """Number of NaN points in the requested range. With max_points, these points are not returned."""
     @_builtins.property
     def metric_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Where in the series, ascending."""

@@ -2835,8 +2835,9 @@ class ReadMetricsRequest(_message.Message):
     end_metric_step: _builtins.int
     """First metric_step after the range; absent: to the last."""
     max_points: _builtins.int
-    """At most so many points a series, 2 to 10,000: of each stretch the smallest and the largest value, at the steps where they are, in order of
-    step; series with fewer points come whole. 0: all points, as they were logged.
+    """Maximum number of points per series, 4 to 10,000. NaN points are left out before points are counted. A series with more points is
+    downsampled: its points are cut into buckets with equal numbers of points, and the first and the last point of the series and the minimum
+    and the maximum of each bucket are returned, in order of metric_step. 0 (default): all points, as they were logged.
     """
     @_builtins.property
     def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
