@@ -1,4 +1,5 @@
 import { type AnabranchError, invalidField } from './errors.ts';
+import { findInvalidValue } from './json_fault.ts';
 
 /** W11: what both engines can keep as text: no U+0000, and no half of a surrogate pair. */
 export function isStorableText(text: string): boolean {
@@ -25,16 +26,37 @@ export function requireJson(text: string, field: string): string {
   return text;
 }
 
-/** What is wrong with a JSON text; undefined if nothing. */
+/** Returns what is wrong with a JSON text; undefined if nothing. */
 export function jsonFault(text: string): string | undefined {
   if (!isStorableText(text)) return 'must be JSON text without U+0000 and without lone surrogates';
   try {
     JSON.parse(text);
     return undefined;
   } catch (error) {
-    const why = error instanceof SyntaxError ? error.message : 'it cannot be read';
-    return `must be strict JSON text: ${why.replace(/[\p{Cc}\p{Cf}]/gu, '?').slice(0, 160)}`;
+    return `must be strict JSON text: ${invalidValue(text) ?? parserMessage(error)}`;
   }
+}
+
+const NON_FINITE = /^(?:NaN|-?Infinity)$/u;
+
+function invalidValue(text: string): string | undefined {
+  const found = findInvalidValue(text);
+  if (found === undefined) return undefined;
+  const { path, value } = { path: printable(found.path), value: printable(found.value) };
+  const place = path === '' ? 'the value' : `the value at ${path}`;
+  return NON_FINITE.test(value)
+    ? `${place} is ${value}, which JSON does not have. Send null or the string "${value}" instead`
+    : `${place} is ${value}, which is not JSON`;
+}
+
+function parserMessage(error: unknown): string {
+  return printable(error instanceof SyntaxError ? error.message : 'it cannot be read');
+}
+
+/** Shortens what a client sent, and replaces invisible characters, so that it can stand in a message. */
+function printable(text: string): string {
+  const visible = text.replace(/[\p{Cc}\p{Cf}]/gu, '?');
+  return visible.length <= 160 ? visible : `${visible.slice(0, 159)}…`.toWellFormed();
 }
 
 /** Whether the text has at most so many bytes as UTF-8; counts only where the length leaves a doubt. */

@@ -285,6 +285,13 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'steps[0].info_json',
   },
   {
+    what: 'the NaN that json.dumps of Python writes',
+    call: steps({ stepNumber: 1n, infoJson: '{"episode": {"r": [1.5, NaN]}}' }),
+    ...INVALID,
+    field: 'steps[0].info_json',
+    text: 'the value at /episode/r/1 is NaN, which JSON does not have. Send null or the string "NaN" instead',
+  },
+  {
     what: 'JSON that is none: NaN',
     call: steps({ stepNumber: 1n, observations: [{ content: { json: 'NaN' } }] }),
     ...INVALID,

@@ -224,7 +224,7 @@ export declare type Step = Message<"anabranch.v1.Step"> & {
   truncated: boolean;
 
   /**
-   * The environment's info, strict JSON text; empty if none.
+   * The environment's info. Strict JSON text: NaN and infinities are rejected; send null or strings such as "NaN" instead. Optional.
    *
    * @generated from field: string info_json = 7;
    */

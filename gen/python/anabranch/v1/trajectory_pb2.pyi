@@ -254,7 +254,7 @@ class Step(_message.Message):
     truncated: _builtins.bool
     """The episode was cut off from outside, by a time limit for one (Gymnasium's `truncated`)."""
     info_json: _builtins.str
-    """The environment's info, strict JSON text; empty if none."""
+    """The environment's info. Strict JSON text: NaN and infinities are rejected; send null or strings such as "NaN" instead. Optional."""
     metadata_json: _builtins.str
     """Anything else of the client, strict JSON text; empty if none."""
     writer_epoch: _builtins.int

@@ -1,0 +1,53 @@
+/** A value of a text that strict JSON does not have. */
+export interface InvalidValue {
+  /** JSON Pointer (RFC 6901) to the value. Empty: the value is the whole text. */
+  readonly path: string;
+  /** The value as written, for example `NaN`. */
+  readonly value: string;
+}
+
+/** White space, then a string, a structural character, or any other value. */
+const TOKEN = /[ \t\n\r]*(?:("[^"\\]*(?:\\.[^"\\]*)*")|([[\]{}:,])|([^ \t\n\r"[\]{}:,]+))/suy;
+const STRICT = /^(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)$/u;
+
+/**
+ * Returns the first value that strict JSON does not have, such as the NaN and Infinity that Python's `json.dumps` writes. The rest of the text is not
+ * checked. Undefined: there is none, or something before it is not JSON either.
+ */
+export function findInvalidValue(text: string): InvalidValue | undefined {
+  // The key or the index at each level of nesting.
+  const path: (string | number)[] = [];
+  let isKey = false;
+  for (const [, string, mark, value] of tokensOf(text)) {
+    if (value !== undefined && !STRICT.test(value)) return { path: path.map(pointerPart).join(''), value };
+    if (string !== undefined && isKey) path[path.length - 1] = keyOf(string);
+    if (mark === '{') path.push('');
+    else if (mark === '[') path.push(0);
+    else if (mark === '}' || mark === ']') path.pop();
+    else if (mark === ',') {
+      const last = path.at(-1);
+      if (typeof last === 'number') path[path.length - 1] = last + 1;
+    }
+    isKey = mark === '{' || (mark === ',' && typeof path.at(-1) === 'string');
+  }
+  return undefined;
+}
+
+/** Ends at the first character that is part of no token. */
+function* tokensOf(text: string): Generator<RegExpExecArray> {
+  const pattern = new RegExp(TOKEN);
+  for (let token = pattern.exec(text); token !== null; token = pattern.exec(text)) yield token;
+}
+
+/** Returns a key without its quotes and escapes; as written if its escapes are not JSON. */
+function keyOf(string: string): string {
+  try {
+    return JSON.parse(string) as string;
+  } catch {
+    return string.slice(1, -1);
+  }
+}
+
+function pointerPart(part: string | number): string {
+  return `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`;
+}
