@@ -1,7 +1,7 @@
-import { isTerminal, type Status } from './lifecycle.ts';
+import type { Status } from './lifecycle.ts';
 import { type Plan, STAGE_KINDS, type StageKind, type StagePlan } from './run.ts';
 
-/** What is counted of one run; `progressOf` makes the rest of it (M2). */
+/** What the store counts of one run. `progressOf` computes progress from it (M2). */
 export interface RunTally {
   readonly kinds: readonly KindTally[];
   /** Stages that are not terminal, by kind, then number. */
@@ -17,9 +17,38 @@ interface Durations {
   readonly seconds: number;
 }
 
-interface Turns {
+/** Terminal rollouts. */
+interface TerminalRollouts {
   readonly count: bigint;
+  /** Those that had an attempt. */
+  readonly tried: bigint;
   readonly turns: bigint;
+}
+
+/** What exists and was done in terminal stages. */
+export interface StageWorkTally {
+  readonly rollouts: bigint;
+  readonly turns: bigint;
+  readonly substeps: bigint;
+}
+
+/** What was expected of a stage when it ended FAILED or CANCELLED. */
+export interface StageEnd {
+  /** A fraction where it rests on a mean. */
+  readonly expectedTurns: number;
+  readonly expectedSubsteps: number;
+  /** The share that was done, 0 to 1. Undefined: nothing was expected that could be counted. */
+  readonly share: number | undefined;
+}
+
+/** FAILED and CANCELLED stages. */
+interface AbandonedTally extends StageWorkTally {
+  /** Sums of what `StageEnd` holds. An undefined share counts as 0. */
+  readonly expectedTurns: number;
+  readonly expectedSubsteps: number;
+  readonly shares: number;
+  /** Sum of shares, each times the expected turns of its stage. */
+  readonly weightedShares: number;
 }
 
 /** All stages of one kind. */
@@ -31,12 +60,12 @@ export interface KindTally {
   readonly completed: bigint;
   readonly failed: bigint;
   readonly cancelled: bigint;
-  /** Made and done in terminal stages: these expect no more. */
-  readonly terminalStages: { readonly rollouts: bigint; readonly turns: bigint; readonly substeps: bigint };
-  /** Rollouts made, in all stages of the kind. */
+  readonly completedStages: StageWorkTally;
+  readonly abandonedStages: AbandonedTally;
+  /** Rollouts of all stages of the kind. */
   readonly rollouts: bigint;
-  /** Those that are terminal, and their turns: their mean is what others are expected to take. */
-  readonly terminalRollouts: Turns;
+  /** The mean turns of those that had an attempt are what other rollouts are expected to take. */
+  readonly terminalRollouts: TerminalRollouts;
 }
 
 export interface OpenStageTally {
@@ -50,7 +79,7 @@ export interface OpenStageTally {
   readonly totalSubsteps: bigint | undefined;
   /** Rollouts made. */
   readonly rollouts: bigint;
-  readonly terminalRollouts: Turns;
+  readonly terminalRollouts: TerminalRollouts;
   /** Turns so far of each rollout that is INITIALIZING or RUNNING. Those that are neither terminal nor here wait, and have none. */
   readonly liveTurns: readonly bigint[];
 }
@@ -107,15 +136,17 @@ const LONGEST_SECONDS = 315_576_000_000;
 /** What an int64 can say: plans may multiply to more. */
 const MOST = 2n ** 63n - 1n;
 
-/** What one stage, or many of one kind, have done and are expected to do. Turns expected may be fractions: they are means. */
+/** What one stage, or many of one kind, have done and are expected to do. Expected turns may be fractions, because they rest on means. */
 interface Work {
   readonly stages: number;
   readonly turnsDone: number;
   readonly turnsExpected: number;
   readonly substepsDone: number;
   readonly substepsExpected: number;
-  /** 0 to 1; undefined where nothing is expected that could be counted. */
-  readonly share: number | undefined;
+  /** Sum over stages of the share that was done (0 to 1). */
+  readonly shares: number;
+  /** Sum over stages of that share times the expected turns. */
+  readonly weightedShares: number;
 }
 
 /** M2: how far a run is. */
@@ -124,9 +155,10 @@ export function progressOf(status: Status, plan: Plan | undefined, tally: RunTal
     stage,
     work: openStageWork(stage, planFor(plan, stage.kind), tally),
   }));
+  const ahead = [...open.map(({ work }) => work), ...STAGE_KINDS.map((kind) => unmadeWork(kind, plan, tally))];
   const works = [
-    ...open.map(({ work }) => work),
-    ...STAGE_KINDS.flatMap((kind) => [terminalWork(kind, tally), unmadeWork(kind, plan, tally)]),
+    ...ahead,
+    ...STAGE_KINDS.flatMap((kind) => [completedWork(kind, tally), abandonedWork(kind, tally)]),
   ].filter(({ stages }) => stages > 0);
   const sum = (of: (work: Work) => number) => works.reduce((total, work) => total + of(work), 0);
   const [turnsDone, turnsExpected] = [sum((work) => work.turnsDone), sum((work) => work.turnsExpected)];
@@ -138,7 +170,7 @@ export function progressOf(status: Status, plan: Plan | undefined, tally: RunTal
     percent: status === 'COMPLETED' ? 100 : planned ? runShare(works, turnsExpected) * 100 : undefined,
     remainingSeconds:
       status === 'RUNNING' && planned
-        ? remaining(works, plan.concurrency, { turn: meanTurnSeconds, substep: meanSubstepSeconds })
+        ? remaining(ahead, plan.concurrency, { turn: meanTurnSeconds, substep: meanSubstepSeconds })
         : undefined,
     turnsDone: whole(turnsDone),
     turnsExpected: whole(turnsExpected),
@@ -159,10 +191,13 @@ function tallyOf(kind: StageKind, tally: RunTally): KindTally | undefined {
   return tally.kinds.find((counted) => counted.kind === kind);
 }
 
-/** What a rollout of the kind is expected to take: the mean of terminal ones; before the first, all turns that it may. */
+/**
+ * Returns the turns that a rollout of the kind is expected to take: the mean of terminal rollouts that had an attempt; before the first of them, the
+ * `max_turns` of the plan.
+ */
 function expectedTurns(kind: StageKind, stagePlan: StagePlan | undefined, tally: RunTally): number {
-  const { count = 0n, turns = 0n } = tallyOf(kind, tally)?.terminalRollouts ?? {};
-  return count === 0n ? (stagePlan?.maxTurns ?? 0) : Number(turns) / Number(count);
+  const { tried = 0n, turns = 0n } = tallyOf(kind, tally)?.terminalRollouts ?? {};
+  return tried === 0n ? (stagePlan?.maxTurns ?? 0) : Number(turns) / Number(tried);
 }
 
 /** Planned and made, whichever is more. */
@@ -174,7 +209,12 @@ function plannedRollouts(stagePlan: StagePlan | undefined): number {
   return (stagePlan?.groupsPerStage ?? 0) * (stagePlan?.groupSize ?? 0);
 }
 
-function openStageWork(stage: OpenStageTally, stagePlan: StagePlan | undefined, tally: RunTally): Work {
+interface OpenWork extends Work {
+  /** Undefined: nothing is expected that could be counted. */
+  readonly share: number | undefined;
+}
+
+function openStageWork(stage: OpenStageTally, stagePlan: StagePlan | undefined, tally: RunTally): OpenWork {
   const each = expectedTurns(stage.kind, stagePlan, tally);
   const live = stage.liveTurns.map(Number);
   const begun = Number(stage.terminalRollouts.count) + live.length;
@@ -185,61 +225,90 @@ function openStageWork(stage: OpenStageTally, stagePlan: StagePlan | undefined, 
     terminalTurns + live.reduce((total, turns) => total + Math.max(turns, each), 0) + waiting * each;
   const substepsDone = Number(stage.completedSubsteps);
   const substepsExpected = Math.max(substepsDone, Number(stage.totalSubsteps ?? stagePlan?.substeps ?? 0));
-  return workOf(1, turnsDone, turnsExpected, substepsDone, substepsExpected);
+  const share = shareOf({ turnsDone, turnsExpected, substepsDone, substepsExpected });
+  return { ...workOf(1, turnsDone, turnsExpected, substepsDone, substepsExpected, share ?? 0), share };
 }
 
-function terminalWork(kind: StageKind, tally: RunTally): Work {
+/** A COMPLETED stage expects no more than it did. */
+function completedWork(kind: StageKind, tally: RunTally): Work {
   const counted = tallyOf(kind, tally);
-  const stages = Number((counted?.completed ?? 0n) + (counted?.failed ?? 0n) + (counted?.cancelled ?? 0n));
-  const turns = Number(counted?.terminalStages.turns ?? 0n);
-  const substeps = Number(counted?.terminalStages.substeps ?? 0n);
-  return { ...workOf(stages, turns, turns, substeps, substeps), share: 1 };
+  const turns = Number(counted?.completedStages.turns ?? 0n);
+  const substeps = Number(counted?.completedStages.substeps ?? 0n);
+  return workOf(Number(counted?.completed ?? 0n), turns, turns, substeps, substeps, 1);
 }
 
-/** Stages that are planned and not made yet. */
+/** A FAILED or CANCELLED stage keeps the share that was done when it ended. Its rollouts may go on afterwards. */
+function abandonedWork(kind: StageKind, tally: RunTally): Work {
+  const counted = tallyOf(kind, tally);
+  if (counted === undefined) return workOf(0, 0, 0, 0, 0, 0);
+  const { turns, substeps, expectedTurns, expectedSubsteps, shares, weightedShares } = counted.abandonedStages;
+  const [turnsDone, substepsDone] = [Number(turns), Number(substeps)];
+  return {
+    stages: Number(counted.failed + counted.cancelled),
+    turnsDone,
+    turnsExpected: Math.max(turnsDone, expectedTurns),
+    substepsDone,
+    substepsExpected: Math.max(substepsDone, expectedSubsteps),
+    shares,
+    weightedShares,
+  };
+}
+
+/** Stages that are planned and do not exist yet. */
 function unmadeWork(kind: StageKind, plan: Plan | undefined, tally: RunTally): Work {
   const stagePlan = planFor(plan, kind);
   const stages = unmadeStages(kind, stagePlan, tally);
   const turnsExpected = stages * plannedRollouts(stagePlan) * expectedTurns(kind, stagePlan, tally);
-  return { ...workOf(stages, 0, turnsExpected, 0, stages * (stagePlan?.substeps ?? 0)), share: 0 };
+  return workOf(stages, 0, turnsExpected, 0, stages * (stagePlan?.substeps ?? 0), 0);
 }
 
 function unmadeStages(kind: StageKind, stagePlan: StagePlan | undefined, tally: RunTally): number {
   return Math.max(0, (stagePlan?.stages ?? 0) - Number(madeOf(tallyOf(kind, tally))));
 }
 
+/** The work of stages that have the same share. */
 function workOf(
   stages: number,
   turnsDone: number,
   turnsExpected: number,
   substepsDone: number,
   substepsExpected: number,
+  share: number,
 ): Work {
-  const turnShare = turnsExpected > 0 ? turnsDone / turnsExpected : undefined;
-  const substepShare = substepsExpected > 0 ? substepsDone / substepsExpected : undefined;
-  const share =
-    turnShare !== undefined && substepShare !== undefined
-      ? (turnShare + substepShare) / 2
-      : (turnShare ?? substepShare);
-  return { stages, turnsDone, turnsExpected, substepsDone, substepsExpected, share };
+  const shares = { shares: stages * share, weightedShares: turnsExpected * share };
+  return { stages, turnsDone, turnsExpected, substepsDone, substepsExpected, ...shares };
 }
 
-/** Stages weigh by the turns they are expected to take; where none are expected at all, equally. */
+function shareOf(work: Omit<Work, 'stages' | 'shares' | 'weightedShares'>): number | undefined {
+  const turnShare = work.turnsExpected > 0 ? work.turnsDone / work.turnsExpected : undefined;
+  const substepShare = work.substepsExpected > 0 ? work.substepsDone / work.substepsExpected : undefined;
+  return turnShare !== undefined && substepShare !== undefined
+    ? (turnShare + substepShare) / 2
+    : (turnShare ?? substepShare);
+}
+
+/** Stages are weighted by their expected turns; equally where no turns are expected at all. */
 function runShare(works: readonly Work[], turnsExpected: number): number {
-  const weight = turnsExpected > 0 ? (work: Work) => work.turnsExpected : (work: Work) => work.stages;
-  const total = works.reduce((sum, work) => sum + weight(work), 0);
-  return total === 0 ? 0 : works.reduce((sum, work) => sum + weight(work) * (work.share ?? 0), 0) / total;
+  const sum = (of: (work: Work) => number) => works.reduce((total, work) => total + of(work), 0);
+  const [done, total] =
+    turnsExpected > 0
+      ? [sum((work) => work.weightedShares), turnsExpected]
+      : [sum((work) => work.shares), sum((work) => work.stages)];
+  return total === 0 ? 0 : Math.min(1, done / total);
 }
 
-/** Undefined where what is left cannot be counted, or no part of it has ever been timed. */
+/** Undefined where nothing is ahead, where what is ahead cannot be counted, or where no part of it was ever timed. */
 function remaining(
-  works: readonly Work[],
+  ahead: readonly Work[],
   concurrency: number,
   seconds: { readonly turn: number | undefined; readonly substep: number | undefined },
 ): number | undefined {
-  const turnsLeft = works.reduce((sum, work) => sum + work.turnsExpected - work.turnsDone, 0);
-  const substepsLeft = works.reduce((sum, work) => sum + work.substepsExpected - work.substepsDone, 0);
-  if (turnsLeft === 0 && substepsLeft === 0) return works.every(({ share }) => share === 1) ? 0 : undefined;
+  const sum = (of: (work: Work) => number) => ahead.reduce((total, work) => total + of(work), 0);
+  const stages = sum((work) => work.stages);
+  if (stages === 0) return undefined;
+  const turnsLeft = sum((work) => work.turnsExpected - work.turnsDone);
+  const substepsLeft = sum((work) => work.substepsExpected - work.substepsDone);
+  if (turnsLeft === 0 && substepsLeft === 0) return sum((work) => work.shares) === stages ? 0 : undefined;
   if (turnsLeft === 0 && seconds.substep === undefined) return undefined;
   const left = (turnsLeft * (seconds.turn ?? FIRST_TURN_SECONDS)) / concurrency + substepsLeft * (seconds.substep ?? 0);
   return Math.min(left, LONGEST_SECONDS);
@@ -254,7 +323,7 @@ function kindProgress(kind: StageKind, plan: Plan | undefined, tally: RunTally):
   const { open = 0n, completed = 0n, failed = 0n, cancelled = 0n } = counted ?? {};
   const stages = tally.openStages.filter((stage) => stage.kind === kind);
   const rolloutsExpected =
-    Number(counted?.terminalStages.rollouts ?? 0n) +
+    Number((counted?.completedStages.rollouts ?? 0n) + (counted?.abandonedStages.rollouts ?? 0n)) +
     stages.reduce((sum, stage) => sum + expectedRollouts(stage, stagePlan), 0) +
     unmadeStages(kind, stagePlan, tally) * plannedRollouts(stagePlan);
   return [
@@ -273,7 +342,7 @@ function kindProgress(kind: StageKind, plan: Plan | undefined, tally: RunTally):
   ];
 }
 
-function stageProgress(stage: OpenStageTally, stagePlan: StagePlan | undefined, work: Work): StageProgress {
+function stageProgress(stage: OpenStageTally, stagePlan: StagePlan | undefined, work: OpenWork): StageProgress {
   const { id, kind, number, status, phase } = stage;
   return {
     id,
@@ -308,14 +377,8 @@ function whole(value: number): bigint {
   return rounded < MOST ? rounded : MOST;
 }
 
-/** L5's progress of a stage when it moves: what Progress would say of it. */
-export function stagePercent(
-  status: Status,
-  stage: OpenStageTally,
-  plan: Plan | undefined,
-  tally: RunTally,
-): number | undefined {
-  if (isTerminal(status)) return 100;
-  const { share } = openStageWork(stage, planFor(plan, stage.kind), tally);
-  return share === undefined ? undefined : share * 100;
+/** Returns what is expected of a stage that is still open, and the share that is done. */
+export function stageEndOf(stage: OpenStageTally, plan: Plan | undefined, tally: RunTally): StageEnd {
+  const { turnsExpected, substepsExpected, share } = openStageWork(stage, planFor(plan, stage.kind), tally);
+  return { expectedTurns: turnsExpected, expectedSubsteps: substepsExpected, share };
 }

@@ -291,7 +291,8 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     const text = stripVTControlCharacters(stdout);
     expect(text).toMatch(/hasty +━+─+ \d{3} /);
     expect(text).toMatch(/└─@200 angle only .* failed/);
-    expect(text).toMatch(/run-1 +━+─+ \d+ +\d+ s left, \d+\/20 rollouts/);
+    // How many bars are drawn depends on the machine; the last one has no time left to show.
+    expect(text).toMatch(/run-1 +━*─* \d+ +(\d+ s left, )?\d+\/20 rollouts/);
     expect(text).toMatch(/train step 1 +━+─+ \d+ /);
     expect(text).not.toContain('Look around');
     expect(existsSync(path.dirname(scratchFile(text)))).toBe(false);

@@ -6,7 +6,8 @@ import {
   type Progress,
   progressOf,
   type RunTally,
-  stagePercent,
+  type StageEnd,
+  stageEndOf,
 } from '../../src/domain/progress.ts';
 import { type Plan, STAGE_KINDS, type StageKind, type StagePlan } from '../../src/domain/run.ts';
 
@@ -16,7 +17,9 @@ interface StageOf {
   readonly status: Status;
   readonly substeps: number;
   readonly totalSubsteps?: number | undefined;
-  readonly rollouts: readonly { readonly turns: number; readonly ended: boolean }[];
+  readonly rollouts: readonly { readonly turns: number; readonly ended: boolean; readonly untried?: true }[];
+  /** Of a FAILED or CANCELLED stage. Undefined: what was expected if it had been as it is when it ended. */
+  readonly end?: StageEnd;
 }
 
 interface RunOf {
@@ -31,15 +34,40 @@ function count<T>(items: readonly T[], of: (item: T) => number): bigint {
   return BigInt(items.reduce((sum, item) => sum + of(item), 0));
 }
 
-function tally({ stages, turnSeconds, substepSeconds }: RunOf): RunTally {
+function tally(run: RunOf): RunTally {
+  const counted = tallyWithoutEnds(run);
+  const kinds = counted.kinds.map((kind) => {
+    const ends = run.stages
+      .filter((each) => each.kind === kind.kind && isAbandoned(each))
+      .map((each) => each.end ?? stageEndOf(openTally(each, 0), run.plan, counted));
+    const sum = (of: (end: StageEnd) => number) => ends.reduce((total, end) => total + of(end), 0);
+    const abandonedStages = {
+      ...kind.abandonedStages,
+      expectedTurns: sum((end) => end.expectedTurns),
+      expectedSubsteps: sum((end) => end.expectedSubsteps),
+      shares: sum((end) => end.share ?? 0),
+      weightedShares: sum((end) => end.expectedTurns * (end.share ?? 0)),
+    };
+    return { ...kind, abandonedStages };
+  });
+  return { ...counted, kinds };
+}
+
+const isAbandoned = ({ status }: StageOf) => status === 'FAILED' || status === 'CANCELLED';
+
+function tallyWithoutEnds({ stages, turnSeconds, substepSeconds }: RunOf): RunTally {
   const ofKind = (kind: StageKind) => stages.filter((stage) => stage.kind === kind);
   const having = (kind: StageKind, ...statuses: Status[]) =>
     count(ofKind(kind), ({ status }) => (statuses.includes(status) ? 1 : 0));
   const turnsOf = ({ rollouts }: StageOf) => Number(count(rollouts, ({ turns }) => turns));
   return {
     kinds: STAGE_KINDS.filter((kind) => ofKind(kind).length > 0).map((kind) => {
-      const ended = ofKind(kind).filter(({ status }) => isTerminal(status));
-      const terminal = ofKind(kind).flatMap(({ rollouts }) => rollouts.filter((rollout) => rollout.ended));
+      const work = (ended: readonly StageOf[]) => ({
+        rollouts: count(ended, ({ rollouts }) => rollouts.length),
+        turns: count(ended, turnsOf),
+        substeps: count(ended, ({ substeps }) => substeps),
+      });
+      const noEnds = { expectedTurns: 0, expectedSubsteps: 0, shares: 0, weightedShares: 0 };
       return {
         kind,
         pending: having(kind, 'PENDING'),
@@ -47,13 +75,10 @@ function tally({ stages, turnSeconds, substepSeconds }: RunOf): RunTally {
         completed: having(kind, 'COMPLETED'),
         failed: having(kind, 'FAILED'),
         cancelled: having(kind, 'CANCELLED'),
-        terminalStages: {
-          rollouts: count(ended, ({ rollouts }) => rollouts.length),
-          turns: count(ended, turnsOf),
-          substeps: count(ended, ({ substeps }) => substeps),
-        },
+        completedStages: work(ofKind(kind).filter(({ status }) => status === 'COMPLETED')),
+        abandonedStages: { ...work(ofKind(kind).filter(isAbandoned)), ...noEnds },
         rollouts: count(ofKind(kind), ({ rollouts }) => rollouts.length),
-        terminalRollouts: { count: BigInt(terminal.length), turns: count(terminal, ({ turns }) => turns) },
+        terminalRollouts: terminalOf(ofKind(kind).flatMap(({ rollouts }) => rollouts)),
       };
     }),
     openStages: stages.filter(({ status }) => !isTerminal(status)).map(openTally),
@@ -62,8 +87,16 @@ function tally({ stages, turnSeconds, substepSeconds }: RunOf): RunTally {
   };
 }
 
-function openTally({ kind, status, substeps, totalSubsteps, rollouts }: StageOf, i: number): OpenStageTally {
+function terminalOf(rollouts: StageOf['rollouts']): OpenStageTally['terminalRollouts'] {
   const ended = rollouts.filter((rollout) => rollout.ended);
+  return {
+    count: BigInt(ended.length),
+    tried: count(ended, ({ untried }) => (untried === true ? 0 : 1)),
+    turns: count(ended, ({ turns }) => turns),
+  };
+}
+
+function openTally({ kind, status, substeps, totalSubsteps, rollouts }: StageOf, i: number): OpenStageTally {
   return {
     id: `stage-${i}`,
     kind,
@@ -73,7 +106,7 @@ function openTally({ kind, status, substeps, totalSubsteps, rollouts }: StageOf,
     completedSubsteps: BigInt(substeps),
     totalSubsteps: totalSubsteps === undefined ? undefined : BigInt(totalSubsteps),
     rollouts: BigInt(rollouts.length),
-    terminalRollouts: { count: BigInt(ended.length), turns: count(ended, ({ turns }) => turns) },
+    terminalRollouts: terminalOf(rollouts),
     liveTurns: rollouts.filter((rollout) => !rollout.ended).map(({ turns }) => BigInt(turns)),
   };
 }
@@ -230,20 +263,58 @@ describe('M2: golden vectors', () => {
     expect(progress(run).openStages.map(({ percent }) => percent)).toEqual([50, 100]);
   });
 
-  it('M2: a terminal stage counts only what was made, whatever was planned', () => {
-    const plan = planOf(1, { stages: 2, groupsPerStage: 1, groupSize: 4, maxTurns: 10, substeps: 5 });
-    for (const status of ['COMPLETED', 'FAILED', 'CANCELLED'] as const) {
-      const cut = stage({ status, substeps: 2, rollouts: [...rollouts(1, 6, true), { turns: 3, ended: false }] });
-      const run = running(plan, [cut, stage({ rollouts: rollouts(2, 6, true) })]);
-      expect(progress(run)).toMatchObject({
-        turnsDone: 21n,
-        turnsExpected: 33n,
-        substepsDone: 2n,
-        substepsExpected: 7n,
-      });
-      // 9 turns that are done for good, and 24 of a stage that is at half of its turns and at none of its substeps.
-      expect(progress(run).percent).toBeCloseTo(((9 * 1 + 24 * 0.25) / 33) * 100, 9);
+  const TWO = { stages: 2, groupsPerStage: 1, groupSize: 4, maxTurns: 10, substeps: 5 };
+  const CUT = stage({ substeps: 2, rollouts: [...rollouts(1, 6, true), { turns: 3, ended: false }] });
+
+  it('M2: a COMPLETED stage counts only what was done, whatever was planned', () => {
+    const run = running(planOf(1, TWO), [{ ...CUT, status: 'COMPLETED' }, stage({ rollouts: rollouts(2, 6, true) })]);
+    expect(progress(run)).toMatchObject({ turnsDone: 21n, turnsExpected: 33n, substepsDone: 2n, substepsExpected: 7n });
+    // 9 turns that are done for good, and 24 of a stage that is at half of its turns and at none of its substeps.
+    expect(progress(run).percent).toBeCloseTo(((9 * 1 + 24 * 0.25) / 33) * 100, 9);
+  });
+
+  it('M2: a FAILED or CANCELLED stage keeps its turns done / turns expected as of its end, and adds no time left', () => {
+    for (const status of ['FAILED', 'CANCELLED'] as const) {
+      const run = running(planOf(1, TWO), [{ ...CUT, status }, stage({ rollouts: rollouts(2, 6, true) })]);
+      const all = progress(run);
+      expect(all).toMatchObject({ turnsDone: 21n, turnsExpected: 48n, substepsDone: 2n, substepsExpected: 10n });
+      // It was at 9 of 24 turns and at 2 of 5 substeps; the other one is at half of its turns and at none of its substeps.
+      expect(all.percent).toBeCloseTo(((24 * ((9 / 24 + 2 / 5) / 2) + 24 * 0.25) / 48) * 100, 9);
+      expect(all.remainingSeconds).toBe(12 * 30);
+      // What its rollouts do afterwards does not change its share.
+      const end = { expectedTurns: 24, expectedSubsteps: 5, share: 0.25 };
+      const later = (turns: number) =>
+        progress(running(planOf(1, TWO), [{ ...CUT, status, end, rollouts: rollouts(1, turns, false) }]));
+      expect(later(9).percent).toBe(later(3).percent);
+      expect(later(30)).toMatchObject({ turnsDone: 30n, turnsExpected: 30n + 40n });
     }
+  });
+
+  it('M2: a stage that fails at 0 of 100 turns is at 0 %, and the run has no time left that could be told', () => {
+    const plan = planOf(1, { groupsPerStage: 5, groupSize: 2, maxTurns: 10 });
+    const failed = running(plan, [stage({ status: 'FAILED' })]);
+    expect(progress(failed)).toMatchObject({
+      percent: 0,
+      remainingSeconds: undefined,
+      turnsDone: 0n,
+      turnsExpected: 100n,
+    });
+  });
+
+  it('M2: rollouts that were cancelled before any attempt are left out of the mean', () => {
+    const plan = planOf(1, { groupsPerStage: 1, groupSize: 20, maxTurns: 20 });
+    const live = rollouts(10, 2, false);
+    const untried = Array.from({ length: 9 }, () => ({ turns: 0, ended: true, untried: true as const }));
+    // 20 turns done of 11 × 20 expected; those that were cancelled expect none.
+    expect(progress(running(plan, [stage({ rollouts: [...live, ...untried] })]))).toMatchObject({
+      percent: expect.closeTo((20 / 220) * 100, 9),
+      turnsExpected: 220n,
+    });
+    const oneEnded = [...live, ...untried, ...rollouts(1, 12, true)];
+    expect(progress(running(plan, [stage({ rollouts: oneEnded })]))).toMatchObject({
+      turnsDone: 32n,
+      turnsExpected: 132n,
+    });
   });
 
   it('M2: stages weigh by their turns: a short evaluation counts for little beside a long step of training', () => {
@@ -260,7 +331,8 @@ describe('M2: golden vectors', () => {
     const plan = planOf(1, { stages: 9 }, { kind: 'EVAL', stages: 1 });
     const three = [stage({ status: 'COMPLETED' }), stage({ status: 'FAILED' }), stage(), stage({ status: 'PENDING' })];
     const run = running(plan, [...three, stage({ kind: 'EVAL', status: 'CANCELLED' })]);
-    expect(progress(run)).toMatchObject({ percent: 30, remainingSeconds: undefined, turnsExpected: 0n });
+    // Nothing was ever done of the stages that were given up.
+    expect(progress(run)).toMatchObject({ percent: 10, remainingSeconds: undefined, turnsExpected: 0n });
     expect(progress(run).kinds).toEqual([
       { kind: 'TRAIN_STEP', planned: 9n, made: 4n, open: 1n, completed: 1n, failed: 1n, cancelled: 0n, ...NO_ROLLOUTS },
       { kind: 'EVAL', planned: 1n, made: 1n, open: 0n, completed: 0n, failed: 0n, cancelled: 1n, ...NO_ROLLOUTS },
@@ -275,9 +347,15 @@ describe('M2: golden vectors', () => {
     expect(progress({ ...run, substepSeconds: 2 })).toMatchObject({ remainingSeconds: 50 });
   });
 
-  it('M2: when all is done that was planned, no time is left; COMPLETED is 100 % whatever was done', () => {
-    const done = running(planOf(1, { stages: 2 }), [stage({ status: 'COMPLETED' }), stage({ status: 'FAILED' })]);
-    expect(progress(done)).toMatchObject({ percent: 100, remainingSeconds: 0 });
+  it('M2: an open stage whose turns are all done has no time left; where no stage is open or planned there is no time to tell', () => {
+    const plan = planOf(1, { stages: 2, groupsPerStage: 1, groupSize: 1 });
+    const ended = stage({ status: 'COMPLETED', rollouts: rollouts(1, 3, true) });
+    const run = running(plan, [ended, { ...ended, status: 'RUNNING' }]);
+    expect(progress(run)).toMatchObject({ percent: 100, remainingSeconds: 0 });
+    expect(progress(running(plan, [ended, ended]))).toMatchObject({ percent: 100, remainingSeconds: undefined });
+  });
+
+  it('M2: COMPLETED is 100 % whatever was done', () => {
     const cut: RunOf = { status: 'COMPLETED', plan: planOf(8, EIGHTY), stages: [stage({ rollouts: HALFWAY })] };
     expect(progress(cut)).toMatchObject({ percent: 100, remainingSeconds: undefined, turnsDone: 352n });
     expect(progress({ ...cut, plan: undefined }).percent).toBe(100);
@@ -324,12 +402,15 @@ describe('M2: golden vectors', () => {
     expect(progress(run)).toMatchObject({ meanSubstepSeconds: 0, remainingSeconds: 0 });
   });
 
-  it('L5: the percent of a stage that moves is what Progress says of it, and 100 once it has ended', () => {
+  it('M2: the end of a stage is what Progress expects of it while it is open', () => {
     const open = stage({ substeps: 1, rollouts: HALFWAY });
     const run = running(planOf(8, { ...EIGHTY, substeps: 4 }), [open]);
-    const percent = (status: Status) => stagePercent(status, openTally(open, 0), run.plan, tally(run));
-    for (const status of STATUSES)
-      expect(percent(status)).toBe(isTerminal(status) ? 100 : progress(run).openStages[0]?.percent);
+    const { percent, turnsExpected } = progress(run);
+    expect(stageEndOf(openTally(open, 0), run.plan, tally(run))).toEqual({
+      expectedTurns: Number(turnsExpected),
+      expectedSubsteps: 4,
+      share: (percent ?? 0) / 100,
+    });
   });
 });
 

@@ -6,6 +6,7 @@ import type { Engine } from '../support/database.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { wordStep } from '../support/steps.ts';
 import { makeDeepTree, turnsDuring } from './deep_tree.ts';
+import { undoMigrations } from './earlier_schema.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { refusalOf, Scene } from './scene.ts';
@@ -157,8 +158,7 @@ it.each(ENGINES)(
     const { scene, deep, flat } = await makeTrees(engine, store, await outsideSql(database), depth);
     await store.close();
     const sql = await outsideSql(database);
-    await sql.rows('alter table trajectories drop column depth');
-    await sql.rows(`delete from kysely_migration where name = '0006_branch_depth'`);
+    await undoMigrations(sql, '0006_branch_depth');
     store = await openOn(database);
     const wrong = await sql.rows(`select count(*) as n from trajectories
     where tree = ${deep.ref.tree} and depth <> case when parent is null then 0 else branch_point + 1 end`);

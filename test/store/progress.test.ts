@@ -78,7 +78,7 @@ describeStore('progress with rollouts', (on) => {
     expect(turns.seconds).toBeLessThanOrEqual(Number(elapsed) / 1e9);
   });
 
-  it('M2: what a terminal stage was left with counts for good, live rollouts of it too', async () => {
+  it('M2: a stage that fails keeps what was done and expected as of its end, live rollouts included', async () => {
     const here = scene();
     const plan = planOf({ stages: 2, groupsPerStage: 1, groupSize: 4, maxTurns: 10 });
     const run = await here.makeRun({ status: 'RUNNING', plan });
@@ -89,12 +89,58 @@ describeStore('progress with rollouts', (on) => {
     await here.complete(ended!);
     await play(here, live!, 3);
     await here.store.moveStage(here.caller, cut.id, 'fail', SILENT);
-    expect(await look(here, run)).toMatchObject({
+    const after = {
+      percent: expect.closeTo(((24 * (9 / 24)) / 48) * 100, 9),
+      remainingSeconds: (24 * 1) / 8,
       turnsDone: 9n,
-      turnsExpected: 9n + 24n,
+      turnsExpected: 24n + 24n,
       kinds: [{ rolloutsExpected: 3n + 4n, rolloutsMade: 3n, rolloutsTerminal: 1n }],
       openStages: [{ id: next.id, rolloutsExpected: 4n, rolloutsMade: 0n }],
-    });
+    };
+    expect(await look(here, run)).toMatchObject(after);
+    expect((await here.history('STAGE', cut)).at(-1)).toMatchObject({ newStatus: 'FAILED', progressPercent: 37.5 });
+    // A stage that is reopened counts as it is again.
+    await here.store.moveStage(here.caller, cut.id, 'reopen', SILENT);
+    await play(here, live!, 2);
+    await here.complete(live!);
+    await here.store.moveStage(here.caller, cut.id, 'complete', SILENT);
+    expect(await look(here, run)).toMatchObject({ turnsDone: 12n, turnsExpected: 12n + 24n });
+  });
+
+  it('M2: FailStage at 0 of 100 turns leaves the run at 0 %, without a time left', async () => {
+    const here = scene();
+    const plan = planOf({ groupsPerStage: 5, groupSize: 2, maxTurns: 10 });
+    const run = await here.makeRun({ status: 'RUNNING', plan });
+    const stage = await here.stage(run, { status: 'RUNNING' });
+    await here.queue(stage, 10);
+    expect(await look(here, run)).toMatchObject({ percent: 0, remainingSeconds: (100 * 30) / 8, turnsExpected: 100n });
+    await here.store.moveStage(here.caller, stage.id, 'fail', SILENT);
+    expect(await look(here, run)).toMatchObject({ percent: 0, remainingSeconds: undefined, turnsExpected: 100n });
+    expect((await here.history('STAGE', stage)).at(-1)).toMatchObject({ newStatus: 'FAILED', progressPercent: 0 });
+  });
+
+  it('M2: rollouts that are cancelled before any attempt are left out of the mean, also where they are tried later', async () => {
+    const here = scene();
+    const plan = planOf({ groupsPerStage: 1, groupSize: 4, maxTurns: 10 });
+    const run = await here.makeRun({ status: 'RUNNING', plan });
+    const stage = await here.stage(run, { status: 'RUNNING' });
+    const [, , third, fourth] = await here.queue(stage, 4);
+    const [live, released] = await here.claims({ count: 2 });
+    await play(here, live!, 2);
+    await here.cancel(third!);
+    expect(await look(here, run)).toMatchObject({ turnsDone: 2n, turnsExpected: 30n });
+    // One that had an attempt is in the mean, though it waits when it is cancelled.
+    await play(here, released!, 6);
+    await here.release(tokenOf(released!));
+    await here.cancel(released!.rollout.id);
+    const { terminalRollouts } = (await tallyOf(here, run)).openStages[0]!;
+    expect(terminalRollouts).toMatchObject({ count: 2n, tried: 1n });
+    await here.complete(live!);
+    await here.retry({ id: third!, attempt: 0 });
+    expect((await tallyOf(here, run)).openStages[0]!.terminalRollouts).toMatchObject({ count: 2n, tried: 2n });
+    await here.cancel(third!);
+    await here.cancel(fourth!);
+    expect((await tallyOf(here, run)).openStages[0]!.terminalRollouts).toMatchObject({ count: 4n, tried: 2n });
   });
 
   it('Q1, M2: a retry takes back what its rollout counted, and leaves how long turns take', async () => {
@@ -105,12 +151,12 @@ describeStore('progress with rollouts', (on) => {
     await play(here, claim, 4, 2n);
     await here.fail(claim);
     const [open] = (await tallyOf(here, run)).openStages;
-    expect(open).toMatchObject({ rollouts: 1n, terminalRollouts: { count: 1n, turns: 4n }, liveTurns: [] });
+    expect(open).toMatchObject({ rollouts: 1n, terminalRollouts: { count: 1n, tried: 1n, turns: 4n }, liveTurns: [] });
     await here.retry(tokenOf(claim));
     const after = await tallyOf(here, run);
     expect(after.openStages[0]).toMatchObject({
       rollouts: 1n,
-      terminalRollouts: { count: 0n, turns: 0n },
+      terminalRollouts: { count: 0n, tried: 0n, turns: 0n },
       liveTurns: [],
     });
     expect(after.turns).toEqual({ count: 4n, seconds: 8 });
@@ -128,7 +174,7 @@ describeStore('progress with rollouts', (on) => {
     await play(here, claim, 1);
     expect((await tallyOf(here, run)).openStages[0]?.liveTurns).toEqual([2n]);
     await here.complete(claim);
-    expect((await tallyOf(here, run)).openStages[0]?.terminalRollouts).toEqual({ count: 1n, turns: 2n });
+    expect((await tallyOf(here, run)).openStages[0]?.terminalRollouts).toEqual({ count: 1n, tried: 1n, turns: 2n });
     // One whose trajectory is deleted has no turns that could be shown.
     await here.queue(stage, 1, { groupNumber: 1n });
     const gone = await here.claimOne();
@@ -197,12 +243,13 @@ describeStore('progress with rollouts', (on) => {
         }
         const rollouts = await here.rollouts({ runId: run.id });
         const terminal = rollouts.filter(({ status }) => isTerminal(status));
+        const tried = terminal.filter(({ attempt }) => attempt > 0);
         const tally = await tallyOf(here, run);
         const turns = terminal.reduce((sum, rollout) => sum + rollout.turns, 0n);
         const live = rollouts.filter(({ status }) => status === 'INITIALIZING' || status === 'RUNNING');
         expect(tally.openStages[0]).toMatchObject({
           rollouts: BigInt(rollouts.length),
-          terminalRollouts: { count: BigInt(terminal.length), turns },
+          terminalRollouts: { count: BigInt(terminal.length), tried: BigInt(tried.length), turns },
         });
         const sorted = (all: readonly bigint[]) => [...all].sort((a, b) => Number(a - b));
         expect(sorted(tally.openStages[0]?.liveTurns ?? [])).toEqual(sorted(live.map((rollout) => rollout.turns)));

@@ -309,7 +309,7 @@ describeStore('stages', (on) => {
     expect(history.map(({ newStatus, phase, progressPercent }) => [newStatus, phase, progressPercent])).toEqual([
       ['RUNNING', 'rollout', 0],
       ['PAUSED', 'training', 25],
-      ['FAILED', 'training', 100],
+      ['FAILED', 'training', 25],
     ]);
     const unplanned = await here.stage(await here.makeRun());
     expect((await here.history('STAGE', unplanned))[0]?.progressPercent).toBeUndefined();
@@ -371,7 +371,17 @@ describeStore('stages', (on) => {
     const tally = tallies.get(run.key)!;
     const counts = { pending: 0n, open: 3n, completed: 1n, failed: 1n, cancelled: 1n };
     expect(tally.kinds).toMatchObject([
-      { kind: 'TRAIN_STEP', ...counts, terminalStages: { turns: 0n, substeps: 6n } },
+      {
+        ...{ kind: 'TRAIN_STEP', ...counts, completedStages: { rollouts: 0n, turns: 0n, substeps: 4n } },
+        abandonedStages: {
+          turns: 0n,
+          substeps: 2n,
+          expectedTurns: 0,
+          expectedSubsteps: 8,
+          shares: 0.5,
+          weightedShares: 0,
+        },
+      },
       { kind: 'EVAL', pending: 1n, open: 0n },
     ]);
     expect(tally.openStages.map(({ kind, number }) => `${kind} ${number}`)).toEqual([
@@ -388,7 +398,7 @@ describeStore('stages', (on) => {
     });
     expect(tally.openStages[3]).toMatchObject({ id: evaluation.id, status: 'PENDING', totalSubsteps: undefined });
     const progress = progressOf('RUNNING', substepPlan(10, 4), tally);
-    expect(progress).toMatchObject({ substepsDone: 7n, substepsExpected: 6n + 4n + 4n + 2n + 16n });
+    expect(progress).toMatchObject({ substepsDone: 7n, substepsExpected: 4n + 8n + 4n + 4n + 2n + 16n });
     expect(await here.store.tallyRuns('other', [run.key])).toEqual(new Map([[run.key, empty]]));
   });
 
@@ -405,7 +415,7 @@ describeStore('stages', (on) => {
       await move(here, stage, 'complete');
     }
     const tally = await tallyOf(here, run.key);
-    expect(tally.kinds[0]?.terminalStages.substeps).toBeGreaterThan(most);
+    expect(tally.kinds[0]?.completedStages.substeps).toBeGreaterThan(most);
     expect(progressOf('RUNNING', substepPlan(2, 4), tally)).toMatchObject({ percent: 100, substepsDone: most });
   });
 

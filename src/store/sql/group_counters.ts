@@ -6,6 +6,8 @@ import type { Engine, Tx } from './engine.ts';
 export interface GroupCount extends TimedTurns {
   readonly rollouts: bigint;
   readonly terminalRollouts: bigint;
+  /** Terminal ones that had an attempt. */
+  readonly triedRollouts: bigint;
   readonly terminalTurns: bigint;
 }
 
@@ -36,8 +38,9 @@ export async function countInGroups(
     }
     const rows = chunk.map((key) => valuesOf(key, counts.get(key) ?? {}));
     // Only SQLite has no types for the columns of a CTE, and only it needs none.
-    await sql`with c (key, rollouts, terminal_rollouts, terminal_turns, timed_turns, turn_seconds) as (values ${sql.join(rows)})
+    await sql`with c (key, rollouts, terminal_rollouts, tried_rollouts, terminal_turns, timed_turns, turn_seconds) as (values ${sql.join(rows)})
       update ${engine.table('groups')} as g set rollouts = g.rollouts + c.rollouts, terminal_rollouts = g.terminal_rollouts + c.terminal_rollouts,
+        tried_rollouts = g.tried_rollouts + c.tried_rollouts,
         terminal_turns = g.terminal_turns + c.terminal_turns, timed_turns = g.timed_turns + c.timed_turns,
         turn_seconds = g.turn_seconds + c.turn_seconds, revision = g.revision + 1, mark = ${mark}, update_time = ${now}
       from c where g.key = c.key`.execute(tx);
@@ -48,8 +51,9 @@ export async function countInGroups(
 const CHUNK = 1000;
 
 function valuesOf(key: bigint, count: Partial<GroupCount>) {
-  const { rollouts = 0n, terminalRollouts = 0n, terminalTurns = 0n, timedTurns = 0n, turnSeconds = 0 } = count;
-  const whole = [key, rollouts, terminalRollouts, terminalTurns, timedTurns].map(
+  const { rollouts = 0n, terminalRollouts = 0n, triedRollouts = 0n, terminalTurns = 0n } = count;
+  const { timedTurns = 0n, turnSeconds = 0 } = count;
+  const whole = [key, rollouts, terminalRollouts, triedRollouts, terminalTurns, timedTurns].map(
     (value) => sql`cast(${value} as bigint)`,
   );
   return sql`(${sql.join(whole)}, cast(${turnSeconds} as double precision))`;

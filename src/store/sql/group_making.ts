@@ -51,6 +51,7 @@ export async function makeGroups(
     metadata_json: group.metadataJson,
     rollouts: 0n,
     terminal_rollouts: 0n,
+    tried_rollouts: 0n,
     terminal_turns: 0n,
     timed_turns: 0n,
     turn_seconds: 0,

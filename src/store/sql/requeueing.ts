@@ -156,6 +156,7 @@ async function countsOf(tx: Tx, moves: readonly PendingMove[]): Promise<Map<bigi
     counts.set(row.group_key, {
       rollouts: 0n,
       terminalRollouts: before.terminalRollouts + (isTerminal(to) ? 1n : 0n),
+      triedRollouts: before.triedRollouts + (isTerminal(to) && row.attempt > 0n ? 1n : 0n),
       terminalTurns: before.terminalTurns + (isTerminal(to) ? (end?.turns ?? 0n) : 0n),
       timedTurns: before.timedTurns + timedTurns,
       turnSeconds: before.turnSeconds + turnSeconds,
@@ -167,6 +168,7 @@ async function countsOf(tx: Tx, moves: readonly PendingMove[]): Promise<Map<bigi
 const NOTHING: GroupCount = Object.freeze({
   rollouts: 0n,
   terminalRollouts: 0n,
+  triedRollouts: 0n,
   terminalTurns: 0n,
   timedTurns: 0n,
   turnSeconds: 0,

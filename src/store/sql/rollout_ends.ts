@@ -76,7 +76,8 @@ async function endLocked(engine: Engine, tx: Tx, caller: Caller, row: LockedRoll
   }
   if (end.status === 'COMPLETED' && success === true) await applySuccess(engine, tx, row, now);
   const [time] = await timeAttempts(tx, [live ? came : undefined]);
-  const counts = { terminalRollouts: 1n, terminalTurns: came?.turns ?? 0n, ...time };
+  const triedRollouts = row.attempt > 0n ? 1n : 0n;
+  const counts = { terminalRollouts: 1n, triedRollouts, terminalTurns: came?.turns ?? 0n, ...time };
   await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
 }
 

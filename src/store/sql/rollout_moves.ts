@@ -136,12 +136,9 @@ export async function retryRollout(
       status_changes: row.status_changes + 1n,
     });
     await recordMove(engine, tx, caller, row, now, to, said, '');
-    await countInGroups(
-      engine,
-      tx,
-      now,
-      new Map([[row.group_key, { terminalRollouts: -1n, terminalTurns: -row.turns }]]),
-    );
+    const triedRollouts = row.attempt > 0n ? -1n : 0n;
+    const counts = { terminalRollouts: -1n, triedRollouts, terminalTurns: -row.turns };
+    await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
     return [];
   });
 }

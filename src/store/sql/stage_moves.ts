@@ -4,7 +4,7 @@ import type { Stage } from '../../domain/run.ts';
 import type { Said } from '../contract/run.ts';
 import type { Engine, Tx } from './engine.ts';
 import { findStage } from './stage_rows.ts';
-import { type LockedStage, lockStage, percentOfStage, writeStage } from './stage_writing.ts';
+import { endOfStage, type LockedStage, lockStage, writeStage } from './stage_writing.ts';
 import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
 
@@ -33,6 +33,9 @@ async function moveLocked(
 ): Promise<void> {
   const now = await readNow(tx, engine.now);
   const begins = to === 'RUNNING';
+  const look = () => endOfStage(engine, tx, caller.namespace, row);
+  // A stage that is terminal is not counted as open: it is looked at before the move.
+  const end = to === 'FAILED' || to === 'CANCELLED' ? await look() : undefined;
   const phase = said.phase ?? row.phase;
   await writeStage(engine, tx, row.key, now, {
     status: to,
@@ -40,10 +43,14 @@ async function moveLocked(
     phase,
     start_time: row.start_time ?? (begins ? now : null),
     end_time: isTerminal(to) ? now : null,
+    end_expected_turns: end?.expectedTurns ?? null,
+    end_expected_substeps: end?.expectedSubsteps ?? null,
+    end_share: end?.share ?? null,
     status_changes: row.status_changes + 1n,
     // The time that it stood still is nobody's.
     ...(begins && row.substeps_time !== null ? { substeps_time: now } : {}),
   });
+  const share = to === 'COMPLETED' ? 1 : (end ?? (await look())).share;
   await recordStatus(engine, tx, caller, entityOf(row), now, {
     ordinal: row.status_changes,
     from: row.status as Status,
@@ -51,7 +58,7 @@ async function moveLocked(
     message: said.message,
     phase,
     metadataJson: said.metadataJson,
-    progressPercent: await percentOfStage(engine, tx, caller.namespace, row.run, row.id, to),
+    progressPercent: share === undefined ? undefined : share * 100,
   });
 }
 

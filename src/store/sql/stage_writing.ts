@@ -1,8 +1,7 @@
 import type { Selectable, Updateable } from 'kysely';
 import { stageNotFound } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
-import { isTerminal, type Status } from '../../domain/lifecycle.ts';
-import { stagePercent } from '../../domain/progress.ts';
+import { type StageEnd, stageEndOf } from '../../domain/progress.ts';
 import type { StageChanges } from '../contract/stage.ts';
 import type { Engine, Tx } from './engine.ts';
 import { keepRunOf } from './run_keys.ts';
@@ -64,21 +63,18 @@ export function timeSubsteps(row: LockedStage, changes: StageChanges, now: strin
 /** What an int64 can say. */
 const MOST = 2n ** 63n - 1n;
 
-/** L5: how far a stage is at the time that its row says, what Progress would say of it. */
-export async function percentOfStage(
+/** Returns what Progress expects of an open stage as this transaction sees it, and the share that is done (M2). */
+export async function endOfStage(
   engine: Engine,
   tx: Tx,
   namespace: string,
-  run: bigint,
-  stageId: string,
-  status: Status,
-): Promise<number | undefined> {
-  if (isTerminal(status)) return 100;
+  { run, id }: Pick<LockedStage, 'run' | 'id'>,
+): Promise<StageEnd> {
   const row = await tx.selectFrom('runs').select('plan').where('key', '=', run).executeTakeFirst();
   const tally = (await tallyRuns(engine, tx, namespace, [run])).get(run);
-  const stage = tally?.openStages.find(({ id }) => id === stageId);
+  const stage = tally?.openStages.find((open) => open.id === id);
   if (row === undefined || tally === undefined || stage === undefined) {
-    throw new Error('a stage written in this transaction is not there');
+    throw new Error('a stage that is open in this transaction was not counted');
   }
-  return stagePercent(status, stage, readPlan(row.plan), tally);
+  return stageEndOf(stage, readPlan(row.plan), tally);
 }

@@ -10,7 +10,7 @@ import type { Engine, Tx } from './engine.ts';
 import { mergeMetrics } from './metric_maps.ts';
 import { findRunKeys, keepRun } from './run_keys.ts';
 import { bindTimings, findStage, readStage, readTimings, selectStages } from './stage_rows.ts';
-import { type LockedStage, lockStage, percentOfStage, timeSubsteps, writeStage } from './stage_writing.ts';
+import { endOfStage, type LockedStage, lockStage, timeSubsteps, writeStage } from './stage_writing.ts';
 import { recordStatus } from './status_changes.ts';
 import type { StagesTable } from './tables.ts';
 import { readNow } from './trajectory_rows.ts';
@@ -69,6 +69,9 @@ async function insertStage(engine: Engine, tx: Tx, caller: Caller, run: bigint, 
       timed_substeps: 0n,
       substep_seconds: 0,
       substeps_time: null,
+      end_expected_turns: null,
+      end_expected_substeps: null,
+      end_share: null,
       start_time: status === 'RUNNING' ? now : null,
       end_time: null,
       create_time: now,
@@ -81,13 +84,14 @@ async function insertStage(engine: Engine, tx: Tx, caller: Caller, run: bigint, 
     .returning('key')
     .executeTakeFirst();
   if (inserted === undefined) return false;
+  const { share } = await endOfStage(engine, tx, namespace, { run, id });
   await recordStatus(engine, tx, caller, { tree: run, noun: 'STAGE', key }, now, {
     ordinal: 0n,
     from: null,
     to: status,
     message: '',
     phase,
-    progressPercent: await percentOfStage(engine, tx, namespace, run, id, status),
+    progressPercent: share === undefined ? undefined : share * 100,
   });
   return true;
 }

@@ -286,6 +286,10 @@ export interface StagesTable {
   timed_substeps: Int;
   substep_seconds: Real;
   substeps_time: NullableTime;
+  /** What was expected when it ended FAILED or CANCELLED, and the share that was done (null: nothing could be counted). Otherwise null. */
+  end_expected_turns: Real | null;
+  end_expected_substeps: Real | null;
+  end_share: Real | null;
   start_time: NullableTime;
   end_time: NullableTime;
   create_time: Time;
@@ -363,9 +367,10 @@ export interface GroupsTable {
   labels: string;
   metrics: string;
   metadata_json: string;
-  /** How many rollouts it has, how many of them are terminal, and the turns these took. */
+  /** Number of rollouts, of terminal ones, of terminal ones that had an attempt, and the turns that terminal ones took. */
   rollouts: Int;
   terminal_rollouts: Int;
+  tried_rollouts: Int;
   terminal_turns: Int;
   /** Turns that ended with their rollouts, also those of attempts that were given up, and the seconds they took together. */
   timed_turns: Int;

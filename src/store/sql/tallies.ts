@@ -1,6 +1,6 @@
 import { type Compilable, type InferResult, sql } from 'kysely';
 import { type Status, TERMINAL_STATUSES } from '../../domain/lifecycle.ts';
-import type { KindTally, OpenStageTally, RunTally } from '../../domain/progress.ts';
+import type { KindTally, OpenStageTally, RunTally, StageWorkTally } from '../../domain/progress.ts';
 import { STAGE_KINDS, type StageKind } from '../../domain/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { turnsOf } from './rollout_rows.ts';
@@ -8,7 +8,8 @@ import { padded } from './statement_shapes.ts';
 import { together } from './together.ts';
 import { readReal } from './values.ts';
 
-const NOTHING = Object.freeze({ count: 0n, turns: 0n });
+const NO_ROLLOUTS = Object.freeze({ count: 0n, tried: 0n, turns: 0n });
+const NO_WORK = Object.freeze({ rollouts: 0n, turns: 0n, substeps: 0n });
 const NO_DURATIONS = Object.freeze({ count: 0n, seconds: 0 });
 
 /**
@@ -59,8 +60,15 @@ class Counting implements RunTally {
   addTerminalStages(row: CountRow): void {
     const counted = this.kindOf(row.kind as StageKind);
     counted[counterOf(row.status as Status)] += row.count;
-    const { substeps, ...rollouts } = counted.terminalStages;
-    counted.terminalStages = { ...rollouts, substeps: substeps + BigInt(row.completed_substeps) };
+    addWork(counted, row.status, { ...NO_WORK, substeps: BigInt(row.completed_substeps) });
+    const { abandonedStages } = counted;
+    counted.abandonedStages = {
+      ...abandonedStages,
+      expectedTurns: abandonedStages.expectedTurns + readReal(row.expected_turns),
+      expectedSubsteps: abandonedStages.expectedSubsteps + readReal(row.expected_substeps),
+      shares: abandonedStages.shares + readReal(row.shares),
+      weightedShares: abandonedStages.weightedShares + readReal(row.weighted_shares),
+    };
     this.substeps = sum(this.substeps, BigInt(row.timed_substeps), row.substep_seconds);
   }
 
@@ -74,32 +82,31 @@ class Counting implements RunTally {
 
   addRollouts(row: GroupRow): void {
     const counted = this.kindOf(row.kind as StageKind);
-    const terminal = { count: row.terminal_rollouts, turns: row.terminal_turns };
+    const terminal = { count: row.terminal_rollouts, tried: row.tried_rollouts, turns: row.terminal_turns };
     counted.rollouts += row.rollouts;
     counted.terminalRollouts = {
       count: counted.terminalRollouts.count + terminal.count,
+      tried: counted.terminalRollouts.tried + terminal.tried,
       turns: counted.terminalRollouts.turns + terminal.turns,
     };
     this.turns = sum(this.turns, row.timed_turns, row.turn_seconds);
     const stage = row.open_stage === null ? undefined : this.#openByKey.get(row.open_stage);
     if (stage === undefined) {
-      const { rollouts, turns, substeps } = counted.terminalStages;
-      counted.terminalStages = { rollouts: rollouts + row.rollouts, turns: turns + terminal.turns, substeps };
+      addWork(counted, row.status, { ...NO_WORK, rollouts: row.rollouts, turns: terminal.turns });
       return;
     }
     stage.rollouts = row.rollouts;
     stage.terminalRollouts = terminal;
   }
 
-  addLiveRollout({ stage, kind, branch_point, next_step_number }: LiveRow): void {
+  addLiveRollout({ stage, kind, status, branch_point, next_step_number }: LiveRow): void {
     const turns = next_step_number === null ? 0n : turnsOf(branch_point, next_step_number);
     const open = this.#openByKey.get(stage);
     if (open !== undefined) {
       open.liveTurns.push(turns);
       return;
     }
-    const counted = this.kindOf(kind as StageKind);
-    counted.terminalStages = { ...counted.terminalStages, turns: counted.terminalStages.turns + turns };
+    addWork(this.kindOf(kind as StageKind), status, { ...NO_WORK, turns });
   }
 
   sort(): void {
@@ -114,6 +121,17 @@ class Counting implements RunTally {
     this.kinds.push(made);
     return made;
   }
+}
+
+/** Adds what was done in terminal stages, which have this status. */
+function addWork(counted: Changing<KindTally>, status: string, done: StageWorkTally): void {
+  const add = (before: StageWorkTally): StageWorkTally => ({
+    rollouts: before.rollouts + done.rollouts,
+    turns: before.turns + done.turns,
+    substeps: before.substeps + done.substeps,
+  });
+  if (status === 'COMPLETED') counted.completedStages = add(counted.completedStages);
+  else counted.abandonedStages = { ...counted.abandonedStages, ...add(counted.abandonedStages) };
 }
 
 function sum(before: RunTally['turns'], count: bigint, seconds: number | string): RunTally['turns'] {
@@ -134,6 +152,10 @@ function countTerminalStages(db: Db, namespace: string, runs: readonly bigint[])
       sql<number>`sum(cast(completed_substeps as double precision))`.as('completed_substeps'),
       sql<number>`sum(cast(timed_substeps as double precision))`.as('timed_substeps'),
       sql<number>`sum(substep_seconds)`.as('substep_seconds'),
+      sql<number>`coalesce(sum(end_expected_turns), 0.0)`.as('expected_turns'),
+      sql<number>`coalesce(sum(end_expected_substeps), 0.0)`.as('expected_substeps'),
+      sql<number>`coalesce(sum(end_share), 0.0)`.as('shares'),
+      sql<number>`coalesce(sum(end_share * end_expected_turns), 0.0)`.as('weighted_shares'),
     ])
     .where('run', 'in', runs)
     .where('namespace', '=', namespace)
@@ -149,9 +171,10 @@ function emptyKind(kind: StageKind): Changing<KindTally> {
     completed: 0n,
     failed: 0n,
     cancelled: 0n,
-    terminalStages: { rollouts: 0n, turns: 0n, substeps: 0n },
+    completedStages: NO_WORK,
+    abandonedStages: { ...NO_WORK, expectedTurns: 0, expectedSubsteps: 0, shares: 0, weightedShares: 0 },
     rollouts: 0n,
-    terminalRollouts: NOTHING,
+    terminalRollouts: NO_ROLLOUTS,
   };
 }
 
@@ -193,14 +216,17 @@ function readOpenStage(row: OpenRow): OpenStage {
     completedSubsteps: row.completed_substeps,
     totalSubsteps: row.total_substeps ?? undefined,
     rollouts: 0n,
-    terminalRollouts: NOTHING,
+    terminalRollouts: NO_ROLLOUTS,
     liveTurns: [],
   };
 }
 
 type GroupRow = InferResult<ReturnType<typeof countRollouts>>[number];
 
-/** Of open stages each, of the others those of a kind together. There are many groups and few stages: they are summed up before anything is looked up. */
+/**
+ * One row for each open stage, and one for all terminal stages of a kind and status. There are many groups and few stages, so that groups are summed up before
+ * anything is looked up.
+ */
 function countRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
   const openStage = sql<bigint | null>`case when s.status not in ('COMPLETED', 'FAILED', 'CANCELLED') then s.key end`;
   // Postgres sums whole numbers to numeric.
@@ -213,6 +239,7 @@ function countRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
       'p.key as stage',
       eb.fn.sum('g.rollouts').as('rollouts'),
       eb.fn.sum('g.terminal_rollouts').as('terminal_rollouts'),
+      eb.fn.sum('g.tried_rollouts').as('tried_rollouts'),
       eb.fn.sum('g.terminal_turns').as('terminal_turns'),
       eb.fn.sum('g.timed_turns').as('timed_turns'),
       eb.fn.sum('g.turn_seconds').as('turn_seconds'),
@@ -223,15 +250,16 @@ function countRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom(stages.as('g'))
     .innerJoin('stages as s', 's.key', 'g.stage')
-    .select(['s.run', 's.kind', openStage.as('open_stage')])
+    .select(['s.run', 's.kind', 's.status', openStage.as('open_stage')])
     .select([
       total('g.rollouts').as('rollouts'),
       total('g.terminal_rollouts').as('terminal_rollouts'),
+      total('g.tried_rollouts').as('tried_rollouts'),
       total('g.terminal_turns').as('terminal_turns'),
       total('g.timed_turns').as('timed_turns'),
       sql<number>`sum(g.turn_seconds)`.as('turn_seconds'),
     ])
-    .groupBy(['s.run', 's.kind', openStage]);
+    .groupBy(['s.run', 's.kind', 's.status', openStage]);
 }
 
 type LiveRow = InferResult<ReturnType<typeof liveRollouts>>[number];
@@ -244,7 +272,7 @@ function liveRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
     .leftJoin('trajectories as t', (join) =>
       join.onRef('t.tree', '=', 'o.tree').onRef('t.key', '=', 'o.trajectory').on('t.hidden', '=', 0),
     )
-    .select(['o.run', 'o.stage', 's.kind', 't.branch_point', 't.next_step_number'])
+    .select(['o.run', 'o.stage', 's.kind', 's.status', 't.branch_point', 't.next_step_number'])
     .where('o.run', 'in', runs)
     .where('o.namespace', '=', namespace)
     .where(sql<boolean>`o.status in ('INITIALIZING', 'RUNNING')`);

@@ -633,16 +633,17 @@ export declare const TimeSpanSchema: GenMessage<TimeSpan>;
  */
 export declare type Progress = Message<"anabranch.v1.Progress"> & {
   /**
-   * 0 to 100; 100 when the run is COMPLETED; absent without a plan until then. Stages weigh by the turns they are expected to take;
-   * where no turns are expected at all, equally.
+   * 0 to 100. 100 when the run is COMPLETED; unset without a plan until then. The mean of the percents of stages, weighted by their expected
+   * turns (equally if no turns are expected at all). A COMPLETED stage has 100; a FAILED or CANCELLED one keeps the percent that it had when it
+   * ended.
    *
    * @generated from field: optional double percent = 1;
    */
   percent?: number | undefined;
 
   /**
-   * How long until it is done; only while RUNNING, and only where enough is known: turns left × mean turn seconds (30 before the first) /
-   * concurrency + substeps left × mean substep seconds.
+   * Estimated time left: turns left × mean turn seconds (30 before the first) / concurrency + substeps left × mean substep seconds, over open
+   * and planned stages. Set only while the run is RUNNING. Unset if too little is known, and if no stage is open or planned.
    *
    * @generated from field: google.protobuf.Duration estimated_remaining = 2;
    */
@@ -656,7 +657,9 @@ export declare type Progress = Message<"anabranch.v1.Progress"> & {
   turnsDone: bigint;
 
   /**
-   * Turns expected in all, done ones included; 0 without a plan and without rollouts.
+   * Turns expected in all, done ones included; 0 without a plan and without rollouts. A rollout that is not terminal is expected to take the mean
+   * turns of terminal rollouts of its stage kind that had an attempt, and before the first of them `max_turns` of the plan. FAILED and CANCELLED
+   * stages keep what was expected when they ended.
    *
    * @generated from field: int64 turns_expected = 4;
    */

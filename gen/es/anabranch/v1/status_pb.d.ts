@@ -67,7 +67,7 @@ export declare type StatusChange = Message<"anabranch.v1.StatusChange"> & {
   actor: string;
 
   /**
-   * Progress at that time in percent, 0 to 100; absent where there is none.
+   * Progress at that time in percent, 0 to 100. Unset if there is none. A stage that becomes FAILED or CANCELLED keeps the percent that it had.
    *
    * @generated from field: optional double progress_percent = 8;
    */

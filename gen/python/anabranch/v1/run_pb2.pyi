@@ -635,21 +635,25 @@ class Progress(_message.Message):
     KINDS_FIELD_NUMBER: _builtins.int
     OPEN_STAGES_FIELD_NUMBER: _builtins.int
     percent: _builtins.float
-    """0 to 100; 100 when the run is COMPLETED; absent without a plan until then. Stages weigh by the turns they are expected to take;
-    where no turns are expected at all, equally.
+    """0 to 100. 100 when the run is COMPLETED; unset without a plan until then. The mean of the percents of stages, weighted by their expected
+    turns (equally if no turns are expected at all). A COMPLETED stage has 100; a FAILED or CANCELLED one keeps the percent that it had when it
+    ended.
     """
     turns_done: _builtins.int
     """Turns done, of all rollouts."""
     turns_expected: _builtins.int
-    """Turns expected in all, done ones included; 0 without a plan and without rollouts."""
+    """Turns expected in all, done ones included; 0 without a plan and without rollouts. A rollout that is not terminal is expected to take the mean
+    turns of terminal rollouts of its stage kind that had an attempt, and before the first of them `max_turns` of the plan. FAILED and CANCELLED
+    stages keep what was expected when they ended.
+    """
     substeps_done: _builtins.int
     """Optimiser steps done, of all stages."""
     substeps_expected: _builtins.int
     """Optimiser steps expected in all, done ones included."""
     @_builtins.property
     def estimated_remaining(self) -> _duration_pb2.Duration:
-        """How long until it is done; only while RUNNING, and only where enough is known: turns left × mean turn seconds (30 before the first) /
-        concurrency + substeps left × mean substep seconds.
+        """Estimated time left: turns left × mean turn seconds (30 before the first) / concurrency + substeps left × mean substep seconds, over open
+        and planned stages. Set only while the run is RUNNING. Unset if too little is known, and if no stage is open or planned.
         """
 
     @_builtins.property

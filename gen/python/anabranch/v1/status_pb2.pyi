@@ -94,7 +94,7 @@ class StatusChange(_message.Message):
     actor: _builtins.str
     """Who did it: the caller's actor."""
     progress_percent: _builtins.float
-    """Progress at that time in percent, 0 to 100; absent where there is none."""
+    """Progress at that time in percent, 0 to 100. Unset if there is none. A stage that becomes FAILED or CANCELLED keeps the percent that it had."""
     @_builtins.property
     def change_time(self) -> _timestamp_pb2.Timestamp:
         """When, by the database's clock."""

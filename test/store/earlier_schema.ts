@@ -1,0 +1,21 @@
+import type { OutsideSql } from './sql.ts';
+
+/** What takes a database back behind a migration, by its name, in the order of migrations. Data that it made are dropped. */
+const UNDO = {
+  '0006_branch_depth': ['alter table trajectories drop column depth'],
+  '0009_right_answers': [
+    'alter table groups drop column tried_rollouts',
+    'alter table stages drop column end_expected_turns',
+    'alter table stages drop column end_expected_substeps',
+    'alter table stages drop column end_share',
+  ],
+} as const;
+
+/** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */
+export async function undoMigrations(sql: OutsideSql, first: keyof typeof UNDO): Promise<void> {
+  const names = Object.keys(UNDO).filter((name) => name >= first) as (keyof typeof UNDO)[];
+  for (const name of names.reverse()) {
+    for (const statement of UNDO[name]) await sql.rows(statement);
+    await sql.rows(`delete from kysely_migration where name = '${name}'`);
+  }
+}
