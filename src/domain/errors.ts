@@ -67,6 +67,8 @@ export interface ErrorDetails {
   /** What a program needs to go on; keys are listed per reason in error.proto. */
   readonly metadata?: Readonly<Record<string, string>>;
   readonly violations?: readonly Violation[];
+  /** Number of violations that were found beyond those. */
+  readonly unlistedViolations?: number;
   /** For the log only, never sent. */
   readonly cause?: unknown;
 }
@@ -77,12 +79,14 @@ export class AnabranchError extends Error {
   readonly reason: Reason;
   readonly metadata: Readonly<Record<string, string>>;
   readonly violations: readonly Violation[];
+  readonly unlistedViolations: number;
 
   constructor(reason: Reason, message: string, details: ErrorDetails = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
     this.reason = reason;
     this.metadata = details.metadata ?? {};
     this.violations = details.violations ?? [];
+    this.unlistedViolations = details.unlistedViolations ?? 0;
   }
 }
 

@@ -1,4 +1,5 @@
 import { AnabranchError, invalidField } from './errors.ts';
+import { beginning } from './text.ts';
 
 /** SHA-256 as 64 lower-case hex characters (FM1). */
 export type Digest = string;
@@ -41,10 +42,5 @@ export function digestMismatch(expected: string, actual: Digest): AnabranchError
 /** Text from outside, short enough and plain enough to stand in a message. */
 export function shorten(text: string): string {
   const plain = text.replace(/[\p{Cc}\p{Cf}]/gu, '?');
-  return plain.length > 80
-    ? `${plain
-        .slice(0, 77)
-        .toWellFormed()
-        .replace(/\ufffd$/, '')}...`
-    : plain;
+  return plain.length > 80 ? `${beginning(plain, 77)}...` : plain;
 }

@@ -40,6 +40,8 @@ export const LIMITS = Object.freeze({
   branchDepth: 10_000,
   /** Branches named in a HAS_BRANCHES error. */
   namedBranches: 20,
+  /** Bytes of all headers of an error: code, message and details. */
+  errorBytes: 6 * 1024,
   /** Bytes of a config as given, and of an effective config. */
   configBytes: 128 * 1024,
   effectiveConfigBytes: 256 * 1024,

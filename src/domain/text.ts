@@ -56,7 +56,12 @@ function parserMessage(error: unknown): string {
 /** Shortens what a client sent, and replaces invisible characters, so that it can stand in a message. */
 function printable(text: string): string {
   const visible = text.replace(/[\p{Cc}\p{Cf}]/gu, '?');
-  return visible.length <= 160 ? visible : `${visible.slice(0, 159)}…`.toWellFormed();
+  return visible.length <= 160 ? visible : `${beginning(visible, 159)}…`;
+}
+
+/** At most so many UTF-16 units from the beginning of the text, without half a character at the end. */
+export function beginning(text: string, units: number): string {
+  return text.slice(0, units).replace(/[\ud800-\udbff]$/, '');
 }
 
 /** Whether the text has at most so many bytes as UTF-8; counts only where the length leaves a doubt. */

@@ -8,6 +8,8 @@ import {
 } from '../../gen/es/google/rpc/error_details_pb.js';
 import { AnabranchError, type Reason, type Violation } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
+import { beginning } from '../domain/text.ts';
+import { fitError, fitMessage } from './error_size.ts';
 import type { Logger } from './logger.ts';
 
 export const ERROR_DOMAIN = 'anabranch.v1';
@@ -128,12 +130,11 @@ function fromAnabranchError(error: AnabranchError, purpose: Purpose, logger: Log
   return connectErrorOf(error, purpose);
 }
 
-/** The error as it is sent. Its cause is not part of it. */
+/** Returns the error in the form and size in which it is sent. Its cause is not part of it. */
 export function connectErrorOf(error: AnabranchError, purpose: Purpose): ConnectError {
-  const { reason, metadata, violations } = error;
-  // What quotes a text may have cut it within a character, which no header can carry.
-  const message = error.message.toWellFormed();
-  return new ConnectError(message, codeOf(reason, purpose), undefined, detailsOf(reason, metadata, violations));
+  const { message, metadata, violations } = fitError(error);
+  const details = detailsOf(error.reason, metadata, violations);
+  return new ConnectError(message, codeOf(error.reason, purpose), undefined, details);
 }
 
 function internalError(cause: unknown, logger: Logger): ConnectError {
@@ -175,7 +176,9 @@ export function errorInfoOf(error: ConnectError): ErrorInfo | undefined {
  * caller is to blame, the error says so: Connect calls a message that does not parse INTERNAL.
  */
 export function describeConnectError(error: ConnectError, logger: Logger): void {
-  if (error.code === Code.NotFound || errorInfoOf(error) !== undefined) return; // NOT_FOUND: health's, by its own rules
+  if (errorInfoOf(error) !== undefined) return;
+  // NOT_FOUND is health's, by the rules of its protocol: without details.
+  if (error.code === Code.NotFound) return void Object.assign(error, { rawMessage: fitMessage(error.rawMessage) });
   const { code, rawMessage, details } = fromAnabranchError(explainConnectError(error), 'read', logger);
   // Connect writes this very object to the wire next; nobody else holds it.
   Object.assign(error, { code, rawMessage });
@@ -185,7 +188,7 @@ export function describeConnectError(error: ConnectError, logger: Logger): void 
 /** What an error of Connect means for the caller. */
 export function explainConnectError(error: ConnectError): AnabranchError {
   if (error.cause instanceof AnabranchError) return error.cause;
-  const text = error.rawMessage.slice(0, 500);
+  const text = beginning(error.rawMessage, 500);
   switch (error.code) {
     case Code.ResourceExhausted:
       if (text.includes('writeMaxBytes')) break;

@@ -6,11 +6,14 @@ import { toViolation } from './violation.ts';
 
 /** Holds requests to the rules in their protos. */
 export interface Validator {
-  /** Errors: INVALID_REQUEST with every field that breaks its rule; where lists are too long, with these only. */
+  /**
+   * Errors: INVALID_REQUEST with the fields that break their rules, at most 20, and the number of the others. If lists are too long, only these
+   * are named.
+   */
   check<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
 }
 
-/** A message may name so many violations; a hostile one has thousands. */
+/** Violations that an error lists at most. A hostile message has thousands. */
 const NAMED_VIOLATIONS = 20;
 
 /** Rules are compiled when first used, which takes long enough to be seen: all requests of the services are looked at once, here. */
@@ -33,12 +36,18 @@ export function createRequestValidator(services: readonly DescService[]): Valida
       if (result.kind === 'valid') return;
       if (result.kind === 'error') throw result.error;
       const named = result.violations.slice(0, NAMED_VIOLATIONS);
-      throw invalidRequest(named.map((violation) => toViolation(schema, message, violation)));
+      throw invalidRequest(
+        named.map((violation) => toViolation(schema, message, violation)),
+        result.violations.length - named.length,
+      );
     },
   };
 }
 
-function invalidRequest(violations: readonly Violation[]): AnabranchError {
+function invalidRequest(violations: readonly Violation[], unlistedViolations = 0): AnabranchError {
   const text = violations.map(({ field, description }) => `${field}: ${description}`);
-  return new AnabranchError('INVALID_REQUEST', `The request breaks a rule. ${text.join('; ')}`, { violations });
+  return new AnabranchError('INVALID_REQUEST', `The request breaks a rule. ${text.join('; ')}`, {
+    violations,
+    unlistedViolations,
+  });
 }

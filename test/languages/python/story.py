@@ -110,7 +110,19 @@ class Story:
         equal(self.put_state(PUT_STATE), sha256(PUT_STATE))
         trajectory_id = self.append_and_resume()
         self.is_refused(trajectory_id)
+        self.large_refusals_arrive()
         return {"trajectoryId": trajectory_id, **self.branch_twice(trajectory_id)}
+
+    def large_refusals_arrive(self) -> None:
+        request = CreateTrajectoryRequest(labels={f"{i}{'€' * 100}": "v" * 257 for i in range(10)})
+        # A client that rejects headers by their size does so in some of the calls only.
+        for _ in range(20):
+            told = refused(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "INVALID_REQUEST",
+                lambda: self.trajectories.CreateTrajectory(request),
+            )
+            equal(1 <= int(told["violations_left_out"]) <= 19, True)
 
     def put_state(self, data: bytes) -> str:
         chunks = [PutStateRequest(chunk=data[i : i + 262144]) for i in range(0, len(data), 262144)]

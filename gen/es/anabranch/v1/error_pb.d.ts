@@ -28,7 +28,8 @@ export enum ErrorReason {
   UNSPECIFIED = 0,
 
   /**
-   * INVALID_ARGUMENT. A field breaks its rule; the fields are in the `google.rpc.BadRequest` detail.
+   * INVALID_ARGUMENT. A field breaks its rule. The `google.rpc.BadRequest` detail lists the fields, at most 20, and fewer if they
+   * do not fit. Metadata: `violations_left_out` (the number of fields that are not listed; not set if all are).
    *
    * @generated from enum value: ERROR_REASON_INVALID_REQUEST = 1;
    */

@@ -25,7 +25,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Not used."""
     ERROR_REASON_INVALID_REQUEST: _ErrorReason.ValueType  # 1
-    """INVALID_ARGUMENT. A field breaks its rule; the fields are in the `google.rpc.BadRequest` detail."""
+    """INVALID_ARGUMENT. A field breaks its rule. The `google.rpc.BadRequest` detail lists the fields, at most 20, and fewer if they
+    do not fit. Metadata: `violations_left_out` (the number of fields that are not listed; not set if all are).
+    """
     ERROR_REASON_INVALID_PAGE_TOKEN: _ErrorReason.ValueType  # 2
     """INVALID_ARGUMENT. A page token was made by a call with another filter or order, or by no call at all."""
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 3
@@ -151,7 +153,9 @@ class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Not used."""
 ERROR_REASON_INVALID_REQUEST: ErrorReason.ValueType  # 1
-"""INVALID_ARGUMENT. A field breaks its rule; the fields are in the `google.rpc.BadRequest` detail."""
+"""INVALID_ARGUMENT. A field breaks its rule. The `google.rpc.BadRequest` detail lists the fields, at most 20, and fewer if they
+do not fit. Metadata: `violations_left_out` (the number of fields that are not listed; not set if all are).
+"""
 ERROR_REASON_INVALID_PAGE_TOKEN: ErrorReason.ValueType  # 2
 """INVALID_ARGUMENT. A page token was made by a call with another filter or order, or by no call at all."""
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 3

@@ -1,0 +1,103 @@
+import type { AnabranchError, Violation } from '../domain/errors.ts';
+import { LIMITS } from '../domain/limits.ts';
+import { fitsBytes } from '../domain/text.ts';
+
+/**
+ * Errors travel in response headers, and gRPC clients reject headers of more than 8 KiB: the caller would see RESOURCE_EXHAUSTED in place of
+ * the error. A message is sent twice, percent-encoded in grpc-message and as part of grpc-status-details-bin; details only in the latter, as base64.
+ */
+
+/** What an error tells its caller. */
+export interface ErrorContent {
+  readonly message: string;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly violations: readonly Violation[];
+}
+
+/** Bytes of the names of headers, of code, reason and domain, of RetryInfo, and of the number of violations that are left out. */
+const FIXED_BYTES = 700;
+/** Bytes of a message in grpc-message, without the sentence about violations that are left out. */
+const MESSAGE_BYTES = 1280;
+/** Bytes of all metadata: enough for 20 ids. */
+const METADATA_BYTES = 1000;
+const FIELD_BYTES = 240;
+const DESCRIPTION_BYTES = 480;
+/** Tags and lengths of one entry of a map or a list. */
+const ENTRY_BYTES = 10;
+const CUT = '...';
+
+/** Shortens what an error tells, so that all its headers together have at most `LIMITS.errorBytes`. Cut text ends with "...". */
+export function fitError(error: AnabranchError): ErrorContent {
+  const message = fitText(error.message, MESSAGE_BYTES, percentBytes);
+  const metadata = fitMetadata(error.metadata);
+  const room = LIMITS.errorBytes - FIXED_BYTES - percentBytes(message) - base64Bytes(Buffer.byteLength(message));
+  const violations = fitViolations(error.violations, room - base64Bytes(metadataBytes(metadata)));
+  const leftOut = error.violations.length - violations.length + error.unlistedViolations;
+  if (leftOut === 0) return { message, metadata, violations };
+  return {
+    message: `${message} (${leftOut} more ${leftOut === 1 ? 'violation is' : 'violations are'} not listed)`,
+    metadata: { ...metadata, violations_left_out: `${leftOut}` },
+    violations,
+  };
+}
+
+/** Shortens the text of an error that has no details. */
+export function fitMessage(message: string): string {
+  return fitText(message, MESSAGE_BYTES, percentBytes);
+}
+
+function fitMetadata(metadata: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  if (metadataBytes(metadata) <= METADATA_BYTES) return metadata;
+  const fitted: Record<string, string> = {};
+  let room = METADATA_BYTES;
+  // Small values first: they are ids and numbers, which are of no use if they are cut.
+  for (const [key, value] of Object.entries(metadata).sort(([, a], [, b]) => a.length - b.length)) {
+    const text = fitText(value, Math.max(0, room - entryBytes(key, '')), Buffer.byteLength);
+    room -= entryBytes(key, text);
+    if (room >= 0) fitted[key] = text;
+  }
+  return fitted;
+}
+
+/** As many of the first violations as have room, each shortened. */
+function fitViolations(violations: readonly Violation[], roomInBase64: number): Violation[] {
+  const fitted: Violation[] = [];
+  let room = Math.floor((roomInBase64 / 4) * 3);
+  for (const violation of violations) {
+    const field = fitText(violation.field, FIELD_BYTES, Buffer.byteLength);
+    const description = fitText(violation.description, DESCRIPTION_BYTES, Buffer.byteLength);
+    room -= entryBytes(field, description);
+    if (room < 0) break;
+    fitted.push({ field, description });
+  }
+  return fitted;
+}
+
+/** The longest beginning that has at most so many bytes, "..." included, and ends between two characters; the text itself if it fits. */
+function fitText(text: string, bytes: number, bytesOf: (text: string) => number): string {
+  if (fitsBytes(text, bytes / 3) || bytesOf(text.toWellFormed()) <= bytes) return text.toWellFormed();
+  let room = bytes - CUT.length;
+  let end = 0;
+  for (const character of text) {
+    room -= bytesOf(character.toWellFormed());
+    if (room < 0) break;
+    end += character.length;
+  }
+  return `${text.slice(0, end).toWellFormed()}${CUT}`;
+}
+
+function metadataBytes(metadata: Readonly<Record<string, string>>): number {
+  return Object.entries(metadata).reduce((sum, [key, value]) => sum + entryBytes(key, value), 0);
+}
+
+function entryBytes(key: string, value: string): number {
+  return ENTRY_BYTES + Buffer.byteLength(key) + Buffer.byteLength(value);
+}
+
+function percentBytes(text: string): number {
+  return encodeURIComponent(text).length;
+}
+
+function base64Bytes(bytes: number): number {
+  return Math.ceil(bytes / 3) * 4;
+}
