@@ -32,6 +32,8 @@ export const LIMITS = Object.freeze({
   maxPageSize: 1000,
   /** Steps of one list of rewards of CompareTrajectories. */
   compareSteps: 10_000,
+  /** Bytes of large messages that a connection has been given and has not sent. Further ones wait. */
+  unsentBytesPerConnection: 16 * 1024 * 1024,
   /** Unacked bytes that one append stream may hold in the server before it stops reading. */
   streamWindowBytes: 2 * 1024 * 1024,
   /** Streams of one connection. */

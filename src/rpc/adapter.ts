@@ -18,6 +18,7 @@ import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, type In
 import type { Logger } from './logger.ts';
 import { MessageGuard } from './message_guard.ts';
 import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
+import { UnsentMessages } from './unsent.ts';
 
 /** Takes a service and what answers its methods: handlers made by `call.ts`. */
 export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>) => void;
@@ -43,7 +44,8 @@ const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): HttpHandler {
   const guard = new MessageGuard();
   const router = createConnectRouter(routerOptions(logger, guard));
-  const plain = new PlainGrpc(logger, guard);
+  const unsent = new UnsentMessages();
+  const plain = new PlainGrpc(logger, guard, unsent);
   const known = new Map<string, { readonly handler: UniversalHandler; readonly served: Served }>();
   routes((service, implementation) => {
     const answers = implementation as unknown as Answers;
@@ -73,7 +75,7 @@ export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): 
     // Throws for what is no URL; the port lets nothing else through, and answers what is thrown here.
     const universal = universalRequestFromNodeRequest(request, response, undefined, values);
     void guard.guard(universal, handler.method.input, (guarded) =>
-      serve(handler, guarded, request, response, intake, logger),
+      serve(handler, guarded, request, response, intake, unsent, logger),
     );
   };
 }
@@ -110,6 +112,7 @@ async function serve(
   request: HttpRequest,
   response: HttpResponse,
   intake: Intake,
+  unsent: UnsentMessages,
   logger: Logger,
 ): Promise<void> {
   try {
@@ -117,7 +120,9 @@ async function serve(
     // A single message that could not be decoded has never reached its handler.
     if (!takesStream(handler.method)) intake.handOver();
     if (answer.status === 415) return refuseMediaType(request, response);
-    await universalResponseToNodeResponse(answer, response);
+    const { body } = answer;
+    const paced = body === undefined ? answer : { ...answer, body: unsent.paced(body, response) };
+    await universalResponseToNodeResponse(paced, response);
   } catch (error) {
     // The handler has had its say, so this is the writing of its answer: nearly always a caller who went away.
     logger.debug({ err: error, rpc: handler.method.name }, 'an answer could not be written');

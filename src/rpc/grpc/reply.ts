@@ -1,6 +1,7 @@
 import type { Http2ServerResponse, ServerHttp2Stream } from 'node:http2';
 import type { ConnectError } from '@connectrpc/connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
+import { isLarge, type UnsentMessages } from '../unsent.ts';
 import { callerGone } from './context.ts';
 
 const HEADERS = { ':status': 200, 'content-type': 'application/grpc+proto' };
@@ -10,23 +11,24 @@ const OK = { 'grpc-status': '0' };
 export class Reply {
   readonly #response: Http2ServerResponse;
   readonly #stream: ServerHttp2Stream;
+  readonly #unsent: UnsentMessages;
 
-  constructor(response: Http2ServerResponse) {
+  constructor(response: Http2ServerResponse, unsent: UnsentMessages) {
     this.#response = response;
     this.#stream = response.stream;
+    this.#unsent = unsent;
   }
 
-  /** Undefined: there is room for more; otherwise wait for it. Errors: the caller is gone. */
+  /** Writes one message of a stream. Undefined: there is room for the next one; otherwise wait for it. Errors: the caller is gone. */
   send(envelope: Buffer): Promise<void> | undefined {
-    this.#begin();
-    return this.#stream.write(envelope) ? undefined : this.#room();
+    return isLarge(envelope) ? this.#sendLarge(envelope) : this.#write(envelope);
   }
 
   /** Ends with one message. Errors: the caller is gone. */
-  answer(envelope: Buffer): void {
-    this.#begin();
-    this.#response.addTrailers(OK);
-    this.#stream.end(envelope);
+  answer(envelope: Buffer): Promise<void> | undefined {
+    if (isLarge(envelope)) return this.#answerLarge(envelope);
+    this.#end(envelope, undefined);
+    return undefined;
   }
 
   /** Ends a stream of messages. Errors: the caller is gone. */
@@ -52,6 +54,31 @@ export class Reply {
     if (this.#stream.destroyed || this.#stream.closed) throw callerGone();
     // Node's response sends the trailers that were added to it.
     if (!this.#stream.headersSent) this.#stream.respond(HEADERS, { waitForTrailers: true });
+  }
+
+  async #sendLarge(envelope: Buffer): Promise<void> {
+    const sent = await this.#unsent.enter(this.#stream, envelope.length);
+    try {
+      await this.#write(envelope);
+    } finally {
+      sent();
+    }
+  }
+
+  async #answerLarge(envelope: Buffer): Promise<void> {
+    const sent = await this.#unsent.enter(this.#stream, envelope.length);
+    this.#end(envelope, sent);
+  }
+
+  #write(envelope: Buffer): Promise<void> | undefined {
+    this.#begin();
+    return this.#stream.write(envelope) ? undefined : this.#room();
+  }
+
+  #end(envelope: Buffer, sent: (() => void) | undefined): void {
+    this.#begin();
+    this.#response.addTrailers(OK);
+    this.#stream.end(envelope, sent);
   }
 
   #room(): Promise<void> {

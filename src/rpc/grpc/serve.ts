@@ -9,6 +9,7 @@ import { toConnectError } from '../errors.ts';
 import { cutCall, type HttpRequest, type HttpResponse } from '../http.ts';
 import type { Logger } from '../logger.ts';
 import type { MessageGuard } from '../message_guard.ts';
+import type { UnsentMessages } from '../unsent.ts';
 import { GrpcContext } from './context.ts';
 import { encodeMessage, Messages, onlyMessage } from './envelope.ts';
 import { Reply } from './reply.ts';
@@ -55,11 +56,13 @@ export function plainCall(request: HttpRequest, response: HttpResponse): PlainCa
 export class PlainGrpc {
   readonly #logger: Logger;
   readonly #guard: MessageGuard;
+  readonly #unsent: UnsentMessages;
   readonly #encoded = new WeakMap<Message, Buffer>();
 
-  constructor(logger: Logger, guard: MessageGuard) {
+  constructor(logger: Logger, guard: MessageGuard, unsent: UnsentMessages) {
     this.#logger = logger;
     this.#guard = guard;
+    this.#unsent = unsent;
   }
 
   /** Never rejects. */
@@ -70,7 +73,7 @@ export class PlainGrpc {
     const check = (schema: DescMessage, bytes: Uint8Array) => this.#guard.check(schema, bytes);
     const messages = new Messages(request, method.input, check, handOverOf(values));
     try {
-      const code = await this.#answer(served, messages, context, new Reply(response));
+      const code = await this.#answer(served, messages, context, new Reply(response, this.#unsent));
       logCall(this.#logger, method, 'grpc', code, begunAt);
     } catch (error) {
       // The handler has had its say, so this is the writing of what went wrong.
@@ -98,7 +101,7 @@ export class PlainGrpc {
     try {
       const answered = answer(takesStream(method) ? messages : await onlyMessage(messages), context);
       if (!(Symbol.asyncIterator in answered)) {
-        reply.answer(encodeMessage(method.output, await answered));
+        await reply.answer(encodeMessage(method.output, await answered));
         return undefined;
       }
       for await (const message of answered) await reply.send(this.#encode(method, message));

@@ -1,0 +1,101 @@
+import { EventEmitter } from 'node:events';
+import type { Http2ServerResponse, Http2Session, ServerHttp2Stream } from 'node:http2';
+import { setImmediate as turn } from 'node:timers/promises';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { isLarge, UnsentMessages } from '../../src/rpc/unsent.ts';
+
+const ALL = LIMITS.unsentBytesPerConnection;
+
+let unsent: UnsentMessages;
+let session: Http2Session;
+beforeEach(() => {
+  unsent = new UnsentMessages();
+  session = {} as Http2Session;
+});
+
+function streamOf(connection: Http2Session): ServerHttp2Stream {
+  return Object.assign(new EventEmitter(), { session: connection, closed: false }) as unknown as ServerHttp2Stream;
+}
+
+/** A message that waits for room, or has it. */
+function message(bytes: number, stream = streamOf(session)) {
+  const entry = { stream, inside: false, leave: () => {} };
+  void unsent.enter(stream, bytes).then((leave) => Object.assign(entry, { inside: true, leave }));
+  return entry;
+}
+
+describe('A8: large messages of one connection that are not sent', () => {
+  it('wait in order of arrival while there is no room', async () => {
+    const first = message(ALL / 2);
+    const second = message(ALL / 2);
+    const third = message(ALL / 2 + 1);
+    const fourth = message(1);
+    await turn();
+    expect([first, second, third, fourth].map(({ inside }) => inside)).toEqual([true, true, false, false]);
+    first.leave();
+    await turn();
+    expect([third.inside, fourth.inside]).toEqual([false, false]);
+    second.leave();
+    second.leave();
+    await turn();
+    expect([third.inside, fourth.inside]).toEqual([true, true]);
+  });
+
+  it('are admitted alone if they are larger than all the room', async () => {
+    const huge = message(ALL * 2);
+    const next = message(1);
+    await turn();
+    expect([huge.inside, next.inside]).toEqual([true, false]);
+    huge.leave();
+    await turn();
+    expect(next.inside).toBe(true);
+  });
+
+  it('give their room back, and stop waiting, when their stream closes', async () => {
+    const first = message(ALL);
+    const second = message(ALL);
+    const third = message(ALL);
+    await turn();
+    second.stream.emit('close');
+    first.stream.emit('close');
+    await turn();
+    expect([second.inside, third.inside]).toEqual([true, true]);
+  });
+
+  it('do not wait for those of another connection, nor after their own has ended', async () => {
+    message(ALL);
+    const other = message(ALL, streamOf({} as Http2Session));
+    const over = message(ALL, Object.assign(streamOf(session), { closed: true }));
+    await turn();
+    expect([other.inside, over.inside]).toEqual([true, true]);
+  });
+
+  it('hold back no small ones', async () => {
+    message(ALL);
+    const response = { stream: streamOf(session) } as unknown as Http2ServerResponse;
+    async function* chunks() {
+      yield Buffer.alloc(128 * 1024);
+    }
+    const paced = unsent.paced(chunks(), response);
+    expect(isLarge(Buffer.alloc(128 * 1024))).toBe(false);
+    expect((await paced.next()).value).toHaveLength(128 * 1024);
+    expect((await paced.next()).done).toBe(true);
+  });
+
+  it('give their room back when the reader of an answer leaves', async () => {
+    const response = { stream: streamOf(session) } as unknown as Http2ServerResponse;
+    async function* chunks() {
+      yield Buffer.alloc(ALL);
+      yield Buffer.alloc(ALL);
+    }
+    const paced = unsent.paced(chunks(), response);
+    await paced.next();
+    const next = message(ALL);
+    await turn();
+    expect(next.inside).toBe(false);
+    await paced.return?.();
+    await turn();
+    expect(next.inside).toBe(true);
+  });
+});

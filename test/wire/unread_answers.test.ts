@@ -1,0 +1,97 @@
+import { type ClientHttp2Session, type ClientHttp2Stream, constants } from 'node:http2';
+import { buffer } from 'node:stream/consumers';
+import { create, toBinary } from '@bufbuild/protobuf';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import {
+  GetStepRequestSchema,
+  GetTrajectoryRequestSchema,
+  ReadStepsRequestSchema,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { http2Session, inEnvelope, until } from './raw.ts';
+
+const SERVICE = '/anabranch.v1.TrajectoryService';
+const TEXT = 'x'.repeat(1_000_000);
+
+/** How a call with one request is written. */
+interface Way {
+  readonly name: string;
+  readonly contentType: string;
+  readonly enveloped: boolean;
+  readonly rpc: 'GetStep' | 'ReadSteps';
+}
+
+const WAYS: readonly Way[] = [
+  { name: 'gRPC', contentType: 'application/grpc', enveloped: true, rpc: 'GetStep' },
+  { name: 'a stream of gRPC', contentType: 'application/grpc', enveloped: true, rpc: 'ReadSteps' },
+  { name: 'gRPC-Web', contentType: 'application/grpc-web+proto', enveloped: true, rpc: 'GetStep' },
+  { name: 'Connect', contentType: 'application/proto', enveloped: false, rpc: 'GetStep' },
+  { name: 'a stream of Connect', contentType: 'application/connect+proto', enveloped: true, rpc: 'ReadSteps' },
+];
+
+let server: TestServer;
+let client: AnabranchClient;
+let trajectoryId: string;
+let session: ClientHttp2Session;
+
+beforeAll(async () => {
+  server = await startTestServer();
+  client = connectClient({ address: server.url });
+  const { trajectory } = await client.trajectories.createTrajectory({
+    root: { observations: [{ content: { text: TEXT } }] },
+  });
+  trajectoryId = trajectory!.id;
+});
+afterAll(async () => {
+  client.close();
+  await server.stop();
+});
+beforeEach(async () => {
+  session = await http2Session(server.url);
+});
+afterEach(() => session.destroy());
+
+function call(path: string, contentType: string, body: Uint8Array): ClientHttp2Stream {
+  const stream = session.request({ ':method': 'POST', ':path': path, 'content-type': contentType });
+  stream.on('error', () => undefined); // told by the reset code
+  stream.end(body);
+  return stream;
+}
+
+/** Asks for the large step, and does not read the answer. */
+function ask({ contentType, enveloped, rpc }: Way): ClientHttp2Stream {
+  const message =
+    rpc === 'GetStep'
+      ? toBinary(GetStepRequestSchema, create(GetStepRequestSchema, { trajectoryId, stepNumber: 0n }))
+      : toBinary(ReadStepsRequestSchema, create(ReadStepsRequestSchema, { trajectoryId }));
+  return call(`${SERVICE}/${rpc}`, contentType, enveloped ? inEnvelope(message) : message);
+}
+
+/** The answer's size; its stream must not have been reset. */
+async function readWhole(stream: ClientHttp2Stream): Promise<number> {
+  const { length } = await buffer(stream);
+  expect(stream.rstCode).toBe(constants.NGHTTP2_NO_ERROR);
+  return length;
+}
+
+describe.each(WAYS)('A8: 99 answers of 1 MiB by $name that nobody reads yet', (way) => {
+  it('do not end the connection: small calls are answered beside them, and once read, all are whole', async () => {
+    const large = Array.from({ length: 80 }, () => ask(way));
+    // Answers of unary calls are ready once their handlers have ended; those of streams are written one after the other by their handlers.
+    await until(() => server.counts().handlers === (way.rpc === 'GetStep' ? 0 : 80), 'handlers of 80 calls');
+    for (let i = 0; i < 10; i += 1) {
+      const small = call(
+        `${SERVICE}/GetTrajectory`,
+        'application/proto',
+        toBinary(GetTrajectoryRequestSchema, create(GetTrajectoryRequestSchema, { trajectoryId })),
+      );
+      expect(await readWhole(small)).toBeGreaterThan(0);
+    }
+    while (large.length < 99) large.push(ask(way));
+    const sizes = await Promise.all(large.map(readWhole));
+    expect(Math.min(...sizes)).toBeGreaterThan(TEXT.length);
+    expect(Math.max(...sizes)).toBe(Math.min(...sizes));
+    expect(session.destroyed).toBe(false);
+  });
+});
