@@ -194,7 +194,7 @@ const TABLE = {
     flag: '--named-statements BOOLEAN',
     default: 'true',
     wanted: YES_OR_NO,
-    doc: 'Let Postgres keep prepared statements by name. Say false behind a pooler in transaction mode, such as pgbouncer. SQLite ignores it.',
+    doc: 'Let Postgres keep prepared statements by name. Set false behind a pooler that cannot keep them, such as pgbouncer before 1.21 in transaction mode. SQLite ignores it.',
   },
   stateTtlHours: {
     name: 'ANABRANCH_STATE_TTL_HOURS',

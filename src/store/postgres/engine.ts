@@ -69,7 +69,12 @@ export async function openPostgres(
   const onLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
   const { url, poolSize = 10, namedStatements = true } = options;
   await prepareDatabase(new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost }));
-  const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost });
+  const onForgotten = (error: unknown) =>
+    logger.warn(
+      { err: error },
+      'the pooler between this server and Postgres does not keep prepared statements: from now on they are sent without names. Set ANABRANCH_NAMED_STATEMENTS=false, or let the pooler keep them (pgbouncer 1.21 or later: max_prepared_statements)',
+    );
+  const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten });
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
@@ -179,13 +184,10 @@ class PostgresEngine implements Engine {
     const { lanes, turns } = this.parts;
     const rows = lanes.run(kind, this.call?.signal, async () => {
       try {
-        const lease = await this.lease();
-        const begun = performance.now();
-        try {
-          return { value: await work(lease), milliseconds: performance.now() - begun };
-        } finally {
-          lease.release();
-        }
+        return await this.readOnce(work).catch((error: unknown) => {
+          if (this.parts.pool.forget(error)) return this.readOnce(work);
+          throw error;
+        });
       } catch (error) {
         // A1: reads that wait for this one must not find out one after the other that the database is silent.
         if (error instanceof DatabaseSilent) lanes.rejectWaiting(error);
@@ -193,6 +195,22 @@ class PostgresEngine implements Engine {
       }
     });
     return turns.handOver(rows);
+  }
+
+  private async readOnce<Row>(work: (lease: Lease) => Promise<Row[]>): Promise<{ value: Row[]; milliseconds: number }> {
+    const lease = await this.lease();
+    const begun = performance.now();
+    try {
+      return { value: await work(lease), milliseconds: performance.now() - begun };
+    } finally {
+      lease.release();
+    }
+  }
+
+  /** Whether work that failed may succeed if it is run again. */
+  private isWorthRetrying(error: unknown): boolean {
+    const cause = (error as Error).cause ?? error;
+    return isRetryable(cause) || this.parts.pool.forget(cause);
   }
 
   private lease(): Promise<Lease> {
@@ -217,7 +235,7 @@ class PostgresEngine implements Engine {
       try {
         return await this.writeOnce(work, options);
       } catch (error) {
-        if (attempt >= MAX_TRIES || !isRetryable((error as Error).cause ?? error)) throw error;
+        if (attempt >= MAX_TRIES || !this.isWorthRetrying(error)) throw error;
         await backOff(attempt);
       }
     }
@@ -428,7 +446,7 @@ class PostgresEngine implements Engine {
       const { rows } = await lease.query(APPEND_ONE, [...head, ...values.filter((_, i) => !GIVEN_BY_HEAD.has(i))]);
       return (rows as { update_time: string }[])[0]?.update_time;
     } catch (error) {
-      if (isRetryable((error as Error).cause ?? error)) return undefined;
+      if (this.isWorthRetrying(error)) return undefined;
       throw error;
     } finally {
       lease.release();
@@ -450,7 +468,7 @@ class PostgresEngine implements Engine {
       try {
         return { numAffectedRows: (await lease.query(UPSERT_POINTS, values)).rowCount ?? 0 };
       } catch (error) {
-        if (attempt >= MAX_TRIES || !isRetryable((error as Error).cause ?? error)) throw error;
+        if (attempt >= MAX_TRIES || !this.isWorthRetrying(error)) throw error;
       } finally {
         lease.release();
       }

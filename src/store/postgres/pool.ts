@@ -1,13 +1,11 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import pg from 'pg';
-import { StoreOpenError } from '../contract/store.ts';
 import { type CancellableClient, requestCancel } from './cancel.ts';
 import { CopyQuery } from './copy.ts';
-import { translateError } from './errors.ts';
+import { isForgottenStatement, translateError } from './errors.ts';
+import { prepareSession, type Session, sessionSettings } from './session.ts';
 import { SilenceWatch } from './silence.ts';
-
-/** Distinct statements that get a name per connection; later ones are sent unnamed. */
-const MAX_NAMES = 500;
+import { StatementNames } from './statement_names.ts';
 
 /**
  * Bounds in the database. `SilenceWatch` gives up sooner where nobody answers (A1). The bound of a statement ends what goes on in the
@@ -23,6 +21,8 @@ export interface PoolOptions {
   /** False: statements may take as long as they have to. */
   readonly bounded: boolean;
   readonly onLost: (error: Error) => void;
+  /** Called once, if a pooler does not keep prepared statements. Statements have no names from then on. */
+  readonly onForgotten?: (error: unknown) => void;
 }
 
 /** Row values as the store reads them: whole numbers as bigint, times as text. */
@@ -70,14 +70,16 @@ export function readTimestamp(text: string): string {
 export class Pool implements PostgresPool {
   readonly options: object = {};
   private readonly pool: pg.Pool;
-  private readonly names = new Map<string, string>();
-  private readonly named: boolean;
+  private readonly sessions = new WeakMap<pg.ClientBase, Session>();
+  private readonly onForgotten: ((error: unknown) => void) | undefined;
   private readonly silence = new SilenceWatch();
   private readonly bounded: boolean;
+  private names: StatementNames | undefined;
 
-  constructor({ url, poolSize, namedStatements, bounded, onLost }: PoolOptions) {
-    this.named = namedStatements;
+  constructor({ url, poolSize, namedStatements, bounded, onLost, onForgotten }: PoolOptions) {
+    this.names = namedStatements ? new StatementNames() : undefined;
     this.bounded = bounded;
+    this.onForgotten = onForgotten;
     this.pool = new pg.Pool({
       connectionString: url,
       max: poolSize,
@@ -111,6 +113,7 @@ export class Pool implements PostgresPool {
     return new Lease(
       client,
       (text, values) => this.statement(text, values),
+      this.sessions.get(client)?.beginWith,
       signal,
       this.bounded ? this.silence : undefined,
     );
@@ -153,19 +156,24 @@ export class Pool implements PostgresPool {
 
   private async prepare(client: pg.ClientBase): Promise<void> {
     try {
-      await prepareSession(client, this.bounded);
+      const bounds = this.bounded ? { statementMs: STATEMENT_MS, lockMs: LOCK_MS } : undefined;
+      this.sessions.set(client, await prepareSession(client, sessionSettings(bounds)));
     } finally {
       this.silence.unwatch(client);
     }
   }
 
+  /** Sends statements without names from now on, if that is why the error occurred. Returns whether it is. */
+  forget(error: unknown): boolean {
+    if (!isForgottenStatement(error)) return false;
+    if (this.names !== undefined) this.onForgotten?.(error);
+    this.names = undefined;
+    return true;
+  }
+
   private statement(text: string, values: unknown[] | undefined): pg.QueryConfig {
     if (values === undefined || values.length === 0) return { text };
-    let name = this.named ? this.names.get(text) : undefined;
-    if (this.named && name === undefined && this.names.size < MAX_NAMES) {
-      name = `a${this.names.size}`;
-      this.names.set(text, name);
-    }
+    const name = this.names?.of(text);
     const config = { text, values: keepZeroSigns(values) };
     return name === undefined ? config : { name, ...config };
   }
@@ -190,9 +198,12 @@ export class Lease {
   readonly processID: number;
   private readonly client: pg.PoolClient;
   private readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
+  /** Settings with which each transaction has to begin; undefined if the connection keeps them. */
+  private readonly beginWith: string | undefined;
   private readonly signal: AbortSignal | undefined;
   /** Undefined: statements may take as long as they have to. */
   private silence: SilenceWatch | undefined;
+  private inTransaction = false;
   private broken: Error | undefined;
   /** Statements that were sent and have not ended. */
   private running = 0;
@@ -202,6 +213,7 @@ export class Lease {
   constructor(
     client: pg.PoolClient,
     prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig,
+    beginWith: string | undefined,
     signal: AbortSignal | undefined,
     silence: SilenceWatch | undefined,
   ) {
@@ -209,6 +221,7 @@ export class Lease {
     this.silence = silence;
     this.processID = (client as { processID?: number }).processID ?? 0;
     this.prepare = prepare;
+    this.beginWith = beginWith;
     this.signal = signal;
     signal?.addEventListener('abort', this.onAbort);
   }
@@ -221,13 +234,32 @@ export class Lease {
   }
 
   query(text: string, values?: unknown[]): Promise<pg.QueryResult> {
-    return this.watch(() => this.client.query(this.prepare(text, values)));
+    return this.inItsTransaction(text, () => this.client.query(this.prepare(text, values)));
   }
 
   /** Rows as arrays, whole numbers as numbers. */
   async rows(text: string, values: unknown[]): Promise<unknown[][]> {
     const query = { ...this.prepare(text, values), rowMode: 'array' as const, types: rowTypes() };
-    return (await this.watch(() => this.client.query(query))).rows as unknown[][];
+    return (await this.inItsTransaction(text, () => this.client.query(query))).rows as unknown[][];
+  }
+
+  /** Sends the statement. Where each transaction has to begin with settings, a single statement gets a transaction of its own. */
+  private inItsTransaction(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+    if (this.beginWith === undefined) return this.watch(send);
+    if (isBegin(text)) {
+      this.inTransaction = true;
+      return this.watch(() => this.client.query(`${text === 'begin' ? BEGIN : text}; ${this.beginWith}`));
+    }
+    if (this.inTransaction) {
+      this.inTransaction = !isEnd(text);
+      return this.watch(send);
+    }
+    const sent = [
+      this.watch(() => this.client.query(`${BEGIN}; ${this.beginWith}`)),
+      this.watch(send),
+      this.watch(() => this.client.query('commit')),
+    ] as const;
+    return Promise.all(sent).then(([, result]) => result);
   }
 
   /** `COPY … FROM STDIN (FORMAT BINARY)`, with its rows. */
@@ -243,6 +275,7 @@ export class Lease {
   async rollback(): Promise<void> {
     await this.cancelling; // a cancel request must not hit the rollback
     try {
+      this.inTransaction = false;
       await this.send(() => this.client.query('rollback'));
     } catch (error) {
       this.broken = error as Error;
@@ -294,26 +327,20 @@ export class Lease {
   }
 }
 
+/** How a transaction begins that does not say itself what it needs. */
+const BEGIN = 'begin isolation level read committed read write';
+
+function isBegin(text: string): boolean {
+  return /^(begin|start transaction)\b/i.test(text);
+}
+
+function isEnd(text: string): boolean {
+  return /^(commit|rollback)$/i.test(text);
+}
+
 /** `pg` writes numbers as `String` does, which drops the sign of zero. */
 function keepZeroSigns(values: unknown[]): unknown[] {
   return values.some((value) => Object.is(value, -0))
     ? values.map((value) => (Object.is(value, -0) ? '-0' : value))
     : values;
-}
-
-async function prepareSession(client: pg.ClientBase, bounded: boolean): Promise<void> {
-  // Nor is it left to a role's defaults in which form values come and how transactions see each other.
-  await client.query(`set statement_timeout = ${bounded ? STATEMENT_MS : 0}; set lock_timeout = ${bounded ? LOCK_MS : 0};
-    set idle_in_transaction_session_timeout = '30s'; set timezone = 'UTC'; set datestyle = 'ISO, YMD'; set bytea_output = 'hex';
-    set extra_float_digits = 1; set array_nulls = on; set transform_null_equals = off; set default_transaction_isolation = 'read committed'; set default_transaction_read_only = off`);
-  const { rows } = await client.query<Record<string, string>>(
-    `select current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
-       current_setting('full_page_writes') as full_page_writes`,
-  );
-  for (const [setting, value] of Object.entries(rows[0] ?? {})) {
-    if (value !== 'off') continue;
-    throw new StoreOpenError(
-      `This Postgres runs with ${setting} = off, so an acked step could be lost: set it to on (for synchronous_commit also: alter role … set synchronous_commit = on).`,
-    );
-  }
 }

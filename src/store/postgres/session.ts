@@ -1,0 +1,65 @@
+import type pg from 'pg';
+import { StoreOpenError } from '../contract/store.ts';
+
+/** Bounds of statements, in milliseconds. */
+export interface Bounds {
+  readonly statementMs: number;
+  readonly lockMs: number;
+}
+
+/** How statements on a connection get their settings. */
+export interface Session {
+  /** Behind a pooler: statements with which each transaction has to begin. Undefined: the connection has the settings. */
+  readonly beginWith: string | undefined;
+}
+
+type Settings = Readonly<Record<string, string>>;
+
+/** Neither bounds nor the forms of values nor how transactions see each other are left to a role's defaults. */
+export function sessionSettings(bounds: Bounds | undefined): Settings {
+  return {
+    statement_timeout: `${bounds?.statementMs ?? 0}`,
+    lock_timeout: `${bounds?.lockMs ?? 0}`,
+    idle_in_transaction_session_timeout: "'30s'",
+    timezone: "'UTC'",
+    datestyle: "'ISO, YMD'",
+    bytea_output: "'hex'",
+    extra_float_digits: '1',
+    array_nulls: 'on',
+    transform_null_equals: 'off',
+  };
+}
+
+/** Of a transaction that does not say otherwise. They must be set before its first query, so a session has defaults for them. */
+const TRANSACTION_DEFAULTS: Settings = {
+  default_transaction_isolation: "'read committed'",
+  default_transaction_read_only: 'off',
+};
+
+/**
+ * Gives a new connection its settings, unless it is one to a pooler: a pooler may give each transaction another connection to Postgres, and give
+ * that to other users next, who must not find our settings. A pooler is recognised by the process id, which it makes up.
+ * Errors: StoreOpenError if commits would not be durable (D1). A role's defaults can change at any time, so each connection is checked.
+ */
+export async function prepareSession(client: pg.ClientBase, settings: Settings): Promise<Session> {
+  const { rows } = await client.query<Record<string, string> & { pid: number }>(
+    `select pg_backend_pid() as pid, current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
+       current_setting('synchronous_commit') as synchronous_commit`,
+  );
+  const { pid, ...durability } = rows[0]!;
+  for (const [setting, value] of Object.entries(durability)) {
+    if (value !== 'off') continue;
+    throw new StoreOpenError(
+      `This Postgres runs with ${setting} = off, so an acked step could be lost: set it to on (for synchronous_commit also: alter role … set synchronous_commit = on).`,
+    );
+  }
+  if (pid !== (client as { processID?: number }).processID) return { beginWith: statements('set local', settings) };
+  await client.query(statements('set', { ...settings, ...TRANSACTION_DEFAULTS }));
+  return { beginWith: undefined };
+}
+
+function statements(verb: 'set' | 'set local', settings: Settings): string {
+  return Object.entries(settings)
+    .map(([name, value]) => `${verb} ${name} = ${value}`)
+    .join('; ');
+}

@@ -1,0 +1,137 @@
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type AnabranchClient, connectClient, openWriter } from '../../src/client/index.ts';
+import { Pool } from '../../src/store/postgres/pool.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { type Pgbouncer, startPgbouncer } from '../support/pgbouncer.ts';
+import { startTestServer } from '../support/test-server.ts';
+import { reportFigures } from './figures.ts';
+
+/** Fewer than the connections of one server, so that every transaction may get another one. */
+const POOL_SIZE = 3;
+const LEAKED = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'timezone', 'bytea_output'];
+
+let database: TestDatabase;
+let pooler: Pgbouncer;
+beforeAll(async () => {
+  database = await createDatabase('postgres');
+  pooler = await startPgbouncer(database.url, { poolSize: POOL_SIZE });
+});
+afterAll(async () => {
+  await pooler.stop();
+  await database.drop();
+});
+
+function openPool(url: string, onForgotten: (error: unknown) => void = () => {}): Pool {
+  return new Pool({ url, poolSize: 4, namedStatements: true, bounded: true, onLost: () => {}, onForgotten });
+}
+
+/** Uses most kinds of statements, and checks every answer. */
+async function work(client: AnabranchClient, name: string): Promise<void> {
+  const { trajectory } = await client.trajectories.createTrajectory({ name });
+  const trajectoryId = trajectory!.id;
+  const writer = await openWriter(client, { trajectoryId });
+  for (let i = 0; i < 10; i += 1) {
+    const data = Buffer.from(`state ${name} ${i}`);
+    await writer.append({ observations: [{ content: { text: `${name} ${i}` } }], reward: i, states: [{ data }] });
+  }
+  await writer.close();
+  const texts: string[] = [];
+  for await (const { steps } of client.trajectories.readSteps({ trajectoryId })) {
+    texts.push(...steps.map((step) => step.observations[0]!.content!.text ?? ''));
+  }
+  expect(texts).toEqual(Array.from({ length: 10 }, (_, i) => `${name} ${i}`));
+  const { step } = await client.trajectories.getCheckpoint({ trajectoryId, atOrBefore: 4n });
+  expect(Buffer.from(step!.states[0]!.data!).toString()).toBe(`state ${name} 4`);
+  const branch = await client.trajectories.branchTrajectory({ trajectoryId, stepNumber: 3n, name: `${name} branch` });
+  expect(branch.trajectory!.nextStepNumber).toBe(4n);
+  await client.trajectories.deleteTrajectory({ trajectoryId: branch.trajectory!.id });
+}
+
+async function workOnRuns(client: AnabranchClient, name: string): Promise<void> {
+  const { run } = await client.runs.createRun({ name });
+  const points = Array.from({ length: 50 }, (_, i) => ({ key: name, metricStep: BigInt(i), value: i }));
+  await client.runs.logMetrics({ runId: run!.id, points });
+  const keys: string[] = [];
+  for await (const { series } of client.runs.readMetrics({ runIds: [run!.id], maxPoints: 10 })) {
+    keys.push(...series.map(({ key }) => key));
+  }
+  expect(keys).toEqual([name]);
+  expect((await client.runs.getRun({ runId: run!.id })).run!.name).toBe(name);
+}
+
+describe('A9: Postgres behind pgbouncer in transaction mode', () => {
+  it('serves two servers that send different statements first', async () => {
+    await using first = await startTestServer({ database: { ...database, url: pooler.url } });
+    await using second = await startTestServer({ database: { ...database, url: pooler.url } });
+    const [one, other] = [connectClient({ address: first.url }), connectClient({ address: second.url })];
+    await work(one, 'first work');
+    await workOnRuns(other, 'second work');
+    const jobs = Array.from({ length: 8 }, (_, i) => [
+      work(one, `one ${i}`),
+      work(other, `other ${i}`),
+      workOnRuns(one, `run of one ${i}`),
+      workOnRuns(other, `run of other ${i}`),
+    ]);
+    await Promise.all(jobs.flat());
+    one.close();
+    other.close();
+    const figures = {
+      servers: 2,
+      'connections to Postgres': POOL_SIZE,
+      'jobs done and checked': jobs.flat().length + 2,
+    };
+    await reportFigures('two servers behind pgbouncer', figures);
+  });
+
+  it('keeps the settings of a server from the other users of its connections', async () => {
+    await using server = await startTestServer({ database: { ...database, url: pooler.url } });
+    const client = connectClient({ address: server.url });
+    await Promise.all(Array.from({ length: 10 }, (_, i) => work(client, `settings ${i}`)));
+    client.close();
+    const direct = await settingsOf([new pg.Client({ connectionString: database.url })]);
+    const clients = Array.from({ length: POOL_SIZE }, () => new pg.Client({ connectionString: pooler.url }));
+    for (const found of await settingsOf(clients)) expect(found).toEqual(direct[0]);
+  });
+
+  it('bounds the statements of a server all the same, and values come in the form that is expected', async () => {
+    const pool = openPool(pooler.url);
+    const lease = await pool.lease();
+    const shown = async (setting: string) => (await lease.query(`show ${setting}`)).rows[0][setting];
+    const settings = ['statement_timeout', 'lock_timeout', 'bytea_output', 'default_transaction_isolation'];
+    expect(await Promise.all(settings.slice(0, 3).map(shown))).toEqual(['4s', '3s', 'hex']);
+    await lease.query('begin');
+    expect(await Promise.all(settings.slice(0, 2).map(shown))).toEqual(['4s', '3s']);
+    await lease.unbound();
+    expect(await shown('statement_timeout')).toBe('0');
+    await lease.query('commit');
+    expect(await shown('statement_timeout')).toBe('4s');
+    lease.release();
+    await pool.end();
+  });
+
+  it('reports the commit that fails as the failure of its single statement', async () => {
+    const pool = openPool(pooler.url);
+    const lease = await pool.lease();
+    await lease.query('create schema own');
+    await lease.query('create table own.deferred (id int primary key deferrable initially deferred)');
+    await lease.query('insert into own.deferred values ($1)', [1]);
+    await expect(lease.query('insert into own.deferred values ($1)', [1])).rejects.toThrow('a row of that key');
+    expect((await lease.query('select id from own.deferred')).rows).toEqual([{ id: 1 }]);
+    lease.release();
+    await pool.end();
+  });
+});
+
+/** The settings of as many connections to Postgres as there are clients: all of them are within a transaction at once. */
+async function settingsOf(clients: readonly pg.Client[]): Promise<Record<string, string>[]> {
+  const found: Record<string, string>[] = [];
+  for (const client of clients) {
+    await client.connect();
+    await client.query('begin');
+    const columns = LEAKED.map((name) => `current_setting('${name}') as ${name}`).join(', ');
+    found.push((await client.query(`select ${columns}`)).rows[0]);
+  }
+  for (const client of clients) await client.end();
+  return found;
+}

@@ -1,0 +1,100 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chown, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import process from 'node:process';
+import { exitOf, letGo, startJanitor } from './janitor.ts';
+import { runAs } from './postgres-binaries.ts';
+
+/** A real pgbouncer in transaction mode, in front of a database. The machine must have it: `apt-get install pgbouncer`. */
+export interface Pgbouncer {
+  /** Of the same database, through the pooler. */
+  readonly url: string;
+  stop(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+export interface PgbouncerOptions {
+  /** Connections to Postgres that all clients share. */
+  readonly poolSize: number;
+}
+
+/** PGBOUNCER names another program than the one on the PATH. */
+const PROGRAM = process.env.PGBOUNCER ?? 'pgbouncer';
+
+export async function startPgbouncer(databaseUrl: string, { poolSize }: PgbouncerOptions): Promise<Pgbouncer> {
+  const user = runAs();
+  const dir = await mkdtemp(path.join(os.tmpdir(), 'anabranch-pgbouncer-'));
+  const port = await freePort();
+  const config = path.join(dir, 'pgbouncer.ini');
+  await writeFile(config, configOf(new URL(databaseUrl), dir, port, poolSize), { mode: 0o600 });
+  if (user.uid !== undefined && user.gid !== undefined) {
+    await Promise.all([dir, config].map((file) => chown(file, user.uid!, user.gid!)));
+  }
+  const pooler = spawn(PROGRAM, [config], {
+    ...user,
+    cwd: '/',
+    env: { PATH: `${process.env.PATH}:/usr/sbin` },
+    stdio: ['ignore', 'ignore', 'pipe'],
+    detached: true,
+  });
+  const janitor = startJanitor('[ -z "$1" ] || kill -INT "$1" 2>/dev/null; rm -rf "$2"', [`${pooler.pid ?? ''}`, dir]);
+  let log = '';
+  const ready = Promise.withResolvers<void>();
+  pooler.on('error', (cause) =>
+    ready.reject(new Error('This test needs pgbouncer: apt-get install pgbouncer', { cause })),
+  );
+  pooler.on('exit', (code) => ready.reject(new Error(`pgbouncer ended with code ${code}:\n${log}`)));
+  pooler.stderr.setEncoding('utf8').on('data', (text: string) => {
+    log = (log + text).slice(-20_000);
+    if (log.includes('process up')) ready.resolve();
+  });
+  try {
+    await ready.promise;
+  } catch (error) {
+    await janitor.dismiss();
+    throw error;
+  }
+  letGo(pooler);
+  const stop = async () => {
+    pooler.kill('SIGINT');
+    await exitOf(pooler);
+    await janitor.dismiss();
+    await rm(dir, { recursive: true, force: true });
+  };
+  return { url: `postgres://anabranch@127.0.0.1:${port}/pooled`, stop, [Symbol.asyncDispose]: stop };
+}
+
+/** Whoever connects uses the database as the role of the URL does. */
+function configOf(url: URL, dir: string, port: number, poolSize: number): string {
+  const target = {
+    host: url.searchParams.get('host') ?? url.hostname,
+    port: url.port === '' ? '5432' : url.port,
+    dbname: url.pathname.slice(1),
+    user: decodeURIComponent(url.username),
+    password: decodeURIComponent(url.password),
+  };
+  const place = Object.entries(target).filter(([, value]) => value !== '');
+  return `[databases]
+pooled = ${place.map(([name, value]) => `${name}=${value}`).join(' ')}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${port}
+unix_socket_dir = ${dir}
+auth_type = any
+pool_mode = transaction
+default_pool_size = ${poolSize}
+max_client_conn = 200
+`;
+}
+
+async function freePort(): Promise<number> {
+  const probe = net.createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const { port } = probe.address() as net.AddressInfo;
+  probe.close();
+  await once(probe, 'close');
+  return port;
+}
