@@ -4,6 +4,7 @@ import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js'
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { parseAddress } from './address.ts';
 import { PatientSessions } from './http2_session.ts';
 import { Lanes } from './lanes.ts';
 
@@ -66,16 +67,4 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     rollouts: createClient(RolloutService, lanes),
     close: () => lanes.close(),
   };
-}
-
-/** Understands `host:port` and `http(s)://…`; anything else is refused here, not at the first call. */
-export function parseAddress(address: string): string {
-  const text = /^https?:\/\//.test(address) ? address : `http://${address}`;
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url === undefined || url.hostname === '' || url.pathname !== '/' || url.search !== '' || url.username !== '') {
-    throw new TypeError(
-      `address ${JSON.stringify(address)} is not an address: write host:port (127.0.0.1:50051) or http://host:port`,
-    );
-  }
-  return url.origin;
 }

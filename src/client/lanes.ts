@@ -1,4 +1,5 @@
 import { Code, ConnectError, type Transport } from '@connectrpc/connect';
+import { UNARY_DEADLINE_MS } from './calls.ts';
 
 /** One HTTP/2 connection. */
 export interface Lane {
@@ -8,9 +9,6 @@ export interface Lane {
 
 /** The server takes 100 calls a connection; the rest is left to short ones. A call too many would wait, silently. */
 const STREAMS_PER_LANE = 90;
-
-/** A unary call whose connection goes away at the wrong moment may never be answered otherwise. */
-const UNARY_DEADLINE_MS = 60_000;
 
 /** Spreads streams over as many connections as they need, and refuses everything once it is closed. */
 export class Lanes implements Transport {

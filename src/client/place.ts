@@ -1,4 +1,4 @@
-import type { AnabranchClient } from './connection.ts';
+import type { ClientCalls } from './calls.ts';
 
 /** A trajectory, or one step of it, as people write it (rule B5): `TRAJECTORY`, `TRAJECTORY@200`, `TRAJECTORY@tag`. */
 export interface Place {
@@ -28,7 +28,10 @@ export function parsePlace(text: string): Place {
 }
 
 /** The number of the step that is meant; undefined if none is. A tag is looked up. */
-export async function resolveStep(client: AnabranchClient, { trajectoryId, at }: Place): Promise<bigint | undefined> {
+export async function resolveStep(
+  client: Pick<ClientCalls, 'trajectories'>,
+  { trajectoryId, at }: Place,
+): Promise<bigint | undefined> {
   if (at === undefined) return undefined;
   if ('stepNumber' in at) return at.stepNumber;
   const { tag } = await client.trajectories.getTag({ trajectoryId, name: at.tag });

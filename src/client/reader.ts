@@ -1,7 +1,7 @@
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type Step, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { ReadStepsRequest, ReadStepsResponse } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { AnabranchClient } from './connection.ts';
+import type { ClientCalls } from './calls.ts';
 import { Patience, systemTiming } from './retry.ts';
 import { Silence } from './silence.ts';
 
@@ -47,7 +47,7 @@ export interface OwnedStep {
  *     for await (const { step } of readSteps(client, { trajectoryId, follow: true })) console.log(step.reward);
  */
 export async function* readSteps(
-  client: AnabranchClient,
+  client: Pick<ClientCalls, 'trajectories'>,
   options: ReadOptions,
 ): AsyncGenerator<OwnedStep, void, undefined> {
   const timing = systemTiming();
@@ -80,7 +80,7 @@ export async function* readSteps(
 
 /** One call. Silence counts only while the next message is waited for, not while the caller works. */
 async function* readOnce(
-  client: AnabranchClient,
+  client: Pick<ClientCalls, 'trajectories'>,
   options: ReadOptions,
   startStepNumber: bigint,
   { call, signal }: { call: AbortController; signal: AbortSignal },

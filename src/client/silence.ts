@@ -8,7 +8,7 @@ export class Silence {
   readonly #limitMs: number;
   readonly #tooLong: (error: Error) => void;
   #since: number | undefined;
-  #timer: NodeJS.Timeout | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(limitMs: number, tooLong: (error: Error) => void) {
     this.#limitMs = limitMs;
@@ -37,11 +37,12 @@ export class Silence {
     clearTimeout(this.#timer);
   }
 
-  #arm(ms: number): NodeJS.Timeout {
+  #arm(ms: number): ReturnType<typeof setTimeout> {
     const due = performance.now() + ms;
-    // Answers may lie unread when the timer fires: sockets are read between a timer and its setImmediate.
-    // Unreferenced: the connection keeps the process alive while something is owed.
-    return setTimeout(() => setImmediate(() => this.#look(due)), ms).unref();
+    // Answers may lie unread when the timer fires. Sockets are read between two rounds of timers.
+    const timer = setTimeout(() => setTimeout(() => this.#look(due)), ms);
+    keepsNobodyAlive(timer);
+    return timer;
   }
 
   #look(due: number): void {
@@ -59,4 +60,9 @@ export class Silence {
     const message = `nothing was heard from the server for ${this.#limitMs / 1000} s`;
     this.#tooLong(new ConnectError(message, Code.Unavailable));
   }
+}
+
+/** Node's timers keep the process alive, and those of browsers do not. While an answer is owed, its connection keeps the process alive. */
+function keepsNobodyAlive(timer: unknown): void {
+  (timer as { unref?: () => void }).unref?.();
 }

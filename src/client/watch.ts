@@ -12,7 +12,7 @@ import {
 import type { WatchRunResponse } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { AnabranchClient } from './connection.ts';
+import type { ClientCalls } from './calls.ts';
 import { Patience, systemTiming } from './retry.ts';
 import { Silence } from './silence.ts';
 import { Rows } from './watch_rows.ts';
@@ -65,7 +65,7 @@ interface RunChanges {
  *     for await (const { run, progress } of watchRun(client, { runId, untilTerminal: true })) console.log(run.phase, progress.percent);
  */
 export async function* watchRun(
-  client: AnabranchClient,
+  client: Pick<ClientCalls, 'runs' | 'rollouts'>,
   options: WatchOptions,
 ): AsyncGenerator<RunPicture, void, undefined> {
   const timing = systemTiming();
@@ -107,7 +107,7 @@ export async function* watchRun(
 
 /** The groups and rollouts of a stage that ended while nobody looked. */
 async function takeRollouts(
-  client: AnabranchClient,
+  client: Pick<ClientCalls, 'runs' | 'rollouts'>,
   canvas: Canvas,
   stageId: string,
   signal: AbortSignal,
@@ -127,7 +127,7 @@ async function takeRollouts(
 
 /** One call. Silence counts only while the next message is waited for, not while the caller works. */
 async function* watchOnce(
-  client: AnabranchClient,
+  client: Pick<ClientCalls, 'runs' | 'rollouts'>,
   { runId, allStages = false, untilTerminal = false, rollouts = false, silenceMs = 45_000 }: WatchOptions,
   { call, signal }: { call: AbortController; signal: AbortSignal },
 ): AsyncGenerator<WatchRunResponse, void, undefined> {

@@ -55,6 +55,8 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/config.ts': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
 
   'src/client': { rooms: ['gen'], packages: [...CONNECT, '@connectrpc/connect-node', 'node:crypto'] },
+  // For browsers: no room and no package that needs Node.
+  'src/client/web': { rooms: ['src/client', 'gen'], packages: [...CONNECT, '@connectrpc/connect-web'] },
   'src/demo': {
     rooms: ['src/client', 'src/config.ts', 'src/server.ts', 'gen'],
     packages: ['node:*'],

@@ -1,4 +1,5 @@
 import { WireType } from '@bufbuild/protobuf/wire';
+import { Deferred } from '../deferred.ts';
 import type { AppendResult } from './contract.ts';
 
 /** Field `steps` of AppendStepsRequest. */
@@ -9,9 +10,8 @@ export interface Entry {
   readonly field: { readonly no: number; readonly wireType: WireType; readonly data: Uint8Array };
   /** False while bytes that the step names are still being put. */
   ready: boolean;
-  readonly promise: Promise<AppendResult>;
-  readonly resolve: (result: AppendResult) => void;
-  readonly reject: (error: Error) => void;
+  /** Settles when the step is durable, or when it never will be. */
+  readonly stored: Deferred<AppendResult>;
 }
 
 /**
@@ -65,14 +65,8 @@ export class StepQueue {
   }
 
   add(bytes: Uint8Array, ready: boolean): Entry {
-    let resolve!: (result: AppendResult) => void;
-    let reject!: (error: Error) => void;
-    const promise = new Promise<AppendResult>((res, rej) => {
-      resolve = res;
-      reject = rej;
-    });
     const field = { no: STEPS_FIELD, wireType: WireType.LengthDelimited, data: bytes };
-    const entry: Entry = { field, ready, promise, resolve, reject };
+    const entry: Entry = { field, ready, stored: new Deferred() };
     this.#entries.push(entry);
     this.#bytes += bytes.byteLength;
     return entry;
@@ -86,7 +80,7 @@ export class StepQueue {
       const entry = this.#entries[this.#head]!;
       this.#entries[this.#head] = undefined;
       freed += entry.field.data.byteLength;
-      entry.resolve({ stepNumber: this.numberOf(this.#acked), nextStepNumber });
+      entry.stored.resolve({ stepNumber: this.numberOf(this.#acked), nextStepNumber });
     }
     this.#bytes -= freed;
     this.#letGo();
@@ -96,8 +90,8 @@ export class StepQueue {
   /** Nothing more will be stored. Rejections that nobody awaits are taken as heard: flush() and close() tell them again. */
   failAll(error: Error): void {
     for (const entry of this.#entries.slice(this.#head)) {
-      entry?.promise.catch(() => undefined);
-      entry?.reject(error);
+      entry?.stored.promise.catch(() => undefined);
+      entry?.stored.reject(error);
     }
   }
 

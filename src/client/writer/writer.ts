@@ -8,6 +8,7 @@ import type {
   AppendSealed,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../connection.ts';
+import { Deferred } from '../deferred.ts';
 import { Patience, systemTiming, type Timing } from '../retry.ts';
 import { putState } from '../states.ts';
 import { type EncodedStep, encodeStep, type StepInit } from '../step.ts';
@@ -24,7 +25,7 @@ const SEAL_MESSAGE_MAX_BYTES = 4096;
 
 interface SealWish {
   readonly seal: { readonly status: SealStatus; readonly message: string };
-  readonly outcome: PromiseWithResolvers<Sealed>;
+  readonly outcome: Deferred<Sealed>;
 }
 
 /**
@@ -48,7 +49,7 @@ export class Writer implements TrajectoryWriter {
   readonly #queue = new StepQueue();
   readonly #uploads: Uploads;
   readonly #stopped = new AbortController();
-  readonly #firstOpened = Promise.withResolvers<void>();
+  readonly #firstOpened = new Deferred<void>();
   readonly #running: Promise<void>;
   /** The last grant; every later opening names it. */
   #grant: AppendOpened | undefined;
@@ -61,9 +62,9 @@ export class Writer implements TrajectoryWriter {
   #closing = false;
   #failure: Error | undefined;
   /** Set while a writer without a stream waits for something to do. */
-  #work: PromiseWithResolvers<void> | undefined;
+  #work: Deferred<void> | undefined;
   /** Set while callers of ready() wait. */
-  #room: PromiseWithResolvers<void> | undefined;
+  #room: Deferred<void> | undefined;
 
   constructor(client: AnabranchClient, options: WriterOptions, timing: Timing) {
     this.trajectoryId = options.trajectoryId;
@@ -114,12 +115,12 @@ export class Writer implements TrajectoryWriter {
     const entry = this.#queue.add(step.bytes, step.uploads.length === 0);
     if (entry.ready) this.#wake();
     else this.#sendAfter(this.#uploads.add(step.uploads), entry);
-    return entry.promise;
+    return entry.stored.promise;
   }
 
   async ready(): Promise<void> {
     while (!this.#hasRoom() && this.#failure === undefined) {
-      this.#room ??= Promise.withResolvers();
+      this.#room ??= new Deferred();
       await this.#room.promise;
     }
     if (this.#failure !== undefined) throw this.#failure;
@@ -127,7 +128,7 @@ export class Writer implements TrajectoryWriter {
 
   async flush(): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
-    if (this.#queue.waiting > 0) await this.#queue.at(this.#queue.made - 1).promise;
+    if (this.#queue.waiting > 0) await this.#queue.at(this.#queue.made - 1).stored.promise;
   }
 
   async seal(status: SealStatus, message = ''): Promise<Sealed> {
@@ -136,7 +137,7 @@ export class Writer implements TrajectoryWriter {
     if (Buffer.byteLength(message) > SEAL_MESSAGE_MAX_BYTES) {
       throw new ConnectError(`message of the seal is over ${SEAL_MESSAGE_MAX_BYTES} bytes`, Code.InvalidArgument);
     }
-    this.#seal = { seal: { status, message }, outcome: Promise.withResolvers() };
+    this.#seal = { seal: { status, message }, outcome: new Deferred() };
     this.#wake();
     return await this.#seal.outcome.promise;
   }
@@ -211,7 +212,7 @@ export class Writer implements TrajectoryWriter {
   async #hasWork(): Promise<boolean> {
     while (this.#idle() && this.#failure === undefined) {
       if (this.#closing) return false;
-      this.#work = Promise.withResolvers();
+      this.#work = new Deferred();
       await this.#work.promise;
     }
     return this.#failure === undefined;

@@ -1,0 +1,25 @@
+import type { DescService } from '@bufbuild/protobuf';
+import type { Client } from '@connectrpc/connect';
+import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+
+/** Default deadline of a unary call. Without one, a call whose connection is lost at the wrong moment may never end. */
+export const UNARY_DEADLINE_MS = 60_000;
+
+/** The RPCs of a service whose request is a single message. */
+type SingleRequest<S extends DescService> = {
+  [M in keyof S['method']]: S['method'][M]['methodKind'] extends 'unary' | 'server_streaming' ? M : never;
+}[keyof S['method']];
+
+/** The RPCs of a service that a browser can call. fetch() cannot stream a request, so AppendSteps and PutState are not among them. */
+export type WebCalls<S extends DescService> = Pick<Client<S>, SingleRequest<S>>;
+
+/** The calls that every client can make, on Node and in a browser. readSteps() and watchRun() use no others. */
+export interface ClientCalls {
+  readonly trajectories: WebCalls<typeof TrajectoryService>;
+  readonly states: WebCalls<typeof StateService>;
+  readonly runs: WebCalls<typeof RunService>;
+  readonly rollouts: WebCalls<typeof RolloutService>;
+}

@@ -1,0 +1,63 @@
+import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
+import { createConnectTransport } from '@connectrpc/connect-web';
+import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { StateService } from '../../../gen/es/anabranch/v1/state_service_pb.js';
+import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { parseAddress } from '../address.ts';
+import { type ClientCalls, UNARY_DEADLINE_MS } from '../calls.ts';
+
+/** The server to call, and how. */
+export interface ConnectOptions {
+  /** `host:port`, `http://host:port` or `https://host:port`. The server must allow the page's origin (`--allowed-origin`). */
+  readonly address: string;
+  /** Connect interceptors, for credentials or tracing; outermost first. */
+  readonly interceptors?: readonly Interceptor[];
+}
+
+/**
+ * A client of one server, for browsers. It uses fetch(), and opens no connection of its own. Unary calls have a deadline of one minute, unless
+ * `timeoutMs` says otherwise.
+ */
+export interface AnabranchClient extends ClientCalls {
+  /** The server's origin: `http://host:port`. */
+  readonly url: string;
+}
+
+/** Creates a client. Nothing is sent until the first call. */
+export function connectClient(options: ConnectOptions): AnabranchClient {
+  const url = parseAddress(options.address);
+  const interceptors = [...(options.interceptors ?? [])];
+  const transport = patient(createConnectTransport({ baseUrl: url, useBinaryFormat: true, interceptors }));
+  return {
+    url,
+    trajectories: createClient(TrajectoryService, transport),
+    states: createClient(StateService, transport),
+    runs: createClient(RunService, transport),
+    rollouts: createClient(RolloutService, transport),
+  };
+}
+
+/** Gives unary calls their default deadline, and reports streams that were cut as UNAVAILABLE. */
+function patient(transport: Transport): Transport {
+  return {
+    unary: (method, signal, timeoutMs = UNARY_DEADLINE_MS, ...rest) =>
+      transport.unary(method, signal, timeoutMs, ...rest),
+    stream: async (...call) => {
+      const response = await transport.stream(...call);
+      return { ...response, message: reportingCuts(response.message) };
+    },
+  };
+}
+
+/** connect-web reports a body that ends within a message as INVALID_ARGUMENT, as if the request were wrong. */
+const CUT_WITHIN_A_MESSAGE = 'protocol error: incomplete envelope';
+
+async function* reportingCuts<T>(messages: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
+  try {
+    yield* messages;
+  } catch (error) {
+    if (!(error instanceof ConnectError) || error.rawMessage !== CUT_WITHIN_A_MESSAGE) throw error;
+    throw new ConnectError('the answer ended within a message', Code.Unavailable, undefined, undefined, error);
+  }
+}

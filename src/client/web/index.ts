@@ -1,0 +1,17 @@
+/**
+ * The client of Anabranch for browsers: unary calls, readSteps() and watchRun().
+ *
+ *     import { connectClient, readSteps } from 'anabranch/client/web';
+ *
+ *     const client = connectClient({ address: 'http://127.0.0.1:50051' });
+ *     const { trajectory } = await client.trajectories.createTrajectory({ name: 'first' });
+ *     await client.trajectories.appendStep({ trajectoryId: trajectory!.id, step: { stepNumber: 0n, reward: 1 } });
+ *     for await (const { step } of readSteps(client, { trajectoryId: trajectory!.id })) console.log(step.reward);
+ *
+ * openWriter() and uploadState() are only in `anabranch/client`: they stream their requests, and fetch() cannot.
+ */
+export { errorMetadata, reasonOf, retryDelayMs } from '../errors.ts';
+export { type Place, parsePlace, resolveStep } from '../place.ts';
+export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from '../reader.ts';
+export { type RunPicture, type WatchOptions, watchRun } from '../watch.ts';
+export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
