@@ -1,0 +1,111 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
+import { describe, expect, inject, it } from 'vitest';
+import { pointedAt, programOf, readSnippets } from '../docs/snippets.ts';
+import { run } from '../languages/run.ts';
+import { createDatabase } from '../support/database.ts';
+import { spawnServer } from '../support/spawned-server.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
+import { startTestServer } from '../support/test-server.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const project = inject('project');
+
+/** The JSON objects that a program prints, one a line. */
+async function* objects(program: ReturnType<typeof spawn>): AsyncGenerator<Record<string, unknown>> {
+  for await (const line of createInterface(program.stdout!)) yield JSON.parse(line);
+}
+
+describe('anabranch/client on Node 20', () => {
+  it('C1: writes, follows, resumes, watches and logs, while the server is killed and started again', async () => {
+    await using database = await createDatabase('sqlite');
+    const first = await spawnServer({ database: database.url });
+    await copyFile(path.join(import.meta.dirname, 'story.mjs'), path.join(project, 'story.mjs'));
+    await using proxy = await startTcpProxy(first);
+    const program = spawn(inject('node20'), ['story.mjs', proxy.url], {
+      cwd: project,
+      stdio: 'pipe',
+      timeout: 100_000,
+    });
+    const [complaints, ended] = [text(program.stderr), once(program, 'close')];
+    const told = objects(program);
+
+    expect((await told.next()).value).toEqual({ event: 'written' });
+    await first.kill();
+    program.stdin.end('go on\n');
+    await using second = await spawnServer({ database: database.url });
+    proxy.retarget(second);
+
+    const { value: story } = await told.next();
+    expect(await complaints).toBe('');
+    expect(story).toEqual({
+      event: 'done',
+      node: expect.stringMatching(/^20\./),
+      followed: [0, 1, 2, 3],
+      checkpoint: 'state 2',
+      continuedAt: 3,
+      downloaded: true,
+      tagged: 2,
+      watched: ['RUNNING', 'COMPLETED'],
+      refused: 'STEP_NOT_FOUND',
+      refusedWith: expect.objectContaining({ next_step_number: '4' }),
+    });
+    expect(await ended).toEqual([0, null]);
+  });
+
+  it('C1: npm installs it on Node 20 with engine-strict; the command says in one line that the server needs more', async () => {
+    const bin = path.join(project, 'node_modules/anabranch/bin/anabranch.js');
+    const refused = await run(inject('node20'), [bin, 'serve']).catch((error: Error) => error.message);
+    expect(refused).toMatch(/^anabranch needs Node 24\.17 or newer, and this is Node 20\./m);
+    const manifest = JSON.parse(await readFile(path.join(project, 'package.json'), 'utf8'));
+    expect(Object.keys(manifest.dependencies)).toEqual(['anabranch']);
+  });
+});
+
+describe('docs/clients.md', () => {
+  it('its program for browsers runs as it says, here with the fetch() of Node 20', async () => {
+    await using server = await startTestServer();
+    const program = pointedAt(programOf(readSnippets('docs/clients.md'), 'web'), `${server.host}:${server.port}`);
+    await writeFile(path.join(project, 'snippet.js'), program);
+    const printed = await run(inject('node20'), ['snippet.js'], { cwd: project });
+    expect(printed.split('\n')).toEqual(['0n 1', 'TAG_NOT_FOUND', '']);
+  });
+});
+
+describe('the declarations of the package', () => {
+  it.each([
+    { entry: 'anabranch/client', compilerOptions: { lib: ['es2023', 'esnext.disposable'], types: ['node'] } },
+    { entry: 'anabranch/client/web', compilerOptions: { lib: ['es2023', 'dom', 'dom.asynciterable'], types: [] } },
+  ])('C1, C2: $entry compiles in a strict project', async ({ entry, compilerOptions }) => {
+    const web = entry.endsWith('web');
+    const name = web ? 'web' : 'node';
+    await writeFile(
+      path.join(project, `${name}.ts`),
+      `import { connectClient, readSteps, watchRun } from '${entry}';
+       const client = connectClient({ address: '127.0.0.1:1' });
+       export const call: Promise<{ trajectory?: { id: string } | undefined }> = client.trajectories.getTrajectory({});
+       export const steps = readSteps(client, { trajectoryId: '' });
+       export const number = async (): Promise<bigint> => (await steps.next()).value!.step.stepNumber;
+       export const pictures = watchRun(client, { runId: '' });
+       ${web ? '// @ts-expect-error: fetch() cannot stream a request.' : ''}
+       export const append = client.trajectories.appendSteps;
+      `,
+    );
+    const options = {
+      ...compilerOptions,
+      module: 'nodenext',
+      target: 'es2023',
+      strict: true,
+      noEmit: true,
+      skipLibCheck: true,
+    };
+    const typeRoots = [path.join(ROOT, 'node_modules/@types')];
+    const config = { compilerOptions: { ...options, typeRoots }, files: [`${name}.ts`] };
+    await writeFile(path.join(project, `tsconfig.${name}.json`), JSON.stringify(config));
+    expect(await run('tsc', ['-p', `tsconfig.${name}.json`], { cwd: project })).toBe('');
+  });
+});

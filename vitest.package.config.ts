@@ -1,0 +1,12 @@
+import { defineConfig } from 'vitest/config';
+import { shared } from './test/support/vitest-shared.ts';
+
+/** `npm run test:package`: the packed package, installed by npm of Node 20, on Node 20 and in Chromium. */
+export default defineConfig({
+  test: {
+    ...shared,
+    include: ['test/package/**/*.test.ts'],
+    globalSetup: [...shared.globalSetup, 'test/package/global-setup.ts'],
+    testTimeout: 120_000,
+  },
+});
