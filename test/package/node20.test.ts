@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -15,9 +15,11 @@ import { startTestServer } from '../support/test-server.ts';
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const project = inject('project');
 
-/** The JSON objects that a program prints, one a line. */
-async function* objects(program: ReturnType<typeof spawn>): AsyncGenerator<Record<string, unknown>> {
-  for await (const line of createInterface(program.stdout!)) yield JSON.parse(line);
+/** Yields the JSON objects that a program prints, one a line. Throws what it complained of, if it prints no more. */
+async function* objects({ stdout, stderr }: ChildProcessWithoutNullStreams): AsyncGenerator<unknown, never> {
+  const complaints = text(stderr);
+  for await (const line of createInterface(stdout)) yield JSON.parse(line);
+  throw new Error(`The program has ended: ${await complaints}`);
 }
 
 describe('anabranch/client on Node 20', () => {
@@ -31,7 +33,7 @@ describe('anabranch/client on Node 20', () => {
       stdio: 'pipe',
       timeout: 100_000,
     });
-    const [complaints, ended] = [text(program.stderr), once(program, 'close')];
+    const ended = once(program, 'close');
     const told = objects(program);
 
     expect((await told.next()).value).toEqual({ event: 'written' });
@@ -40,9 +42,7 @@ describe('anabranch/client on Node 20', () => {
     await using second = await spawnServer({ database: database.url });
     proxy.retarget(second);
 
-    const { value: story } = await told.next();
-    expect(await complaints).toBe('');
-    expect(story).toEqual({
+    expect((await told.next()).value).toEqual({
       event: 'done',
       node: expect.stringMatching(/^20\./),
       followed: [0, 1, 2, 3],
@@ -54,6 +54,7 @@ describe('anabranch/client on Node 20', () => {
       refused: 'STEP_NOT_FOUND',
       refusedWith: expect.objectContaining({ next_step_number: '4' }),
     });
+    await expect(told.next()).rejects.toThrow(/^The program has ended: $/);
     expect(await ended).toEqual([0, null]);
   });
 
