@@ -28,9 +28,9 @@ describe('what SQLite reads', () => {
     await database?.drop();
   });
 
-  /** Of every statement that runs meanwhile: the steps of its plan that go through a table, or through all of a namespace. */
+  /** Of every statement that runs meanwhile: the steps of its plan that go through a table, through all of a namespace or of a tree. */
   const wide = async (work: () => Promise<unknown>): Promise<{ statements: number; steps: string[] }> => {
-    const texts = new Set(await sqliteTextsOf(work));
+    const texts = new Set((await sqliteTextsOf(work)).map((text) => text.trim()));
     const statements = [...texts].filter((text) => /^(?:select|update|delete|with)\b/iu.test(text));
     const plans = statements.map((text) => planner.prepare(`explain query plan ${text}`).all());
     const steps = plans.flatMap((plan) => {
@@ -38,9 +38,9 @@ describe('what SQLite reads', () => {
       const made = new Set(details.flatMap((detail) => /^(?:CO-ROUTINE|MATERIALIZE) (\w+)/.exec(detail)?.[1] ?? []));
       return details.filter(
         (detail) =>
-          /\(namespace=\?\)/.test(detail) ||
+          /\(namespace=\?\)|trajectories_by_tree \(tree=\?\)/.test(detail) ||
           (/^SCAN (?!CONSTANT|change_marks)/.test(detail) &&
-            !/VIRTUAL TABLE|_hidden$/.test(detail) &&
+            !/VIRTUAL TABLE|_(?:hidden|purging|trimming)$/.test(detail) &&
             !made.has(/^SCAN (\w+)/.exec(detail)?.[1] ?? '')),
       );
     });
@@ -79,5 +79,23 @@ describe('what SQLite reads', () => {
       expect(statements, name).toBeGreaterThan(0);
       expect({ name, steps }).toEqual({ name, steps: [] });
     }
+  });
+
+  it('of a deletion is what is deleted, and not all of its tree', async () => {
+    const here = new RolloutScene(store);
+    const root = await here.createWith(['a', 'b']);
+    const kept = await here.branch(root, 1n);
+    await here.branch(kept, 0n);
+    const last = await here.branch(root, 0n);
+    for (const [trajectory, onBranches] of [
+      [root, 'KEEP_SHARED'],
+      [kept, 'CASCADE'],
+      [last, 'REFUSE'],
+    ] as const) {
+      const { statements, steps } = await wide(() => here.delete(trajectory, onBranches));
+      expect(statements).toBeGreaterThan(0);
+      expect(steps).toEqual([]);
+    }
+    expect(await here.isThere(last.id)).toBe(false);
   });
 });

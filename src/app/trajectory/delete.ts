@@ -8,13 +8,18 @@ export interface DeleteTrajectoryArgs {
   readonly onBranches: OnBranches;
 }
 
-/** B2. Followers of what is gone are told at once. Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES. */
+/**
+ * Deletes a trajectory (B2). Followers are told as soon as it cannot be found. If the call ends before the last row is removed, maintenance removes the rest.
+ * Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES.
+ */
 export async function deleteTrajectory(app: App, caller: Caller, args: DeleteTrajectoryArgs): Promise<Deletion> {
   const id = parseUuid(args.trajectoryId, 'trajectory_id');
-  const deletion = await app.store.deleteTrajectory(caller.namespace, id, args.onBranches);
-  for (const key of deletion.keys) {
-    app.lineages.forget(key);
-    app.changes.announce(key);
+  try {
+    const deletion = await app.store.deleteTrajectory(caller.namespace, id, args.onBranches);
+    for (const key of deletion.keys) app.lineages.forget(key);
+    return deletion;
+  } catch (error) {
+    app.maintenance.purgeSoon();
+    throw error;
   }
-  return deletion;
 }

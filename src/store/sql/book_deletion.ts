@@ -1,8 +1,6 @@
-import { sql } from 'kysely';
 import { AnabranchError, experimentNotFound, runNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { BookDeletion, BranchPolicy } from '../contract/run.ts';
-import { isDoomed } from './deletion.ts';
 import type { Engine, Tx } from './engine.ts';
 import { padded } from './statement_shapes.ts';
 import { isSet } from './values.ts';
@@ -73,8 +71,8 @@ interface Outside {
 
 /**
  * B4: hides runs, perhaps with their experiment, and all trajectories of theirs, under the locks that their writers and branches take: from then on these find
- * nothing. All that descends from what goes is known and locked before anything is hidden, so that no branch is made in between. What was hidden is known
- * by its run or its experiment, and purged later. Locks are taken from experiment to run to rollout to trajectory, by key; those of a deletion that meets another
+ * nothing. All that descends from what goes is known and locked before anything is hidden, so that no branch is made in between. Trajectories are marked, and
+ * purged later. Locks are taken from experiment to run to rollout to trajectory, by key; those of a deletion that meets another
  * one in a ring are taken again.
  */
 class Doom {
@@ -181,7 +179,7 @@ class Doom {
       .leftJoin('runs as r', 'r.key', 't.run')
       .select(['t.tree', 't.key', 't.id', 't.run', 'r.id as run_id'])
       .where('t.namespace', '=', this.namespace)
-      .where(sql<boolean>`not ${isDoomed(this.engine)}`)
+      .where('t.purging', '=', 0)
       .orderBy('t.key');
     for (const keys of chunks([...this.runs])) {
       runs.push(
@@ -225,12 +223,13 @@ class Doom {
 
   private async hide(): Promise<void> {
     const hidden = { hidden: 1, update_time: this.engine.now } as const;
+    const purging = { ...hidden, purging: 1, trimming: 0 } as const;
     for (const keys of chunks([...this.runs])) {
-      await this.tx.updateTable('trajectories').set(hidden).where('run', 'in', keys).execute();
+      await this.tx.updateTable('trajectories').set(purging).where('run', 'in', keys).execute();
       await this.tx.updateTable('runs').set(hidden).where('key', 'in', keys).execute();
     }
     if (this.experiment === undefined) return;
-    await this.tx.updateTable('trajectories').set(hidden).where('experiment', '=', this.experiment).execute();
+    await this.tx.updateTable('trajectories').set(purging).where('experiment', '=', this.experiment).execute();
     await this.tx.updateTable('experiments').set(hidden).where('key', '=', this.experiment).execute();
   }
 }

@@ -1,60 +1,17 @@
 import { sql } from 'kysely';
-import { purgeHidden } from './deletion.ts';
 import type { Engine, Tx } from './engine.ts';
 import { purgeEnvironments, purgeGroups, purgeRollouts } from './rollout_purge.ts';
+import { purgeTrajectories } from './trajectory_purge.ts';
 
 /**
- * B4: the rows of what was deleted with runs and experiments, children before parents, so that a purge that was broken off is taken up where it ended. Every
- * transaction removes some `limit` rows, and looks again under its locks, so that several instances can do it at once.
+ * B2, B4: removes rows of trajectories, runs and experiments that were deleted, children before parents, so that a purge that was interrupted continues where
+ * it ended. Each transaction removes about `limit` rows, and looks again under its locks, so that several instances can do it at once.
  */
 export async function purgeDeleted(engine: Engine, limit: number): Promise<boolean> {
   for (const purge of [purgeTrajectories, purgeRuns, purgeExperiments]) {
     if ((await purge(engine, limit)) > 0) return true;
   }
   return false;
-}
-
-/** Trajectories of one transaction: each takes the lock of its tree. */
-const TREES = 100;
-
-async function purgeTrajectories(engine: Engine, limit: number): Promise<number> {
-  const found = (await doomedLeaves(engine, 'run')) ?? (await doomedLeaves(engine, 'experiment'));
-  if (found === undefined) return 0;
-  let rows = 0;
-  const batch = found.filter(({ steps }) => {
-    const fits = rows === 0 || rows + Number(steps) < limit;
-    if (fits) rows += Number(steps) + 1;
-    return fits;
-  });
-  return engine.write(
-    async (tx) => {
-      for (const tree of new Set(batch.map((each) => each.tree))) await engine.lockTree(tx, tree);
-      let purged = 0;
-      for (const each of batch) purged += await purgeHidden(engine, tx, each, limit);
-      return purged;
-    },
-    { unbounded: true },
-  );
-}
-
-interface Leaf {
-  readonly namespace: string;
-  readonly tree: bigint;
-  readonly key: bigint;
-  /** Own ones. */
-  readonly steps: bigint;
-}
-
-/** Trajectories without branches of what is hidden, by tree; undefined if there are none. */
-async function doomedLeaves(engine: Engine, owner: 'run' | 'experiment'): Promise<Leaf[] | undefined> {
-  const trajectories = engine.table('trajectories');
-  const { rows } = await sql<Leaf>`
-    select t.namespace, t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
-    from ${engine.table(owner === 'run' ? 'runs' : 'experiments')} as h join ${trajectories} as t on ${sql.ref(`t.${owner}`)} = h.key
-    where h.hidden and not exists (select 1 from ${trajectories} as c where c.tree = t.tree and c.parent = t.key)
-    limit ${TREES}`.execute(engine.db);
-  if (rows.length === 0) return undefined;
-  return rows.sort((a, b) => Number(a.tree === b.tree ? a.key - b.key : a.tree - b.tree));
 }
 
 /** Runs of one transaction. */

@@ -1,269 +1,185 @@
-import { type RawBuilder, sql } from 'kysely';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Deletion, OnBranches } from '../contract/trajectory.ts';
 import type { Engine, Tx } from './engine.ts';
-import { bindDigest, isSet, readDigest } from './values.ts';
+import { nextTurn } from './next_turn.ts';
+import {
+  type MarkedAncestors,
+  type MarkedBranches,
+  markBranches,
+  markNeedlessAncestors,
+  markPurging,
+} from './purge_marks.ts';
+import { purgeTrajectories } from './trajectory_purge.ts';
+import { isSet } from './values.ts';
 
+/** Steps that one transaction of a deletion removes. */
+const PURGED_STEPS = 250;
+
+/**
+ * B2. The first transaction decides, and marks the trajectory: from then on no call finds it. Further transactions mark its branches and remove the rows. Each
+ * is bounded, and other work goes in between. If the call ends early, `purgeDeleted` does what is left.
+ */
 export async function deleteTrajectory(
   engine: Engine,
   namespace: string,
   id: string,
   onBranches: OnBranches,
 ): Promise<Deletion> {
-  const deletion = await engine.write(
-    async (tx) => {
-      const place = await tx
-        .selectFrom('trajectories')
-        .select(['tree', 'key'])
-        .where('namespace', '=', namespace)
-        .where('id', '=', id)
-        .executeTakeFirst();
-      if (place === undefined) throw trajectoryNotFound(id);
-      await engine.lockTree(tx, place.tree);
-      return new Pruning(engine, tx, namespace, place.tree).delete(id, place.key, onBranches);
-    },
-    { unbounded: true },
-  );
-  engine.announce(deletion.keys);
-  return deletion;
+  const { tree, key, keptShared, branches, ancestors } = await decide(engine, namespace, id, onBranches);
+  engine.announce([key, ...branches.marked]);
+  if (keptShared) {
+    await finish(engine, tree, [key]);
+    return { purged: 0n, keptShared, keys: [key] };
+  }
+  const above = await markAncestors(engine, tree, ancestors);
+  const keys = [key, ...(await markAllBranches(engine, tree, branches)), ...above.marked];
+  const top = above.marked.at(-1) ?? key;
+  await finish(engine, tree, above.parent === null ? [top] : [top, above.parent]);
+  return { purged: BigInt(keys.length), keptShared, keys };
 }
 
-/**
- * B4: purges a trajectory that went with a run or an experiment, or at most `limit` steps of it, from its end; one that still has branches stays for the
- * time being. The tree is locked. Returns how many rows went.
- */
-export async function purgeHidden(
-  engine: Engine,
-  tx: Tx,
-  { namespace, tree, key }: { readonly namespace: string; readonly tree: bigint; readonly key: bigint },
-  limit: number,
-): Promise<number> {
-  return new Pruning(engine, tx, namespace, tree).purgeHidden(key, BigInt(limit));
-}
-
-/** Whether a trajectory (`t`) was deleted with its run or experiment (B4) and waits to be purged. What branches off it was deleted with it. */
-export function isDoomed(engine: Engine): RawBuilder<boolean | bigint> {
-  return sql`(exists (select 1 from ${engine.table('runs')} as b where b.key = t.run and b.hidden)
-    or exists (select 1 from ${engine.table('experiments')} as e where e.key = t.experiment and e.hidden))`;
-}
-
-interface Child {
+/** What the first transaction decided and marked. */
+interface Decision {
+  readonly tree: bigint;
   readonly key: bigint;
-  readonly id: string;
-  readonly branch_point: bigint | null;
-  readonly doomed: boolean | bigint;
+  readonly keptShared: boolean;
+  readonly branches: MarkedBranches;
+  readonly ancestors: MarkedAncestors;
 }
 
-/** Deletes within one tree, under the tree's lock (B2). */
-class Pruning {
-  private readonly engine: Engine;
-  private readonly tx: Tx;
-  private readonly namespace: string;
-  private readonly tree: bigint;
-  private readonly purged: bigint[] = [];
-
-  constructor(engine: Engine, tx: Tx, namespace: string, tree: bigint) {
-    this.engine = engine;
-    this.tx = tx;
-    this.namespace = namespace;
-    this.tree = tree;
-  }
-
-  async delete(id: string, key: bigint, onBranches: OnBranches): Promise<Deletion> {
-    const row = await this.lockRow(key);
-    if (row === undefined || isSet(row.hidden)) throw trajectoryNotFound(id);
-    const children = await this.childrenOf(key);
-    const living = children.filter(({ doomed }) => !isSet(doomed));
-    if (living.length > 0 && onBranches === 'REFUSE') throw hasBranches(id, living);
-    if (living.length > 0 && onBranches === 'KEEP_SHARED') {
-      await this.hide(key, children);
-      return { purged: 0n, keptShared: true, keys: [key] };
-    }
-    for (const descendant of await this.descendantsOf(key)) await this.purge(descendant);
-    await this.purge(key);
-    await this.release(row.parent);
-    return { purged: BigInt(this.purged.length), keptShared: false, keys: this.purged };
-  }
-
-  async purgeHidden(key: bigint, limit: bigint): Promise<number> {
-    const row = await this.lockRow(key);
-    if (row === undefined || !isSet(row.hidden) || !isSet(row.doomed)) return 0;
-    if ((await this.childrenOf(key)).length > 0) return 0;
-    const begin = row.branch_point === null ? 0n : row.branch_point + 1n;
-    const end = row.next_step_number;
-    if (end - begin > limit) {
-      await this.deleteSteps(key, end - limit);
-      await this.tx
-        .updateTable('trajectories')
-        .set({ next_step_number: end - limit })
-        .where('tree', '=', this.tree)
-        .where('key', '=', key)
-        .execute();
-      return Number(limit);
-    }
-    await this.purge(key);
-    await this.release(row.parent);
-    return Number(end - begin) + 1;
-  }
-
-  /**
-   * After a child is gone: a hidden parent is trimmed again, or purged with its last child, and so on up. One that waits for the purge has its own turn
-   * there, since it may be large.
-   */
-  private async release(parent: bigint | null): Promise<void> {
-    for (let key = parent; key !== null; ) {
-      // Locked before its children are counted, so that no branch is made in between.
-      const row = await this.lockRow(key);
-      if (row === undefined || !isSet(row.hidden) || isSet(row.doomed)) return;
-      const children = await this.childrenOf(key);
-      if (children.length > 0) {
-        await this.trim(key, children);
-        return;
-      }
-      await this.purge(key);
-      key = row.parent;
-    }
-  }
-
-  private async hide(key: bigint, children: readonly Child[]): Promise<void> {
-    await this.tx.deleteFrom('tags').where('tree', '=', this.tree).where('trajectory', '=', key).execute();
-    await this.tx
-      .updateTable('trajectories')
-      .set({ hidden: 1, update_time: this.engine.now })
-      .where('tree', '=', this.tree)
-      .where('key', '=', key)
-      .execute();
-    await this.trim(key, children);
-  }
-
-  /** Keeps own steps up to the highest branch point. */
-  private async trim(key: bigint, children: readonly Child[]): Promise<void> {
-    const points = children.flatMap(({ branch_point }) => (branch_point === null ? [] : [branch_point]));
-    const end = points.reduce((highest, point) => (point > highest ? point : highest), -1n) + 1n;
-    await this.deleteSteps(key, end);
-    const last = await this.tx
-      .selectFrom('steps')
-      .select(['reward_sum', 'byte_sum'])
-      .where('tree', '=', this.tree)
-      .where('trajectory', '=', key)
-      .where('step_number', '=', end - 1n)
+async function decide(engine: Engine, namespace: string, id: string, onBranches: OnBranches): Promise<Decision> {
+  return engine.write(async (tx) => {
+    const place = await tx
+      .selectFrom('trajectories')
+      .select(['tree', 'key', 'hidden'])
+      .where('namespace', '=', namespace)
+      .where('id', '=', id)
       .executeTakeFirst();
-    await this.tx
-      .updateTable('trajectories')
-      .set({ next_step_number: end, ...last })
-      .where('tree', '=', this.tree)
-      .where('key', '=', key)
-      .execute();
-  }
-
-  private async purge(key: bigint): Promise<void> {
-    await this.deleteSteps(key, 0n);
-    await this.tx.deleteFrom('tags').where('tree', '=', this.tree).where('trajectory', '=', key).execute();
-    await this.tx
-      .deleteFrom('status_changes')
-      .where('tree', '=', this.tree)
-      .where('entity_kind', '=', 'TRAJECTORY')
-      .where('entity', '=', key)
-      .execute();
-    await this.tx.deleteFrom('trajectories').where('tree', '=', this.tree).where('key', '=', key).execute();
-    this.purged.push(key);
-  }
-
-  private async deleteSteps(key: bigint, from: bigint): Promise<void> {
-    for (const table of ['step_states', 'content_states'] as const) {
-      await this.unreference(table, key, from);
-      await this.tx
-        .deleteFrom(table)
-        .where('tree', '=', this.tree)
-        .where('trajectory', '=', key)
-        .where('step_number', '>=', from)
-        .execute();
+    if (place === undefined || isSet(place.hidden)) throw trajectoryNotFound(id);
+    const { tree, key } = place;
+    await engine.lockTree(tx, tree);
+    const row = await lockVisible(engine, tx, tree, key);
+    if (row === undefined) throw trajectoryNotFound(id);
+    const living = onBranches === 'CASCADE' ? [] : await livingBranches(tx, tree, key);
+    if (living.length > 0 && onBranches === 'REFUSE') throw await hasBranches(tx, tree, key, id, living);
+    if (living.length > 0) {
+      await markTrimming(engine, tx, tree, key);
+      return { tree, key, keptShared: true, branches: NO_BRANCHES, ancestors: NO_ANCESTORS };
     }
-    await this.tx
-      .deleteFrom('steps')
-      .where('tree', '=', this.tree)
-      .where('trajectory', '=', key)
-      .where('step_number', '>=', from)
-      .execute();
-  }
-
-  /** States of deleted steps may have no step left: the collector looks for another (see `StatesTable`). */
-  private async unreference(table: 'step_states' | 'content_states', key: bigint, from: bigint): Promise<void> {
-    const rows = await this.tx
-      .selectFrom(table)
-      .select('digest')
-      .distinct()
-      .where('tree', '=', this.tree)
-      .where('trajectory', '=', key)
-      .where('step_number', '>=', from)
-      .execute();
-    const digests = rows.map(({ digest }) => readDigest(digest)).sort();
-    for (let i = 0; i < digests.length; i += CHUNK) {
-      const chunk = digests.slice(i, i + CHUNK).map(bindDigest);
-      // Locked in order, as appends lock them.
-      const locked = this.tx
-        .selectFrom('states')
-        .select('digest')
-        .where('namespace', '=', this.namespace)
-        .where('digest', 'in', chunk);
-      await this.engine.lock(locked.orderBy('digest'), 'write').execute();
-      await this.tx
-        .updateTable('states')
-        .set((eb) => ({ referenced: 0, version: eb('version', '+', 1n) }))
-        .where('namespace', '=', this.namespace)
-        .where('digest', 'in', chunk)
-        .execute();
-    }
-  }
-
-  private async lockRow(key: bigint) {
-    const query = this.tx
-      .selectFrom('trajectories as t')
-      .select(['t.hidden', 't.parent', 't.branch_point', 't.next_step_number', isDoomed(this.engine).as('doomed')])
-      .where('t.tree', '=', this.tree)
-      .where('t.key', '=', key)
-      .where('t.namespace', '=', this.namespace);
-    return this.engine.lock(query, 'delete').executeTakeFirst();
-  }
-
-  private async childrenOf(key: bigint): Promise<Child[]> {
-    return this.tx
-      .selectFrom('trajectories as t')
-      .select(['t.key', 't.id', 't.branch_point', isDoomed(this.engine).as('doomed')])
-      .where('t.tree', '=', this.tree)
-      .where('t.parent', '=', key)
-      .orderBy('t.key')
-      .execute();
-  }
-
-  /** All below a trajectory, locked, branches before their parents. */
-  private async descendantsOf(key: bigint): Promise<bigint[]> {
-    const found: bigint[] = [];
-    for (let level = [key]; level.length > 0; ) {
-      const next: bigint[] = [];
-      for (const parent of level) {
-        for (const child of await this.childrenOf(parent)) {
-          // Under its lock nothing can branch from it any more, so its children can be counted.
-          await this.lockRow(child.key);
-          next.push(child.key);
-        }
-      }
-      found.push(...next);
-      level = next;
-    }
-    return found.reverse();
-  }
+    await markPurging(engine, tx, tree, [key]);
+    const branches = onBranches === 'CASCADE' ? await markBranches(engine, tx, tree, [key]) : NO_BRANCHES;
+    const ancestors = await markNeedlessAncestors(engine, tx, tree, row.parent);
+    return { tree, key, keptShared: false, branches, ancestors };
+  });
 }
 
-const CHUNK = 500;
+const NO_BRANCHES: MarkedBranches = { marked: [], parents: [] };
+const NO_ANCESTORS: MarkedAncestors = { marked: [], parent: null, more: false };
 
-function hasBranches(id: string, children: readonly Child[]): AnabranchError {
-  const named = children.slice(0, LIMITS.namedBranches).map((child) => child.id);
-  const more = children.length > named.length ? ` and ${children.length - named.length} more` : '';
+async function lockVisible(engine: Engine, tx: Tx, tree: bigint, key: bigint) {
+  const query = tx
+    .selectFrom('trajectories')
+    .select('parent')
+    .where('tree', '=', tree)
+    .where('key', '=', key)
+    .where('hidden', '=', 0);
+  return engine.lock(query, 'delete').executeTakeFirst();
+}
+
+function branchesOf(tx: Tx, tree: bigint, key: bigint) {
+  return tx.selectFrom('trajectories').where('tree', '=', tree).where('parent', '=', key).where('purging', '=', 0);
+}
+
+/** Ids of branches, hidden ones included, as many as an error names. */
+async function livingBranches(tx: Tx, tree: bigint, key: bigint): Promise<string[]> {
+  const rows = await branchesOf(tx, tree, key)
+    .select('id')
+    .orderBy('branch_point')
+    .orderBy('key')
+    .limit(LIMITS.namedBranches)
+    .execute();
+  return rows.map(({ id }) => id);
+}
+
+async function markTrimming(engine: Engine, tx: Tx, tree: bigint, key: bigint): Promise<void> {
+  await tx
+    .updateTable('trajectories')
+    .set({ hidden: 1, trimming: 1, update_time: engine.now })
+    .where('tree', '=', tree)
+    .where('key', '=', key)
+    .execute();
+}
+
+/** B2: hidden ancestors that nothing needs any more are deleted too. */
+async function markAncestors(engine: Engine, tree: bigint, begun: MarkedAncestors): Promise<MarkedAncestors> {
+  const marked = [...begun.marked];
+  let { parent, more } = begun;
+  while (more) {
+    await nextTurn();
+    const from = parent;
+    const found = await engine.write(async (tx) => {
+      await engine.lockTree(tx, tree);
+      return markNeedlessAncestors(engine, tx, tree, from);
+    });
+    marked.push(...found.marked);
+    ({ parent, more } = found);
+  }
+  return { marked, parent, more };
+}
+
+async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranches): Promise<bigint[]> {
+  const marked = [...begun.marked];
+  let { parents } = begun;
+  while (parents.length > 0) {
+    await nextTurn();
+    const from = parents;
+    const found = await engine.write(async (tx) => {
+      await engine.lockTree(tx, tree);
+      return markBranches(engine, tx, tree, from);
+    });
+    engine.announce(found.marked);
+    marked.push(...found.marked);
+    parents = found.parents;
+  }
+  return marked;
+}
+
+/** Purges in a tree until none of these trajectories is marked any more. */
+async function finish(engine: Engine, tree: bigint, keys: readonly bigint[]): Promise<void> {
+  do {
+    await purgeTrajectories(engine, PURGED_STEPS, tree);
+    await nextTurn();
+  } while (await isAnyMarked(engine, tree, keys));
+}
+
+async function isAnyMarked(engine: Engine, tree: bigint, keys: readonly bigint[]): Promise<boolean> {
+  const row = await engine.db
+    .selectFrom('trajectories')
+    .select('key')
+    .where('tree', '=', tree)
+    .where('key', 'in', keys)
+    .where((eb) => eb.or([eb('purging', '=', 1), eb('trimming', '=', 1)]))
+    .limit(1)
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
+async function hasBranches(
+  tx: Tx,
+  tree: bigint,
+  key: bigint,
+  id: string,
+  named: readonly string[],
+): Promise<AnabranchError> {
+  const count = await branchesOf(tx, tree, key)
+    .select(({ fn }) => fn.countAll<bigint>().as('all'))
+    .executeTakeFirst();
+  const others = Number(count?.all ?? 0) - named.length;
+  const more = others > 0 ? ` and ${others} more` : '';
   return new AnabranchError(
     'HAS_BRANCHES',
-    `Trajectory ${id} has branches (${named.join(', ')}${more}): delete them first, or say on_branches CASCADE (delete them too) or KEEP_SHARED (let them live).`,
+    `Trajectory ${id} has branches (${named.join(', ')}${more}). Delete them first, or set on_branches to CASCADE (delete them too) or KEEP_SHARED (keep them).`,
     { metadata: { branch_ids: named.join(',') } },
   );
 }

@@ -65,7 +65,7 @@ function readPiece(db: Db | Tx, namespace: string, { tree, key }: TrajectoryRef,
     .execute();
 }
 
-/** Those of a tree that are there, by key. */
+/** Returns trajectories of a tree by key. Those that do not exist or are being purged are left out. */
 export async function getOwners(
   engine: Engine,
   namespace: string,
@@ -77,6 +77,7 @@ export async function getOwners(
     .select(['t.key', 't.id', 't.name', 't.hidden'])
     .where('t.tree', '=', tree)
     .where('t.namespace', '=', namespace)
+    .where('t.purging', '=', 0)
     .where(engine.among(sql.ref('t.key'), keys))
     .execute();
   return new Map(rows.map(({ key, id, name, hidden }) => [key, { id, name, hidden: isSet(hidden) }]));

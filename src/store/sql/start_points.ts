@@ -8,7 +8,7 @@ import type { Engine, Tx } from './engine.ts';
 import { ownerIn } from './lineage.ts';
 import { together } from './together.ts';
 import { readTrajectory, selectTrajectories } from './trajectory_rows.ts';
-import { readReal } from './values.ts';
+import { isSet, readReal } from './values.ts';
 
 /** A step to begin from, which cannot be deleted any more until the transaction ends. */
 export interface HeldPoint {
@@ -48,6 +48,7 @@ export async function holdStartPoints(
       if (source === undefined || owner === undefined || step === undefined) return [nameOf(point), 'gone'];
       const locked = owners.get(owner);
       if (locked === undefined) return [nameOf(point), 'busy'];
+      if (isSet(locked.purging)) return [nameOf(point), 'gone'];
       const fault = depthFault(locked);
       if (fault !== undefined) return [nameOf(point), fault];
       const sums = { rewardSum: readReal(step.reward_sum), byteSum: step.byte_sum };
@@ -92,7 +93,7 @@ async function holdSteps(engine: Engine, tx: Tx, places: readonly Place[]) {
   const numbers = [...new Set(places.map(({ step }) => step))];
   const owners = tx
     .selectFrom('trajectories as t')
-    .select(['t.key', 't.id', 't.depth'])
+    .select(['t.key', 't.id', 't.depth', 't.purging'])
     .where(engine.among(sql.ref('t.tree'), trees))
     .where(engine.among(sql.ref('t.key'), keys))
     .orderBy('t.tree')

@@ -7,6 +7,8 @@ type Int = ColumnType<bigint, bigint | number, bigint | number>;
 type NullableInt = ColumnType<bigint | null, bigint | number | null, bigint | number | null>;
 /** Bound as 0 or 1; read with `isSet`, since engines differ. */
 type Flag = ColumnType<boolean | bigint | 0 | 1, 0 | 1, 0 | 1>;
+/** A flag that new rows do not have. */
+type UnsetFlag = ColumnType<boolean | bigint | 0 | 1, 0 | 1 | undefined, 0 | 1>;
 type NullableFlag = ColumnType<boolean | bigint | 0 | 1 | null, 0 | 1 | null, 0 | 1 | null>;
 /** SQLite keeps NaN as the text `NaN`, since it would store NULL (W11); written with `bindReal`, read with `readReal`. */
 export type Real = ColumnType<number | string, number | string, number | string>;
@@ -74,6 +76,10 @@ export interface TrajectoriesTable {
   experiment: NullableInt;
   /** Branches between it and the root of its tree: 0 for a root. */
   depth: Int;
+  /** The trajectory is deleted and its rows are being removed. Such a row is hidden too. */
+  purging: UnsetFlag;
+  /** The trajectory is hidden, stays for its branches, and its steps after the last branch point are being removed. */
+  trimming: UnsetFlag;
 }
 
 export interface StepsTable {

@@ -109,7 +109,7 @@ function keyOfExperiment(db: Db, namespace: string, id: string) {
   return db.selectFrom('experiments').select('key').where('namespace', '=', namespace).where('id', '=', id);
 }
 
-/** Where the trajectory of an id stands, hidden ones included, since their branches live on. */
+/** Returns the keys of a trajectory by its id. Hidden ones are included, since their branches live on, but not those that are being purged. */
 async function placeOf(
   db: Db,
   namespace: string,
@@ -121,6 +121,7 @@ async function placeOf(
     .select(['tree', 'key'])
     .where('namespace', '=', namespace)
     .where('id', '=', id)
+    .where('purging', '=', 0)
     .executeTakeFirst();
   return row ?? 'nowhere';
 }
@@ -131,7 +132,10 @@ export async function listTree(
   tree: bigint,
   page: Page<bigint>,
 ): Promise<Trajectory[]> {
-  let query = selectTrajectories(engine.db).where('t.tree', '=', tree).where('t.namespace', '=', namespace);
+  let query = selectTrajectories(engine.db)
+    .where('t.tree', '=', tree)
+    .where('t.namespace', '=', namespace)
+    .where('t.purging', '=', 0);
   if (page.after !== undefined) query = query.where('t.key', '>', page.after);
   const rows = await query.orderBy('t.key').limit(page.limit).execute();
   return rows.map(readTrajectory);

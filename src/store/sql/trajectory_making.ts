@@ -11,7 +11,7 @@ import { recordStatus } from './status_changes.ts';
 import { type EncodedState, StepWriter, type Sums, statesOf } from './step_writer.ts';
 import { together } from './together.ts';
 import { readNow } from './trajectory_rows.ts';
-import { bindLabels, bindReal, readReal } from './values.ts';
+import { bindLabels, bindReal, isSet, readReal } from './values.ts';
 
 /** L1: what a trajectory begins as. */
 const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
@@ -110,10 +110,17 @@ export async function makeBranch(
   return ref;
 }
 
-/** The step to share, with its owner's row locked: it cannot be deleted or trimmed any more, and its writer goes on beside it. */
+/**
+ * Returns the step to share, with its owner's row locked: the step cannot be deleted any more, and the owner's writer is not held up. Errors:
+ * TRAJECTORY_NOT_FOUND if the step was deleted, or the owner is being purged.
+ */
 async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigint, point: bigint) {
   const { tree } = source.ref;
-  const row = tx.selectFrom('trajectories').select(['id', 'depth']).where('tree', '=', tree).where('key', '=', owner);
+  const row = tx
+    .selectFrom('trajectories')
+    .select(['id', 'depth', 'purging'])
+    .where('tree', '=', tree)
+    .where('key', '=', owner);
   const shared = tx
     .selectFrom('steps')
     .select(['reward_sum', 'byte_sum'])
@@ -125,7 +132,7 @@ async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigin
     // Looked for under the lock, since statements run in this order.
     shared.executeTakeFirst(),
   ]);
-  if (locked === undefined || step === undefined) throw trajectoryNotFound(source.id);
+  if (locked === undefined || isSet(locked.purging) || step === undefined) throw trajectoryNotFound(source.id);
   const fault = depthFault(locked);
   if (fault !== undefined) throw fault;
   return { step, ownerDepth: locked.depth };
@@ -238,7 +245,7 @@ async function tagged(tx: Tx, source: Trajectory, tag: string): Promise<bigint> 
 function trajectoryExists(id: string): AnabranchError {
   return new AnabranchError(
     'TRAJECTORY_EXISTS',
-    `The id ${id} is taken (perhaps by a deleted trajectory whose steps its branches still need): use another, or none.`,
+    `trajectory_id ${id} is in use, possibly by a trajectory that was deleted and whose rows are still being removed or whose steps its branches need. Use another id, or none.`,
     { metadata: { trajectory_id: id } },
   );
 }

@@ -1,0 +1,350 @@
+import { sql } from 'kysely';
+import type { Engine, Tx } from './engine.ts';
+import { markBranches, markPurging } from './purge_marks.ts';
+import { Unreferencing } from './unreferencing.ts';
+
+/** Trajectories that one transaction purges at most. */
+const TRAJECTORIES = 100;
+
+/** Tables of references from steps to states. */
+const REFERENCES = ['step_states', 'content_states'] as const;
+
+/**
+ * Removes rows of marked trajectories (see `TrajectoriesTable`), of one tree or of any: branches before their parents, steps from the end with their references.
+ * One transaction removes at most `limit` steps and about as many references. It looks again under its locks, so several instances can do it at once.
+ * Returns how many rows are gone; 0: nothing is marked.
+ */
+export async function purgeTrajectories(engine: Engine, limit: number, tree?: bigint): Promise<number> {
+  const found = await findPurging(engine, tree);
+  return found.length > 0 ? purgeSome(engine, found, limit) : trimSome(engine, limit, tree);
+}
+
+interface Purging {
+  readonly namespace: string;
+  readonly tree: bigint;
+  readonly key: bigint;
+  /** Number of own steps. */
+  readonly steps: bigint;
+}
+
+/** Keys rise from parents to branches, so the highest ones have no branches. */
+async function findPurging(engine: Engine, tree: bigint | undefined): Promise<Purging[]> {
+  const ofTree = tree === undefined ? sql`` : sql`and t.tree = ${tree}`;
+  const { rows } = await sql<Purging>`
+    select t.namespace, t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
+    from ${engine.table('trajectories')} as t where t.purging ${ofTree}
+    order by t.tree desc, t.key desc limit ${TRAJECTORIES}`.execute(engine.db);
+  return rows;
+}
+
+async function purgeSome(engine: Engine, found: readonly Purging[], limit: number): Promise<number> {
+  const trees = [...Map.groupBy(fitting(found, limit), ({ tree }) => tree)].sort(([a], [b]) => (a < b ? -1 : 1));
+  return engine.write(async (tx) => {
+    for (const [tree] of trees) await engine.lockTree(tx, tree);
+    const states = new Unreferencing(engine, tx);
+    let rows = 0;
+    for (const [tree, members] of trees) {
+      const keys = members.map(({ key }) => key);
+      rows += await new TreePurge(engine, tx, members[0]!.namespace, tree, states).purge(keys, limit);
+    }
+    await states.write();
+    return Math.max(rows, 1);
+  });
+}
+
+/** The first ones, as long as their steps are few enough together. The first one counts whatever it has. */
+function fitting(found: readonly Purging[], limit: number): Purging[] {
+  let steps = 0;
+  return found.filter((each) => {
+    const fits = steps === 0 || steps + Number(each.steps) <= limit;
+    steps += Number(each.steps) + 1;
+    return fits;
+  });
+}
+
+/** B2: trims one trajectory that is hidden and stays for its branches. */
+async function trimSome(engine: Engine, limit: number, tree: bigint | undefined): Promise<number> {
+  const ofTree = tree === undefined ? sql`` : sql`and t.tree = ${tree}`;
+  const { rows } = await sql<{ namespace: string; tree: bigint; key: bigint }>`
+    select t.namespace, t.tree, t.key from ${engine.table('trajectories')} as t where t.trimming ${ofTree}
+    limit 1`.execute(engine.db);
+  const [found] = rows;
+  if (found === undefined) return 0;
+  return engine.write(async (tx) => {
+    await engine.lockTree(tx, found.tree);
+    const states = new Unreferencing(engine, tx);
+    const removed = await new TreePurge(engine, tx, found.namespace, found.tree, states).trim(found.key, limit);
+    await states.write();
+    return Math.max(removed, 1);
+  });
+}
+
+interface PurgedRow {
+  readonly key: bigint;
+  readonly parent: bigint | null;
+  /** Own steps: from `begin` to before `end`. */
+  readonly begin: bigint;
+  readonly end: bigint;
+}
+
+/** Removes rows of marked trajectories of one tree, under the tree's lock. References to states go first, the states are changed at the end. */
+class TreePurge {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly namespace: string;
+  private readonly tree: bigint;
+  private readonly states: Unreferencing;
+
+  constructor(engine: Engine, tx: Tx, namespace: string, tree: bigint, states: Unreferencing) {
+    this.engine = engine;
+    this.tx = tx;
+    this.namespace = namespace;
+    this.tree = tree;
+    this.states = states;
+  }
+
+  /** Purges trajectories, or the last steps of the highest one if they have too many rows. Returns how many rows are gone. */
+  async purge(wanted: readonly bigint[], limit: number): Promise<number> {
+    const rows = await this.lock(wanted);
+    const keys = rows.map(({ key }) => key);
+    const highest = rows.at(-1);
+    if (highest === undefined) return 0;
+    const unmarked = await this.markMissed(keys);
+    if (unmarked > 0 || (await this.haveOtherBranches(keys))) return unmarked;
+    const tags = await this.deleteTags(keys, limit);
+    if (tags >= limit) return tags;
+    if (rows.length > 1 && (await this.haveMoreReferences(keys, limit)))
+      return tags + (await this.purgeEnd(highest, limit));
+    return tags + (rows.length === 1 ? await this.purgeEnd(highest, limit) : await this.purgeWhole(rows));
+  }
+
+  private async purgeWhole(rows: readonly PurgedRow[]): Promise<number> {
+    const keys = rows.map(({ key }) => key);
+    await this.deleteSteps(keys, 0n);
+    await this.deleteRows(keys);
+    await this.release(new Set(rows.flatMap(({ parent }) => (parent === null ? [] : [parent]))));
+    return rows.reduce((sum, { begin, end }) => sum + Number(end - begin) + 1, 0);
+  }
+
+  private async purgeEnd(row: PurgedRow, limit: number): Promise<number> {
+    const from = await this.lastSteps(row.key, row.begin, row.end, limit);
+    if (from <= row.begin) return this.purgeWhole([row]);
+    await this.deleteSteps([row.key], from);
+    await this.setEnd(row.key, { next_step_number: from });
+    return Number(row.end - from);
+  }
+
+  /** Removes the last steps that no branch needs, at most `limit` of them. Returns how many rows are gone. */
+  async trim(key: bigint, limit: number): Promise<number> {
+    const row = await this.lockTrimming(key);
+    if (row === undefined) return 0;
+    const needed = await this.lastBranchPoint(key);
+    if (needed === undefined) {
+      await markPurging(this.engine, this.tx, this.tree, [key]);
+      return 0;
+    }
+    const tags = await this.deleteTags([key], limit);
+    if (tags >= limit) return tags;
+    const { next_step_number: before } = row;
+    const end = await this.lastSteps(key, needed + 1n, before, limit);
+    if (end < before) await this.deleteSteps([key], end);
+    const sums = await this.sumsBefore(key, end);
+    await this.setEnd(key, { next_step_number: end, trimming: end > needed + 1n ? 1 : 0, ...sums });
+    return tags + Number(before - end);
+  }
+
+  private async lock(keys: readonly bigint[]): Promise<PurgedRow[]> {
+    const query = this.tx
+      .selectFrom('trajectories')
+      .select(['key', 'parent', 'branch_point', 'next_step_number'])
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('key'), keys))
+      .where('purging', '=', 1)
+      .orderBy('key');
+    const rows = await this.engine.lock(query, 'delete').execute();
+    return rows.map(({ key, parent, branch_point, next_step_number: end }) => {
+      return { key, parent, begin: branch_point === null ? 0n : branch_point + 1n, end };
+    });
+  }
+
+  /** Marks branches that were not marked yet: the deletion ended before it had marked all. */
+  private async markMissed(keys: readonly bigint[]): Promise<number> {
+    return (await markBranches(this.engine, this.tx, this.tree, keys)).marked.length;
+  }
+
+  /** Whether there are branches that do not belong to these trajectories: their turn comes first. */
+  private async haveOtherBranches(keys: readonly bigint[]): Promise<boolean> {
+    const other = await this.tx
+      .selectFrom('trajectories')
+      .select('key')
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('parent'), keys))
+      .where(({ not }) => not(this.engine.among(sql.ref('key'), keys)))
+      .limit(1)
+      .executeTakeFirst();
+    return other !== undefined;
+  }
+
+  private async haveMoreReferences(keys: readonly bigint[], limit: number): Promise<boolean> {
+    for (const table of REFERENCES) {
+      const beyond = await this.tx
+        .selectFrom(table)
+        .select('step_number')
+        .where('tree', '=', this.tree)
+        .where(this.engine.among(sql.ref('trajectory'), keys))
+        .limit(1)
+        .offset(limit)
+        .executeTakeFirst();
+      if (beyond !== undefined) return true;
+    }
+    return false;
+  }
+
+  /** Returns the first of the last steps before `end` that have about `limit` rows, at least one step, and none before `begin`. */
+  private async lastSteps(key: bigint, begin: bigint, end: bigint, limit: number): Promise<bigint> {
+    let first = end - BigInt(limit) > begin ? end - BigInt(limit) : begin;
+    for (const table of REFERENCES) {
+      const beyond = await this.tx
+        .selectFrom(table)
+        .select('step_number')
+        .where('tree', '=', this.tree)
+        .where('trajectory', '=', key)
+        .where('step_number', '>=', first)
+        .orderBy('step_number', 'desc')
+        .limit(1)
+        .offset(limit)
+        .executeTakeFirst();
+      if (beyond !== undefined) first = beyond.step_number + 1n < end ? beyond.step_number + 1n : end - 1n;
+    }
+    return first;
+  }
+
+  private async deleteSteps(keys: readonly bigint[], from: bigint): Promise<void> {
+    for (const table of REFERENCES) {
+      const references = await this.tx
+        .deleteFrom(table)
+        .where('tree', '=', this.tree)
+        .where(this.engine.among(sql.ref('trajectory'), keys))
+        .where('step_number', '>=', from)
+        .returning('digest')
+        .execute();
+      this.states.add(this.namespace, references);
+    }
+    await this.tx
+      .deleteFrom('steps')
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('trajectory'), keys))
+      .where('step_number', '>=', from)
+      .execute();
+  }
+
+  private async deleteTags(keys: readonly bigint[], limit: number): Promise<number> {
+    const ofKeys = sql`tree = ${this.tree} and ${this.engine.among(sql.ref('trajectory'), keys)}`;
+    const tags = this.engine.table('tags');
+    const { numAffectedRows = 0n } = await sql`delete from ${tags} where ${ofKeys}
+      and (trajectory, name) in (select trajectory, name from ${tags} where ${ofKeys} limit ${limit})`.execute(this.tx);
+    return Number(numAffectedRows);
+  }
+
+  private async deleteRows(keys: readonly bigint[]): Promise<void> {
+    await this.tx
+      .deleteFrom('status_changes')
+      .where('tree', '=', this.tree)
+      .where('entity_kind', '=', 'TRAJECTORY')
+      .where(this.engine.among(sql.ref('entity'), keys))
+      .execute();
+    await this.tx
+      .deleteFrom('trajectories')
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('key'), keys))
+      .execute();
+  }
+
+  /** B2: hidden trajectories whose branches are gone are trimmed again, or purged with the last of them. */
+  private async release(parents: ReadonlySet<bigint>): Promise<void> {
+    if (parents.size === 0) return;
+    const query = this.tx
+      .selectFrom('trajectories')
+      .select('key')
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('key'), [...parents]))
+      .where('hidden', '=', 1)
+      .where('purging', '=', 0)
+      .orderBy('key');
+    // Locked before their branches are counted, so that no branch is made in between.
+    const hidden = (await this.engine.lock(query, 'delete').execute()).map(({ key }) => key);
+    if (hidden.length === 0) return;
+    const needed = await this.tx
+      .selectFrom('trajectories as t')
+      .select('t.key')
+      .where('t.tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('t.key'), hidden))
+      .where(({ exists, selectFrom }) =>
+        exists(
+          selectFrom('trajectories as c')
+            .select('c.key')
+            .whereRef('c.tree', '=', 't.tree')
+            .whereRef('c.parent', '=', 't.key'),
+        ),
+      )
+      .execute();
+    const kept = new Set(needed.map(({ key }) => key));
+    await markPurging(
+      this.engine,
+      this.tx,
+      this.tree,
+      hidden.filter((key) => !kept.has(key)),
+    );
+    for (const key of kept) await this.setEnd(key, { trimming: 1 });
+  }
+
+  private async lockTrimming(key: bigint) {
+    const query = this.tx
+      .selectFrom('trajectories')
+      .select('next_step_number')
+      .where('tree', '=', this.tree)
+      .where('key', '=', key)
+      .where('trimming', '=', 1);
+    return this.engine.lock(query, 'delete').executeTakeFirst();
+  }
+
+  /** Undefined: it has no branches. Those that are being purged count: what branches off them may not be marked yet. */
+  private async lastBranchPoint(key: bigint): Promise<bigint | undefined> {
+    const row = await this.tx
+      .selectFrom('trajectories')
+      .select('branch_point')
+      .where('tree', '=', this.tree)
+      .where('parent', '=', key)
+      .orderBy('branch_point', 'desc')
+      .limit(1)
+      .executeTakeFirst();
+    return row?.branch_point ?? undefined;
+  }
+
+  private async sumsBefore(key: bigint, end: bigint) {
+    return this.tx
+      .selectFrom('steps')
+      .select(['reward_sum', 'byte_sum'])
+      .where('tree', '=', this.tree)
+      .where('trajectory', '=', key)
+      .where('step_number', '=', end - 1n)
+      .executeTakeFirst();
+  }
+
+  private async setEnd(
+    key: bigint,
+    changes: {
+      readonly next_step_number?: bigint;
+      readonly reward_sum?: number | string;
+      readonly byte_sum?: bigint;
+      readonly trimming?: 0 | 1;
+    },
+  ): Promise<void> {
+    await this.tx
+      .updateTable('trajectories')
+      .set(changes)
+      .where('tree', '=', this.tree)
+      .where('key', '=', key)
+      .execute();
+  }
+}

@@ -1,0 +1,46 @@
+import type { Digest } from '../../domain/ids.ts';
+import type { Engine, Tx } from './engine.ts';
+import { padded } from './statement_shapes.ts';
+import { lockStates } from './step_writer.ts';
+import { bindDigest, readDigest } from './values.ts';
+
+/** Digests of one statement: engines bound how many parameters one has. */
+const CHUNK = 512;
+
+/**
+ * Gathers the states whose references a transaction deletes. The states are changed by the last statements of the transaction, so that appends which name one
+ * of them wait for the end of the transaction only, and in the order in which appends lock them.
+ */
+export class Unreferencing {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly namespaces = new Map<string, Set<Digest>>();
+
+  constructor(engine: Engine, tx: Tx) {
+    this.engine = engine;
+    this.tx = tx;
+  }
+
+  add(namespace: string, references: readonly { readonly digest: Uint8Array }[]): void {
+    const digests = this.namespaces.get(namespace) ?? new Set();
+    for (const { digest } of references) digests.add(readDigest(digest));
+    this.namespaces.set(namespace, digests);
+  }
+
+  /** States may have no step left that refers to them: the collector looks for another one (see `StatesTable`). */
+  async write(): Promise<void> {
+    for (const [namespace, digests] of [...this.namespaces].sort(([a], [b]) => (a < b ? -1 : 1))) {
+      const sorted = [...digests].sort();
+      for (let at = 0; at < sorted.length; at += CHUNK) {
+        const chunk = sorted.slice(at, at + CHUNK);
+        await lockStates(this.engine, this.tx, namespace, chunk);
+        await this.tx
+          .updateTable('states')
+          .set((eb) => ({ referenced: 0, version: eb('version', '+', 1n) }))
+          .where('namespace', '=', namespace)
+          .where('digest', 'in', padded(chunk).map(bindDigest))
+          .execute();
+      }
+    }
+  }
+}
