@@ -356,6 +356,23 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await left(here)).toEqual([]);
   });
 
+  it('B4: trajectories that were deleted with a run or an experiment before they had marks are marked by the migration', async () => {
+    const here = scene();
+    const run = await here.makeRunWith(['a', 'b']);
+    const experiment = await here.experiment();
+    await here.createWith(['a'], { experimentId: experiment.id });
+    await deleteRun(here, run);
+    await deleteExperiment(here, experiment);
+    await on.sql.rows('drop index trajectories_purging');
+    await on.sql.rows('drop index trajectories_trimming');
+    await on.sql.rows('alter table trajectories drop column purging');
+    await on.sql.rows('alter table trajectories drop column trimming');
+    await on.sql.rows(`delete from kysely_migration where name = '0007_purging'`);
+    await on.reopen();
+    await purgeAll();
+    expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, steps: 0, runs: 0 });
+  });
+
   it('B4: a hundred trajectories, each a tree of its own, go in a few batches', async () => {
     const here = scene();
     const run = await here.makeRun();

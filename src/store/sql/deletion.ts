@@ -148,8 +148,8 @@ async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranch
 /** Purges in a tree until none of these trajectories is marked any more. */
 async function finish(engine: Engine, tree: bigint, keys: readonly bigint[]): Promise<void> {
   do {
-    await purgeTrajectories(engine, PURGED_STEPS, tree);
     await nextTurn();
+    await purgeTrajectories(engine, PURGED_STEPS, tree);
   } while (await isAnyMarked(engine, tree, keys));
 }
 
