@@ -41,6 +41,7 @@ import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
 import { ReadThreads } from './read_threads.ts';
 import { Wal } from './wal.ts';
+import { WriteLock } from './write_lock.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
@@ -71,6 +72,9 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     const dialect = new Dialect({ database: writer });
     const writing = new Kysely<Tables>({ dialect });
     await migrate(writing, 'sqlite');
+    // From here on the thread serves calls, and must not wait for a lock (see `WriteLock`).
+    await sql`pragma busy_timeout = 0`.execute(writing);
+    const writeLock = new WriteLock();
     const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
     const turns = new ReadTurns();
     const wal = new Wal({
@@ -82,7 +86,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     });
     const transact = async <T>(work: (tx: Tx) => Promise<T>): Promise<T> => {
       turns.wrote();
-      const result = await writing.transaction().execute(work);
+      const result = await writeLock.run(() => writing.transaction().execute(work));
       wal.committed();
       return result;
     };

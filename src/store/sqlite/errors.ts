@@ -15,6 +15,12 @@ export function isFileError(error: unknown): error is Error {
   return code === 'ERR_SQLITE_ERROR' || typeof syscall === 'string';
 }
 
+/** Whether a translated error says that another program holds a lock of the file. */
+export function isLocked(error: unknown): boolean {
+  const code = (error as { cause?: { errcode?: unknown } } | null)?.cause?.errcode;
+  return typeof code === 'number' && (code & 0xff) === BUSY;
+}
+
 /** What an error of `node:sqlite` is to the store; unknown ones stay as they are. */
 export function translateError(error: unknown): unknown {
   const code = (error as { errcode?: unknown } | null)?.errcode;
@@ -33,7 +39,7 @@ export function translateError(error: unknown): unknown {
   if (primary === BUSY || primary === LOCKED) {
     return new AnabranchError(
       'DATABASE_UNAVAILABLE',
-      'The database file is locked by another program: only readers may open it beside the server. Try again.',
+      'The database file is locked by another program. Only readers may open it while the server runs. Retry the call.',
       { cause: error },
     );
   }

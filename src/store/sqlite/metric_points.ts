@@ -3,6 +3,7 @@ import type { PointBatch } from '../sql/point_batch.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import { bindReal } from '../sql/values.ts';
 import type { Connection } from './connection.ts';
+import { isLocked } from './errors.ts';
 
 const FIND_RUN = 'select key from runs where namespace = ? and id = ? and not hidden';
 const FIND_STAGE = 'select key from stages where namespace = ? and id = ? and run = ?';
@@ -106,8 +107,8 @@ export class PointWriter {
       const stored = await this.transact(async () => group.map(({ batch }) => upsertPoints(this.writer, batch)));
       for (const [i, { resolve }] of group.entries()) resolve(stored[i]!);
     } catch (error) {
-      // One that cannot be written hurts no other one.
-      if (group.length > 1) for (const each of group) await this.writeGroup([each]);
+      // A batch that cannot be written must not fail the others. A locked file fails all of them.
+      if (group.length > 1 && !isLocked(error)) for (const each of group) await this.writeGroup([each]);
       else for (const { reject } of group) reject(error);
     }
   }
