@@ -3,12 +3,19 @@ import type { OutsideSql } from './sql.ts';
 /** What takes a database back behind a migration, by its name, in the order of migrations. Data that it made are dropped. */
 const UNDO = {
   '0006_branch_depth': ['alter table trajectories drop column depth'],
+  '0007_purging': [
+    'drop index trajectories_purging',
+    'drop index trajectories_trimming',
+    'alter table trajectories drop column purging',
+    'alter table trajectories drop column trimming',
+  ],
   '0009_right_answers': [
     'alter table groups drop column tried_rollouts',
     'alter table stages drop column end_expected_turns',
     'alter table stages drop column end_expected_substeps',
     'alter table stages drop column end_share',
   ],
+  '0010_trajectories_without_run': ['drop index trajectories_without_run'],
 } as const;
 
 /** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */

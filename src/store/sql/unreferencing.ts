@@ -1,7 +1,6 @@
 import type { Digest } from '../../domain/ids.ts';
 import type { Engine, Tx } from './engine.ts';
 import { padded } from './statement_shapes.ts';
-import { lockStates } from './step_writer.ts';
 import { bindDigest, readDigest } from './values.ts';
 
 /** Digests of one statement: engines bound how many parameters one has. */
@@ -33,7 +32,7 @@ export class Unreferencing {
       const sorted = [...digests].sort();
       for (let at = 0; at < sorted.length; at += CHUNK) {
         const chunk = sorted.slice(at, at + CHUNK);
-        await lockStates(this.engine, this.tx, namespace, chunk);
+        await this.engine.findStates(this.tx, namespace, chunk, 'lock');
         await this.tx
           .updateTable('states')
           .set((eb) => ({ referenced: 0, version: eb('version', '+', 1n) }))
