@@ -26,7 +26,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/store/postgres': {
     rooms: SHARED_SQL,
-    packages: ['kysely', 'pg', 'node:crypto'],
+    packages: ['kysely', 'pg', 'node:crypto', 'node:net'],
   },
   'src/store/sqlite': {
     rooms: SHARED_SQL,

@@ -1,5 +1,6 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import pg from 'pg';
+import { AnabranchError } from '../../domain/errors.ts';
 import { type CancellableClient, requestCancel } from './cancel.ts';
 import { CopyQuery } from './copy.ts';
 import { isForgottenStatement, translateError } from './errors.ts';
@@ -73,6 +74,8 @@ export class Pool implements PostgresPool {
   private readonly sessions = new WeakMap<pg.ClientBase, Session>();
   private readonly onForgotten: ((error: unknown) => void) | undefined;
   private readonly silence = new SilenceWatch();
+  /** Those who wait for a connection: what ends their waiting. */
+  private readonly waiting = new Set<(reason: unknown) => void>();
   private readonly bounded: boolean;
   private names: StatementNames | undefined;
 
@@ -119,7 +122,9 @@ export class Pool implements PostgresPool {
     );
   }
 
+  /** Ends the connections that are not used, and waits for the others. Whoever waits for a connection gets none any more. */
   async end(): Promise<void> {
+    for (const leave of [...this.waiting]) leave(closing());
     await this.pool.end();
     this.silence.close();
   }
@@ -135,7 +140,9 @@ export class Pool implements PostgresPool {
       };
       const onAbort = () => leave(signal?.reason);
       const endWait = this.silence.wait((silence) => leave(translateError(silence)));
+      this.waiting.add(leave);
       const stopWaiting = () => {
+        this.waiting.delete(leave);
         endWait();
         signal?.removeEventListener('abort', onAbort);
       };
@@ -325,6 +332,13 @@ export class Lease {
       if (this.running > 0) await new Promise((resolve) => setTimeout(resolve, CANCEL_AGAIN_MS));
     }
   }
+}
+
+function closing(): AnabranchError {
+  return new AnabranchError(
+    'DATABASE_UNAVAILABLE',
+    'The server is closing its database: nothing was stored, send it again.',
+  );
 }
 
 /** How a transaction begins that does not say itself what it needs. */
