@@ -123,6 +123,38 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     await app.close();
   });
 
+  it('RD1, RD3: what is found of a lineage whose leaf was deleted meanwhile is no answer: a checkpoint, a page of a list', async () => {
+    const scene = on.scene();
+    const { id } = await scene.create();
+    await scene.write({ id }, [step(0n, 'a', { states: [state('r')] }), step(1n, 'b')]);
+    for (const method of ['findCheckpoint', 'listSteps'] as const) {
+      const leaf = await scene.branch({ id }, 1n);
+      await scene.write(leaf, [step(2n, 'c', { states: [state('s')] })]);
+      const original = on.store[method] as (...args: unknown[]) => Promise<unknown>;
+      const racing = wrappedStore(on.store, {
+        [method]: async (...args: unknown[]) => {
+          const found = await original.apply(on.store, args);
+          await on.store.deleteTrajectory(scene.caller.namespace, leaf.id, 'REFUSE').catch(() => undefined);
+          return found;
+        },
+      });
+      const app = on.app({}, racing);
+      const reading =
+        method === 'findCheckpoint'
+          ? getCheckpoint(app, scene.caller, { trajectoryId: leaf.id, at: { atOrBefore: 1n }, stateNames: [] })
+          : listSteps(app, scene.caller, {
+              of: { trajectoryId: leaf.id },
+              filter: {},
+              order: { by: 'NUMBER', descending: false },
+              view: 'BASIC',
+              pageSize: 1,
+              pageToken: '',
+            });
+      expect((await refusalOf(reading)).reason).toBe('TRAJECTORY_NOT_FOUND');
+      await app.close();
+    }
+  });
+
   it('RD4, K-F4: a list of steps of a run, or an experiment, that is deleted between two pages is refused, never answered short', async () => {
     const here = new RunScene(on.store);
     const { app, caller } = on.scene(undefined, here.namespace);

@@ -33,7 +33,12 @@ export async function getCheckpoint(app: App, caller: Caller, args: GetCheckpoin
     name === '' ? DEFAULT_STATE_NAME : requireText(name, `state_names[${i}]`),
   );
   const found = await findCheckpoint(app, caller, trajectory, args.at, [...new Set(names)]);
-  return { ...found, inline: await inlineStates(app, caller, trajectory, found.step) };
+  const [inline] = await Promise.all([
+    inlineStates(app, caller, trajectory, found.step),
+    // While a trajectory is deleted, the latest checkpoint that is left of it, or of its ancestors, is not its latest.
+    requireStillThere(app, caller, trajectory),
+  ]);
+  return { ...found, inline };
 }
 
 async function findCheckpoint(

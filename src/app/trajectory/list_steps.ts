@@ -54,9 +54,9 @@ export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): 
   const last = found.at(-1);
   // A page may end early by its bytes, so only a look behind it tells whether it was the last.
   const more = last !== undefined && (await list(1, afterStep(last))).length > 0;
-  if (more) return { items: found, nextPageToken: makePageToken(query, cursorText(afterStep(last))) };
-  await requireThere(app, caller, of, trajectory);
-  return { items: found, nextPageToken: '' };
+  // A lineage that was deleted meanwhile may be short anywhere; of other lists, what was deleted is simply not part.
+  if (!more || trajectory !== undefined) await requireThere(app, caller, of, trajectory);
+  return { items: found, nextPageToken: more ? makePageToken(query, cursorText(afterStep(last))) : '' };
 }
 
 /** RD3: as many as surely fit into one message, but at least one. */

@@ -7,7 +7,7 @@ import type { OwnedStep, StepCursor, StepFilter, StepPage, StepSort, StepView } 
 import type { Engine } from './engine.ts';
 import { nextTurn } from './next_turn.ts';
 import { MOST_SEGMENTS, piecesOf, segmentTable } from './segments.ts';
-import { BASIC, PAYLOAD, type StateRow, StepReader, type StepRow } from './step_rows.ts';
+import { BASIC, PAYLOAD, StepReader, type StepRow } from './step_rows.ts';
 import { sortStates } from './steps.ts';
 import { bindTimeBound } from './values.ts';
 
@@ -31,26 +31,41 @@ export async function listSteps(
   page: StepPage,
   view: StepView,
 ): Promise<OwnedStep[]> {
-  const rows =
-    'segments' in where.of && order.by === 'NUMBER'
-      ? await rowsOfLineage(engine, namespace, where, order, page, view)
-      : await rowsInOrder(engine, namespace, where, order, page, view);
-  const kept = cutAtBytes(rows, page.maxBytes);
+  for (;;) {
+    const rows =
+      'segments' in where.of && order.by === 'NUMBER'
+        ? await rowsOfLineage(engine, namespace, where, order, page, view)
+        : await rowsInOrder(engine, namespace, where, order, page, view);
+    const steps = await withStates(engine, cutAtBytes(rows, page.maxBytes), view);
+    // Otherwise steps were deleted in between, and others may take their place on the page.
+    if (steps !== undefined) return steps;
+  }
+}
+
+/** The steps with their states and payloads; undefined if one of the steps is not there any more. */
+async function withStates(
+  engine: Engine,
+  kept: readonly ListedStep[],
+  view: StepView,
+): Promise<OwnedStep[] | undefined> {
   if (kept.length === 0) return [];
   const [states, payloads] = await Promise.all([
     statesOf(engine, kept),
-    view === 'FULL' ? payloadsOf(engine, kept) : new Map<string, Payload>(),
+    view === 'FULL' ? payloadsOf(engine, kept) : undefined,
   ]);
   const reader = new StepReader();
-  return kept.map(({ key, row }) => {
+  const steps: OwnedStep[] = [];
+  for (const { key, row } of kept) {
     const [number, ownerId] = row;
     const place = tupleKey(key, number);
-    const whole = [...row, ...(payloads.get(place) ?? [])] as unknown as StepRow;
-    return {
-      owner: { key: BigInt(key), id: ownerId ?? '' },
-      step: reader.read(BigInt(number), whole, states.get(place)),
-    };
-  });
+    const statesHere = states.get(place);
+    const payload = payloads === undefined ? [] : payloads.get(place);
+    if (statesHere === undefined || payload === undefined) return undefined;
+    const whole = [...row, ...payload] as unknown as StepRow;
+    const step = reader.read(BigInt(number), whole, statesHere);
+    steps.push({ owner: { key: BigInt(key), id: ownerId ?? '' }, step });
+  }
+  return steps;
 }
 
 /** Along a lineage numbers have no gap, so windows of numbers, growing until the page is full, spare a sort of the whole history. */
@@ -240,17 +255,21 @@ function among(steps: readonly ListedStep[]): RawBuilder<unknown> {
   return sql`(s.tree, s.trajectory, s.step_number) in (values ${sql.join(rows)})`;
 }
 
+/** The states of each step that is still there, also of those without states. */
 async function statesOf(engine: Engine, steps: readonly ListedStep[]): Promise<Map<string, StateRef[]>> {
-  const rows = await engine.rows<[...StateRow, key: number]>(sql`
-    select s.step_number, s.name, ${engine.hex(sql`s.digest`)}, s.media_type, s.size, s.trajectory
-    from ${engine.table('step_states')} as s where ${among(steps)}`);
+  type Row = [number: number, name: string | null, digest: string, mediaType: string, size: number, key: number];
+  const rows = await engine.rows<Row>(sql`
+    select s.step_number, e.name, ${engine.hex(sql`e.digest`)}, e.media_type, e.size, s.trajectory
+    from ${engine.table('steps')} as s
+    left join ${engine.table('step_states')} as e
+      on e.tree = s.tree and e.trajectory = s.trajectory and e.step_number = s.step_number
+    where ${among(steps)}`);
   const states = new Map<string, StateRef[]>();
   for (const [number, name, digest, mediaType, size, key] of rows) {
     const place = tupleKey(key, number);
-    const list = states.get(place);
-    const state = { name, digest, mediaType, size };
-    if (list === undefined) states.set(place, [state]);
-    else list.push(state);
+    const list = states.get(place) ?? [];
+    states.set(place, list);
+    if (name !== null) list.push({ name, digest, mediaType, size });
   }
   for (const list of states.values()) sortStates(list);
   return states;

@@ -34,8 +34,10 @@ export async function readSteps(
   const end = rows.at(-1)?.[0];
   if (end === undefined) return [];
   const owned = clipSegments(window, range.from, range.from + BigInt(end) + 1n);
-  const states = new StatesInOrder(await stateRows(engine, tree, owned, range.from));
-  return stepsOf(rows, range.from, owned, states);
+  const { states, wholeEnd } = await readStates(engine, tree, owned, range.from);
+  // A step whose states may have been deleted in between is not there any more.
+  const whole = rows.filter(([number]) => number < wholeEnd);
+  return stepsOf(whole, range.from, owned, new StatesInOrder(states));
 }
 
 /** Numbers are what each row adds to the first. */
@@ -69,15 +71,47 @@ function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[],
     where b.tree = ${tree} and b.trajectory = ${owner} and b.step_number = ${from - 1n}), 0)`;
 }
 
-/** States of the steps of some segments, by step number, counted from `from`. */
-function stateRows(engine: Engine, tree: bigint, segments: readonly Segment[], from: bigint): Promise<StateRow[]> {
-  return engine.rows<StateRow>(sql`
+interface ReadStates {
+  /** By step number, counted from where the page begins. */
+  readonly states: readonly StateRow[];
+  /** The first step, counted likewise, whose states may be missing since steps were deleted. */
+  readonly wholeEnd: number;
+}
+
+/**
+ * Reads the states of the steps of some segments, which were read before. The same statement looks whether the first and the last step of each
+ * segment are still there: deletions take whole stretches from an end, each step with its states, so then all states are there too.
+ */
+async function readStates(
+  engine: Engine,
+  tree: bigint,
+  segments: readonly Segment[],
+  from: bigint,
+): Promise<ReadStates> {
+  const rows = await engine.rows<StateRow | [end: number, name: null]>(sql`
     with ${segmentTable(engine, tree, segments)}
     select s.step_number - ${from}, s.name, ${engine.hex(sql`s.digest`)}, s.media_type, s.size
     from g
     cross join ${engine.table('step_states')} as s
     where s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
-    order by s.step_number`);
+    union all
+    select g.hi - ${from}, null, null, null, null
+    from g
+    where ${hasStep(engine, sql`g.lo`)} and ${hasStep(engine, sql`g.hi - 1`)}
+    order by 1`);
+  const states: StateRow[] = [];
+  const wholeEnds = new Set<number>();
+  for (const row of rows) {
+    if (row[1] === null) wholeEnds.add(row[0]);
+    else states.push(row);
+  }
+  const broken = segments.find(({ to }) => !wholeEnds.has(Number(to - from)));
+  return { states, wholeEnd: broken === undefined ? Number.POSITIVE_INFINITY : Number(broken.from - from) };
+}
+
+function hasStep(engine: Engine, number: RawBuilder<unknown>): RawBuilder<unknown> {
+  return sql`exists (select 1 from ${engine.table('steps')} as e
+    where e.tree = g.tree and e.trajectory = g.key and e.step_number = ${number})`;
 }
 
 /** Gives each step its states, sorted by name, when asked for steps by rising number. */
@@ -91,7 +125,6 @@ class StatesInOrder {
 
   of(number: number): readonly StateRef[] | undefined {
     const { rows } = this;
-    // States of a step that was deleted in between are nobody's.
     while (this.at < rows.length && rows[this.at]![0] < number) this.at += 1;
     let states: StateRef[] | undefined;
     for (; this.at < rows.length && rows[this.at]![0] === number; this.at += 1) {

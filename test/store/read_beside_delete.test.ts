@@ -1,0 +1,147 @@
+import { expect, it, vi } from 'vitest';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { OwnedStep, StepSort } from '../../src/store/contract/step.ts';
+import { Lease } from '../../src/store/postgres/pool.ts';
+import type { ReadJob } from '../../src/store/sqlite/read_job.ts';
+import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
+import { newState, newStep, stateRef } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+import type { Scene } from './scene.ts';
+
+const NUMBER: StepSort = { by: 'NUMBER', descending: false };
+const REWARD: StepSort = { by: 'REWARD', descending: true };
+
+/** A read of more than one statement sees more than one state of the database: whatever is deleted in between, no step lacks its states. */
+describeStore('reads beside a delete', (on) => {
+  it('RD1: a page of steps that are deleted before their states are read is empty', async () => {
+    const scene = on.scene();
+    const made = await createWithStates(scene, 6);
+    const segments = await scene.segments(made);
+    const range = { from: 1n, to: 6n, maxSteps: 5, maxBytes: 1e6 };
+    const read = () => scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, 'FULL');
+    expect(statesOf(await read())).toEqual([1, 2, 3, 4, 5]);
+    expect(await between('step_states', () => scene.delete(made), read)).toEqual([]);
+  });
+
+  it('RD1: a page over several owners ends before the first one whose steps are deleted', async () => {
+    const scene = on.scene();
+    const root = await createWithStates(scene, 4);
+    const leaf = await scene.branch(root, 2n);
+    await appendStates(scene, leaf, 3, 3);
+    const segments = await scene.segments(leaf);
+    const range = { from: 0n, to: 6n, maxSteps: 10, maxBytes: 1e6 };
+    const read = () => scene.store.readSteps(scene.namespace, leaf.ref.tree, segments, range, 'BASIC');
+    expect(statesOf(await read())).toEqual([0, 1, 2, 3, 4, 5]);
+    expect(statesOf(await between('step_states', () => scene.delete(leaf), read))).toEqual([0, 1, 2]);
+  });
+
+  it('RD1: a single step, and the latest checkpoint, that are deleted before their states are read are not found', async () => {
+    const scene = on.scene();
+    for (const read of [
+      (made: Trajectory, segments: Awaited<ReturnType<Scene['segments']>>) =>
+        scene.store.readSteps(
+          scene.namespace,
+          made.ref.tree,
+          segments,
+          { from: 1n, to: 2n, maxSteps: 1, maxBytes: 1 },
+          'FULL',
+        ),
+      async (made: Trajectory, segments: Awaited<ReturnType<Scene['segments']>>) => {
+        const found = await scene.store.findCheckpoint(scene.namespace, made.ref.tree, segments, 2n, []);
+        return found === undefined ? [] : [found];
+      },
+    ]) {
+      const made = await createWithStates(scene, 3);
+      const segments = await scene.segments(made);
+      expect(statesOf(await read(made, segments))).toHaveLength(1);
+      expect(
+        await between(
+          'hex|encode',
+          () => scene.delete(made),
+          () => read(made, segments),
+        ),
+      ).toEqual([]);
+    }
+  });
+
+  it.each([
+    ['number', NUMBER],
+    ['reward', REWARD],
+  ])(
+    'RD4: a list by %s holds no step without its states: what takes the place of deleted steps is read instead',
+    async (_name, order) => {
+      const scene = on.scene();
+      const [gone, kept] = [await createWithStates(scene, 3), await createWithStates(scene, 3)];
+      const list = () =>
+        scene.store.listSteps(
+          scene.namespace,
+          { of: { taskId: 'task' } },
+          order,
+          { limit: 4, after: undefined, maxBytes: 1e6 },
+          'FULL',
+        );
+      expect(statesOf(await list())).toHaveLength(4);
+      const found = await between('left join', () => scene.delete(gone), list);
+      expect(found.map(({ owner }) => owner.id)).toEqual([kept.id, kept.id, kept.id]);
+      expect(statesOf(found).toSorted()).toEqual([0, 1, 2]);
+    },
+  );
+
+  /** Runs `change` just before the first statement of `read` whose text matches, and after the statements before it. */
+  async function between<T>(text: string, change: () => Promise<unknown>, read: () => Promise<T>): Promise<T> {
+    const pattern = new RegExp(text);
+    let changing: Promise<unknown> | undefined;
+    const changed = (statement: string) => {
+      if (changing === undefined && pattern.test(statement)) changing = change();
+      return changing;
+    };
+    const spies =
+      on.engine === 'postgres'
+        ? [holdRows(Lease.prototype.rows, changed)]
+        : [holdJobs(ReadThreads.prototype.run, changed)];
+    try {
+      const result = await read();
+      expect(changing).toBeDefined();
+      return result;
+    } finally {
+      for (const spy of spies) spy.mockRestore();
+    }
+  }
+
+  function holdRows(original: Lease['rows'], changed: (text: string) => Promise<unknown> | undefined) {
+    return vi.spyOn(Lease.prototype, 'rows').mockImplementation(async function (this: Lease, text, values) {
+      await changed(text);
+      return original.call(this, text, values);
+    });
+  }
+
+  function holdJobs(original: ReadThreads['run'], changed: (text: string) => Promise<unknown> | undefined) {
+    return vi.spyOn(ReadThreads.prototype, 'run').mockImplementation(async function (this: ReadThreads, job, signal) {
+      await changed((job as ReadJob & { text?: string }).text ?? '');
+      return original.call(this, job, signal) as never;
+    });
+  }
+});
+
+async function createWithStates(scene: Scene, count: number): Promise<Trajectory> {
+  const made = await scene.create({ taskId: 'task' });
+  await appendStates(scene, made, 0, count);
+  return made;
+}
+
+/** Each step has a state of its own, named by the step's number. */
+async function appendStates(scene: Scene, made: Trajectory, from: number, count: number): Promise<void> {
+  const states = Array.from({ length: count }, (_, i) => newState(`${made.id} ${from + i}`));
+  const steps = states.map((state, i) =>
+    newStep(BigInt(from + i), { reward: i, states: [stateRef(state, `${from + i}`)] }),
+  );
+  await scene.append(made, steps, { states });
+}
+
+/** The numbers of the steps, each of which must have its own state. */
+function statesOf(steps: readonly OwnedStep[]): number[] {
+  return steps.map(({ step }) => {
+    expect(step.states.map(({ name }) => name)).toEqual([`${step.stepNumber}`]);
+    return Number(step.stepNumber);
+  });
+}
