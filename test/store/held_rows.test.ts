@@ -142,6 +142,56 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect(await store.append([batch], 'never')).toMatchObject([{ kind: 'committed' }]);
   });
 
+  it('W1: an open waits for the holder of the row, and is granted when it lets go', async () => {
+    const scene = new Scene(store);
+    const made = await scene.create();
+    let opening: Promise<bigint> | undefined;
+    let ended = false;
+    await holding(rowOf(made.ref.key), async () => {
+      opening = scene.open(made).finally(() => {
+        ended = true;
+      });
+      for (let i = 0; i < 20; i += 1) await scene.isThere(made.id);
+      expect(ended).toBe(false);
+    });
+    expect(await opening).toBe(1n);
+    expect((await scene.get(made.id)).writerEpoch).toBe(1n);
+  });
+
+  it('W1, A1: opens that wait for rows hold no connection, so that other calls go on; they give up after a few seconds', async () => {
+    const scene = new Scene(store);
+    const made = await Promise.all(Array.from({ length: 40 }, () => scene.create()));
+    const keys = made.map(({ ref }) => ref.key).join(',');
+    await holding(`select 1 from trajectories where key in (${keys}) for update`, async () => {
+      const opens = made.map((each) => refusalOf(scene.open(each)));
+      for (let i = 0; i < 20; i += 1) {
+        await scene.open(await scene.createWith(['a']));
+        const waiting = await other.query(
+          `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+        );
+        expect(waiting.rows).toEqual([]);
+        await other.query('select pg_stat_clear_snapshot()');
+      }
+      for (const { reason } of await Promise.all(opens)) expect(reason).toBe('DATABASE_UNAVAILABLE');
+    });
+    for (const each of made.slice(0, 3)) expect(await scene.open(each)).toBe(1n);
+  });
+
+  it('B3: an open of what is being deleted waits for nobody: it is NOT_FOUND', async () => {
+    const scene = new Scene(store);
+    const made = await scene.createWith(['a']);
+    const caller = new AbortController();
+    const stop = store.onChange(() => caller.abort(new Error('left')));
+    await expect(
+      store.within({ signal: caller.signal }).deleteTrajectory(scene.namespace, made.id, 'REFUSE'),
+    ).rejects.toThrow('left');
+    stop();
+    await holding(rowOf(made.ref.key), async () => {
+      expect((await refusalOf(scene.open(made))).reason).toBe('TRAJECTORY_NOT_FOUND');
+    });
+    while (await store.purgeDeleted(100));
+  });
+
   it('B1, O2: a branch waits for no writer of its parent, and no writer for a branch', async () => {
     const scene = new Scene(store);
     const root = await scene.createWith(['a', 'b']);

@@ -28,21 +28,47 @@ import { together } from './together.ts';
 import { findById, findByKey, readNow } from './trajectory_rows.ts';
 import { bindReal, readDigest, readOptionalTime } from './values.ts';
 
+/** Time that an open waits for a row that other transactions hold, in milliseconds. */
+const OPEN_WAIT_MS = 3000;
+/** The longest time between two attempts to lock it, in milliseconds. */
+const LONGEST_REST_MS = 200;
+
+/** Opens wait for a row without a connection, so that many of them do not keep other calls from the database. */
 export async function openForAppend(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant> {
+  const end = performance.now() + OPEN_WAIT_MS;
+  for (let rest = 5; ; rest = Math.min(2 * rest, LONGEST_REST_MS)) {
+    const grant = await tryToOpen(engine, caller, open);
+    if (grant !== undefined) return grant;
+    if (performance.now() >= end) throw rowLocked(open.trajectoryId);
+    await new Promise((resolve) => setTimeout(resolve, rest * (0.5 + Math.random())));
+  }
+}
+
+/** Undefined: another transaction holds the row. */
+function tryToOpen(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant | undefined> {
   return engine.write(async (tx) => {
     const found = await findById(engine, tx, caller.namespace, open.trajectoryId);
-    if (found === undefined) throw trajectoryNotFound(open.trajectoryId);
-    await lockRow(engine, tx, found.ref);
-    const row = await findByKey(engine, tx, caller.namespace, found.ref.tree, found.ref.key);
+    const { ref } = requireWritable(found, open.trajectoryId, open.uid);
+    const { heads } = await engine.lockHeads(tx, [ref], 'never');
+    if (heads.length === 0) return undefined;
+    const row = await findByKey(engine, tx, caller.namespace, ref.tree, ref.key);
     const epoch = decideOpen(row, open);
     await tx
       .updateTable('trajectories')
       .set({ writer_id: open.writerId, writer_epoch: epoch })
-      .where('tree', '=', found.ref.tree)
-      .where('key', '=', found.ref.key)
+      .where('tree', '=', ref.tree)
+      .where('key', '=', ref.key)
       .execute();
-    return { trajectory: { ...found, ...row, writerId: open.writerId, writerEpoch: epoch }, epoch };
+    const trajectory = requireWritable(row, open.trajectoryId, open.uid);
+    return { trajectory: { ...trajectory, writerId: open.writerId, writerEpoch: epoch }, epoch };
   });
+}
+
+function rowLocked(trajectoryId: string): AnabranchError {
+  return new AnabranchError(
+    'DATABASE_UNAVAILABLE',
+    `Other transactions have held the row of trajectory ${trajectoryId} for ${OPEN_WAIT_MS / 1000} s. Nothing was written. Retry the call.`,
+  );
 }
 
 async function lockRow(engine: Engine, tx: Tx, ref: TrajectoryRef): Promise<void> {
