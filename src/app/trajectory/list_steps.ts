@@ -54,8 +54,7 @@ export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): 
   const last = found.at(-1);
   // A page may end early by its bytes, so only a look behind it tells whether it was the last.
   const more = last !== undefined && (await list(1, afterStep(last))).length > 0;
-  // A lineage that was deleted meanwhile may be short anywhere; of other lists, what was deleted is simply not part.
-  if (!more || trajectory !== undefined) await requireThere(app, caller, of, trajectory);
+  await requireThere(app, caller, of, trajectory);
   return { items: found, nextPageToken: more ? makePageToken(query, cursorText(afterStep(last))) : '' };
 }
 
@@ -83,7 +82,7 @@ async function placeOf(
   return { taskId: 'taskId' in of ? requireText(of.taskId, 'task_id') : '' };
 }
 
-/** What is not there, or was deleted while its pages were read, must not look like the end of its steps. */
+/** A deletion removes steps batch by batch, so a page that was read beside it may lack some. Errors: TRAJECTORY_NOT_FOUND and so on. */
 async function requireThere(app: App, caller: Caller, of: StepsOf, trajectory: Trajectory | undefined): Promise<void> {
   if (trajectory !== undefined) await requireStillThere(app, caller, trajectory);
   else if ('runId' in of) await findRun(app, caller, of.runId, 'run_id');

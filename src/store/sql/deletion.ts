@@ -10,7 +10,7 @@ import {
   markNeedlessAncestors,
   markPurging,
 } from './purge_marks.ts';
-import { purgeTrajectories } from './trajectory_purge.ts';
+import { purgeTree } from './trajectory_purge.ts';
 import { isSet } from './values.ts';
 
 /** Steps that one transaction of a deletion removes. */
@@ -147,22 +147,8 @@ async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranch
 
 /** Purges in a tree until none of these trajectories is marked any more. */
 async function finish(engine: Engine, tree: bigint, keys: readonly bigint[]): Promise<void> {
-  do {
-    await nextTurn();
-    await purgeTrajectories(engine, PURGED_STEPS, tree);
-  } while (await isAnyMarked(engine, tree, keys));
-}
-
-async function isAnyMarked(engine: Engine, tree: bigint, keys: readonly bigint[]): Promise<boolean> {
-  const row = await engine.db
-    .selectFrom('trajectories')
-    .select('key')
-    .where('tree', '=', tree)
-    .where('key', 'in', keys)
-    .where((eb) => eb.or([eb('purging', '=', 1), eb('trimming', '=', 1)]))
-    .limit(1)
-    .executeTakeFirst();
-  return row !== undefined;
+  do await nextTurn();
+  while (await purgeTree(engine, tree, keys, PURGED_STEPS));
 }
 
 async function hasBranches(

@@ -1,5 +1,5 @@
-import { sql } from 'kysely';
-import type { Engine, Tx } from './engine.ts';
+import { type RawBuilder, sql } from 'kysely';
+import type { Db, Engine, Tx } from './engine.ts';
 import { markBranches, markPurging } from './purge_marks.ts';
 import { Unreferencing } from './unreferencing.ts';
 
@@ -10,46 +10,99 @@ const TRAJECTORIES = 100;
 const REFERENCES = ['step_states', 'content_states'] as const;
 
 /**
- * Removes rows of marked trajectories (see `TrajectoriesTable`), of one tree or of any: branches before their parents, steps from the end with their references.
- * One transaction removes at most `limit` steps and about as many references. It looks again under its locks, so several instances can do it at once.
- * Returns how many rows are gone; 0: nothing is marked.
+ * Removes rows of marked trajectories (see `TrajectoriesTable`): branches before their parents, steps from the end with their references. One transaction
+ * removes at most `limit` steps and about as many references. It looks again under its locks, so several instances can do it at once. Returns about how
+ * many rows are gone; 0: nothing is marked.
  */
-export async function purgeTrajectories(engine: Engine, limit: number, tree?: bigint): Promise<number> {
-  const found = await findPurging(engine, tree);
-  return found.length > 0 ? purgeSome(engine, found, limit) : trimSome(engine, limit, tree);
-}
-
-interface Purging {
-  readonly namespace: string;
-  readonly tree: bigint;
-  readonly key: bigint;
-  /** Number of own steps. */
-  readonly steps: bigint;
-}
-
-/** Keys rise from parents to branches, so the highest ones have no branches. */
-async function findPurging(engine: Engine, tree: bigint | undefined): Promise<Purging[]> {
-  const ofTree = tree === undefined ? sql`` : sql`and t.tree = ${tree}`;
-  const { rows } = await sql<Purging>`
-    select t.namespace, t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
-    from ${engine.table('trajectories')} as t where t.purging ${ofTree}
-    order by t.tree desc, t.key desc limit ${TRAJECTORIES}`.execute(engine.db);
-  return rows;
-}
-
-async function purgeSome(engine: Engine, found: readonly Purging[], limit: number): Promise<number> {
-  const trees = [...Map.groupBy(fitting(found, limit), ({ tree }) => tree)].sort(([a], [b]) => (a < b ? -1 : 1));
+export async function purgeTrajectories(engine: Engine, limit: number): Promise<number> {
+  const found = fitting(await findPurging(engine, engine.db), limit);
+  if (found.length === 0) return trimAny(engine, limit);
+  const trees = [...Map.groupBy(found, ({ tree }) => tree)].sort(([a], [b]) => (a < b ? -1 : 1));
   return engine.write(async (tx) => {
     for (const [tree] of trees) await engine.lockTree(tx, tree);
     const states = new Unreferencing(engine, tx);
     let rows = 0;
     for (const [tree, members] of trees) {
-      const keys = members.map(({ key }) => key);
-      rows += await new TreePurge(engine, tx, members[0]!.namespace, tree, states).purge(keys, limit);
+      rows += await new TreePurge(engine, tx, tree, states).purge(members, limit);
     }
     await states.write();
     return Math.max(rows, 1);
   });
+}
+
+async function trimAny(engine: Engine, limit: number): Promise<number> {
+  const found = await findTrimming(engine, engine.db);
+  if (found === undefined) return 0;
+  return engine.write(async (tx) => {
+    await engine.lockTree(tx, found.tree);
+    const states = new Unreferencing(engine, tx);
+    const rows = await new TreePurge(engine, tx, found.tree, states).trim(found, limit);
+    await states.write();
+    return Math.max(rows, 1);
+  });
+}
+
+/** Does the same in one tree, in one transaction. Returns whether one of the trajectories is still marked. */
+export async function purgeTree(
+  engine: Engine,
+  tree: bigint,
+  keys: readonly bigint[],
+  limit: number,
+): Promise<boolean> {
+  return engine.write(async (tx) => {
+    await engine.lockTree(tx, tree);
+    const states = new Unreferencing(engine, tx);
+    const purge = new TreePurge(engine, tx, tree, states);
+    const found = fitting(await findPurging(engine, tx, tree), limit);
+    const trimmed = found.length > 0 ? undefined : await findTrimming(engine, tx, tree);
+    if (found.length > 0) await purge.purge(found, limit);
+    if (trimmed !== undefined) await purge.trim(trimmed, limit);
+    const left = await isAnyMarked(tx, tree, keys);
+    await states.write();
+    return left;
+  });
+}
+
+interface Marked {
+  readonly tree: bigint;
+  readonly key: bigint;
+}
+
+interface Purging extends Marked {
+  /** Number of own steps. */
+  readonly steps: bigint;
+}
+
+/** Keys rise from parents to branches, so the highest ones have no branches. */
+async function findPurging(engine: Engine, db: Db | Tx, tree?: bigint): Promise<Purging[]> {
+  const { rows } = await sql<Purging>`
+    select t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
+    from ${engine.table('trajectories')} as t where t.purging ${inTree(tree)}
+    order by t.tree desc, t.key desc limit ${TRAJECTORIES}`.execute(db);
+  return rows;
+}
+
+async function findTrimming(engine: Engine, db: Db | Tx, tree?: bigint): Promise<Marked | undefined> {
+  const { rows } = await sql<Marked>`
+    select t.tree, t.key from ${engine.table('trajectories')} as t where t.trimming ${inTree(tree)}
+    limit 1`.execute(db);
+  return rows[0];
+}
+
+function inTree(tree: bigint | undefined): RawBuilder<unknown> {
+  return tree === undefined ? sql`` : sql`and t.tree = ${tree}`;
+}
+
+async function isAnyMarked(tx: Tx, tree: bigint, keys: readonly bigint[]): Promise<boolean> {
+  const row = await tx
+    .selectFrom('trajectories')
+    .select('key')
+    .where('tree', '=', tree)
+    .where('key', 'in', keys)
+    .where((eb) => eb.or([eb('purging', '=', 1), eb('trimming', '=', 1)]))
+    .limit(1)
+    .executeTakeFirst();
+  return row !== undefined;
 }
 
 /** The first ones, as long as their steps are few enough together. The first one counts whatever it has. */
@@ -59,23 +112,6 @@ function fitting(found: readonly Purging[], limit: number): Purging[] {
     const fits = steps === 0 || steps + Number(each.steps) <= limit;
     steps += Number(each.steps) + 1;
     return fits;
-  });
-}
-
-/** B2: trims one trajectory that is hidden and stays for its branches. */
-async function trimSome(engine: Engine, limit: number, tree: bigint | undefined): Promise<number> {
-  const ofTree = tree === undefined ? sql`` : sql`and t.tree = ${tree}`;
-  const { rows } = await sql<{ namespace: string; tree: bigint; key: bigint }>`
-    select t.namespace, t.tree, t.key from ${engine.table('trajectories')} as t where t.trimming ${ofTree}
-    limit 1`.execute(engine.db);
-  const [found] = rows;
-  if (found === undefined) return 0;
-  return engine.write(async (tx) => {
-    await engine.lockTree(tx, found.tree);
-    const states = new Unreferencing(engine, tx);
-    const removed = await new TreePurge(engine, tx, found.namespace, found.tree, states).trim(found.key, limit);
-    await states.write();
-    return Math.max(removed, 1);
   });
 }
 
@@ -91,21 +127,19 @@ interface PurgedRow {
 class TreePurge {
   private readonly engine: Engine;
   private readonly tx: Tx;
-  private readonly namespace: string;
   private readonly tree: bigint;
   private readonly states: Unreferencing;
 
-  constructor(engine: Engine, tx: Tx, namespace: string, tree: bigint, states: Unreferencing) {
+  constructor(engine: Engine, tx: Tx, tree: bigint, states: Unreferencing) {
     this.engine = engine;
     this.tx = tx;
-    this.namespace = namespace;
     this.tree = tree;
     this.states = states;
   }
 
   /** Purges trajectories, or the last steps of the highest one if they have too many rows. Returns how many rows are gone. */
-  async purge(wanted: readonly bigint[], limit: number): Promise<number> {
-    const rows = await this.lock(wanted);
+  async purge(wanted: readonly Marked[], limit: number): Promise<number> {
+    const rows = await this.lock(wanted.map(({ key }) => key));
     const keys = rows.map(({ key }) => key);
     const highest = rows.at(-1);
     if (highest === undefined) return 0;
@@ -135,7 +169,7 @@ class TreePurge {
   }
 
   /** Removes the last steps that no branch needs, at most `limit` of them. Returns how many rows are gone. */
-  async trim(key: bigint, limit: number): Promise<number> {
+  async trim({ key }: Marked, limit: number): Promise<number> {
     const row = await this.lockTrimming(key);
     if (row === undefined) return 0;
     const needed = await this.lastBranchPoint(key);
@@ -226,9 +260,9 @@ class TreePurge {
         .where('tree', '=', this.tree)
         .where(this.engine.among(sql.ref('trajectory'), keys))
         .where('step_number', '>=', from)
-        .returning('digest')
+        .returning(['namespace', 'digest'])
         .execute();
-      this.states.add(this.namespace, references);
+      this.states.add(references);
     }
     await this.tx
       .deleteFrom('steps')

@@ -20,10 +20,11 @@ export class Unreferencing {
     this.tx = tx;
   }
 
-  add(namespace: string, references: readonly { readonly digest: Uint8Array }[]): void {
-    const digests = this.namespaces.get(namespace) ?? new Set();
-    for (const { digest } of references) digests.add(readDigest(digest));
-    this.namespaces.set(namespace, digests);
+  add(references: readonly { readonly namespace: string; readonly digest: Uint8Array }[]): void {
+    for (const { namespace, digest } of references) {
+      const digests = this.namespaces.get(namespace) ?? new Set();
+      this.namespaces.set(namespace, digests.add(readDigest(digest)));
+    }
   }
 
   /** States may have no step left that refers to them: the collector looks for another one (see `StatesTable`). */
@@ -31,15 +32,18 @@ export class Unreferencing {
     for (const [namespace, digests] of [...this.namespaces].sort(([a], [b]) => (a < b ? -1 : 1))) {
       const sorted = [...digests].sort();
       for (let at = 0; at < sorted.length; at += CHUNK) {
-        const chunk = sorted.slice(at, at + CHUNK);
-        await this.engine.findStates(this.tx, namespace, chunk, 'lock');
-        await this.tx
-          .updateTable('states')
-          .set((eb) => ({ referenced: 0, version: eb('version', '+', 1n) }))
-          .where('namespace', '=', namespace)
-          .where('digest', 'in', padded(chunk).map(bindDigest))
-          .execute();
+        await this.change(namespace, sorted.slice(at, at + CHUNK));
       }
     }
+  }
+
+  private async change(namespace: string, digests: readonly Digest[]): Promise<void> {
+    await this.engine.findStates(this.tx, namespace, digests, 'lock');
+    await this.tx
+      .updateTable('states')
+      .set((eb) => ({ referenced: 0, version: eb('version', '+', 1n) }))
+      .where('namespace', '=', namespace)
+      .where('digest', 'in', padded(digests).map(bindDigest))
+      .execute();
   }
 }

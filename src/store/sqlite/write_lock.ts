@@ -1,6 +1,6 @@
 import { isLocked } from './errors.ts';
 
-/** Time that a transaction waits for another program that writes to the file, in milliseconds: a caller is answered within 5 s (A1). */
+/** Time that transactions wait for another program that writes to the file, in milliseconds: a caller is answered within 5 s (A1). */
 const WAIT_MS = 4500;
 /** Time between two attempts, in milliseconds. */
 const RETRY_MS = 10;
@@ -11,23 +11,34 @@ const RETRY_MS = 10;
  */
 export class WriteLock {
   private last: Promise<unknown> = Promise.resolve();
+  /** Since when each attempt found the file locked. */
+  private lockedSince: number | undefined;
 
-  /** `transaction` fails without effect if the file is locked. Errors: DATABASE_UNAVAILABLE if the file is locked for `WAIT_MS` from this call. */
+  /**
+   * `transaction` must fail without effect if the file is locked. Errors: DATABASE_UNAVAILABLE if the file has been locked for `WAIT_MS`. The time counts from
+   * the first attempt of any transaction, because whoever asks may itself have waited for the one before.
+   */
   run<T>(transaction: () => Promise<T>): Promise<T> {
-    const end = performance.now() + WAIT_MS;
-    const result = this.last.then(() => retryWhileLocked(transaction, end));
+    const result = this.last.then(() => this.retryWhileLocked(transaction));
     this.last = result.catch(() => {});
     return result;
   }
-}
 
-async function retryWhileLocked<T>(transaction: () => Promise<T>, end: number): Promise<T> {
-  for (;;) {
-    try {
-      return await transaction();
-    } catch (error) {
-      if (!isLocked(error) || performance.now() >= end) throw error;
+  private async retryWhileLocked<T>(transaction: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        const result = await transaction();
+        this.lockedSince = undefined;
+        return result;
+      } catch (error) {
+        if (!isLocked(error)) {
+          this.lockedSince = undefined;
+          throw error;
+        }
+        this.lockedSince ??= performance.now();
+        if (performance.now() - this.lockedSince >= WAIT_MS) throw error;
+      }
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
-    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 }
