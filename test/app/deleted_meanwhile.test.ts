@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { appWithin } from '../../src/app/app.ts';
 import { deleteExperiment, deleteRun } from '../../src/app/run/delete.ts';
 import { readStates } from '../../src/app/state/read.ts';
 import { compareTrajectories } from '../../src/app/trajectory/compare.ts';
@@ -8,6 +9,7 @@ import { getLineage } from '../../src/app/trajectory/get_lineage.ts';
 import { getStep } from '../../src/app/trajectory/get_step.ts';
 import { getTree } from '../../src/app/trajectory/get_tree.ts';
 import { listSteps, type StepsOf } from '../../src/app/trajectory/list_steps.ts';
+import type { Caller } from '../../src/domain/caller.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
@@ -155,6 +157,80 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     }
   });
 
+  it.each([
+    [
+      'a page of a list of steps',
+      'listSteps',
+      ({ app, caller }: AppScene, trajectoryId: string) =>
+        listSteps(app, caller, {
+          of: { trajectoryId },
+          filter: {},
+          order: { by: 'NUMBER', descending: true },
+          view: 'BASIC',
+          pageSize: 3,
+          pageToken: '',
+        }),
+    ],
+    [
+      'the latest checkpoint',
+      'findCheckpoint',
+      ({ app, caller }: AppScene, trajectoryId: string) =>
+        getCheckpoint(app, caller, { trajectoryId, at: undefined, stateNames: [] }),
+    ],
+  ] as const)('RD1: %s is refused when only the last steps are removed yet', async (_what, method, read) => {
+    let deleting: () => Promise<unknown> = async () => undefined;
+    const original = on.store[method] as (...args: unknown[]) => Promise<unknown>;
+    const racing = wrappedStore(on.store, {
+      [method]: async (...args: unknown[]) => {
+        await deleting();
+        return original.apply(on.store, args);
+      },
+    });
+    const app = on.app({}, racing);
+    const scene = on.scene(app);
+    const { id } = await scene.create();
+    await scene.write(
+      { id },
+      Array.from({ length: 12 }, (_, i) => step(BigInt(i), `${i}`, { states: [state(`${i}`)] })),
+    );
+    const reading = read(scene, id);
+    deleting = async () => {
+      deleting = async () => undefined;
+      await deleteAndLeave(on.store, scene.caller, id);
+      expect(await on.store.purgeDeleted(4)).toBe(true);
+    };
+    expect((await refusalOf(reading)).reason).toBe('TRAJECTORY_NOT_FOUND');
+    await app.close();
+  });
+
+  it('B2: a deletion whose caller leaves is finished by maintenance, and its followers are told at once', async () => {
+    const scene = on.scene();
+    const { app, caller } = scene;
+    const { id, ref } = await scene.createWith(['a', 'b', 'c']);
+    let told = 0;
+    const stop = app.changes.subscribe(ref.key, () => {
+      told += 1;
+    });
+    const left = new AbortController();
+    const unsubscribe = on.store.onChange((key) => {
+      if (key === ref.key) left.abort(new Error('the caller left'));
+    });
+    const call = appWithin(app, { signal: left.signal });
+    await expect(deleteTrajectory(call, caller, { trajectoryId: id, onBranches: 'REFUSE' })).rejects.toThrow('left');
+    unsubscribe();
+    stop();
+    expect(told).toBeGreaterThan(0);
+    const isFree = () =>
+      scene.create({ trajectoryId: id }).then(
+        () => true,
+        (error: unknown) => {
+          expect((error as { reason?: string }).reason).toBe('TRAJECTORY_EXISTS');
+          return false;
+        },
+      );
+    await expect.poll(isFree, { timeout: 20_000 }).toBe(true);
+  });
+
   it('RD4, K-F4: a list of steps of a run, or an experiment, that is deleted between two pages is refused, never answered short', async () => {
     const here = new RunScene(on.store);
     const { app, caller } = on.scene(undefined, here.namespace);
@@ -203,3 +279,12 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     await app.close();
   });
 });
+
+/** Marks a trajectory as deleted, with a caller that leaves before a row is removed. */
+async function deleteAndLeave(store: Store, { namespace }: Caller, id: string): Promise<void> {
+  const caller = new AbortController();
+  const stop = store.onChange(() => caller.abort(new Error('the caller left')));
+  const call = store.within({ signal: caller.signal });
+  await expect(call.deleteTrajectory(namespace, id, 'REFUSE')).rejects.toThrow('the caller left');
+  stop();
+}
