@@ -4,6 +4,7 @@ import { deleteRun } from '../../src/app/run/delete.ts';
 import { type RunShown, type WatchRunArgs, watchRun } from '../../src/app/run/watch.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Run } from '../../src/domain/run.ts';
+import type { Horizon } from '../../src/store/contract/run.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { RunScene, SILENT, substepPlan } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
@@ -92,7 +93,7 @@ describeApp('WatchRun', (on) => {
   });
 
   it('M5: rows that the store tells again are recognised by their revision', async () => {
-    let from: bigint | undefined;
+    let from: Horizon | undefined;
     const store = wrappedStore(on.store, {
       // Looks from the first horizon for ever, as while a transaction stays open.
       readRunChanges: async (namespace, id, since, allStages) => {

@@ -48,7 +48,8 @@ async function readMuch(here: RolloutScene): Promise<void> {
   await store.downsample(namespace, [{ key, extent }], 6);
   await store.readPoints(namespace, key, { from: 0n, to: 9n }, 10);
   await store.listStatusChanges(namespace, { noun: 'RUN', id: run.id }, PAGE, true);
-  await store.readRunChanges(namespace, run.id, 0n, true);
+  const seen = await store.readRunChanges(namespace, run.id, undefined, true);
+  await store.readRunChanges(namespace, run.id, seen?.horizon, true);
   await store.summarize(namespace, { ...NO_FILTER, runs: [run.id] }, ['TASK']);
   for (const of of [{ runId: run.id }, { stageId: stage.id }]) await here.rollouts(of, { minReward: 1 }, 20, undefined);
 }

@@ -67,7 +67,19 @@ describe('what SQLite reads', () => {
     const keys = runs.map(({ key }) => key);
     const ids = runs.map(({ id }) => id);
     const { namespace } = here;
+    const seen = await store.readRunChanges(namespace, ids[0]!, undefined, true);
+    const page = { limit: 256, after: undefined };
+    const looks = [{ since: undefined }, { since: seen?.horizon }].flatMap(({ since }) =>
+      [true, false].map((allStages) => ({ since, allStages })),
+    );
     const works: Record<string, () => Promise<unknown>> = {
+      'looks at a run': async () => {
+        for (const where of looks) {
+          await store.readRunChanges(namespace, ids[0]!, where.since, where.allStages);
+          await store.readChangedGroups(namespace, keys[0]!, where, page);
+          await store.readChangedRollouts(namespace, keys[0]!, where, page);
+        }
+      },
       'progress of one run': () => store.tallyRuns(namespace, keys.slice(0, 1)),
       'progress of a page of runs': () => store.tallyRuns(namespace, keys),
       'a summary of some runs': () => store.summarize(namespace, { ...NO_FILTER, runs: ids }, ['TASK']),

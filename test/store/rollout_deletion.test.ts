@@ -67,9 +67,9 @@ describeStore('deleting runs with rollouts', (on) => {
       expect(await here.store.getGroup(here.namespace, { id: a!.rollout.group.id })).toBeUndefined();
       expect(await reason(here.store.listGroups(here.namespace, stage.id, ALL, 'BASIC'))).toBe('STAGE_NOT_FOUND');
       expect(await reason(here.history('ROLLOUT', { id: a!.rollout.id }))).toBe('ROLLOUT_NOT_FOUND');
-      const where = { since: 0n, allStages: true };
-      expect(await here.store.readChangedGroups(here.namespace, run.key, where, ALL)).toEqual([]);
-      expect(await here.store.readChangedRollouts(here.namespace, run.key, where, ALL)).toEqual([]);
+      const where = { since: undefined, allStages: true };
+      expect((await here.store.readChangedGroups(here.namespace, run.key, where, ALL)).rows).toEqual([]);
+      expect((await here.store.readChangedRollouts(here.namespace, run.key, where, ALL)).rows).toEqual([]);
     }
     expect(await left(here)).toEqual([]);
   });

@@ -451,7 +451,7 @@ describeStore('stages', (on) => {
     expect(await tellings(() => here.stage(run, { number: 9n }))).toBeGreaterThan(0);
     stop();
     expect((await here.store.getStage(here.namespace, { id: stage.id }))?.revision).toBe(3n);
-    const changed = await here.store.readRunChanges(here.namespace, run.id, 0n, true);
+    const changed = await here.store.readRunChanges(here.namespace, run.id, undefined, true);
     expect(changed?.stages.map(({ number }) => number)).toEqual([0n, 9n]);
   });
 

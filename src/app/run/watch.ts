@@ -4,7 +4,7 @@ import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Progress } from '../../domain/progress.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, Stage } from '../../domain/run.ts';
-import type { RunChangesRead } from '../../store/contract/run.ts';
+import type { Horizon, RunChangesRead } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import { findRun } from './get.ts';
@@ -73,7 +73,7 @@ async function* watch(
 ): AsyncGenerator<RunShown, void, undefined> {
   const picture = new Picture();
   const siblings = new SiblingsShown();
-  let since: bigint | undefined;
+  let since: Horizon | undefined;
   while (!signal.aborted) {
     if (app.drain.begun) throw serverDraining();
     pace.look();
@@ -87,7 +87,7 @@ async function* watch(
       yield shown;
     }
     if (rollouts) {
-      const where = { since, allStages };
+      const where = { since: read.since, allStages: allStages || !snapshot };
       for await (const some of siblings.news(readSiblings(app, caller, key, where))) {
         pace.told();
         yield { ...NOTHING, ...some, caughtUp: !snapshot };
@@ -119,10 +119,7 @@ interface News {
 class Picture {
   private run = '';
   private progress = '';
-  /**
-   * Revisions of the stages of the last look. It is enough to know these: what a look finds again, from a horizon that only rises, the look before
-   * has found too.
-   */
+  /** Revisions of the stages of the last look. These are enough: a stage that a look finds again was found by the look before as well. */
   private stages: ReadonlyMap<bigint, bigint> = new Map();
 
   news({ run, stages, tally }: RunChangesRead): News {

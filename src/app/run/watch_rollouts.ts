@@ -1,6 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
-import type { ChangedIn } from '../../store/contract/run.ts';
+import type { Page } from '../../store/contract/page.ts';
+import type { ChangeCursor, ChangedIn } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { groupBytes, rolloutBytes } from '../rollout/row_bytes.ts';
 
@@ -17,48 +18,56 @@ export interface Siblings {
   readonly rollouts: readonly Rollout[];
 }
 
-/** What changed of a run's groups, then of its rollouts, page by page: a snapshot may be large. */
+/** Reads what changed of a run's groups, then of its rollouts and their groups, page by page: a snapshot may be large. */
 export async function* readSiblings(
   { store }: App,
   { namespace }: Caller,
   run: bigint,
   where: ChangedIn,
 ): AsyncGenerator<Siblings, void, undefined> {
-  for await (const groups of pages((page) => store.readChangedGroups(namespace, run, where, page), groupBytes)) {
-    yield { groups, rollouts: [] };
+  for await (const { rows } of pages((page) => store.readChangedGroups(namespace, run, where, page))) {
+    yield* ofGroups(rows);
   }
-  for await (const rollouts of pages((page) => store.readChangedRollouts(namespace, run, where, page), rolloutBytes)) {
-    yield { groups: [], rollouts };
+  for await (const { rows, groups } of pages((page) => store.readChangedRollouts(namespace, run, where, page))) {
+    yield* ofGroups(groups);
+    for (const rollouts of parts(rows, rolloutBytes)) yield { groups: [], rollouts };
   }
 }
 
-async function* pages<Row extends { readonly key: bigint }>(
-  fetch: (page: { readonly limit: number; readonly after: bigint | undefined }) => Promise<Row[]>,
-  bytesOf: (row: Row, view: 'BASIC') => number,
-): AsyncGenerator<Row[], void, undefined> {
-  let after: bigint | undefined;
-  for (;;) {
-    const rows = await fetch({ limit: ROWS, after });
-    let some: Row[] = [];
-    let bytes = 0;
-    for (const row of rows) {
-      const size = bytesOf(row, 'BASIC');
-      if (some.length > 0 && bytes + size > ROWS_BYTES) {
-        yield some;
-        [some, bytes] = [[], 0];
-      }
-      some.push(row);
-      bytes += size;
+function* ofGroups(all: readonly Group[]): Generator<Siblings> {
+  for (const groups of parts(all, groupBytes)) yield { groups, rollouts: [] };
+}
+
+async function* pages<Found extends { readonly next: ChangeCursor | undefined }>(
+  read: (page: Page<ChangeCursor>) => Promise<Found>,
+): AsyncGenerator<Found, void, undefined> {
+  let after: ChangeCursor | undefined;
+  do {
+    const found = await read({ limit: ROWS, after });
+    yield found;
+    after = found.next;
+  } while (after !== undefined);
+}
+
+/** Splits rows so that each part fits into a message. */
+function* parts<Row>(rows: readonly Row[], bytesOf: (row: Row, view: 'BASIC') => number): Generator<Row[]> {
+  let part: Row[] = [];
+  let bytes = 0;
+  for (const row of rows) {
+    const size = bytesOf(row, 'BASIC');
+    if (part.length > 0 && bytes + size > ROWS_BYTES) {
+      yield part;
+      [part, bytes] = [[], 0];
     }
-    if (some.length > 0) yield some;
-    after = rows.at(-1)?.key;
-    if (rows.length < ROWS) return;
+    part.push(row);
+    bytes += size;
   }
+  if (part.length > 0) yield part;
 }
 
 /**
- * What the watcher has been told of groups and rollouts. As with stages it is enough to know the last look: what is found again, from a horizon that only
- * rises, the look before has found too.
+ * What the watcher was told of groups and rollouts. As with stages, the last look is enough: a row that is found again was found by the look before as well.
+ * A group is found once for its own change and once for each page of its rollouts.
  */
 export class SiblingsShown {
   private last: ReadonlyMap<string, string> = new Map();
@@ -66,8 +75,9 @@ export class SiblingsShown {
   async *news(read: AsyncIterable<Siblings>): AsyncGenerator<Siblings, void, undefined> {
     const now = new Map<string, string>();
     const isNew = (name: string, sign: string): boolean => {
+      const told = now.get(name) ?? this.last.get(name);
       if (now.size < REMEMBERED) now.set(name, sign);
-      return this.last.get(name) !== sign;
+      return told !== sign;
     };
     for await (const some of read) {
       const groups = some.groups.filter((group) => isNew(`g${group.key}`, groupSign(group)));

@@ -56,24 +56,34 @@ export interface RunStore {
   tallyRuns(namespace: string, runs: readonly bigint[]): Promise<ReadonlyMap<bigint, RunTally>>;
 
   /**
-   * What of a run changed since a horizon (M5): undefined: the snapshot, with open stages only unless `allStages`. `horizon` is where to look from next: no
-   * change that commits later is missed, some may be told twice. BASIC view. Undefined if the run is gone.
+   * Returns what changed of a run since a horizon (M5). Without one: the snapshot, with open stages only unless `allStages`. The horizon that it returns is
+   * the one for the next look: no change that commits later is missed, some may be returned twice. BASIC view. Undefined if the run is gone.
    */
   readRunChanges(
     namespace: string,
     runId: string,
-    since: bigint | undefined,
+    since: Horizon | undefined,
     allStages: boolean,
   ): Promise<RunChangesRead | undefined>;
 
   /**
-   * The groups of a run that changed since a horizon, or whose rollouts did; undefined: all of open stages, or of all stages. BASIC view. By key; the cursor
-   * is the key of the last one. Read after `readRunChanges` gave the horizon to go on from. A run that is gone has none.
+   * Returns a page of the groups of a run whose own rows changed since a horizon. Without one: all groups, of open stages only unless `allStages`. BASIC
+   * view. The pages of one look cost as much as the groups that they return. Read after `readRunChanges`, from its `since`. A run that is gone has none.
    */
-  readChangedGroups(namespace: string, run: bigint, where: ChangedIn, page: Page<bigint>): Promise<Group[]>;
+  readChangedGroups(
+    namespace: string,
+    run: bigint,
+    where: ChangedIn,
+    page: Page<ChangeCursor>,
+  ): Promise<ChangedPage<Group>>;
 
-  /** The rollouts likewise. */
-  readChangedRollouts(namespace: string, run: bigint, where: ChangedIn, page: Page<bigint>): Promise<Rollout[]>;
+  /** Returns the rollouts likewise, and since a horizon also the groups that they belong to: these change with them. */
+  readChangedRollouts(
+    namespace: string,
+    run: bigint,
+    where: ChangedIn,
+    page: Page<ChangeCursor>,
+  ): Promise<ChangedPage<Rollout> & { readonly groups: readonly Group[] }>;
 
   /** Hides and fences the run with its trajectories (B4); `purgeDeleted` does the rest. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
   deleteRun(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<BookDeletion>;
@@ -194,11 +204,31 @@ export interface Heartbeat {
   readonly heartbeatTime: Instant;
 }
 
+/**
+ * What was committed when a look at a run began: every transaction whose mark is below `next` and not in `open`. Known to one store object only, and never
+ * stored.
+ */
+export interface Horizon {
+  readonly next: bigint;
+  readonly open: readonly bigint[];
+  /** Identifies the time in which marks only rise: from the start of the database server, or the loss of a connection to it, to the next one. */
+  readonly era: string;
+}
+
 export interface ChangedIn {
-  /** A horizon; undefined: the snapshot. */
-  readonly since: bigint | undefined;
+  /** Undefined: the snapshot. */
+  readonly since: Horizon | undefined;
   /** The snapshot is of all stages, not of open ones only. */
   readonly allStages: boolean;
+}
+
+/** Where a page of changes ends. */
+export type ChangeCursor = readonly bigint[];
+
+export interface ChangedPage<Row> {
+  readonly rows: readonly Row[];
+  /** Undefined: this is the last page. */
+  readonly next: ChangeCursor | undefined;
 }
 
 export interface RunChangesRead {
@@ -206,5 +236,7 @@ export interface RunChangesRead {
   readonly run: Run;
   readonly stages: readonly Stage[];
   readonly tally: RunTally;
-  readonly horizon: bigint;
+  readonly horizon: Horizon;
+  /** The horizon that was asked for; undefined if marks cannot be compared with it any more, and everything was read instead. */
+  readonly since: Horizon | undefined;
 }

@@ -7,6 +7,7 @@ import { migration0004 } from './0004_statistics.ts';
 import { migration0005 } from './0005_earlier_attempts.ts';
 import { migration0006 } from './0006_branch_depth.ts';
 import { migration0007 } from './0007_purging.ts';
+import { migration0008 } from './0008_watched_changes.ts';
 import { migration0009 } from './0009_right_answers.ts';
 import { migration0010 } from './0010_trajectories_without_run.ts';
 import type { MigrationText } from './migration.ts';
@@ -19,6 +20,7 @@ const MIGRATIONS: readonly MigrationText[] = [
   migration0005,
   migration0006,
   migration0007,
+  migration0008,
   migration0009,
   migration0010,
 ];

@@ -25,6 +25,7 @@ export class Notifier {
   private sending: NodeJS.Timeout | undefined;
   private reconnecting: NodeJS.Timeout | undefined;
   private closed = false;
+  private lostConnections = 0;
 
   constructor(options: NotifierOptions) {
     this.options = options;
@@ -53,6 +54,11 @@ export class Notifier {
     }
     this.client = client;
     this.options.onKey(undefined);
+  }
+
+  /** How many times the connection was lost. A server that crashes or is replaced cuts it. */
+  get losses(): number {
+    return this.lostConnections;
   }
 
   announce(keys: readonly bigint[]): void {
@@ -87,6 +93,7 @@ export class Notifier {
   private lost(client: pg.Client, error: Error): void {
     if (this.closed || (this.client !== undefined && this.client !== client)) return;
     this.client = undefined;
+    this.lostConnections += 1;
     this.options.onLost(error);
     client.end().catch(() => {});
     clearTimeout(this.reconnecting);

@@ -2,6 +2,7 @@ import type { CompiledQuery, Expression, Kysely, RawBuilder, Selectable, SqlBool
 import type { Digest } from '../../domain/ids.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { Horizon } from '../contract/run.ts';
 import type { CallScope, Turns } from '../contract/store.ts';
 import type { Aggregates } from './aggregates.ts';
 import type { KeptQueries } from './kept_queries.ts';
@@ -48,6 +49,12 @@ export interface Engine {
    */
   within(call: CallScope | undefined): Engine;
 
+  /**
+   * Returns this engine for reads that find every row by an index, in its order. They never read a whole table or sort what an index has sorted, also where
+   * statistics are missing or a plan was kept since tables were small.
+   */
+  byIndex(): Engine;
+
   /** For reads: shows committed rows only. */
   readonly db: Db;
   /** The time of the database, as a value for a time column. */
@@ -85,8 +92,14 @@ export interface Engine {
    */
   changeMark(tx: Tx): Promise<bigint>;
 
-  /** From which mark on to look for what is not committed yet. Read before the rows themselves. */
-  readHorizon(): Promise<bigint>;
+  /** Returns what is committed now. Read before the rows themselves. */
+  readHorizon(): Promise<Horizon>;
+
+  /**
+   * Returns conditions on a mark, one of which holds if its change was not committed at the horizon. They exclude each other, come in order of marks, and
+   * each is a range or a list of marks that an index serves.
+   */
+  changedSince(mark: RawBuilder<unknown>, since: Horizon): RawBuilder<SqlBool>[];
 
   /**
    * Locks the rows of trajectories, in order of their keys, and reads their heads and the time. Rows that are not there are left out; so are, with

@@ -1,82 +1,148 @@
+import { type RawBuilder, type SqlBool, sql } from 'kysely';
 import { TERMINAL_STATUSES } from '../../domain/lifecycle.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, Stage } from '../../domain/run.ts';
 import type { Page } from '../contract/page.ts';
-import type { ChangedIn, RunChangesRead } from '../contract/run.ts';
+import type { ChangeCursor, ChangedIn, ChangedPage, Horizon, RunChangesRead } from '../contract/run.ts';
 import type { Engine } from './engine.ts';
 import { readGroups, selectGroups } from './group_rows.ts';
-import { readRollout, selectRollouts } from './rollout_rows.ts';
+import { readRollout, selectPage } from './rollout_rows.ts';
 import { findRun } from './run_rows.ts';
 import { readStage, selectStages } from './stage_rows.ts';
 import { tallyRuns } from './tallies.ts';
 
 /**
- * M5. The horizon is read before everything else: what was committed by then is seen by the reads that follow, and what was not bears a mark from the
- * horizon on, so that the next look finds it, however late it commits.
+ * M5. The horizon is read before everything else: the reads that follow see what was committed by then, and the next look finds what was not, however late
+ * it commits.
  */
 export async function readRunChanges(
   engine: Engine,
   namespace: string,
   runId: string,
-  since: bigint | undefined,
+  asked: Horizon | undefined,
   allStages: boolean,
 ): Promise<RunChangesRead | undefined> {
   const horizon = await engine.readHorizon();
   const run = await findRun(engine, engine.db, namespace, { id: runId }, 'BASIC');
   if (run === undefined) return undefined;
+  const since = asked?.era === horizon.era ? asked : undefined;
+  const where = { since, allStages: allStages || asked !== undefined };
   const [stages, tallies] = await Promise.all([
-    readStages(engine, namespace, run, since, allStages),
+    readStages(engine, namespace, run, where),
     tallyRuns(engine, engine.db, namespace, [run.key]),
   ]);
   const tally = tallies.get(run.key);
   if (tally === undefined) throw new Error('a run asked for has no tally');
-  return { run, stages, tally, horizon };
-}
-
-/** A group changes with its rollouts: what it shows is made of them. */
-export async function readChangedGroups(
-  engine: Engine,
-  namespace: string,
-  run: bigint,
-  { since, allStages }: ChangedIn,
-  page: Page<bigint>,
-): Promise<Group[]> {
-  let query = selectGroups(engine.db, 'BASIC').where('g.run', '=', run).where('g.namespace', '=', namespace);
-  if (since !== undefined) {
-    const own = engine.db.selectFrom('groups as c').select('c.key').where('c.run', '=', run);
-    const siblings = engine.db.selectFrom('rollouts as c').select('c.group_key as key').where('c.run', '=', run);
-    const changed = own.where('c.mark', '>=', since).union(siblings.where('c.mark', '>=', since));
-    query = query.where('g.key', 'in', changed);
-  } else if (!allStages) query = query.where('s.status', 'not in', TERMINAL_STATUSES);
-  if (page.after !== undefined) query = query.where('g.key', '>', page.after);
-  return readGroups(engine, engine.db, query.orderBy('g.key').limit(page.limit));
-}
-
-export async function readChangedRollouts(
-  engine: Engine,
-  namespace: string,
-  run: bigint,
-  { since, allStages }: ChangedIn,
-  page: Page<bigint>,
-): Promise<Rollout[]> {
-  let query = selectRollouts(engine, engine.db, 'BASIC').where('r.run', '=', run).where('r.namespace', '=', namespace);
-  if (since !== undefined) query = query.where('r.mark', '>=', since);
-  else if (!allStages) query = query.where('s.status', 'not in', TERMINAL_STATUSES);
-  if (page.after !== undefined) query = query.where('r.key', '>', page.after);
-  const rows = await query.orderBy('r.key').limit(page.limit).execute();
-  return rows.map(readRollout);
+  return { run, stages, tally, horizon, since };
 }
 
 async function readStages(
   engine: Engine,
   namespace: string,
   run: Run,
-  since: bigint | undefined,
-  allStages: boolean,
+  { since, allStages }: ChangedIn,
 ): Promise<Stage[]> {
   let query = selectStages(engine.db, 'BASIC').where('s.run', '=', run.key).where('s.namespace', '=', namespace);
-  if (since !== undefined) query = query.where('s.mark', '>=', since);
+  if (since !== undefined) query = query.where((eb) => eb.or(engine.changedSince(sql.ref('s.mark'), since)));
   else if (!allStages) query = query.where('s.status', 'not in', TERMINAL_STATUSES);
   const rows = await query.orderBy('s.key').execute();
   return rows.map(readStage);
+}
+
+export async function readChangedGroups(
+  engine: Engine,
+  namespace: string,
+  run: bigint,
+  where: ChangedIn,
+  page: Page<ChangeCursor>,
+): Promise<ChangedPage<Group>> {
+  const byIndex = engine.byIndex();
+  const { keys, next } = await findPage(byIndex, 'groups', namespace, run, where, page);
+  return { rows: await groupsOf(byIndex, keys), next };
+}
+
+export async function readChangedRollouts(
+  engine: Engine,
+  namespace: string,
+  run: bigint,
+  where: ChangedIn,
+  page: Page<ChangeCursor>,
+): Promise<ChangedPage<Rollout> & { readonly groups: readonly Group[] }> {
+  const byIndex = engine.byIndex();
+  const { keys, groups, next } = await findPage(byIndex, 'rollouts', namespace, run, where, page);
+  return {
+    rows: await rolloutsOf(byIndex, keys),
+    groups: where.since === undefined ? [] : await groupsOf(byIndex, [...new Set(groups)]),
+    next,
+  };
+}
+
+async function groupsOf(engine: Engine, keys: readonly bigint[]): Promise<Group[]> {
+  if (keys.length === 0) return [];
+  const query = selectGroups(engine.db, 'BASIC').where(engine.among(sql.ref('g.key'), keys));
+  return readGroups(engine, engine.db, query.orderBy('g.key'));
+}
+
+async function rolloutsOf(engine: Engine, keys: readonly bigint[]): Promise<Rollout[]> {
+  if (keys.length === 0) return [];
+  const wanted = engine.db
+    .selectFrom('rollouts as r')
+    .selectAll('r')
+    .where(engine.among(sql.ref('r.key'), keys));
+  const page = wanted.orderBy('r.key').limit(keys.length);
+  return (await selectPage(engine, engine.db, 'BASIC', page).execute()).map(readRollout);
+}
+
+/** Orders in which an index holds the rows of a run; rows keep their place in the orders of a snapshot. */
+const BY_MARK = ['mark', 'key'] as const;
+const SNAPSHOT_ORDERS = { groups: ['key'], rollouts: ['stage', 'group_number', 'number'] } as const;
+
+interface FoundPage {
+  readonly keys: bigint[];
+  /** Of rollouts: their groups' keys. */
+  readonly groups: bigint[];
+  readonly next: ChangeCursor | undefined;
+}
+
+/**
+ * Finds the keys of a page in the order of one index, beginning behind the cursor, before anything is joined to them: so all pages of a look together read
+ * each row once.
+ */
+async function findPage(
+  engine: Engine,
+  table: 'groups' | 'rollouts',
+  namespace: string,
+  run: bigint,
+  { since, allStages }: ChangedIn,
+  { after, limit }: Page<ChangeCursor>,
+): Promise<FoundPage> {
+  const order: readonly string[] = since === undefined ? SNAPSHOT_ORDERS[table] : BY_MARK;
+  const conditions =
+    since === undefined ? [allStages ? EVERY_ROW : ofOpenStage(engine)] : engine.changedSince(sql.ref('c.mark'), since);
+  const columns = new Set(['key', ...(table === 'rollouts' ? ['group_key'] : []), ...order]);
+  const list = (names: Iterable<string>) => sql.join([...names].map((name) => sql.ref(`c.${name}`)));
+  const cursor = sql.join(order.map((_, i) => sql`cast(${after?.[i] ?? -1n} as bigint)`));
+  const end = (rows: string) =>
+    sql`order by ${sql.join(order.map((name) => sql.ref(`${rows}.${name}`)))} limit ${sql.lit(limit)}`;
+  const parts = conditions.map(
+    (condition) => sql`select * from (select ${list(columns)} from ${engine.table(table)} as c
+      where c.run = ${run} and c.namespace = ${namespace} and ${condition} and (${list(order)}) > (${cursor}) ${end('c')}) as p`,
+  );
+  const { rows } = await sql<
+    Record<string, bigint>
+  >`select * from (${sql.join(parts, sql` union all `)}) as f ${end('f')}`.execute(engine.db);
+  const last = rows.at(-1);
+  return {
+    keys: rows.map(({ key }) => key!),
+    groups: rows.flatMap(({ group_key }) => group_key ?? []),
+    next: last === undefined || rows.length < limit ? undefined : order.map((name) => last[name]!),
+  };
+}
+
+const EVERY_ROW = sql<SqlBool>`1 = 1`;
+
+/** A subquery for each row, so that no planner begins with the stages and sorts their rows. */
+function ofOpenStage(engine: Engine): RawBuilder<SqlBool> {
+  const terminal = sql.join(TERMINAL_STATUSES.map((status) => sql.lit(status)));
+  return sql<SqlBool>`(select s.status from ${engine.table('stages')} as s where s.key = c.stage) not in (${terminal})`;
 }

@@ -3,6 +3,7 @@ import { availableParallelism } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
+import type { Horizon } from '../contract/run.ts';
 import { type CallScope, StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
@@ -239,9 +240,19 @@ class SqliteEngine implements Engine {
     return markOf(rows);
   }
 
-  async readHorizon(): Promise<bigint> {
+  async readHorizon(): Promise<Horizon> {
     const { rows } = await sql<{ mark: bigint }>`select mark from change_marks`.execute(this.db);
-    return markOf(rows) + 1n;
+    return { next: markOf(rows) + 1n, open: [], era: '' };
+  }
+
+  /** The statistics that a migration wrote make every plan like that. */
+  byIndex(): Engine {
+    return this;
+  }
+
+  /** One transaction writes at a time, and its mark is above all that are committed. */
+  changedSince(mark: RawBuilder<unknown>, { next }: Horizon) {
+    return [sql<SqlBool>`${mark} >= ${next}`];
   }
 
   async lockHeads(

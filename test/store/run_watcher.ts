@@ -1,0 +1,47 @@
+import type { Run } from '../../src/domain/run.ts';
+import type { Horizon, RunChangesRead } from '../../src/store/contract/run.ts';
+import type { RunScene } from './run_scene.ts';
+
+/** Looks at a run again and again, each time from the horizon of the look before, and keeps the newest revision of each stage. */
+export class Watcher {
+  readonly picture = new Map<string, bigint>();
+  run: Run | undefined;
+  private readonly here: RunScene;
+  private readonly id: string;
+  private horizon: Horizon | undefined;
+
+  constructor(here: RunScene, { id }: { readonly id: string }) {
+    this.here = here;
+    this.id = id;
+  }
+
+  async read(allStages = false): Promise<RunChangesRead> {
+    const found = await this.here.store.readRunChanges(this.here.namespace, this.id, this.horizon, allStages);
+    if (found === undefined) throw new Error(`run ${this.id} is gone`);
+    this.horizon = found.horizon;
+    this.run = found.run;
+    return found;
+  }
+
+  /** How many rows a look reads. */
+  async changed(): Promise<{ stages: number; groups: number; rollouts: number }> {
+    const { stages, run, since } = await this.read();
+    const { store, namespace } = this.here;
+    const where = { since, allStages: true };
+    const page = { limit: 1000, after: undefined };
+    const groups = await store.readChangedGroups(namespace, run.key, where, page);
+    const rollouts = await store.readChangedRollouts(namespace, run.key, where, page);
+    const keys = new Set([...groups.rows, ...rollouts.groups].map(({ key }) => key));
+    return { stages: stages.length, groups: keys.size, rollouts: rollouts.rows.length };
+  }
+
+  /** What is new to it, as `number@revision`, in the order of making. */
+  async news(allStages = false): Promise<string[]> {
+    const { stages } = await this.read(allStages);
+    return stages.flatMap(({ id, number, revision }) => {
+      if (revision <= (this.picture.get(id) ?? 0n)) return [];
+      this.picture.set(id, revision);
+      return [`${number}@${revision}`];
+    });
+  }
+}
