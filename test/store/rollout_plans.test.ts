@@ -1,6 +1,10 @@
 import { expect, it } from 'vitest';
+import type { Page } from '../../src/store/contract/page.ts';
 import type { RolloutCursor, RolloutFilter } from '../../src/store/contract/rollout.ts';
+import type { ChangeCursor, ChangedIn, Horizon } from '../../src/store/contract/run.ts';
+import { newStep } from '../support/steps.ts';
 import { describeStoreOn } from './on_store.ts';
+import { type PlanStep, plansOf } from './postgres_plans.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { sqliteTextsOf } from './statement_count.ts';
 
@@ -79,4 +83,118 @@ describeStoreOn(['sqlite'], 'plans of the pages of rollouts', (on) => {
     await expectByIndex(here, large);
     await expectByIndex(here, wide);
   });
+});
+
+describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
+  const ROWS = 4000;
+  const ROLLOUTS_OF_GROUP = 8;
+  const PAGE = 256;
+
+  /** A run without statistics: since nothing was ever analysed, Postgres takes every condition for rare. */
+  async function unanalysed(here: RolloutScene) {
+    for (const table of await on.sql.tables())
+      await on.sql.rows(`alter table ${table} set (autovacuum_enabled = false)`);
+    const run = await here.makeRun({ status: 'RUNNING' });
+    const since = (await here.store.readRunChanges(here.namespace, run.id, undefined, true))!.horizon;
+    const stage = await here.stage(run, { status: 'RUNNING' });
+    const places = Array.from({ length: ROWS }, (_, i) => ({
+      groupNumber: BigInt(Math.floor(i / ROLLOUTS_OF_GROUP)),
+      number: BigInt(i % ROLLOUTS_OF_GROUP),
+    }));
+    for (let at = 0; at < ROWS; at += 1000) await here.makeRollouts(stage, places.slice(at, at + 1000));
+    for (const { trajectory } of await here.claims({ stageId: stage.id, count: 100 })) {
+      await here.append(await here.get(trajectory.id), [newStep(0n, { reward: 1 })]);
+    }
+    return { run, stage, since };
+  }
+
+  const expectByIndex = async (name: string, most: number, read: () => Promise<unknown>): Promise<void> => {
+    const steps = (await plansOf(on.database, read)).flat();
+    const told = `${name}: ${JSON.stringify(steps)}`;
+    expect(
+      steps.filter(({ node }) => /Seq Scan|Bitmap|Hash/.test(node)),
+      told,
+    ).toEqual([]);
+    // What comes from several sources is merged or sorted; that is no more than a page.
+    const counted = steps.filter(({ node, index }: PlanStep) => index !== undefined || node.includes('Sort'));
+    expect(Math.max(...counted.map(({ rows }) => rows)), told).toBeLessThanOrEqual(most);
+  };
+
+  it('K-C6: a page costs no more than its rows, also before Postgres has any statistics', async () => {
+    const here = new RolloutScene(on.store);
+    const { run, stage, since } = await unanalysed(here);
+    const { store, namespace } = here;
+    const [first] = await here.rollouts({ runId: run.id }, {}, 1);
+    const after = { stage: stage.key, groupNumber: 20n, number: 3n };
+    const places: RolloutFilter['of'][] = [{ runId: run.id }, { stageId: stage.id }, { groupId: first!.group.id }];
+    for (const of of places) {
+      for (const cursor of [undefined, after]) {
+        await expectByIndex(`list ${Object.keys(of)}`, 51, () => here.rollouts(of, {}, 51, cursor));
+      }
+    }
+    for (const cursor of [undefined, 20n]) {
+      const list = () => store.listGroups(namespace, stage.id, { limit: 51, after: cursor }, 'BASIC');
+      await expectByIndex('groups', 51 * ROLLOUTS_OF_GROUP, list);
+    }
+    for (const where of [
+      { since: undefined, allStages: false },
+      { since: undefined, allStages: true },
+      { since, allStages: false },
+    ]) {
+      let after: ChangeCursor | undefined;
+      do {
+        const page: Page<ChangeCursor> = { limit: PAGE, after };
+        const groups = () => store.readChangedGroups(namespace, run.key, where, page);
+        await expectByIndex('changed groups', PAGE * ROLLOUTS_OF_GROUP, groups);
+        after = (await groups()).next;
+      } while (after !== undefined);
+      do {
+        const page: Page<ChangeCursor> = { limit: PAGE, after };
+        const rollouts = () => store.readChangedRollouts(namespace, run.key, where, page);
+        // A page ends within a group, of which all rollouts are counted.
+        await expectByIndex('changed rollouts', PAGE + 2 * ROLLOUTS_OF_GROUP, rollouts);
+        after = (await rollouts()).next;
+      } while (after !== undefined);
+    }
+  });
+
+  it('M5: all pages of a look together read each row once, and the next look none', async () => {
+    const here = new RolloutScene(on.store);
+    const { run, since } = await unanalysed(here);
+    const readAll = async (where: ChangedIn) => {
+      const groups = await pagesOf((after) =>
+        here.store.readChangedGroups(here.namespace, run.key, where, { limit: PAGE, after }),
+      );
+      const rollouts = await pagesOf((after) =>
+        here.store.readChangedRollouts(here.namespace, run.key, where, { limit: PAGE, after }),
+      );
+      return [groups, rollouts].map((rows) => [rows.length, new Set(rows.map(({ key }) => key)).size]);
+    };
+    const horizon = (): Promise<Horizon> =>
+      here.store.readRunChanges(here.namespace, run.id, undefined, true).then((read) => read!.horizon);
+    const expected = [ROWS / ROLLOUTS_OF_GROUP, ROWS].map((count) => [count, count]);
+    for (const where of [
+      { since: undefined, allStages: false },
+      { since, allStages: false },
+    ]) {
+      expect(await readAll(where)).toEqual(expected);
+    }
+    expect(await readAll({ since: await horizon(), allStages: false })).toEqual([
+      [0, 0],
+      [0, 0],
+    ]);
+  });
+
+  async function pagesOf<Row>(
+    read: (after: ChangeCursor | undefined) => Promise<{ rows: readonly Row[]; next: ChangeCursor | undefined }>,
+  ): Promise<Row[]> {
+    const all: Row[] = [];
+    let after: ChangeCursor | undefined;
+    do {
+      const page = await read(after);
+      all.push(...page.rows);
+      after = page.next;
+    } while (after !== undefined);
+    return all;
+  }
 });

@@ -54,7 +54,8 @@ export async function listGroups(
       .orderBy('g.number')
       .limit(most),
   );
-  return readGroups(engine, engine.db, query);
+  const byIndex = engine.byIndex();
+  return readGroups(byIndex, byIndex.db, query);
 }
 
 export async function updateGroup(

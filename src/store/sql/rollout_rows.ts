@@ -116,8 +116,9 @@ const IS_OPEN = sql`r.status in ('PENDING', 'INITIALIZING', 'RUNNING')`;
  * SQLite.
  */
 export function ownReward(engine: Engine) {
-  const rewarded = sql`exists (select 1 from ${engine.table('steps')} as w
-    where w.tree = t.tree and w.trajectory = t.key and w.reward <> 'NaN')`;
+  // Not EXISTS: Postgres may answer it by reading the whole table of steps, once for all rows.
+  const rewarded = sql`((select 1 from ${engine.table('steps')} as w
+    where w.tree = t.tree and w.trajectory = t.key and w.reward <> 'NaN' limit 1) is not null)`;
   const shared = sql`coalesce((select p.reward_sum from ${engine.table('steps')} as p
     where p.tree = t.tree and p.trajectory = t.parent and p.step_number = t.branch_point), 0)`;
   return sql<number | string | null>`case when not ${rewarded} then null

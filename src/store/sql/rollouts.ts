@@ -1,4 +1,4 @@
-import { type CompiledQuery, type Expression, type RawBuilder, sql } from 'kysely';
+import { type CompiledQuery, type Expression, type RawBuilder, type SelectQueryBuilder, sql } from 'kysely';
 import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../domain/errors.ts';
 import type { Rollout } from '../../domain/rollout.ts';
 import { requireLease } from '../../domain/rollout_moves.ts';
@@ -13,6 +13,7 @@ import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout
 import { findRunKeys } from './run_keys.ts';
 import { bindTimings, findStage } from './stage_rows.ts';
 import { mergeTimings } from './stages.ts';
+import type { RolloutsTable, Tables } from './tables.ts';
 import { readNow } from './trajectory_rows.ts';
 import { CURRENT, listValidations } from './validations.ts';
 import { bindLabels, bindMetrics } from './values.ts';
@@ -58,7 +59,7 @@ export async function listRollouts(
     Object.keys(filter).length === 1 && page.after === undefined
       ? firstPage(engine, namespace, filter, place, page.limit, view)
       : pageOf(engine, namespace, filter, place, page, view);
-  const { rows } = await engine.db.executeQuery(query);
+  const { rows } = await engine.byIndex().db.executeQuery(query);
   return rows.map(readRollout);
 }
 
@@ -91,9 +92,7 @@ function pageOf(
   view: BookView,
 ) {
   const { db } = engine;
-  let page = db.selectFrom('rollouts as r').selectAll('r').where('r.run', '=', place.run);
-  if (place.stage !== undefined) page = page.where('r.stage', '=', place.stage);
-  if (place.group !== undefined) page = page.where('r.group_key', '=', place.group);
+  let page = inPlace(db.selectFrom('rollouts as r').selectAll('r'), place);
   if (filter.taskId !== undefined) page = page.where('r.task', 'in', keyOfTask(db, namespace, filter.taskId));
   if (filter.statuses !== undefined) page = page.where('r.status', 'in', filter.statuses);
   if (filter.success !== undefined) page = page.where('r.success', '=', filter.success ? 1 : 0);
@@ -103,10 +102,21 @@ function pageOf(
   for (const condition of rewardConditions(engine, filter)) page = page.where(condition);
   if (after !== undefined) page = page.where(isBehind(place, after));
   if (place.stage === undefined) page = page.orderBy('r.stage');
-  return selectPage(engine, db, view, page.orderBy('r.group_number').orderBy('r.number').limit(limit))
+  if (place.group === undefined) page = page.orderBy('r.group_number');
+  return selectPage(engine, db, view, page.orderBy('r.number').limit(limit))
     .orderBy('r.stage')
     .orderBy('r.group_number')
     .orderBy('r.number');
+}
+
+/** Of a group by its key alone, so that no index of the stage or the run is considered. */
+function inPlace<Row>(
+  query: SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Row>,
+  { run, stage, group }: Place,
+) {
+  if (group !== undefined) return query.where('r.group_key', '=', group);
+  const inRun = query.where('r.run', '=', run);
+  return stage === undefined ? inRun : inRun.where('r.stage', '=', stage);
 }
 
 function keyOfTask(db: Db, namespace: string, id: string) {
@@ -153,9 +163,10 @@ function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilte
   return conditions;
 }
 
-/** Rows after the cursor, in the order of the index by place. */
+/** Rows after the cursor, in the order of the index that has those of the place. */
 function isBehind(place: Place, { stage, groupNumber, number }: RolloutCursor): RawBuilder<boolean> {
   const [at, group, own] = [stage, groupNumber, number].map((value) => sql`cast(${value} as bigint)`);
+  if (place.group !== undefined) return sql<boolean>`r.number > ${own}`;
   return place.stage === undefined
     ? sql<boolean>`(r.stage, r.group_number, r.number) > (${at}, ${group}, ${own})`
     : sql<boolean>`(r.group_number, r.number) > (${group}, ${own})`;
