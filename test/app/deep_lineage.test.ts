@@ -11,7 +11,7 @@ import type { StepSort } from '../../src/store/contract/step.ts';
 import { makeDeepTree, turnsDuring } from '../store/deep_tree.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
-import { statementsOf } from '../store/statement_count.ts';
+import { mostParametersOf, statementsOf } from '../store/statement_count.ts';
 import { type AppScene, all, describeApp } from './on_app.ts';
 
 /** Twice as deep as branches may be: what was made before there was a limit is still read. */
@@ -48,9 +48,15 @@ describeApp('a tree that is deeper than branches may be', (on) => {
   };
   const stepOf = (app: App, depth: number) =>
     getStep(app, scene.caller, { trajectoryId: leaf.id, at: { stepNumber: BigInt(depth) }, view: 'FULL' });
-  const list = (app: App, order: StepSort, pageSize: number, pageToken = '') =>
+  const stepZeroOf = (depth: number) => ({ trajectoryId: idOf(depth), at: { stepNumber: 0n }, view: 'FULL' }) as const;
+  const anyCheckpointOf = (depth: number) => ({ trajectoryId: idOf(depth), at: undefined, stateNames: [] });
+  const twinsOf = (depth: number) => {
+    const range = { startStepNumber: 0n, endStepNumber: 10n };
+    return { trajectoryId: idOf(depth), otherTrajectoryId: idOf(depth - 1_500), ...range };
+  };
+  const list = (app: App, order: StepSort, pageSize: number, pageToken = '', trajectoryId = leaf.id) =>
     listSteps(app, scene.caller, {
-      of: { trajectoryId: leaf.id },
+      of: { trajectoryId },
       filter: {},
       order,
       view: 'BASIC',
@@ -186,4 +192,22 @@ describeApp('a tree that is deeper than branches may be', (on) => {
       });
       expect(compared).toMatchObject({ sharedSteps: BigInt(DEPTH - 699) });
     }));
+
+  it.each<[string, (app: App, leafDepth: number) => Promise<unknown>]>([
+    ['ListSteps by reward', (app, depth) => list(app, { by: 'REWARD', descending: true }, 5, '', idOf(depth))],
+    ['ListSteps by time', (app, depth) => list(app, { by: 'TIME', descending: true }, 5, '', idOf(depth))],
+    ['ListSteps by number', (app, depth) => list(app, { by: 'NUMBER', descending: false }, 50, '', idOf(depth))],
+    ['GetStep of the root', (app, depth) => getStep(app, scene.caller, stepZeroOf(depth))],
+    ['ReadSteps', (app, depth) => on.scene(app, scene.caller.namespace).steps({ id: idOf(depth) })],
+    ['GetTree', (app, depth) => getTree(app, scene.caller, { trajectoryId: idOf(depth), ...FIRST })],
+    ['GetLineage', (app, depth) => getLineage(app, scene.caller, { trajectoryId: idOf(depth), ...FIRST })],
+    ['GetCheckpoint', (app, depth) => refusalOf(getCheckpoint(app, scene.caller, anyCheckpointOf(depth)))],
+    ['CompareTrajectories', (app, depth) => compareTrajectories(app, scene.caller, twinsOf(depth))],
+  ])('RD4: %s has statements of as many parameters in a deeper tree', async (_rpc, call) => {
+    const most = (depth: number) => mostParametersOf(on.engine, () => cold((app) => call(app, depth)));
+    const shallow = await most(2_000);
+    expect(shallow).toBeGreaterThan(0);
+    expect(await most(11_500)).toBe(shallow);
+    expect(await most(DEPTH)).toBe(shallow);
+  });
 });

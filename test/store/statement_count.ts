@@ -54,6 +54,23 @@ export async function textsOf(work: () => Promise<unknown>): Promise<string[]> {
   }
 }
 
+/** Returns the largest number of parameters of a statement that work sends to read from the database. */
+export async function mostParametersOf(engine: Engine, work: () => Promise<unknown>): Promise<number> {
+  const spy = engine === 'postgres' ? vi.spyOn(pg.Client.prototype, 'query') : vi.spyOn(ReadThreads.prototype, 'run');
+  try {
+    await work();
+    const calls = spy.mock.calls as unknown[][];
+    return Math.max(...calls.map(([statement]) => parametersOf(statement).length));
+  } finally {
+    spy.mockRestore();
+  }
+}
+
+function parametersOf(statement: unknown): readonly unknown[] {
+  const { values, parameters } = statement as { values?: unknown[]; parameters?: unknown[] };
+  return values ?? parameters ?? [];
+}
+
 function textOf(query: unknown): string {
   return typeof query === 'string' ? query : String((query as { text?: string }).text ?? '');
 }
