@@ -7,6 +7,7 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { parseAddress } from './address.ts';
 import { PatientSessions } from './http2_session.ts';
 import { Lanes } from './lanes.ts';
+import { explainMisdirected } from './misdirected.ts';
 
 /** Where the server is, and how to talk to it. */
 export interface ConnectOptions {
@@ -47,7 +48,7 @@ const HTTP2 = { maxSessionMemory: 128 };
 /** Connects lazily: the first call opens the connection, and a lost one is opened again by the next call. */
 export function connectClient(options: ConnectOptions): AnabranchClient {
   const url = parseAddress(options.address);
-  const interceptors = [...(options.interceptors ?? [])];
+  const interceptors = [...(options.interceptors ?? []), explainMisdirected];
   const lanes = new Lanes(() => {
     const sessionManager = new PatientSessions(url, PING, HTTP2);
     const transport = createGrpcTransport({
