@@ -131,7 +131,8 @@ function summary(d: Dialect, windowed: boolean): string {
   return `select k.id, q.model, count(*) as rollouts, count(case when q.status = 'PENDING' then 1 end) as pending,
       count(case when q.status in ('INITIALIZING', 'RUNNING') then 1 end) as live, count(case when q.status = 'COMPLETED' then 1 end) as completed,
       count(case when q.status = 'FAILED' then 1 end) as failed, count(case when q.status = 'CANCELLED' then 1 end) as cancelled,
-      count(q.success) as judged, count(case when q.success then 1 end) as successes, count(q.reward) as rewards, avg(q.reward) as mean, min(q.reward) as least,
+      count(case when q.status = 'FAILED' or (q.status = 'COMPLETED' and q.success is not null) then 1 end) as judged,
+      count(case when q.status = 'COMPLETED' and q.success then 1 end) as successes, count(q.reward) as rewards, avg(q.reward) as mean, min(q.reward) as least,
       max(q.reward) as most, ${d.std} as std, ${d.median} as median, sum(q.turns) as turns, avg(q.seconds) as seconds, sum(q.tokens) as tokens,
       count(case when q.status = 'FAILED' or q.success is not null then 1 end) as trials
     from (select r.task, ${d.model} as model, r.status, r.success, r.reward, r.turns, ${d.seconds} as seconds, ${d.tokens} as tokens ${window}

@@ -8,6 +8,7 @@ import type {
   ValidationOverride,
 } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Run, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { durationText, secondsOf, timeText, tookText } from './progress_text.ts';
@@ -126,14 +127,16 @@ function headLines(parts: RolloutPageParts, { columns, paint }: RolloutPageOptio
 }
 
 /** The verdict and whose it is; then what the worker said, which may be something else. */
-function successFact({ success, override, validationPassed, result }: Rollout): string {
+function successFact({ status, success, override, validationPassed, result }: Rollout): string {
   const { taskCompleted, agentReportedSuccess } = result ?? {};
   const whose =
-    override?.success !== undefined
-      ? 'overridden'
-      : validationPassed !== undefined
-        ? 'validated'
-        : 'as its worker said';
+    status === Status.FAILED
+      ? 'it failed'
+      : override?.success !== undefined
+        ? 'overridden'
+        : validationPassed !== undefined
+          ? 'validated'
+          : 'as its worker said';
   const said = [
     success === undefined ? '' : `${verdictText(success)}, ${whose}`,
     agentReportedSuccess === undefined ? '' : `the agent said ${verdictText(agentReportedSuccess)}`,

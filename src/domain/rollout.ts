@@ -64,7 +64,7 @@ export interface GroupStatistics {
   readonly completed: bigint;
   readonly failed: bigint;
   readonly cancelled: bigint;
-  /** Terminal ones that have a verdict, and those of them that succeeded. */
+  /** COMPLETED ones with a verdict and FAILED ones, and the COMPLETED ones that succeeded. */
   readonly judged: bigint;
   readonly successes: bigint;
   /** Of terminal ones; missing and NaN ones are left out. */
@@ -205,13 +205,17 @@ export function validationPassed(
   return deciding.length === 0 ? undefined : deciding.every(({ success }) => success);
 }
 
-/** M3: the verdict of a rollout: an override's, else the validations', else the result's own; undefined: unjudged. */
+/**
+ * Returns the verdict of a rollout (M3): the override's, else the validations', else the result's own. Undefined: unjudged. A FAILED rollout is never a success,
+ * whatever these say.
+ */
 export function verdict(judged: {
+  readonly status: Status;
   readonly override: boolean | undefined;
   readonly validationPassed: boolean | undefined;
   readonly result: boolean | undefined;
 }): boolean | undefined {
-  return judged.override ?? judged.validationPassed ?? judged.result;
+  return judged.status === 'FAILED' ? false : (judged.override ?? judged.validationPassed ?? judged.result);
 }
 
 export const ROLLOUT_VERBS = ['start', 'complete', 'fail', 'cancel', 'release', 'retry'] as const;

@@ -5,7 +5,7 @@ export interface SummaryCounts {
   readonly completed: bigint;
   readonly failed: bigint;
   readonly cancelled: bigint;
-  /** Terminal ones that have a verdict, and those of them that succeeded. */
+  /** COMPLETED ones with a verdict and FAILED ones, and the COMPLETED ones that succeeded. */
   readonly judged: bigint;
   readonly successes: bigint;
   readonly rewards: Moments;
@@ -76,7 +76,7 @@ export function summaryOf(counts: SummaryCounts, passAt: readonly number[]): Sum
   return {
     rollouts: pending + live + terminal,
     finished: pending + live === 0n,
-    unjudged: terminal - judged,
+    unjudged: completed + failed - judged,
     successRate: rateOf(successes, judged),
     passAt: passAt.map((k) => passAtOf(k, counts.tasks)),
     stoppedEarly: BigInt(counts.tasks.filter(stoppedBySuccess).length),

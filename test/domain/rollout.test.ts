@@ -237,7 +237,9 @@ describe('verdicts', () => {
     [no, yes, yes, no],
     [no, none, yes, no],
   ])('M3: overridden as %s, validations say %s, the result says %s: %s', (override, validated, result, success) => {
-    expect(verdict({ override, validationPassed: validated, result })).toBe(success);
+    const judged = { override, validationPassed: validated, result };
+    expect(verdict({ status: 'COMPLETED', ...judged })).toBe(success);
+    expect(verdict({ status: 'FAILED', ...judged })).toBe(false);
   });
 
   it('M3: validations pass if all that are not advisory do; where none decides, they say nothing', () => {

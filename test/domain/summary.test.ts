@@ -218,7 +218,7 @@ describe('what is not there', () => {
       },
       [],
     );
-    expect(found).toMatchObject({ rollouts: 12n, finished: false, unjudged: 2n, meanTurns: 5, meanSeconds: 2.5 });
+    expect(found).toMatchObject({ rollouts: 12n, finished: false, unjudged: 1n, meanTurns: 5, meanSeconds: 2.5 });
     expect(found).toMatchObject({ tokens: 900, tokensPerSuccess: 450, successRate: { value: 0.4 } });
     expect(summaryOf({ ...NOTHING, tokens: { count: 1n, sum: 7 } }, [])).toMatchObject({
       tokens: 7,

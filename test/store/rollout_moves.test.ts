@@ -228,7 +228,7 @@ describeStore('verbs of rollouts', (on) => {
       ...{ executionMs: undefined, errorMessage: '', detailsJson: '' },
     });
     const failed = await scene.fail(claim, { result: { ...NO_RESULT, reward: 1, errors: ['e'] } });
-    expect(failed).toMatchObject({ status: 'FAILED', reward: 1, success: true, validationPassed: true });
+    expect(failed).toMatchObject({ status: 'FAILED', reward: 1, success: false, validationPassed: true });
     const retried = await scene.retry(tokenOf(claim), { message: 'once more' });
     expect(retried).toMatchObject({
       status: 'PENDING',

@@ -113,7 +113,7 @@ describeStore('groups', (on) => {
       best: { rolloutId: winner?.id, reward: 4 },
     });
     await here.fail(live, { result: { ...NO_RESULT, reward: 100 } });
-    expect((await get(here, stage)).statistics).toMatchObject({ failed: 1n, judged: 5n, best: { reward: 100 } });
+    expect((await get(here, stage)).statistics).toMatchObject({ failed: 1n, judged: 6n, best: { reward: 100 } });
   });
 
   it('W11: rewards without end have no spread, and are no fault', async () => {

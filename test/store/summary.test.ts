@@ -147,7 +147,7 @@ describeStore('summaries', (on) => {
     const rollouts = seen.map(({ rollout }) => rollout);
     const ended = rollouts.filter(({ status }) => isTerminal(status));
     const having = (...statuses: string[]) => BigInt(rollouts.filter(({ status }) => statuses.includes(status)).length);
-    const judged = ended.filter(({ success }) => success !== undefined);
+    const completed = ended.filter(({ status, success }) => status === 'COMPLETED' && success !== undefined);
     const rewards = ended.flatMap(({ reward }) => (reward === undefined || Number.isNaN(reward) ? [] : [reward]));
     const sorted = rewards.toSorted((a, b) => a - b);
     const { std } = rewardStatistics(rewards);
@@ -180,8 +180,8 @@ describeStore('summaries', (on) => {
       completed: having('COMPLETED'),
       failed: having('FAILED'),
       cancelled: having('CANCELLED'),
-      judged: BigInt(judged.length),
-      successes: BigInt(judged.filter(({ success }) => success).length),
+      judged: having('FAILED') + BigInt(completed.length),
+      successes: BigInt(completed.filter(({ success }) => success).length),
       rewards: {
         count: BigInt(rewards.length),
         sum: expect.closeTo(sum(rewards), 4),
@@ -201,6 +201,30 @@ describeStore('summaries', (on) => {
   /** To nine digits, or very near to nothing. */
   const closeTo = (value: number) => ({
     asymmetricMatch: (other: unknown) => Math.abs(Number(other) - value) <= Math.max(1e-9, Math.abs(value) * 1e-9),
+  });
+
+  it('M3: 4 successes and 6 crashes are a success rate and a pass@1 of 0.4, in summaries, groups and filters alike', async () => {
+    const here = scene();
+    const { train } = await furnish(here);
+    const taskId = await here.task('open');
+    await here.queue(train, 14, { taskId });
+    const claims = await here.claims({ count: 12 });
+    for (const claim of claims.slice(0, 4)) await here.complete(claim, { result: { ...NO_RESULT, success: true } });
+    for (const claim of claims.slice(4, 9)) await here.fail(claim);
+    // One that says of itself that it succeeded, one without a verdict, one whose lease ended, one that was cancelled with a verdict, and one that waits.
+    await here.fail(claims[9]!, { result: { ...NO_RESULT, success: true } });
+    await here.complete(claims[10]!);
+    const overridden = { success: true, reason: '', actor: '' };
+    await here.store.overrideValidation(here.caller, claims[11]!.rollout.id, overridden);
+    await here.cancel(claims[11]!.rollout.id);
+    const [row] = await summarize(here, []);
+    expect(row).toMatchObject({ judged: 10n, successes: 4n, completed: 5n, failed: 6n, cancelled: 1n, pending: 2n });
+    const { successRate, unjudged, passAt } = summaryOf(row!, [1]);
+    expect([successRate?.value, unjudged, passAt[0]?.estimate?.value]).toEqual([0.4, 1n, 0.4]);
+    const [group] = await here.store.listGroups(here.namespace, train.id, { limit: 9, after: undefined }, 'BASIC');
+    expect(group?.statistics).toMatchObject({ judged: 10n, successes: 4n });
+    const listed = async (success: boolean) => (await here.rollouts({ stageId: train.id }, { success })).length;
+    expect([await listed(true), await listed(false)]).toEqual([4, 6]);
   });
 
   it('M3: numbers that are large beside their differences keep their spread', async () => {

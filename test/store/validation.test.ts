@@ -145,7 +145,7 @@ describeStore('validations', (on) => {
       await here.release({ id, attempt });
     }
     expect((await here.rollout(id)).status).toBe('FAILED');
-    expect(await verdictOf()).toEqual([true, undefined, true]);
+    expect(await verdictOf()).toEqual([true, undefined, false]);
     const { attempts, validations } = await here.record(id);
     expect([validations.length, ...attempts.map((attempt) => attempt.validations.length)]).toEqual([1, 1, 1, 0]);
   });
@@ -160,7 +160,7 @@ describeStore('validations', (on) => {
     expect(await verdictOf(), 'given back').toEqual([undefined, undefined, undefined]);
     await here.fail(await here.claimOne());
     await override();
-    expect(await verdictOf()).toEqual([undefined, true, true]);
+    expect(await verdictOf(), 'without effect').toEqual([undefined, true, false]);
     await here.retry({ id, attempt: 2 });
     expect(await verdictOf(), 'retried').toEqual([undefined, undefined, undefined]);
     const log = await here.store.listValidationOverrides(here.namespace, id, ALL);
@@ -170,6 +170,23 @@ describeStore('validations', (on) => {
       [1n, undefined, 'attempt 1 is over: the next attempt is judged anew', here.caller.actor],
       [0n, true, 'seen', 'Ann'],
     ]);
+  });
+
+  it('M3: a FAILED rollout is never a success, whatever its result, validations and override say', async () => {
+    const { here, id, stage, state, shot, record, verdictOf } = await fresh();
+    const claim = await here.claimOne();
+    await here.fail(claim, { result: { ...NO_RESULT, success: true } });
+    expect(await verdictOf()).toEqual([undefined, undefined, false]);
+    await record(state, true);
+    await record(shot, true);
+    expect(await verdictOf()).toEqual([true, undefined, false]);
+    const said = { success: true, reason: 'the crash came after', actor: 'Ann' };
+    const { rollout, override } = await here.store.overrideValidation(here.caller, id, said);
+    expect(rollout).toMatchObject({ success: false, override: { ...said, ordinal: 0n } });
+    expect(await here.store.listValidationOverrides(here.namespace, id, ALL)).toEqual([override]);
+    const of = { stageId: stage.id };
+    expect(await here.rollouts(of, { success: true })).toEqual([]);
+    expect((await here.rollouts(of, { success: false })).map((each) => each.id)).toEqual([id]);
   });
 
   it('C-57: an override stands above all, can be withdrawn, and its log only grows', async () => {

@@ -2,7 +2,7 @@ import type { MigrationText } from './migration.ts';
 
 /**
  * Groups count the terminal rollouts that had an attempt. A stage that ended FAILED or CANCELLED keeps what was expected of it. Of stages that ended before
- * this migration that is unknown, so that their progress stays as it was shown: what was done, as complete.
+ * this migration that is unknown, so that their progress stays as it was shown: what was done, as complete. A FAILED rollout is never a success.
  */
 export const migration0009: MigrationText = {
   name: '0009_right_answers',
@@ -19,6 +19,8 @@ export const migration0009: MigrationText = {
     update stages as s set end_expected_substeps = s.completed_substeps, end_share = 1,
       end_expected_turns = coalesce((select sum(g.terminal_turns) from groups as g where g.stage = s.key), 0)
     where s.status in ('FAILED', 'CANCELLED');
+
+    update rollouts set success = false where status = 'FAILED' and success is distinct from false;
   `,
   sqlite: `
     alter table groups add column tried_rollouts integer not null default 0;
@@ -34,5 +36,7 @@ export const migration0009: MigrationText = {
     update stages set end_expected_substeps = completed_substeps, end_share = 1,
       end_expected_turns = coalesce((select sum(g.terminal_turns) from groups as g where g.stage = stages.key), 0)
     where status in ('FAILED', 'CANCELLED');
+
+    update rollouts set success = 0 where status = 'FAILED' and success is not 0;
   `,
 };

@@ -158,8 +158,8 @@ function statisticsOf(siblings: readonly Sibling[]): Siblings {
     revisions += Number(revision);
     if (Number(attempt) > 0) started += 1;
     if (!isTerminal(status)) continue;
-    if (success !== null) judged += 1;
-    if (success !== null && isSet(success)) successes += 1;
+    if (status === 'FAILED' || (status === 'COMPLETED' && success !== null)) judged += 1;
+    if (status === 'COMPLETED' && success !== null && isSet(success)) successes += 1;
     if (stored === null) continue;
     const reward = readReal(stored);
     rewards.push(reward);

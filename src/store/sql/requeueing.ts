@@ -134,7 +134,7 @@ function movedRow({ row, to, message, end }: PendingMove, now: string, mark: big
   const ended = isTerminal(to);
   const override = ended ? readFlag(row.override) : undefined;
   const passed = ended ? readFlag(row.validation_passed) : undefined;
-  const success = verdict({ override, validationPassed: passed, result: undefined });
+  const success = verdict({ status: to, override, validationPassed: passed, result: undefined });
   const reward = ended && end?.reward !== undefined ? bindReal(end.reward) : null;
   const turns = ended ? (end?.turns ?? 0n) : 0n;
   const judged = ['', '', null, bindFlag(passed), bindFlag(override), bindFlag(success), reward, turns];

@@ -63,6 +63,7 @@ async function endLocked(engine: Engine, tx: Tx, caller: Caller, row: LockedRoll
       ? readFlag(row.validation_passed)
       : await writeValidations(tx, row, end.validations, now);
   const success = verdict({
+    status: end.status,
     override: readFlag(row.override),
     validationPassed: passed,
     result: end.result?.success,

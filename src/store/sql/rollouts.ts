@@ -95,7 +95,10 @@ function pageOf(
   let page = inPlace(db.selectFrom('rollouts as r').selectAll('r'), place);
   if (filter.taskId !== undefined) page = page.where('r.task', 'in', keyOfTask(db, namespace, filter.taskId));
   if (filter.statuses !== undefined) page = page.where('r.status', 'in', filter.statuses);
-  if (filter.success !== undefined) page = page.where('r.success', '=', filter.success ? 1 : 0);
+  if (filter.success !== undefined) {
+    // What success rates count (M3).
+    page = page.where('r.success', '=', filter.success ? 1 : 0).where('r.status', 'in', ['COMPLETED', 'FAILED']);
+  }
   for (const [key, value] of filter.labels ?? []) {
     page = page.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
   }

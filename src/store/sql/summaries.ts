@@ -130,6 +130,9 @@ function places(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown>[] {
 
 const TERMINAL = sql`status in ('COMPLETED', 'FAILED', 'CANCELLED')`;
 
+/** Rollouts that a success rate is over (M3). */
+const JUDGED = sql`(status = 'FAILED' or (status = 'COMPLETED' and success is not null))`;
+
 /**
  * Sums of squares of numbers beyond this could be more than a double holds, which one engine refuses and the other hides: where there are such numbers, all are
  * read.
@@ -189,8 +192,8 @@ async function countCombinations(
     select ${sql.join([...places(values), sql`count(*) as rollouts`])},
       ${having(sql`status = 'PENDING'`)} as pending, ${having(sql`status in ('INITIALIZING', 'RUNNING')`)} as live,
       ${having(sql`status = 'COMPLETED'`)} as completed, ${having(sql`status = 'FAILED'`)} as failed,
-      ${having(sql`status = 'CANCELLED'`)} as cancelled, ${having(sql`ended and success is not null`)} as judged,
-      ${having(sql`ended and success`)} as successes, count(x) as rewards, count(rewarded) - count(x) as immense, sum(x) as reward_sum,
+      ${having(sql`status = 'CANCELLED'`)} as cancelled, ${having(JUDGED)} as judged,
+      ${having(sql`status = 'COMPLETED' and success`)} as successes, count(x) as rewards, count(rewarded) - count(x) as immense, sum(x) as reward_sum,
       min(x) as reward_min, max(x) as reward_max, ${squares(x)} as reward_squares, ${median(x)} as reward_median,
       cast(coalesce(sum(case when ended then turns end), 0) as bigint) as turns, count(took) as durations,
       ${seconds(sql.ref('took'))} as seconds, count(t) as tokens,

@@ -1,6 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
 import { validatorNotFound } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
+import type { Status } from '../../domain/lifecycle.ts';
 import {
   type Rollout,
   type Validation,
@@ -76,7 +77,7 @@ async function writeVerdict(
   now: string,
   judged: { readonly validationPassed: boolean | undefined; readonly override: boolean | undefined },
 ): Promise<void> {
-  const success = verdict({ ...judged, result: readFlag(row.result_success) });
+  const success = verdict({ status: row.status as Status, ...judged, result: readFlag(row.result_success) });
   await writeRollout(engine, tx, row.key, now, {
     validation_passed: bindFlag(judged.validationPassed),
     override: bindFlag(judged.override),

@@ -367,21 +367,21 @@ export declare type GroupStatistics = Message<"anabranch.v1.GroupStatistics"> & 
   cancelledCount: bigint;
 
   /**
-   * Terminal rollouts that have a verdict.
+   * Number of rollouts that are COMPLETED with a verdict or FAILED.
    *
    * @generated from field: int64 judged_count = 7;
    */
   judgedCount: bigint;
 
   /**
-   * Terminal rollouts that succeeded.
+   * Number of COMPLETED rollouts that succeeded.
    *
    * @generated from field: int64 success_count = 8;
    */
   successCount: bigint;
 
   /**
-   * success_count / judged_count; absent without a verdict.
+   * success_count / judged_count. Unset if judged_count is 0. In a group with CANCEL_PENDING, a share of the rollouts that were tried.
    *
    * @generated from field: optional double success_rate = 9;
    */
@@ -639,7 +639,8 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   override?: ValidationOverride | undefined;
 
   /**
-   * The verdict: the override's, else validation_passed, else the result's `success`; absent: unjudged. Derived.
+   * The verdict: the override's, else validation_passed, else the result's `success`. Unset: unjudged. Always false if the rollout is FAILED.
+   * Output only.
    *
    * @generated from field: optional bool success = 26;
    */
@@ -957,7 +958,7 @@ export declare type ValidationOverride = Message<"anabranch.v1.ValidationOverrid
   ordinal: bigint;
 
   /**
-   * The verdict; absent: earlier overrides are withdrawn.
+   * The verdict. Unset: earlier overrides are withdrawn. Without effect while the rollout is FAILED.
    *
    * @generated from field: optional bool success = 2;
    */

@@ -2129,7 +2129,7 @@ export declare type ListRolloutsRequest = Message<"anabranch.v1.ListRolloutsRequ
   maxReward?: number | undefined;
 
   /**
-   * Only with this verdict.
+   * Only rollouts with this verdict that are COMPLETED or FAILED. A FAILED rollout has the verdict false.
    *
    * @generated from field: optional bool success = 11;
    */
@@ -3309,7 +3309,7 @@ export declare const RolloutService: GenService<{
     output: typeof RecordValidationResponseSchema;
   },
   /**
-   * Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+   * Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
    * same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.OverrideValidation

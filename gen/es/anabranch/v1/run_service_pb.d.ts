@@ -3343,28 +3343,29 @@ export declare type Summary = Message<"anabranch.v1.Summary"> & {
   finished: boolean;
 
   /**
-   * Terminal rollouts that have a verdict.
+   * Number of rollouts that are COMPLETED with a verdict or FAILED.
    *
    * @generated from field: int64 judged_count = 9;
    */
   judgedCount: bigint;
 
   /**
-   * Terminal rollouts that have none.
+   * Number of rollouts that are COMPLETED without a verdict.
    *
    * @generated from field: int64 unjudged_count = 10;
    */
   unjudgedCount: bigint;
 
   /**
-   * Terminal rollouts that succeeded.
+   * Number of COMPLETED rollouts that succeeded.
    *
    * @generated from field: int64 success_count = 11;
    */
   successCount: bigint;
 
   /**
-   * success_count / judged_count, with Wilson's interval; absent without a verdict.
+   * success_count / judged_count, with Wilson's 95 % interval. Unset if judged_count is 0. In groups with CANCEL_PENDING it is a share of the
+   * rollouts that were tried, which overstates the chance of one try: use pass_at instead.
    *
    * @generated from field: anabranch.v1.Estimate success_rate = 12;
    */

@@ -358,11 +358,11 @@ class GroupStatistics(_message.Message):
     cancelled_count: _builtins.int
     """Rollouts that are CANCELLED."""
     judged_count: _builtins.int
-    """Terminal rollouts that have a verdict."""
+    """Number of rollouts that are COMPLETED with a verdict or FAILED."""
     success_count: _builtins.int
-    """Terminal rollouts that succeeded."""
+    """Number of COMPLETED rollouts that succeeded."""
     success_rate: _builtins.float
-    """success_count / judged_count; absent without a verdict."""
+    """success_count / judged_count. Unset if judged_count is 0. In a group with CANCEL_PENDING, a share of the rollouts that were tried."""
     reward_count: _builtins.int
     """Terminal rollouts that have a reward."""
     reward_mean: _builtins.float
@@ -587,7 +587,9 @@ class Rollout(_message.Message):
     validation_passed: _builtins.bool
     """Whether all validations that are not advisory succeeded; absent without one. Derived."""
     success: _builtins.bool
-    """The verdict: the override's, else validation_passed, else the result's `success`; absent: unjudged. Derived."""
+    """The verdict: the override's, else validation_passed, else the result's `success`. Unset: unjudged. Always false if the rollout is FAILED.
+    Output only.
+    """
     reward: _builtins.float
     """The result's reward, else the sum of the rewards of its own steps; absent if there is neither. Derived."""
     metadata_json: _builtins.str
@@ -905,7 +907,7 @@ class ValidationOverride(_message.Message):
     ordinal: _builtins.int
     """Its place in the log: 0, 1, 2, …"""
     success: _builtins.bool
-    """The verdict; absent: earlier overrides are withdrawn."""
+    """The verdict. Unset: earlier overrides are withdrawn. Without effect while the rollout is FAILED."""
     reason: _builtins.str
     """Why."""
     actor: _builtins.str

@@ -2233,7 +2233,7 @@ class ListRolloutsRequest(_message.Message):
     max_reward: _builtins.float
     """Only with a reward of at most this; not NaN."""
     success: _builtins.bool
-    """Only with this verdict."""
+    """Only rollouts with this verdict that are COMPLETED or FAILED. A FAILED rollout has the verdict false."""
     view: _trajectory_pb2.View.ValueType
     """Default BASIC."""
     @_builtins.property

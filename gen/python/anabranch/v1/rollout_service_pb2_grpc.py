@@ -410,7 +410,7 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OverrideValidation(self, request, context):
-        """Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+        """Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
         same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

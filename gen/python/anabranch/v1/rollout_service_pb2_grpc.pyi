@@ -104,7 +104,7 @@ class RolloutServiceStub:
     on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
     """
     OverrideValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]
-    """Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+    """Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
     same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
     """
     ListValidationOverrides: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]
@@ -208,7 +208,7 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
     """
     OverrideValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]  # type: ignore[assignment]
-    """Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+    """Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
     same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
     """
     ListValidationOverrides: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]  # type: ignore[assignment]
@@ -465,7 +465,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.OverrideValidationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.OverrideValidationResponse, _abc.Awaitable[_rollout_service_pb2.OverrideValidationResponse]]:
-        """Sets the verdict by hand, or withdraws that; kept in a log. If that makes a completed rollout a success, its group's on_success applies in the
+        """Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
         same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
         """
 

@@ -3370,11 +3370,11 @@ class Summary(_message.Message):
     finished: _builtins.bool
     """All of them are terminal: the combination is finished."""
     judged_count: _builtins.int
-    """Terminal rollouts that have a verdict."""
+    """Number of rollouts that are COMPLETED with a verdict or FAILED."""
     unjudged_count: _builtins.int
-    """Terminal rollouts that have none."""
+    """Number of rollouts that are COMPLETED without a verdict."""
     success_count: _builtins.int
-    """Terminal rollouts that succeeded."""
+    """Number of COMPLETED rollouts that succeeded."""
     stopped_early: _builtins.int
     """Tasks that were stopped by a success: they count 1 for every k of at least their tries, and are left out below."""
     reward_count: _builtins.int
@@ -3401,7 +3401,9 @@ class Summary(_message.Message):
 
     @_builtins.property
     def success_rate(self) -> Global___Estimate:
-        """success_count / judged_count, with Wilson's interval; absent without a verdict."""
+        """success_count / judged_count, with Wilson's 95 % interval. Unset if judged_count is 0. In groups with CANCEL_PENDING it is a share of the
+        rollouts that were tried, which overstates the chance of one try: use pass_at instead.
+        """
 
     @_builtins.property
     def pass_at(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassAt]:
