@@ -4,6 +4,7 @@ import { ConfigError } from '../config.ts';
 import { StartError } from '../server.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
+import { importFleCommand } from './import_fle.ts';
 import { migrateCommand } from './migrate.ts';
 import { rolloutCommand } from './rollout.ts';
 import { rolloutsCommand } from './rollouts.ts';
@@ -21,6 +22,7 @@ function program(cli: CliContext): Command {
     .version(version())
     .addCommand(serveCommand(cli))
     .addCommand(migrateCommand(cli))
+    .addCommand(importFleCommand(cli))
     .addCommand(demoCommand(cli))
     .addCommand(demoVariantCommand(cli), { hidden: true })
     .addCommand(demoWorkerCommand(cli), { hidden: true })

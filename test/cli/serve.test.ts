@@ -3,7 +3,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { makeFleDatabase } from '../examples/fle_database.ts';
+import { makeFleFile } from '../fle/fle_database.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { startTestServer } from '../support/test-server.ts';
@@ -127,7 +127,7 @@ describe('serve', () => {
 
   it('D6: with the settings of FLE, its database is refused in one clear line that names the setting, and left as it is', async () => {
     const file = path.join(folder, 'skills.db');
-    makeFleDatabase(file);
+    makeFleFile(file);
     const before = await readFile(file);
     for (const command of [serveOnce, (args: readonly string[], env: Env) => runCli(['migrate', ...args], { env })]) {
       const { code, stdout, stderr } = await command([], { FLE_DB_TYPE: 'sqlite', SQLITE_DB_FILE: file });

@@ -17,7 +17,7 @@ async function closedPort(): Promise<number> {
 }
 
 describe('the command line', () => {
-  it.each(['demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail'])(
+  it.each(['import-fle', 'demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail'])(
     '%s --help shows its flags and examples',
     async (command) => {
       const { code, stdout, stderr } = await runCli([command, '--help']);
@@ -31,7 +31,19 @@ describe('the command line', () => {
 
   it('lists its commands, but not the processes of the demo, which are not for people', async () => {
     const { stdout } = await runCli(['--help']);
-    for (const command of ['serve', 'demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail', 'migrate'])
+    for (const command of [
+      'serve',
+      'migrate',
+      'import-fle',
+      'demo',
+      'runs',
+      'run',
+      'rollouts',
+      'rollout',
+      'watch',
+      'tree',
+      'tail',
+    ])
       expect(stdout).toContain(`\n  ${command} `);
     expect(stdout).not.toContain('demo-');
   });
@@ -65,6 +77,9 @@ describe('the command line', () => {
     [['tail', `${MAIN_LINE}@3`, '-n', '4'], '-n and @ both say where to begin: give one of them.'],
     [['tail', MAIN_LINE, '--from', '3', '-n', '4'], '-n and --from both say where to begin: give one of them.'],
     [['tree', '--limit', '0'], '--limit is "0": wanted a whole number, 1 to 1000.'],
+    [['import-fle'], "missing required argument 'SOURCE'"],
+    [['import-fle', 'mysql://ann:secret@x/y'], 'SOURCE is "mysql://ann@x/y": wanted a SQLite file or postgres://'],
+    [['import-fle', 'a.db', '--experiment', ''], '--experiment is "": wanted a name.'],
     [['demo', '--seed', 'abc'], '--seed is "abc": wanted a whole number, 0 to 4294967295.'],
     [['demo', '--no-keep', '--address', 'x:1'], "'--no-keep' cannot be used with option '--address <HOST:PORT>'"],
     [['tree', '--address', 'x:1', '--database', 'y'], 'cannot be used with option'],

@@ -1,15 +1,11 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import os from 'node:os';
 import path from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { type AnabranchClient, connectClient, downloadState, readSteps } from '../../src/client/index.ts';
+import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
-import { makeFleDatabase, STATE_OF_TWO } from './fle_database.ts';
 
 const EXAMPLES = path.resolve(import.meta.dirname, '../../examples');
 
@@ -21,12 +17,6 @@ function runExample(name: string, ...args: string[]): Promise<{ code: unknown; s
     });
   });
 }
-
-let folder: string;
-beforeAll(async () => {
-  folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-examples-'));
-});
-afterAll(() => rm(folder, { recursive: true, force: true }));
 
 describe.each(ENGINES)('the examples, on %s', (engine) => {
   let server: TestServer;
@@ -120,101 +110,4 @@ describe.each(ENGINES)('the examples, on %s', (engine) => {
     });
     expect(step?.states.map(({ name }) => name)).toEqual(['agent', 'env']);
   });
-
-  it('fle-replay streams a database in and reads every column and state back, byte for byte', async () => {
-    const file = path.join(folder, `${engine}.db`);
-    makeFleDatabase(file);
-    const { code, stdout, stderr } = await runExample('fle-replay.ts', file, server.url);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    expect(stdout).toMatch(
-      /Read back: 9 programs, 207 values in 23 columns, and 15 states \(\d+ bytes\): every one equal, byte for byte\.\n$/,
-    );
-    const told = stdout.split('\n').flatMap((line) => /^trajectory \S+: (.*)$/.exec(line)?.[1] ?? []);
-    expect(told).toEqual([
-      '4 programs',
-      '1 programs',
-      '1 programs',
-      '1 programs, from program 1 on',
-      '2 programs, from program 2 on',
-    ]);
-
-    // Not only the example says so: the chain 1–2–3–6, as it stands in the store.
-    const trajectoryId = /^trajectory (\S+): 4 programs/.exec(stdout)?.[1] ?? '';
-    const steps = [];
-    for await (const { step } of readSteps(client, { trajectoryId })) steps.push(step);
-    expect(steps.map(({ stepNumber, reward }) => [stepNumber, reward])).toEqual([
-      [0n, undefined],
-      [1n, 12.5],
-      [2n, undefined],
-      [3n, 0.25],
-      [4n, 3],
-    ]);
-    expect(steps[1]).toMatchObject({
-      actions: [{ type: 'code', content: { text: 'print("hello")\n' } }],
-      observations: [{ type: 'response', content: { text: "1: ('hello',)\n" } }],
-    });
-    expect(steps[1]?.metrics).toMatchObject({ token_usage: 32395, depth: 0.5, raw_reward: 0.1 });
-    const env = steps[2]?.states.find(({ name }) => name === 'env');
-    expect(new TextDecoder().decode(await downloadState(client, env?.digest ?? ''))).toBe(STATE_OF_TWO);
-  });
-
-  // A real database, where one is at hand: FLE_DB names it.
-  const real = process.env.FLE_DB ? [process.env.FLE_DB] : [];
-  for (const file of real) {
-    it('fle-replay does the same with the database that FLE_DB names', async () => {
-      const database = new DatabaseSync(file, { readOnly: true });
-      const { programs } = database.prepare('SELECT count(*) AS programs FROM programs').get() as { programs: number };
-      database.close();
-      const { code, stdout, stderr } = await runExample('fle-replay.ts', file, server.url);
-      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-      expect(stdout).toContain(`Read back: ${programs} programs, `);
-      expect(stdout).toContain('every one equal, byte for byte.\n');
-    });
-  }
-});
-
-describe('fle-replay', () => {
-  it.each([
-    ['no file', async () => [], 'usage: fle-replay.ts FILE [ADDRESS]'],
-    ['a file that is not there', async () => ['/nowhere/skills.db'], 'unable to open database file'],
-    [
-      'a file that is no database',
-      async () => [await fileOf('text.db', 'hello, this is not a database at all')],
-      'file is not a database',
-    ],
-    [
-      'a database of something else',
-      async () => [databaseOf('other.db', 'CREATE TABLE t (x)')],
-      'its table "programs" has no column',
-    ],
-    [
-      'programs in a circle',
-      async () => {
-        const file = path.join(folder, 'circle.db');
-        makeFleDatabase(file);
-        const database = new DatabaseSync(file);
-        database.exec('UPDATE programs SET parent_id = 8 WHERE id = 8');
-        database.close();
-        return [file];
-      },
-      '1 of its programs follow each other in a circle',
-    ],
-  ])('says in one line what is wrong with %s', async (_, args, words) => {
-    const { code, stdout, stderr } = await runExample('fle-replay.ts', ...(await args()));
-    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
-    expect(stderr).toContain(words);
-    expect(stderr.trim().split('\n')).toHaveLength(1);
-  });
-
-  async function fileOf(name: string, content: string): Promise<string> {
-    await writeFile(path.join(folder, name), content);
-    return path.join(folder, name);
-  }
-
-  function databaseOf(name: string, sql: string): string {
-    const database = new DatabaseSync(path.join(folder, name));
-    database.exec(sql);
-    database.close();
-    return path.join(folder, name);
-  }
 });

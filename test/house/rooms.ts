@@ -61,8 +61,9 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     rooms: ['src/client', 'src/config.ts', 'src/server.ts', 'gen'],
     packages: ['node:*'],
   },
+  'src/fle': { rooms: ['src/client', 'gen'], packages: ['@bufbuild/protobuf/*', 'pg', 'node:crypto', 'node:sqlite'] },
   'src/cli': {
-    rooms: ['src/client', 'src/config.ts', 'src/demo', 'src/server.ts', 'gen'],
+    rooms: ['src/client', 'src/config.ts', 'src/demo', 'src/fle', 'src/server.ts', 'gen'],
     packages: [...CONNECT, ...PROGRAM, 'pino', 'pino-pretty'],
   },
 

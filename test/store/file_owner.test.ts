@@ -5,7 +5,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
-import { makeFleDatabase } from '../examples/fle_database.ts';
+import { makeFleFile } from '../fle/fle_database.ts';
 import { logger, refusedOpen } from './on_store.ts';
 import { Scene } from './scene.ts';
 
@@ -86,7 +86,7 @@ describe('whose a SQLite file is', () => {
   }
 
   const foreign: readonly (readonly [string, (file: string) => void, string])[] = [
-    ['with tables of FLE', makeFleDatabase, 'it holds tables of another program ("programs")'],
+    ['with tables of FLE', makeFleFile, 'it holds tables of another program ("programs")'],
     [
       'with several tables, in WAL mode',
       (file) =>

@@ -8,15 +8,16 @@ import {
   readSteps,
   type StepInit,
 } from '../../../src/client/index.ts';
+import { importFle } from '../../../src/fle/import.ts';
+import { openFleSource } from '../../../src/fle/open.ts';
+import { createFleDatabase, type Values } from '../../fle/fle_database.ts';
+import { rowOf, stepsOf, trajectoriesOf } from '../../fle/read_back.ts';
 import {
-  fromMetrics,
   fromStatus,
   fromTime,
   jsonOf,
   keep,
   keptOf,
-  metricsOf,
-  nullable,
   numberOf,
   type Row,
   type Rows,
@@ -30,20 +31,21 @@ export const KEPT: Readonly<Record<string, readonly string[]>> = {
   trajectories: ['id', 'start_time', 'end_time'],
   steps: ['id'],
   game_states: ['id', 'timestamp'],
-  programs: ['id', 'parent_id', 'achievements_json', 'timing_metrics_json'],
+  programs: [
+    ...[
+      'id',
+      'parent_id',
+      'value',
+      'visits',
+      'completion_token_usage',
+      'prompt_token_usage',
+      'token_usage',
+      'holdout_value',
+    ],
+    ...['raw_reward', 'version', 'version_description', 'model', 'achievements_json', 'instance', 'depth', 'advantage'],
+    ...['ticks', 'created_at', 'timing_metrics_json'],
+  ],
 };
-
-const PROGRAM_METRICS = [
-  'raw_reward',
-  'holdout_value',
-  'advantage',
-  'visits',
-  'ticks',
-  'depth',
-  'prompt_token_usage',
-  'completion_token_usage',
-  'token_usage',
-];
 
 // ---- The tables of the document ----
 
@@ -107,64 +109,33 @@ function fromStep(step: Step, state: Value): Row {
 
 // ---- The table of the code ----
 
-/** Gives the run's id: one for the version that all these programs are of. They are one chain. */
-export async function takeOverPrograms(client: AnabranchClient, programs: readonly Row[]): Promise<string> {
-  const [first = {}] = programs;
-  const { sweep_id } = JSON.parse(textOf(first.meta)) as Record<string, string>;
-  const { run } = await client.runs.createRun({
-    name: `fle version ${numberOf(first.version)}`,
-    configJson: JSON.stringify({ model: textOf(first.model) }),
-    description: textOf(first.version_description),
-    labels: { model: textOf(first.model), version: `${numberOf(first.version)}`, sweep_id: sweep_id ?? '' },
-    mainTrajectory: { root: {} },
-  });
-  const [runId, trajectoryId] = [run?.id ?? '', run?.mainTrajectoryId ?? ''];
-  const labels = { instance: `${numberOf(first.instance)}` };
-  await client.trajectories.updateTrajectory({ trajectoryId, updateMask: { paths: ['labels'] }, labels });
-  await using writer = await openWriter(client, { trajectoryId });
-  for (const program of programs) await writer.append(toProgramStep(program));
-  return runId;
+/** Imports the programs, as `anabranch import-fle` does, into an experiment of this name. */
+export async function takeOverPrograms(client: AnabranchClient, programs: readonly Row[], experimentName: string) {
+  await using database = await createFleDatabase('sqlite');
+  await database.insert(...(programs as readonly Values[]));
+  const source = await openFleSource({ engine: 'sqlite', path: database.source }, 'source');
+  try {
+    const signal = new AbortController().signal;
+    await importFle(client, { source, experimentName, dryRun: false, signal, onProgress: () => {} });
+  } finally {
+    await source.close();
+  }
 }
 
-function toProgramStep(row: Row): StepInit {
-  return {
-    actions: [{ type: 'code', content: { text: textOf(row.code) } }],
-    observations: [{ type: 'response', content: { text: textOf(row.response) } }],
-    reward: typeof row.value === 'number' ? row.value : undefined,
-    metrics: metricsOf(row, PROGRAM_METRICS),
-    infoJson: textOf(row.meta),
-    metadata: keep('programs', row, KEPT.programs ?? []),
-    endTime: timeOf(row.created_at),
-    states: {
-      ...(typeof row.state_json === 'string' ? { env: bytesOf(row.state_json) } : {}),
-      agent: bytesOf(textOf(row.conversation_json)),
-    },
-  };
-}
-
-export async function giveBackPrograms(client: AnabranchClient, runId: string): Promise<Rows> {
-  const { run } = await client.runs.getRun({ runId });
-  const trajectoryId = run?.mainTrajectoryId ?? '';
-  const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
+export async function giveBackPrograms(client: AnabranchClient, experimentName: string): Promise<Rows> {
   const programs: Row[] = [];
-  for await (const { step } of readSteps(client, { trajectoryId, startStepNumber: 1n })) {
-    programs.push({
-      ...keptOf('programs', step.metadataJson),
-      ...fromMetrics(step.metrics, PROGRAM_METRICS),
-      code: step.actions[0]?.content?.text ?? null,
-      response: step.observations[0]?.content?.text ?? null,
-      value: step.reward ?? null,
-      state_json: await stateText(client, step, 'env'),
-      conversation_json: await stateText(client, step, 'agent'),
-      meta: nullable(step.infoJson),
-      created_at: fromTime(step.endTime)?.replace('T', ' ').slice(0, 19) ?? null,
-      instance: Number(trajectory?.labels.instance),
-      version: Number(run?.labels.version),
-      version_description: run?.description ?? '',
-      model: run?.labels.model ?? '',
-    });
+  for (const { id } of await trajectoriesOf(client, experimentName)) {
+    for (const step of (await stepsOf(client, id)).slice(1)) {
+      const cells = [...(await rowOf(client, step))];
+      programs.push(Object.fromEntries(cells.map(([column, { value }]) => [column, plain(value)])));
+    }
   }
   return { programs };
+}
+
+function plain(value: null | bigint | number | Uint8Array): Value {
+  if (value instanceof Uint8Array) return new TextDecoder().decode(value);
+  return typeof value === 'bigint' ? Number(value) : value;
 }
 
 function bytesOf(text: string): Uint8Array {
