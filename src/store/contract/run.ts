@@ -88,7 +88,7 @@ export interface RunStore {
   /** Hides and fences the run with its trajectories (B4); `purgeDeleted` does the rest. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
   deleteRun(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<BookDeletion>;
 
-  /** Purges a batch of what was deleted with runs and experiments, of all namespaces: some `limit` rows in transactions that stay short. False: nothing is left. */
+  /** Removes a batch of about `limit` rows of trajectories, runs and experiments that were deleted, of all namespaces. False: nothing is left. */
   purgeDeleted(limit: number): Promise<boolean>;
 }
 

@@ -19,7 +19,8 @@ import type { TrajectoryStore } from './trajectory.ts';
  * THE CONTRACT of the store, one file a noun. Both engines keep it; one suite (test/store) proves it on both.
  *
  * What holds for every method:
- * - It is one transaction, all or nothing (D3), and durable when it resolves (D1). What readers see is durable (D2).
+ * - It is one transaction, all or nothing (D3), and durable when it resolves (D1). What readers see is durable (D2). Deletions are several transactions:
+ *   see `deleteTrajectory` and `purgeDeleted`.
  * - It binds the namespace that it is given; rows of other namespaces do not exist for it (N1).
  * - It refuses by throwing `AnabranchError` with the reasons named at the method. Besides those any method may throw STORAGE_FULL and
  *   DATABASE_UNAVAILABLE; after the latter a write may have happened. Anything else that is thrown is a fault of the service.

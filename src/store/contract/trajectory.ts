@@ -11,7 +11,7 @@ export interface TrajectoryStore {
   /**
    * Makes a root trajectory, RUNNING, with its step 0 if given, and writes its first StatusChange. A key used before with the same request
    * gives the trajectory made then, as it is now. `id` and `uid` are UUIDs of the caller's making.
-   * Errors: TRAJECTORY_EXISTS (also where the id is hidden), REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under this key, deleted
+   * Errors: TRAJECTORY_EXISTS (also where the id is hidden or being purged), REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under this key, deleted
    * since), STATE_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_REQUEST (the experiment is not the run's).
    */
   createTrajectory(caller: Caller, making: NewTrajectory, key?: IdempotencyKey): Promise<Trajectory>;
@@ -30,7 +30,10 @@ export interface TrajectoryStore {
   /** Newest first, hidden ones left out. The cursor is the key of the last row. */
   listTrajectories(namespace: string, filter: TrajectoryFilter, page: Page<bigint>): Promise<Trajectory[]>;
 
-  /** The whole tree by key (a parent before its branches), hidden ones included. The cursor is the key of the last row. */
+  /**
+   * Lists the whole tree by key (a parent before its branches), hidden ones included, without those that are being purged. The cursor is the key of the
+   * last row.
+   */
   listTree(namespace: string, tree: bigint, page: Page<bigint>): Promise<Trajectory[]>;
 
   /**
@@ -39,13 +42,16 @@ export interface TrajectoryStore {
    */
   getLineage(namespace: string, ref: TrajectoryRef, from?: bigint): Promise<Ancestor[]>;
 
-  /** Trajectories of a tree by key, hidden ones included; those that are not there are left out. For a page of keys. */
+  /** Returns trajectories of a tree by key, hidden ones included. Those that do not exist or are being purged are left out. For a page of keys. */
   getOwners(namespace: string, tree: bigint, keys: readonly bigint[]): Promise<ReadonlyMap<bigint, Owner>>;
 
   /** Changes what is given; labels are replaced, metrics merged by key (FM7). Errors: TRAJECTORY_NOT_FOUND, INVALID_REQUEST (over 256 metrics). */
   updateTrajectory(namespace: string, id: string, changes: TrajectoryChanges): Promise<Trajectory>;
 
-  /** Deletes (B2, B3). Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES. */
+  /**
+   * Deletes a trajectory (B2, B3) in several transactions: the first one decides and hides it, the others remove rows. Resolves after the last one. If the
+   * call ends before that, `purgeDeleted` removes the rest. Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES.
+   */
   deleteTrajectory(namespace: string, id: string, onBranches: OnBranches): Promise<Deletion>;
 
   /** Deletes idempotency keys older than `days` by the database's clock, at most `limit`; returns how many (ID1). */
@@ -116,7 +122,7 @@ export interface Ancestor extends Link, Owner {}
 export type OnBranches = 'REFUSE' | 'CASCADE' | 'KEEP_SHARED';
 
 export interface Deletion {
-  /** Trajectories gone for good. */
+  /** Number of trajectories that this call deleted permanently. */
   readonly purged: bigint;
   /** The trajectory is hidden, since branches need steps of it. */
   readonly keptShared: boolean;

@@ -85,7 +85,8 @@ export enum ErrorReason {
   STATE_NOT_FOUND = 8,
 
   /**
-   * ALREADY_EXISTS. The id asked for is taken, perhaps by a deleted trajectory whose steps its branches still need. Metadata: `trajectory_id`.
+   * ALREADY_EXISTS. The id is in use, possibly by a deleted trajectory whose steps its branches still need or whose rows are still being
+   * removed. Metadata: `trajectory_id`.
    *
    * @generated from enum value: ERROR_REASON_TRAJECTORY_EXISTS = 9;
    */

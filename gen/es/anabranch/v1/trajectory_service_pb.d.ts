@@ -417,7 +417,7 @@ export declare const DeleteTrajectoryRequestSchema: GenMessage<DeleteTrajectoryR
  */
 export declare type DeleteTrajectoryResponse = Message<"anabranch.v1.DeleteTrajectoryResponse"> & {
   /**
-   * How many trajectories are gone for good, hidden ancestors that nothing needs any more included.
+   * Number of trajectories that this call deleted permanently, including hidden ancestors that no branch needs any more.
    *
    * @generated from field: int64 purged_trajectories = 1;
    */
@@ -2097,7 +2097,10 @@ export declare const TrajectoryService: GenService<{
     output: typeof UpdateTrajectoryResponseSchema;
   },
   /**
-   * Deletes one, for good. Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES.
+   * Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers get
+   * TRAJECTORY_NOT_FOUND, and creating its id is TRAJECTORY_EXISTS. Its rows are then removed in short transactions, also if the caller leaves
+   * or the server restarts. The response is sent after the last one: the id can be created again, and the parent can be deleted.
+   * Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.DeleteTrajectory
    */

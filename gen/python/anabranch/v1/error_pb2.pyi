@@ -43,7 +43,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_STATE_NOT_FOUND: _ErrorReason.ValueType  # 8
     """NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to one: no state of that digest is here. Metadata: `digest`."""
     ERROR_REASON_TRAJECTORY_EXISTS: _ErrorReason.ValueType  # 9
-    """ALREADY_EXISTS. The id asked for is taken, perhaps by a deleted trajectory whose steps its branches still need. Metadata: `trajectory_id`."""
+    """ALREADY_EXISTS. The id is in use, possibly by a deleted trajectory whose steps its branches still need or whose rows are still being
+    removed. Metadata: `trajectory_id`.
+    """
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 10
     """ALREADY_EXISTS. The request id was used for another request of the same RPC. Metadata: `request_id`."""
     ERROR_REASON_UNEXPECTED_POSITION: _ErrorReason.ValueType  # 11
@@ -171,7 +173,9 @@ ERROR_REASON_TAG_NOT_FOUND: ErrorReason.ValueType  # 7
 ERROR_REASON_STATE_NOT_FOUND: ErrorReason.ValueType  # 8
 """NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to one: no state of that digest is here. Metadata: `digest`."""
 ERROR_REASON_TRAJECTORY_EXISTS: ErrorReason.ValueType  # 9
-"""ALREADY_EXISTS. The id asked for is taken, perhaps by a deleted trajectory whose steps its branches still need. Metadata: `trajectory_id`."""
+"""ALREADY_EXISTS. The id is in use, possibly by a deleted trajectory whose steps its branches still need or whose rows are still being
+removed. Metadata: `trajectory_id`.
+"""
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 10
 """ALREADY_EXISTS. The request id was used for another request of the same RPC. Metadata: `request_id`."""
 ERROR_REASON_UNEXPECTED_POSITION: ErrorReason.ValueType  # 11

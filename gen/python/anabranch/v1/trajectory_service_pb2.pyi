@@ -518,7 +518,7 @@ class DeleteTrajectoryResponse(_message.Message):
     PURGED_TRAJECTORIES_FIELD_NUMBER: _builtins.int
     KEPT_SHARED_FIELD_NUMBER: _builtins.int
     purged_trajectories: _builtins.int
-    """How many trajectories are gone for good, hidden ancestors that nothing needs any more included."""
+    """Number of trajectories that this call deleted permanently, including hidden ancestors that no branch needs any more."""
     kept_shared: _builtins.bool
     """The trajectory is hidden: its branches still need steps of it."""
     def __init__(

@@ -181,7 +181,10 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTrajectory(self, request, context):
-        """Deletes one, for good. Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES.
+        """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers get
+        TRAJECTORY_NOT_FOUND, and creating its id is TRAJECTORY_EXISTS. Its rows are then removed in short transactions, also if the caller leaves
+        or the server restarts. The response is sent after the last one: the id can be created again, and the parent can be deleted.
+        Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,7 +48,11 @@ class TrajectoryServiceStub:
     UpdateTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.UpdateTrajectoryRequest, _trajectory_service_pb2.UpdateTrajectoryResponse]
     """Changes name, labels, metadata or metrics. Sealed trajectories take it too. Errors: TRAJECTORY_NOT_FOUND."""
     DeleteTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTrajectoryRequest, _trajectory_service_pb2.DeleteTrajectoryResponse]
-    """Deletes one, for good. Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES."""
+    """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers get
+    TRAJECTORY_NOT_FOUND, and creating its id is TRAJECTORY_EXISTS. Its rows are then removed in short transactions, also if the caller leaves
+    or the server restarts. The response is sent after the last one: the id can be created again, and the parent can be deleted.
+    Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
+    """
     AppendSteps: _grpc.StreamStreamMultiCallable[_trajectory_service_pb2.AppendStepsRequest, _trajectory_service_pb2.AppendStepsResponse]
     """The write stream. The client sends `open` first, once, then frames of steps, the last of which may carry `seal`. The server answers
     `opened`, then cumulative acks, each after the durable commit of all it covers, then `sealed`. A refusal ends the stream; what was
@@ -124,7 +128,11 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     UpdateTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.UpdateTrajectoryRequest, _trajectory_service_pb2.UpdateTrajectoryResponse]  # type: ignore[assignment]
     """Changes name, labels, metadata or metrics. Sealed trajectories take it too. Errors: TRAJECTORY_NOT_FOUND."""
     DeleteTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTrajectoryRequest, _trajectory_service_pb2.DeleteTrajectoryResponse]  # type: ignore[assignment]
-    """Deletes one, for good. Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES."""
+    """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers get
+    TRAJECTORY_NOT_FOUND, and creating its id is TRAJECTORY_EXISTS. Its rows are then removed in short transactions, also if the caller leaves
+    or the server restarts. The response is sent after the last one: the id can be created again, and the parent can be deleted.
+    Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
+    """
     AppendSteps: _aio.StreamStreamMultiCallable[_trajectory_service_pb2.AppendStepsRequest, _trajectory_service_pb2.AppendStepsResponse]  # type: ignore[assignment]
     """The write stream. The client sends `open` first, once, then frames of steps, the last of which may carry `seal`. The server answers
     `opened`, then cumulative acks, each after the durable commit of all it covers, then `sealed`. A refusal ends the stream; what was
@@ -227,7 +235,11 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.DeleteTrajectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.DeleteTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.DeleteTrajectoryResponse]]:
-        """Deletes one, for good. Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES."""
+        """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers get
+        TRAJECTORY_NOT_FOUND, and creating its id is TRAJECTORY_EXISTS. Its rows are then removed in short transactions, also if the caller leaves
+        or the server restarts. The response is sent after the last one: the id can be created again, and the parent can be deleted.
+        Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
+        """
 
     @_abc_1.abstractmethod
     def AppendSteps(
