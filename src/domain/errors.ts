@@ -53,6 +53,7 @@ export const REASONS = [
   'MESSAGE_TIMEOUT',
   'BRANCH_TOO_DEEP',
   'TOO_MANY_CONNECTIONS',
+  'NO_ATTEMPT',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

@@ -143,6 +143,7 @@ export interface RolloutResult {
   readonly summaryJson: string;
 }
 
+/** One try at a rollout, with all that belongs to it. The rollout shows the last one that began, unless it is PENDING. */
 export interface Attempt {
   readonly number: number;
   /** Empty where it was deleted. */
@@ -152,12 +153,21 @@ export interface Attempt {
   readonly workerId: string;
   readonly claimTime: Instant;
   readonly endTime: Instant | undefined;
-  /** Of an earlier attempt, what it ended with, and what validators said of it; the current one's stand in the rollout. */
   readonly result: RolloutResult | undefined;
+  /** By type. */
   readonly validations: readonly Validation[];
+  /** The override that stands. */
+  readonly override: ValidationOverride | undefined;
+  readonly success: boolean | undefined;
+  readonly reward: number | undefined;
+  readonly metrics: ReadonlyMap<string, number>;
+  readonly timings: ReadonlyMap<string, TimeSpan>;
+  readonly environmentIds: readonly string[];
 }
 
 export interface Validation {
+  /** The attempt that was judged. */
+  readonly attempt: number;
   readonly validatorId: string;
   readonly validatorType: string;
   readonly advisory: boolean;
@@ -173,6 +183,8 @@ export interface Validation {
 
 export interface ValidationOverride {
   readonly ordinal: bigint;
+  /** The attempt that was judged; 0: the override was recorded before the first attempt, by an older version. */
+  readonly attempt: number;
   /** Undefined: earlier ones are withdrawn. */
   readonly success: boolean | undefined;
   readonly reason: string;
@@ -197,6 +209,15 @@ export interface Environment {
   readonly updateTime: Instant;
 }
 
+/** The attempt that a rollout shows: the last one that began, undefined while the rollout is PENDING. */
+export function shownAttempt(
+  rollout: Pick<Rollout, 'status' | 'attempt'>,
+  attempts: readonly Attempt[],
+): Attempt | undefined {
+  if (rollout.status === 'PENDING') return undefined;
+  return attempts.find(({ number }) => number === rollout.attempt);
+}
+
 /** M3: whether the validations that decide all succeeded; undefined where none decides. */
 export function validationPassed(
   validations: readonly Pick<Validation, 'advisory' | 'success'>[],
@@ -205,17 +226,18 @@ export function validationPassed(
   return deciding.length === 0 ? undefined : deciding.every(({ success }) => success);
 }
 
-/**
- * Returns the verdict of a rollout (M3): the override's, else the validations', else the result's own. Undefined: unjudged. A FAILED rollout is never a success,
- * whatever these say.
- */
+/** M3: the verdict of an attempt: an override's, else the validations', else the result's own; undefined: unjudged. */
 export function verdict(judged: {
-  readonly status: Status;
   readonly override: boolean | undefined;
   readonly validationPassed: boolean | undefined;
   readonly result: boolean | undefined;
 }): boolean | undefined {
-  return judged.status === 'FAILED' ? false : (judged.override ?? judged.validationPassed ?? judged.result);
+  return judged.override ?? judged.validationPassed ?? judged.result;
+}
+
+/** M3: whether a rollout succeeded, by the verdict of its last attempt. A FAILED rollout is never a success, whatever that says. */
+export function rolloutSuccess(status: Status, attemptVerdict: boolean | undefined): boolean | undefined {
+  return status === 'FAILED' ? false : attemptVerdict;
 }
 
 export const ROLLOUT_VERBS = ['start', 'complete', 'fail', 'cancel', 'release', 'retry'] as const;

@@ -18,6 +18,21 @@ export function requireLease(rollout: Held, attempt: number | undefined): void {
 }
 
 /**
+ * M3: the attempt that a verdict, metrics, timings or environments belong to: the one named, which may have ended, else the last one that began.
+ * Errors: NO_ATTEMPT.
+ */
+export function requireBegun(rollout: Pick<Held, 'id' | 'attempt'>, attempt: number | undefined): number {
+  const { id, attempt: last } = rollout;
+  const wanted = attempt ?? last;
+  if (wanted >= 1 && wanted <= last) return wanted;
+  const message =
+    last === 0
+      ? `Rollout ${id} has no attempt yet: claim it first, since verdicts, metrics, timings and environments belong to an attempt.`
+      : `\`attempt\` must be 1 to ${last} (the last attempt of rollout ${id} that began), got ${wanted}.`;
+  throw new AnabranchError('NO_ATTEMPT', message, { metadata: { rollout: id, attempt: `${last}` } });
+}
+
+/**
  * L3, L5: the status that a verb leads to; undefined where it is in effect already and nothing is to be written. `attempt` is undefined for Cancel, which
  * is no matter of who holds it. Errors: LEASE_LOST, RESULT_CONFLICT, ILLEGAL_TRANSITION.
  */

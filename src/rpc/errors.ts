@@ -69,6 +69,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   MESSAGE_TIMEOUT: Code.DeadlineExceeded,
   BRANCH_TOO_DEEP: Code.FailedPrecondition,
   TOO_MANY_CONNECTIONS: Code.Unavailable,
+  NO_ATTEMPT: Code.FailedPrecondition,
 };
 
 /** How long a caller should wait before it tries again. */

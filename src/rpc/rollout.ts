@@ -153,8 +153,9 @@ export function verdicts(
     }),
 
     overrideValidation: unary(wire, rpc.overrideValidation, 'write', async (request, { app, caller }) => {
-      const { rolloutId, success, reason, actor } = request;
-      const { rollout, override } = await overrideValidation(app, caller, { rolloutId, success, reason, actor });
+      const { rolloutId, attempt, success, reason, actor } = request;
+      const judgement = { rolloutId, attempt, success, reason, actor };
+      const { rollout, override } = await overrideValidation(app, caller, judgement);
       return create(OverrideValidationResponseSchema, {
         override: fromOverride(override),
         rollout: fromRollout(rollout, 'FULL'),

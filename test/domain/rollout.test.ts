@@ -11,6 +11,7 @@ import {
   requeued,
   rewardStatistics,
   rolloutOutcome,
+  rolloutSuccess,
   validationPassed,
   verdict,
 } from '../../src/domain/rollout.ts';
@@ -238,8 +239,9 @@ describe('verdicts', () => {
     [no, none, yes, no],
   ])('M3: overridden as %s, validations say %s, the result says %s: %s', (override, validated, result, success) => {
     const judged = { override, validationPassed: validated, result };
-    expect(verdict({ status: 'COMPLETED', ...judged })).toBe(success);
-    expect(verdict({ status: 'FAILED', ...judged })).toBe(false);
+    expect(verdict(judged)).toBe(success);
+    expect(rolloutSuccess('COMPLETED', success)).toBe(success);
+    expect(rolloutSuccess('FAILED', success)).toBe(false);
   });
 
   it('M3: validations pass if all that are not advisory do; where none decides, they say nothing', () => {

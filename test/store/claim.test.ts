@@ -71,6 +71,12 @@ describeStore('claims', (on) => {
         endTime: undefined,
         result: undefined,
         validations: [],
+        override: undefined,
+        success: undefined,
+        reward: undefined,
+        metrics: new Map(),
+        timings: new Map(),
+        environmentIds: [],
       },
     ]);
   });

@@ -16,6 +16,21 @@ const UNDO = {
     'alter table stages drop column end_share',
   ],
   '0010_trajectories_without_run': ['drop index trajectories_without_run'],
+  '0011_attempts': [
+    'alter table attempts drop column metrics',
+    'alter table attempts drop column timings',
+    'alter table attempts drop column result_success',
+    'alter table attempts drop column validation_passed',
+    'alter table attempts drop column override',
+    'alter table attempts drop column success',
+    'alter table attempts drop column reward',
+    'alter table attempts drop column turns',
+    'alter table validation_overrides drop column attempt',
+    'drop table rollout_environments',
+    `create table rollout_environments (rollout bigint not null, environment bigint not null, namespace text not null,
+      primary key (rollout, environment))`,
+    'create index rollout_environments_by_environment on rollout_environments (environment)',
+  ],
 } as const;
 
 /** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */

@@ -97,6 +97,7 @@ describeStore('environments', (on) => {
     for (const status of ['RUNNING', 'PENDING', 'RUNNING'] as const) made.push(await make(here, run, { status }));
     const [a, b, c] = made.map(({ id }) => id);
     const [one = '', other = ''] = await here.queue(stage, 2);
+    await here.claims({ count: 2 });
     const use = (id: string, environmentIds: string[]) =>
       here.store.updateRollout(here.namespace, id, undefined, { environmentIds });
     await use(one, [`${a}`, `${b}`]);

@@ -23,7 +23,7 @@ export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> 
   const validations = [{ validatorId, success: true, ...said }];
   await here.complete(first, { validations, result: { ...NO_RESULT, reward: 1 }, metrics: new Map([['tokens', 9]]) });
   const judgement = { success: false, reason: 'seen', actor: 'Ann' };
-  await here.store.overrideValidation(here.caller, first.rollout.id, judgement);
+  await here.store.overrideValidation(here.caller, first.rollout.id, undefined, judgement);
   const environmentIds = [environment.id];
   await here.store.updateRollout(here.namespace, first.rollout.id, undefined, { environmentIds });
   await here.fail(second);

@@ -126,6 +126,7 @@ describeStore('listing and changing rollouts', (on) => {
       newEnvironment(run.id, { type: 'android', externalId: 'x' }),
     );
     const span = (from: bigint) => ({ startTime: from, endTime: undefined });
+    await scene.claimOne();
     const before = await scene.rollout(id);
     const updated = await scene.store.updateRollout(scene.namespace, id, undefined, {
       labels: new Map([['c', 'd']]),
@@ -149,7 +150,7 @@ describeStore('listing and changing rollouts', (on) => {
       statusMessage: 's',
       phase: 'p',
       metadataJson: '{}',
-      status: 'PENDING',
+      status: 'INITIALIZING',
       revision: before.revision + 1n,
     });
     const merged = await scene.store.updateRollout(scene.namespace, id, undefined, {
@@ -166,7 +167,7 @@ describeStore('listing and changing rollouts', (on) => {
     expect((await scene.record(id)).environmentIds).toEqual([environment.id]);
     await scene.store.updateRollout(scene.namespace, id, undefined, { environmentIds: [] });
     expect((await scene.record(id)).environmentIds).toEqual([]);
-    expect(await scene.history('ROLLOUT', { id })).toHaveLength(1);
+    expect(await scene.history('ROLLOUT', { id })).toHaveLength(2);
   });
 
   it('an update is refused whole: environments that are not there or of another run, too many metrics or timings', async () => {
@@ -174,6 +175,7 @@ describeStore('listing and changing rollouts', (on) => {
     const other = await scene.place();
     const [id = ''] = await scene.queue(stage, 1);
     const foreign = await scene.store.createEnvironment(scene.caller, newEnvironment(other.run.id));
+    await scene.claimOne();
     const before = await scene.record(id);
     const many = (count: number) => Array.from({ length: count }, (_, i) => `k${i}`);
     for (const [changes, reason] of [
@@ -209,6 +211,7 @@ describeStore('listing and changing rollouts', (on) => {
   it('metrics set at once by twenty are all there', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);
+    await scene.claimOne();
     await Promise.all(
       Array.from({ length: 20 }, (_, i) =>
         scene.store.updateRollout(scene.namespace, id, undefined, { metrics: new Map([[`m${i}`, i]]) }),
@@ -216,6 +219,6 @@ describeStore('listing and changing rollouts', (on) => {
     );
     const rollout = await scene.rollout(id);
     expect(rollout.metrics.size).toBe(20);
-    expect(rollout.revision).toBe(21n);
+    expect(rollout.revision).toBe(22n);
   });
 });

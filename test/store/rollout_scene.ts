@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import type { Rollout } from '../../src/domain/rollout.ts';
+import { type Attempt, type Rollout, shownAttempt } from '../../src/domain/rollout.ts';
 import type { Run, Stage } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { NewEnvironment } from '../../src/store/contract/environment.ts';
@@ -81,6 +81,11 @@ export class RolloutScene extends RunScene {
     return ids[0] ?? '';
   }
 
+  /** Gives its id. */
+  async environment(run: Run): Promise<string> {
+    return (await this.store.createEnvironment(this.caller, newEnvironment(run.id), undefined)).id;
+  }
+
   request(fields: Partial<ClaimRequest> & { readonly count?: number } = {}): ClaimRequest {
     const { count = 1, ...given } = fields;
     return {
@@ -110,10 +115,12 @@ export class RolloutScene extends RunScene {
     return claim;
   }
 
-  async record(id: string): Promise<RolloutRecord> {
+  /** With the validations and environments of the attempt that the rollout shows. */
+  async record(id: string): Promise<RolloutRecord & Pick<Attempt, 'validations' | 'environmentIds'>> {
     const found = await this.store.getRollout(this.namespace, id);
     if (found === undefined) throw new Error(`rollout ${id} is not there`);
-    return found;
+    const { validations = [], environmentIds = [] } = shownAttempt(found.rollout, found.attempts) ?? {};
+    return { ...found, validations, environmentIds };
   }
 
   async rollout(id: string): Promise<Rollout> {

@@ -187,7 +187,8 @@ describeStore('groups', (on) => {
     await look();
     await here.complete(claim);
     await look();
-    await here.store.overrideValidation(here.caller, claim.rollout.id, { success: true, reason: 'seen', actor: '' });
+    const judgement = { success: true, reason: 'seen', actor: '' };
+    await here.store.overrideValidation(here.caller, claim.rollout.id, undefined, judgement);
     await look();
     expect(seen).toEqual([...new Set(seen)].sort((a, b) => (a < b ? -1 : 1)));
   });

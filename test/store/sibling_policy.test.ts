@@ -80,7 +80,7 @@ describeStore('what a success means for its siblings', (on) => {
       return scene.store.recordValidation(scene.namespace, id, undefined, validation);
     };
     const override = (success: boolean | undefined, of = id) =>
-      scene.store.overrideValidation(scene.caller, of, { success, reason: 'seen', actor: 'Ann' });
+      scene.store.overrideValidation(scene.caller, of, undefined, { success, reason: 'seen', actor: 'Ann' });
     const statuses = () => Promise.all(others.map(async (other) => (await scene.rollout(other)).status));
     return { ...here, id, others, state, shot, record, override, statuses };
   };

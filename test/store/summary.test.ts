@@ -215,7 +215,7 @@ describeStore('summaries', (on) => {
     await here.fail(claims[9]!, { result: { ...NO_RESULT, success: true } });
     await here.complete(claims[10]!);
     const overridden = { success: true, reason: '', actor: '' };
-    await here.store.overrideValidation(here.caller, claims[11]!.rollout.id, overridden);
+    await here.store.overrideValidation(here.caller, claims[11]!.rollout.id, undefined, overridden);
     await here.cancel(claims[11]!.rollout.id);
     const [row] = await summarize(here, []);
     expect(row).toMatchObject({ judged: 10n, successes: 4n, completed: 5n, failed: 6n, cancelled: 1n, pending: 2n });

@@ -1,13 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import type { Validation } from '../../src/domain/rollout.ts';
-import type { NewValidation } from '../../src/store/contract/rollout.ts';
+import type { LeaseToken, NewValidation, RolloutChanges } from '../../src/store/contract/rollout.ts';
+import { wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
-import { NO_RESULT, RolloutScene } from './rollout_scene.ts';
+import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 import { countRows } from './sql.ts';
 
 const ALL = { limit: 1000, after: undefined };
+const NO_SPAN = { startTime: undefined, endTime: undefined };
 
 function newValidation(validatorId: string, success: boolean, fields: Partial<NewValidation> = {}): NewValidation {
   return {
@@ -24,7 +25,7 @@ function newValidation(validatorId: string, success: boolean, fields: Partial<Ne
 }
 
 describeStore('validations', (on) => {
-  /** A rollout of a task with two validators that decide and one that is advisory. */
+  /** A rollout whose first attempt was claimed, of a task with two validators that decide and one that is advisory. */
   const fresh = async () => {
     const here = new RolloutScene(on.store);
     const { run, stage } = await here.place();
@@ -32,17 +33,22 @@ describeStore('validations', (on) => {
     const [state, shot] = [await here.validator(task, 'state'), await here.validator(task, 'shot')];
     const hint = await here.validator(task, 'hint', true);
     const [id = ''] = await here.queue(stage, 1, { taskId: task });
+    const claim = await here.claimOne();
     const record = (validatorId: string, success: boolean, attempt?: number) =>
       here.store.recordValidation(here.namespace, id, attempt, newValidation(validatorId, success));
     const verdictOf = async () => {
       const { validationPassed, override, success } = await here.rollout(id);
       return [validationPassed, override?.success, success];
     };
-    return { here, run, stage, state, shot, hint, id, record, verdictOf };
+    const override = (success: boolean | undefined, attempt?: number) =>
+      here.store.overrideValidation(here.caller, id, attempt, { success, reason: 'seen', actor: 'Ann' });
+    const update = (attempt: number | undefined, changes: RolloutChanges) =>
+      here.store.updateRollout(here.namespace, id, attempt, changes);
+    return { here, run, stage, state, shot, hint, id, claim, record, override, update, verdictOf };
   };
   const reason = (call: Promise<unknown>) => refusalOf(call).then((refusal) => refusal.reason);
 
-  it("C-38, C-45: one row a rollout and validator, however often it is recorded; what it was asked is the validator's", async () => {
+  it("C-38, C-45: one row an attempt and validator, however often it is recorded; what it was asked is the validator's", async () => {
     const { here, id, state } = await fresh();
     const said = { actualResult: 'off', executionMs: 12, errorMessage: 'late', detailsJson: '{"x":1}' };
     const first = await here.store.recordValidation(here.namespace, id, undefined, newValidation(state, false, said));
@@ -71,11 +77,10 @@ describeStore('validations', (on) => {
   });
 
   it("M3: all that are not advisory must succeed; the result's own flag decides only where there is none", async () => {
-    const { here, id, stage, state, shot, hint, record, verdictOf } = await fresh();
+    const { here, id, claim, state, shot, hint, record, verdictOf } = await fresh();
     expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
     await record(hint, false);
     expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
-    const claim = await here.claimOne({ stageId: stage.id });
     await here.complete(claim, { result: { ...NO_RESULT, success: false, agentReportedSuccess: true } });
     expect(await verdictOf()).toEqual([undefined, undefined, false]);
     await record(state, true);
@@ -104,72 +109,183 @@ describeStore('validations', (on) => {
     expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
   });
 
-  it('M3: only the current attempt counts; what validators said of one that is given back, or retried, stays with it', async () => {
-    const { here, id, state, shot, record, verdictOf } = await fresh();
-    const tokenOf = (attempt: number) => ({ id, attempt });
-    const said = (validations: readonly Validation[]) =>
-      validations.map(({ validatorType, success }) => `${validatorType} ${success}`);
-    const shown = async () => {
-      const { attempts, validations } = await here.record(id);
-      return [said(validations), ...attempts.map((attempt) => said(attempt.validations))];
-    };
-    await here.claimOne();
-    await record(state, true, 1);
-    await here.release(tokenOf(1));
-    expect(await shown()).toEqual([[], ['state true']]);
-    expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
+  it('M3: a verdict that arrives between two attempts belongs to the attempt that ended, and never decides the next one', async () => {
+    const { here, id, state, record, override, verdictOf } = await fresh();
+    await here.release({ id, attempt: 1 });
+    expect((await record(state, true)).validation.attempt).toBe(1);
+    expect((await override(true)).override.attempt).toBe(1);
+    expect(await verdictOf(), 'while PENDING').toEqual([undefined, undefined, undefined]);
     const second = await here.claimOne();
-    await record(state, false, 2);
-    await record(shot, true, 2);
-    const result = { ...NO_RESULT, reward: 2, errors: ['no such button'], summaryJson: '{"turns":3}' };
-    await here.fail(second, { result });
-    expect(await shown()).toEqual([['shot true', 'state false'], ['state true'], []]);
-    expect((await here.record(id)).attempts.map((attempt) => attempt.result)).toEqual([undefined, undefined]);
-    await here.retry(tokenOf(2));
-    expect(await shown()).toEqual([[], ['state true'], ['shot true', 'state false']]);
-    expect((await here.record(id)).attempts.map((attempt) => attempt.result)).toEqual([undefined, result]);
-    // A validator that was slow: said while nobody tries it, it is of the rollout, and goes to the attempt that it followed.
+    expect(second.rollout).toMatchObject({ attempt: 2, success: undefined, override: undefined });
+    const done = await here.complete(second, { result: { ...NO_RESULT, success: false } });
+    expect(done).toMatchObject({ attempt: 2, success: false, validationPassed: undefined, override: undefined });
+    const { attempts } = await here.record(id);
+    expect(attempts.map(({ success, override: stands }) => [success, stands?.success])).toEqual([
+      [true, true],
+      [false, undefined],
+    ]);
+  });
+
+  it('M3: each attempt keeps its validations, override, result, verdict, metrics, timings and environments', async () => {
+    const { here, run, id, claim, state, shot, record, override, update } = await fresh();
+    const [first, second] = [await here.environment(run), await here.environment(run)];
+    const span = { startTime: 1n, endTime: 2n };
     await record(state, true);
+    await override(true);
+    await update(1, {
+      metrics: new Map([['tokens', 7]]),
+      timings: new Map([['task', span]]),
+      environmentIds: [first],
+    });
+    await here.append(claim.trajectory, [wordStep(0n, 'root'), wordStep(1n, 'a', { reward: 3 })]);
+    await here.release({ id, attempt: 1 });
+    const next = await here.claimOne();
+    expect(next.rollout).toMatchObject({ metrics: new Map(), timings: new Map(), reward: undefined, turns: 0n });
+    await record(shot, false);
+    await update(undefined, { environmentIds: [second] });
+    const result = { ...NO_RESULT, reward: 2, errors: ['no such button'], summaryJson: '{"turns":3}' };
+    await here.fail(next, { result, metrics: new Map([['tokens', 1]]) });
+    const { attempts, rollout } = await here.record(id);
+    const said = attempts.map(({ validations }) => validations.map((each) => [each.validatorType, each.success]));
+    expect(said).toEqual([[['state', true]], [['shot', false]]]);
+    expect(attempts).toMatchObject([
+      {
+        override: { ordinal: 0n, attempt: 1, success: true },
+        ...{ result: undefined, success: true, reward: 3, environmentIds: [first] },
+        ...{ metrics: new Map([['tokens', 7]]), timings: new Map([['task', span]]) },
+      },
+      {
+        override: undefined,
+        ...{ result, success: false, reward: 2, environmentIds: [second] },
+        ...{ metrics: new Map([['tokens', 1]]), timings: new Map() },
+      },
+    ]);
+    expect(rollout).toMatchObject({ result, success: false, reward: 2, metrics: new Map([['tokens', 1]]) });
+    await here.retry({ id, attempt: 2 });
+    expect((await here.record(id)).attempts, 'a retry changes no attempt').toEqual(attempts);
+  });
+
+  it('Q1: while PENDING after a release or a retry, a rollout shows number and trajectory of its last attempt, and nothing else of it', async () => {
+    const { here, run, id, claim, state, record, update } = await fresh();
+    const environment = await here.environment(run);
+    const leave = async (token: LeaseToken) => {
+      await record(state, true);
+      await update(token.attempt, { metrics: new Map([['m', 1]]), timings: new Map([['t', NO_SPAN]]) });
+      await update(token.attempt, { environmentIds: [environment] });
+    };
+    const isBare = async (attempt: number, trajectoryId: string) => {
+      const { rollout, validations, environmentIds } = await here.record(id);
+      expect(rollout).toMatchObject({ status: 'PENDING', attempt, trajectoryId });
+      expect(rollout).toMatchObject({ success: undefined, validationPassed: undefined, override: undefined });
+      expect(rollout).toMatchObject({ result: undefined, reward: undefined, metrics: new Map(), timings: new Map() });
+      expect([validations, environmentIds]).toEqual([[], []]);
+    };
+    await leave(tokenOf(claim));
+    await here.append(claim.trajectory, [wordStep(0n, 'root'), wordStep(1n, 'a', { reward: 3 })]);
+    await here.release(tokenOf(claim));
+    await isBare(1, claim.trajectory.id);
+    const rewarded = await here.rollouts({ stageId: claim.rollout.stage.id }, { minReward: 0 });
+    expect(rewarded, 'no filter finds its reward').toEqual([]);
+    const second = await here.claimOne();
+    await leave(tokenOf(second));
+    await here.fail(second, { result: { ...NO_RESULT, reward: 1 } });
+    await here.retry(tokenOf(second));
+    await isBare(2, second.trajectory.id);
+    // What is cancelled without another attempt ends with what its last one came to.
     await here.cancel(id);
-    await here.retry(tokenOf(2));
-    expect(await shown()).toEqual([[], ['state true'], ['shot true', 'state true']]);
-    await here.complete(await here.claimOne());
-    expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
+    expect(await here.rollout(id)).toMatchObject({ status: 'CANCELLED', attempt: 2, success: true, reward: 1 });
+  });
+
+  it('M3: verdicts, metrics, timings and environments reach any attempt that began, and are never LEASE_LOST', async () => {
+    const { here, run, id, claim, state, record, override, update } = await fresh();
+    const environment = await here.environment(run);
+    await here.release(tokenOf(claim));
+    const second = await here.claimOne();
+    await here.complete(second, { result: { ...NO_RESULT, success: true } });
+    for (const attempt of [1, 2]) {
+      await record(state, false, attempt);
+      await override(true, attempt);
+      await update(attempt, { metrics: new Map([['late', attempt]]) });
+      await update(attempt, { timings: new Map([['late', NO_SPAN]]), environmentIds: [environment] });
+    }
+    const { attempts, rollout } = await here.record(id);
+    for (const [i, attempt] of attempts.entries()) {
+      expect(attempt).toMatchObject({ success: true, override: { attempt: i + 1 }, environmentIds: [environment] });
+      expect(attempt.metrics).toEqual(new Map([['late', i + 1]]));
+      expect(attempt.validations).toMatchObject([{ attempt: i + 1, success: false }]);
+    }
+    expect(rollout).toMatchObject({ attempt: 2, validationPassed: false, success: true });
+    expect(rollout.metrics).toEqual(new Map([['late', 2]]));
+    await override(undefined, 1);
+    const now = await here.record(id);
+    expect(now.attempts.map(({ success }) => success)).toEqual([false, true]);
+    expect(now.rollout.revision, 'an older attempt is no change of the rollout').toBe(rollout.revision);
+  });
+
+  it('Q2: other fields of a rollout follow the lease, alone and beside those of an attempt', async () => {
+    const { here, claim, update } = await fresh();
+    const metrics = new Map([['m', 1]]);
+    await here.release(tokenOf(claim));
+    const second = await here.claimOne();
+    expect(await reason(update(1, { phase: 'late' }))).toBe('LEASE_LOST');
+    expect(await reason(update(1, { phase: 'late', metrics }))).toBe('LEASE_LOST');
+    expect((await here.rollout(second.rollout.id)).metrics).toEqual(new Map());
+    expect(await update(2, { phase: 'now', metrics })).toMatchObject({ phase: 'now', metrics });
+    expect((await here.record(second.rollout.id)).attempts[0]?.metrics).toEqual(new Map());
+  });
+
+  it('NO_ATTEMPT: what belongs to an attempt is refused before the first one, and for one that has not begun', async () => {
+    const { here, run, stage, state, id } = await fresh();
+    const [unclaimed = ''] = await here.queue(stage, 1, { taskId: 't', groupNumber: 1n });
+    const environmentIds = [await here.environment(run)];
+    const judgement = { success: true, reason: 'seen', actor: '' };
+    const before = await here.record(unclaimed);
+    for (const [rollout, attempt, last] of [
+      [unclaimed, undefined, '0'],
+      [unclaimed, 1, '0'],
+      [id, 2, '1'],
+    ] as const) {
+      const calls = [
+        here.store.recordValidation(here.namespace, rollout, attempt, newValidation(state, true)),
+        here.store.overrideValidation(here.caller, rollout, attempt, judgement),
+        here.store.updateRollout(here.namespace, rollout, attempt, { metrics: new Map([['m', 1]]) }),
+        here.store.updateRollout(here.namespace, rollout, attempt, { timings: new Map([['t', NO_SPAN]]) }),
+        here.store.updateRollout(here.namespace, rollout, attempt, { environmentIds }),
+      ];
+      for (const refusal of await Promise.all(calls.map(refusalOf))) {
+        expect(refusal).toMatchObject({ reason: 'NO_ATTEMPT', metadata: { rollout, attempt: last } });
+      }
+    }
+    expect(await here.record(unclaimed)).toEqual(before);
   });
 
   it('M3: what validators said of the last attempt that there may be stands, though it was given back', async () => {
     const { here, id, state, record, verdictOf } = await fresh();
     for (let attempt = 1; attempt <= 3; attempt += 1) {
-      await here.claimOne();
+      if (attempt > 1) await here.claimOne();
       await record(state, true, attempt);
       await here.release({ id, attempt });
     }
     expect((await here.rollout(id)).status).toBe('FAILED');
     expect(await verdictOf()).toEqual([true, undefined, false]);
     const { attempts, validations } = await here.record(id);
-    expect([validations.length, ...attempts.map((attempt) => attempt.validations.length)]).toEqual([1, 1, 1, 0]);
+    expect([validations.length, ...attempts.map((attempt) => attempt.validations.length)]).toEqual([1, 1, 1, 1]);
   });
 
-  it('C-57, M3: an override is of the attempt over which it was spoken: the next is judged anew, and the log tells so', async () => {
-    const { here, id, verdictOf } = await fresh();
-    const override = () =>
-      here.store.overrideValidation(here.caller, id, { success: true, reason: 'seen', actor: 'Ann' });
-    await here.claimOne();
-    await override();
-    await here.release({ id, attempt: 1 });
-    expect(await verdictOf(), 'given back').toEqual([undefined, undefined, undefined]);
+  it('C-57: the log of overrides is one for all attempts, and names the attempt of each entry', async () => {
+    const { here, id, claim, override } = await fresh();
+    await override(true);
+    await here.release(tokenOf(claim));
     await here.fail(await here.claimOne());
-    await override();
-    expect(await verdictOf(), 'without effect').toEqual([undefined, true, false]);
-    await here.retry({ id, attempt: 2 });
-    expect(await verdictOf(), 'retried').toEqual([undefined, undefined, undefined]);
+    await override(false);
+    await override(undefined, 1);
     const log = await here.store.listValidationOverrides(here.namespace, id, ALL);
-    expect(log.map(({ ordinal, success, reason, actor }) => [ordinal, success, reason, actor])).toEqual([
-      [3n, undefined, 'attempt 2 is over: the next attempt is judged anew', here.caller.actor],
-      [2n, true, 'seen', 'Ann'],
-      [1n, undefined, 'attempt 1 is over: the next attempt is judged anew', here.caller.actor],
-      [0n, true, 'seen', 'Ann'],
+    expect(log.map(({ ordinal, attempt, success }) => [ordinal, attempt, success])).toEqual([
+      [2n, 1, undefined],
+      [1n, 2, false],
+      [0n, 1, true],
     ]);
+    expect((await here.rollout(id)).override, 'of attempt 2 it stands').toEqual(log[1]);
   });
 
   it('M3: a FAILED rollout is never a success, whatever its result, validations and override say', async () => {
@@ -181,7 +297,7 @@ describeStore('validations', (on) => {
     await record(shot, true);
     expect(await verdictOf()).toEqual([true, undefined, false]);
     const said = { success: true, reason: 'the crash came after', actor: 'Ann' };
-    const { rollout, override } = await here.store.overrideValidation(here.caller, id, said);
+    const { rollout, override } = await here.store.overrideValidation(here.caller, id, undefined, said);
     expect(rollout).toMatchObject({ success: false, override: { ...said, ordinal: 0n } });
     expect(await here.store.listValidationOverrides(here.namespace, id, ALL)).toEqual([override]);
     const of = { stageId: stage.id };
@@ -192,7 +308,7 @@ describeStore('validations', (on) => {
   it('C-57: an override stands above all, can be withdrawn, and its log only grows', async () => {
     const { here, id, state, record, verdictOf } = await fresh();
     const override = (success: boolean | undefined, reasonGiven: string, actor = '') =>
-      here.store.overrideValidation(here.caller, id, { success, reason: reasonGiven, actor });
+      here.store.overrideValidation(here.caller, id, undefined, { success, reason: reasonGiven, actor });
     await record(state, false);
     const first = await override(true, 'seen it work', 'Ann');
     expect(first.override).toMatchObject({ ordinal: 0n, success: true, reason: 'seen it work', actor: 'Ann' });
@@ -218,37 +334,24 @@ describeStore('validations', (on) => {
     expect(ordinals).toEqual(Array.from({ length: 23 }, (_, i) => BigInt(22 - i)));
   });
 
-  it('F2: a worker that lost the rollout is not heard; whoever names no attempt is', async () => {
-    const { here, id, state, record, verdictOf } = await fresh();
-    expect(await reason(record(state, true, 1))).toBe('LEASE_LOST');
-    const claim = await here.claimOne();
-    await record(state, true, 1);
-    await here.release({ id, attempt: claim.rollout.attempt });
-    expect(await reason(record(state, true, 1))).toBe('LEASE_LOST');
-    await here.claimOne();
-    expect(await reason(record(state, true, 1))).toBe('LEASE_LOST');
-    expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
-    await record(state, false, 2);
-    await record(state, true);
-    expect(await verdictOf()).toEqual([true, undefined, true]);
-  });
-
   it('refuses a verdict for what is not there, and keeps nothing of it', async () => {
-    const { here, id, state, stage } = await fresh();
+    const { here, id, claim, state, stage } = await fresh();
     const of = (rollout: string, validator: string, namespace = here.namespace) =>
       here.store.recordValidation(namespace, rollout, undefined, newValidation(validator, true));
     const foreign = await here.validator(await here.task('u'), 'state');
     const [bare = ''] = await here.queue(stage, 1, { groupNumber: 9n });
+    await here.claimOne();
     expect(await reason(of(id, randomUUID()))).toBe('VALIDATOR_NOT_FOUND');
     expect(await reason(of(id, foreign))).toBe('VALIDATOR_NOT_FOUND');
     expect(await reason(of(bare, state))).toBe('VALIDATOR_NOT_FOUND');
     expect(await reason(of(randomUUID(), state))).toBe('ROLLOUT_NOT_FOUND');
     expect(await reason(of(id, state, 'other'))).toBe('ROLLOUT_NOT_FOUND');
     const override = { success: true, reason: 'r', actor: '' };
-    expect(await reason(here.store.overrideValidation(here.caller, randomUUID(), override))).toBe('ROLLOUT_NOT_FOUND');
+    expect(await reason(here.store.overrideValidation(here.caller, randomUUID(), undefined, override))).toBe(
+      'ROLLOUT_NOT_FOUND',
+    );
     const overrides = here.store.listValidationOverrides('other', id, ALL);
     expect(await reason(overrides)).toBe('ROLLOUT_NOT_FOUND');
-    const claim = await here.claimOne();
     const validations = [newValidation(state, true), newValidation(foreign, true)];
     expect(await reason(here.complete(claim, { validations }))).toBe('VALIDATOR_NOT_FOUND');
     expect(await here.rollout(id)).toMatchObject({ status: 'INITIALIZING', validationPassed: undefined });

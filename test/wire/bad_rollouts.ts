@@ -322,8 +322,14 @@ export const LEASES: readonly Bad[] = [
   {
     what: 'change by an attempt that is no more',
     call: ({ rollouts, heldId }) =>
-      rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['metrics'] }, metrics: { a: 1 } }),
+      rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['priority'] } }),
     ...LEASE_LOST,
+  },
+  {
+    what: 'metrics of an attempt that has not begun',
+    call: ({ rollouts, heldId }) =>
+      rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['metrics'] }, metrics: { a: 1 } }),
+    ...{ code: Code.FailedPrecondition, reason: 'NO_ATTEMPT', text: 'must be 1 to 1' },
   },
 ];
 

@@ -1,9 +1,17 @@
-import type { Attempt, Rollout, Validation } from '../../domain/rollout.ts';
+import { type Attempt, type Rollout, shownAttempt, type Validation } from '../../domain/rollout.ts';
+import type { TimeSpan } from '../../domain/run.ts';
 import type { Claim, RolloutRecord } from '../../store/contract/rollout.ts';
 import { PAGE_BYTES } from '../page.ts';
 import { utf8 } from '../run/row_bytes.ts';
 import { trajectoryBytes } from '../trajectory/page.ts';
-import { attemptBytes, resultBytes, rolloutBytes, taskBytes, validationBytes, validatorBytes } from './row_bytes.ts';
+import {
+  attemptBytes,
+  attemptFoundBytes,
+  rolloutBytes,
+  taskBytes,
+  validationBytes,
+  validatorBytes,
+} from './row_bytes.ts';
 
 /** What of large rows fits into one answer (RD3): as much as possible, and in any case what one cannot do without. */
 
@@ -49,22 +57,24 @@ export interface FittingRecord {
   readonly truncated: boolean;
 }
 
-/** The rollout, then its validations in the largest extent in which all fit, then its attempts, the newest first of all; what was found of them comes last. */
-export function fitRecord(record: RolloutRecord, view: 'BASIC' | 'FULL'): FittingRecord {
-  const { rollout, environmentIds } = record;
+/**
+ * The rollout; then the validations of the attempt that it shows, in the largest extent in which all fit; then its attempts, the newest first. What was
+ * found of attempts comes last, and of these the attempt that the rollout shows, since its findings are there already.
+ */
+export function fitRecord({ rollout, attempts: all }: RolloutRecord, view: 'BASIC' | 'FULL'): FittingRecord {
+  const shown = shownAttempt(rollout, all);
+  const { validations: said = [], environmentIds = [] } = shown ?? {};
   const rest = PAGE_BYTES - rolloutBytes(rollout, view) - 48 * environmentIds.length;
   // Attempts are many only where they say little.
-  const shown = newest(record.attempts, rest / 2);
-  const room = rest - shown.reduce((bytes, attempt) => bytes + attemptBytes(attempt), 0);
+  const kept = newest(all, rest / 2);
+  const room = rest - kept.reduce((bytes, attempt) => bytes + attemptBytes(attempt), 0);
   const asked: readonly Extent[] = view === 'FULL' ? ['WHOLE', 'BASIC', 'BARE'] : ['BASIC', 'BARE'];
-  const validationExtent = asked.find((extent) => bytesOfAll(record.validations, extent) <= room) ?? 'BARE';
-  const validations = record.validations.slice(0, countFitting(record.validations, room, validationExtent));
-  const { attempts, bare } = fillAttempts(shown, room - bytesOfAll(validations, validationExtent), view);
+  const validationExtent = asked.find((extent) => bytesOfAll(said, extent) <= room) ?? 'BARE';
+  const validations = said.slice(0, countFitting(said, room, validationExtent));
+  const left = room - bytesOfAll(validations, validationExtent);
+  const { attempts, bare } = fillAttempts(kept, left, view, shown);
   const whole =
-    validationExtent === asked[0] &&
-    validations.length === record.validations.length &&
-    attempts.length === record.attempts.length &&
-    !bare;
+    validationExtent === asked[0] && validations.length === said.length && attempts.length === all.length && !bare;
   return { rollout, attempts, validations, environmentIds, validationExtent, truncated: !whole };
 }
 
@@ -79,29 +89,38 @@ function newest(attempts: readonly Attempt[], room: number): readonly Attempt[] 
   return attempts.slice(first);
 }
 
-/** What was found of attempts, of the newest first; `bare`: of some it is left out. */
+/** What was found of attempts, of the newest first and of the `shown` one last; `bare`: of some it is left out. */
 function fillAttempts(
   attempts: readonly Attempt[],
   room: number,
   view: 'BASIC' | 'FULL',
+  shown: Attempt | undefined,
 ): { readonly attempts: readonly Attempt[]; readonly bare: boolean } {
   let left = room;
-  let bare = false;
-  const filled = attempts.toReversed().map((attempt): Attempt => {
+  const bare = new Set<Attempt>();
+  const others = attempts.toReversed().filter((attempt) => attempt !== shown);
+  const last = shown !== undefined && attempts.includes(shown) ? [shown] : [];
+  for (const attempt of [...others, ...last]) {
     const bytes = foundBytes(attempt, view);
-    if (bytes <= left) {
-      left -= bytes;
-      return attempt;
-    }
-    bare = true;
-    return { ...attempt, result: undefined, validations: [] };
-  });
-  return { attempts: filled.reverse(), bare };
+    if (bytes <= left) left -= bytes;
+    else bare.add(attempt);
+  }
+  const filled = attempts.map((attempt) => (bare.has(attempt) ? { ...attempt, ...NOTHING_FOUND } : attempt));
+  return { attempts: filled, bare: bare.size > 0 };
 }
 
+const NOTHING_FOUND = Object.freeze({
+  result: undefined,
+  validations: [],
+  override: undefined,
+  metrics: new Map<string, number>(),
+  timings: new Map<string, TimeSpan>(),
+  environmentIds: [],
+});
+
 /** Of what was found of an attempt. */
-function foundBytes({ result, validations }: Attempt, view: 'BASIC' | 'FULL'): number {
-  return resultBytes(result, view) + bytesOfAll(validations, view === 'FULL' ? 'WHOLE' : 'BASIC');
+function foundBytes(attempt: Attempt, view: 'BASIC' | 'FULL'): number {
+  return attemptFoundBytes(attempt, view) + bytesOfAll(attempt.validations, view === 'FULL' ? 'WHOLE' : 'BASIC');
 }
 
 function countFitting(validations: readonly Validation[], room: number, extent: Extent): number {

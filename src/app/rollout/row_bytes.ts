@@ -32,12 +32,17 @@ export function groupBytes({ labels, metrics, metadataJson }: Group, view: BookV
 export function rolloutBytes(rollout: Rollout, view: BookView): number {
   const { taskId, modelUri, statusMessage, phase, workerId, result, override } = rollout;
   let bytes = 640 + sum([taskId, modelUri, statusMessage, phase, workerId]);
-  bytes += pairsBytes(rollout.labels) + namesBytes(rollout.metrics);
-  for (const name of rollout.timings.keys()) bytes += 64 + utf8(name);
+  bytes += pairsBytes(rollout.labels) + namesBytes(rollout.metrics) + timingsBytes(rollout.timings);
   bytes += resultBytes(result, view);
   if (override !== undefined) bytes += overrideBytes(override);
   if (view === 'BASIC') return bytes;
   return bytes + 32 + sum([rollout.inputJson, rollout.metadataJson]);
+}
+
+export function timingsBytes(timings: Rollout['timings']): number {
+  let bytes = 0;
+  for (const name of timings.keys()) bytes += 64 + utf8(name);
+  return bytes;
 }
 
 export function resultBytes(result: RolloutResult | undefined, view: BookView): number {
@@ -46,9 +51,16 @@ export function resultBytes(result: RolloutResult | undefined, view: BookView): 
   return 40 + 8 * errors.length + sum(errors) + (view === 'FULL' ? utf8(summaryJson) : 0);
 }
 
-/** Without what was found of it. */
+/** Without what `attemptFoundBytes` counts. */
 export function attemptBytes({ message, workerId }: Attempt): number {
-  return 128 + sum([message, workerId]);
+  return 160 + sum([message, workerId]);
+}
+
+/** Result, override, metrics, timings and environments of an attempt; its validations are counted one by one. */
+export function attemptFoundBytes(attempt: Attempt, view: BookView): number {
+  const { result, override, metrics, timings, environmentIds } = attempt;
+  const named = namesBytes(metrics) + timingsBytes(timings) + 48 * environmentIds.length;
+  return resultBytes(result, view) + (override === undefined ? 0 : overrideBytes(override)) + named;
 }
 
 export function validationBytes(validation: Validation): number {

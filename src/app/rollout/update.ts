@@ -10,7 +10,7 @@ import { requireMetrics } from '../trajectory/incoming.ts';
 
 export interface UpdateRolloutArgs {
   readonly rolloutId: string;
-  /** Undefined: whoever holds it. */
+  /** Undefined: the last one that began. */
   readonly attempt: number | undefined;
   /** What the mask names, or a phase; at least one. */
   readonly changes: RolloutChanges;
@@ -34,7 +34,10 @@ export async function setRolloutPhase(
   return updateRollout(app, caller, { rolloutId, attempt, changes });
 }
 
-/** Labels and environments are replaced, metrics and timings merged by key (FM7). Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND. */
+/**
+ * Labels and environments are replaced, metrics and timings merged by key (FM7). Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT,
+ * ENVIRONMENT_NOT_FOUND.
+ */
 export async function updateRollout(app: App, caller: Caller, args: UpdateRolloutArgs): Promise<Rollout> {
   const id = parseUuid(args.rolloutId, 'rollout_id');
   const { environmentIds, ...changes } = args.changes;

@@ -19,12 +19,12 @@ export function requireNewValidation(validation: NewValidation, field: string): 
 
 export interface RecordValidationArgs {
   readonly rolloutId: string;
-  /** Undefined: whoever holds it. */
+  /** Undefined: the last one that began. */
   readonly attempt: number | undefined;
   readonly validation: NewValidation;
 }
 
-/** M3: one of each validator; the verdict moves with it. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND. */
+/** M3: one of each validator and attempt; the verdict moves with it. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND. */
 export async function recordValidation(
   app: App,
   caller: Caller,
@@ -35,16 +35,22 @@ export async function recordValidation(
   return app.store.recordValidation(caller.namespace, id, attempt, checked);
 }
 
-/** M3: the verdict by hand, or its withdrawal; kept in a log. Errors: ROLLOUT_NOT_FOUND. */
+export interface OverrideValidationArgs extends NewOverride {
+  readonly rolloutId: string;
+  /** Undefined: the last one that began. */
+  readonly attempt: number | undefined;
+}
+
+/** M3: the verdict of an attempt by hand, or its withdrawal; kept in a log. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT. */
 export async function overrideValidation(
   app: App,
   caller: Caller,
-  { rolloutId, ...override }: NewOverride & { readonly rolloutId: string },
+  { rolloutId, attempt, ...override }: OverrideValidationArgs,
 ): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }> {
   const id = parseUuid(rolloutId, 'rollout_id');
   requireText(override.reason, 'reason');
   requireText(override.actor, 'actor');
-  return app.store.overrideValidation(caller, id, override);
+  return app.store.overrideValidation(caller, id, attempt, override);
 }
 
 /** Newest first; a page ends early at about 1 MiB. Errors: ROLLOUT_NOT_FOUND. */

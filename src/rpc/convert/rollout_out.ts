@@ -184,12 +184,19 @@ function fromResult(result: RolloutResult, view: View): WireResult {
 
 export function fromAttempt(rolloutId: string, attempt: Attempt, view: View): WireAttempt {
   const { number, trajectoryId, status, message, workerId, claimTime, endTime, result, validations } = attempt;
+  const { override, success, reward } = attempt;
   const wire = create(AttemptSchema, { number, trajectoryId, message, workerId });
   wire.status = fromStatus(status);
   wire.claimTime = fromInstant(claimTime);
   if (endTime !== undefined) wire.endTime = fromInstant(endTime);
   if (result !== undefined) wire.result = fromResult(result, view);
   wire.validations = validations.map((validation) => fromValidation(rolloutId, validation, view));
+  wire.metrics = fromMap(attempt.metrics);
+  wire.timings = fromTimings(attempt.timings);
+  wire.environmentIds = [...attempt.environmentIds];
+  if (override !== undefined) wire.override = fromOverride(override);
+  if (success !== undefined) wire.success = success;
+  if (reward !== undefined) wire.reward = reward;
   return wire;
 }
 
@@ -207,6 +214,7 @@ export function fromValidation(rolloutId: string, validation: Validation, view: 
 export function fromBareValidation(rolloutId: string, validation: Validation): WireValidation {
   const wire = create(ValidationSchema);
   wire.rolloutId = rolloutId;
+  wire.attempt = validation.attempt;
   wire.validatorId = validation.validatorId;
   wire.validatorType = validation.validatorType;
   wire.success = validation.success;
@@ -217,8 +225,10 @@ export function fromBareValidation(rolloutId: string, validation: Validation): W
   return wire;
 }
 
-export function fromOverride({ ordinal, success, reason, actor, overrideTime }: ValidationOverride): WireOverride {
-  const wire = create(ValidationOverrideSchema, { ordinal, reason, actor, overrideTime: fromInstant(overrideTime) });
+export function fromOverride(override: ValidationOverride): WireOverride {
+  const { ordinal, attempt, success, reason, actor } = override;
+  const wire = create(ValidationOverrideSchema, { ordinal, attempt, reason, actor });
+  wire.overrideTime = fromInstant(override.overrideTime);
   if (success !== undefined) wire.success = success;
   return wire;
 }

@@ -51,7 +51,11 @@ export interface RolloutStore {
   /** L3's Start. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
   startRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
 
-  /** Changes what is given. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST (an attempt is given and not the current one), ENVIRONMENT_NOT_FOUND, INVALID_REQUEST. */
+  /**
+   * Changes what is given. Metrics, timings and environments belong to the attempt given, else to the last one that began (M3); the rollout shows them
+   * unless it is PENDING. If nothing else is given, any attempt that began is accepted; otherwise only the one that holds the rollout.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND, INVALID_REQUEST.
+   */
   updateRollout(namespace: string, id: string, attempt: number | undefined, changes: RolloutChanges): Promise<Rollout>;
 
   /**
@@ -61,13 +65,10 @@ export interface RolloutStore {
    */
   endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;
 
-  /**
-   * L3's Requeue by its worker (Q1, Q3). What was found of the attempt stays with it, and an override is withdrawn by an entry in its log, where the rollout
-   * is tried again (M3). Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
-   */
+  /** L3's Requeue by its worker (Q1, Q3). Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
   releaseRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
 
-  /** L3's Retry: one attempt more is allowed than there were; M3 as with `releaseRollout`. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+  /** L3's Retry: one attempt more is allowed than there were. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
   retryRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
 
   /**
@@ -77,8 +78,8 @@ export interface RolloutStore {
   sweepLeases(limit: number): Promise<number>;
 
   /**
-   * Upserts the validation of one validator, and the verdict with it; if that makes a completed rollout a success, under CANCEL_PENDING the siblings'
-   * cancellation too, in one transaction. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND.
+   * Upserts the validation of one validator and the verdict of an attempt that began, by default the last one. If that makes a completed rollout a success,
+   * its siblings are cancelled under CANCEL_PENDING, all in one transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
    */
   recordValidation(
     namespace: string,
@@ -87,10 +88,14 @@ export interface RolloutStore {
     validation: NewValidation,
   ): Promise<{ readonly rollout: Rollout; readonly validation: Validation }>;
 
-  /** Appends to the log, and moves the verdict with it, and siblings as `recordValidation` does; nothing brings these back. Errors: ROLLOUT_NOT_FOUND. */
+  /**
+   * Appends to the log, and changes the verdict of an attempt and cancels siblings as `recordValidation` does. Withdrawing an override does not bring siblings
+   * back. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+   */
   overrideValidation(
     caller: Caller,
     id: string,
+    attempt: number | undefined,
     override: NewOverride,
   ): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }>;
 
@@ -122,12 +127,10 @@ export interface MadeRollout {
   readonly existed: boolean;
 }
 
-/** A rollout with all that belongs to it. */
+/** A rollout with its attempts, by number. */
 export interface RolloutRecord {
   readonly rollout: Rollout;
   readonly attempts: readonly Attempt[];
-  readonly validations: readonly Validation[];
-  readonly environmentIds: readonly string[];
 }
 
 /** Filters that are set must all hold; of a run, a stage or a group, by id. */

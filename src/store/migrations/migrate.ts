@@ -10,6 +10,7 @@ import { migration0007 } from './0007_purging.ts';
 import { migration0008 } from './0008_watched_changes.ts';
 import { migration0009 } from './0009_right_answers.ts';
 import { migration0010 } from './0010_trajectories_without_run.ts';
+import { migration0011 } from './0011_attempts.ts';
 import type { MigrationText } from './migration.ts';
 
 const MIGRATIONS: readonly MigrationText[] = [
@@ -23,6 +24,7 @@ const MIGRATIONS: readonly MigrationText[] = [
   migration0008,
   migration0009,
   migration0010,
+  migration0011,
 ];
 
 /** The database was made by a newer version of the program; nothing was changed. */

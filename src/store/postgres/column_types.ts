@@ -132,6 +132,8 @@ export const COLUMN_TYPES: Partial<Record<keyof Tables, Columns>> & {
     worker_id: 'text',
     claim_time: 'timestamptz',
     end_time: 'timestamptz',
+    reward: 'float8',
+    turns: 'int8',
   },
 };
 

@@ -6,11 +6,12 @@ import type { Attempt } from '../../domain/rollout.ts';
 import type { Db, Engine, LockedHead, Tx } from './engine.ts';
 import { type EndedAttempt, type TimedTurns, timeTurns } from './group_counters.ts';
 import { readResult } from './rollout_results.ts';
-import { ownReward, turnsOf } from './rollout_rows.ts';
+import { ownReward, readFlag, turnsOf } from './rollout_rows.ts';
 import type { LockedRollout } from './rollout_writing.ts';
 import { sealHeads } from './sealing.ts';
+import { readTimings } from './stage_rows.ts';
 import { together } from './together.ts';
-import { readOptionalTime, readReal } from './values.ts';
+import { bindReal, readMetrics, readOptionalTime, readReal } from './values.ts';
 
 type Placed = Pick<LockedRollout, 'key' | 'tree' | 'trajectory'>;
 
@@ -100,10 +101,32 @@ export interface AttemptSeal {
   readonly message: string;
 }
 
-/** Ends attempts, and seals their trajectories where they are open (L3), in few statements however many. */
-export async function endAttempts(engine: Engine, tx: Tx, now: string, seals: readonly AttemptSeal[]): Promise<void> {
-  const rows = seals.map(({ rollout, status, message }) => [rollout.key, rollout.attempt, status, message, now]);
-  await engine.updateRows(tx, 'attempts', ['rollout', 'number'], ['status', 'message', 'end_time'], rows);
+/** Ends attempts without a result, each with the reward and turns of its trajectory, and seals their trajectories. */
+export async function endAttempts(
+  engine: Engine,
+  tx: Tx,
+  now: string,
+  seals: readonly (AttemptSeal & { readonly end: AttemptEnd | undefined })[],
+): Promise<void> {
+  const rows = seals.map(({ rollout, status, message, end }) => {
+    return [rollout.key, rollout.attempt, status, message, now, rewardAt(end), turnsAt(end)];
+  });
+  const columns = ['status', 'message', 'end_time', 'reward', 'turns'];
+  await engine.updateRows(tx, 'attempts', ['rollout', 'number'], columns, rows);
+  await sealAttempts(engine, tx, now, seals);
+}
+
+/** As a column has it: null without a reward. */
+export function rewardAt(end: AttemptEnd | undefined): number | string | null {
+  return end?.reward === undefined ? null : bindReal(end.reward);
+}
+
+export function turnsAt(end: AttemptEnd | undefined): bigint {
+  return end?.turns ?? 0n;
+}
+
+/** Seals the trajectories of attempts where they are open (L3), in few statements however many. */
+export async function sealAttempts(engine: Engine, tx: Tx, now: string, seals: readonly AttemptSeal[]): Promise<void> {
   await sealHeads(
     engine,
     tx,
@@ -112,15 +135,22 @@ export async function endAttempts(engine: Engine, tx: Tx, now: string, seals: re
   );
 }
 
-/** All attempts of a rollout, by number; what validators said of them stands elsewhere. */
-export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<Omit<Attempt, 'validations'>[]> {
+type AttemptOnly = Omit<Attempt, 'validations' | 'override' | 'environmentIds'>;
+
+/** All attempts of a rollout, by number, without what other tables hold of them. */
+export async function listAttempts(engine: Engine, db: Db | Tx, rollout: bigint): Promise<AttemptOnly[]> {
   const rows = await db
     .selectFrom('attempts as a')
     .leftJoin('trajectories as t', (join) =>
       join.onRef('t.tree', '=', 'a.tree').onRef('t.key', '=', 'a.trajectory').on('t.hidden', '=', 0),
     )
     .select(['a.number', 'a.status', 'a.message', 'a.worker_id', 'a.claim_time', 'a.end_time', 't.id'])
-    .select(['a.result', 'a.summary_json'])
+    .select(['a.result', 'a.summary_json', 'a.success', 'a.metrics', 'a.timings'])
+    .select(
+      sql<number | string | null>`case when a.end_time is null then ${ownReward(engine)} else a.reward end`.as(
+        'reward',
+      ),
+    )
     .where('a.rollout', '=', rollout)
     .orderBy('a.number')
     .execute();
@@ -133,5 +163,9 @@ export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<Omit<A
     claimTime: parseInstant(row.claim_time),
     endTime: readOptionalTime(row.end_time),
     result: readResult(row.result, row.summary_json),
+    success: readFlag(row.success),
+    reward: row.reward === null ? undefined : readReal(row.reward),
+    metrics: readMetrics(row.metrics),
+    timings: readTimings(row.timings),
   }));
 }

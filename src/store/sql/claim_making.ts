@@ -177,11 +177,10 @@ function claimedRow({ row, number, made, request, leaseEnd }: NewAttempt, now: s
 
 /** As it would be read now. */
 function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: string): Claim {
-  const { row, place, before, made: trajectory } = attempt;
+  const { row, place, made: trajectory } = attempt;
   const rollout = readRollout({
     ...NO_OVERRIDE,
     ...row,
-    ...before,
     ...claimedFields(attempt, now),
     run_id: place.run.id,
     stage_id: place.stage.id,
@@ -211,6 +210,7 @@ function claimedFields({ row, number, request, leaseEnd }: NewAttempt, now: stri
 
 const NO_OVERRIDE = {
   override_ordinal: null,
+  override_attempt: null,
   override_success: null,
   override_reason: null,
   override_actor: null,

@@ -1,8 +1,6 @@
-import { sql } from 'kysely';
 import type { Plan, StageKind } from '../../domain/run.ts';
 import type { Db, Engine, QueuedRow, StageName, Tx } from './engine.ts';
 import { IS_OPEN } from './queue.ts';
-import { type RolloutRow, selectRollouts } from './rollout_rows.ts';
 import { readPlan } from './run_values.ts';
 import type { HeldPoint } from './start_points.ts';
 import { padded } from './statement_shapes.ts';
@@ -23,8 +21,6 @@ export interface Taken {
   readonly place: ClaimPlace;
   /** Undefined: it begins from nothing. */
   readonly point: HeldPoint | undefined;
-  /** As it was, with its override; undefined: it has none. */
-  readonly before: RolloutRow | undefined;
 }
 
 /**
@@ -76,20 +72,6 @@ function placesOf(rows: readonly PlaceRow[]): ClaimPlaces {
       },
     ]),
   );
-}
-
-/** Few rollouts have an override, and those that have it had an attempt before: only they are read again. */
-export async function readOverridden(
-  engine: Engine,
-  tx: Tx,
-  queued: readonly QueuedRow[],
-): Promise<Map<bigint, RolloutRow>> {
-  const keys = queued.filter(({ override }) => override !== null).map(({ key }) => key);
-  if (keys.length === 0) return new Map();
-  const rows = await selectRollouts(engine, tx, 'FULL')
-    .where(engine.among(sql.ref('r.key'), keys))
-    .execute();
-  return new Map(rows.map((row) => [row.key, row]));
 }
 
 /** What the plan says of turns; undefined: nothing. */

@@ -1,10 +1,10 @@
 import { AnabranchError } from '../../domain/errors.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../contract/rollout.ts';
-import { readAttemptEnds } from './attempts.ts';
+import { readShown } from './attempt_rows.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './claim_keys.ts';
 import { type Field, isDrained, type Line, linesOf, readField } from './claim_lines.ts';
 import { type Granted, makeClaims } from './claim_making.ts';
-import { type ClaimPlaces, readOverridden, readPlace, readPlaces, type Taken } from './claim_places.ts';
+import { type ClaimPlaces, readPlace, readPlaces, type Taken } from './claim_places.ts';
 import { readClaims } from './claim_reading.ts';
 import { type Engine, Later, type QueuedRow, type Tx } from './engine.ts';
 import { moveMany } from './requeueing.ts';
@@ -199,10 +199,9 @@ class Claiming {
   ): Promise<Taken[]> {
     const { engine, tx } = this;
     const points = rows.flatMap((row) => readStart(row) ?? []);
-    const [places, held, overridden] = await together([
+    const [places, held] = await together([
       known ?? readPlaces(engine, tx, rows),
       holdStartPoints(engine, tx, namespace, points),
-      readOverridden(engine, tx, rows),
     ]);
     const taken: Taken[] = [];
     for (const row of rows) {
@@ -215,7 +214,7 @@ class Claiming {
         this.failing.push({ row, why: `its start point, ${nameStart(row)}, was deleted` });
       } else if (point instanceof AnabranchError) {
         this.failing.push({ row, why: `${point.reason}: its start point is ${nameStart(row)}. ${point.message}` });
-      } else if (taken.length < most) taken.push({ row, place, point, before: overridden.get(row.key) });
+      } else if (taken.length < most) taken.push({ row, place, point });
     }
     return taken;
   }
@@ -235,15 +234,15 @@ class Claiming {
   private async failStartless(now: string): Promise<void> {
     if (this.failing.length === 0) return;
     const { engine, tx, failing } = this;
-    const ends = await readAttemptEnds(
+    const shown = await readShown(
       engine,
       tx,
-      failing.map(({ row }) => row.key),
+      failing.map(({ row }) => row),
     );
     const moves = failing.map(({ row, why }) => {
       const caller = { namespace: row.namespace, actor: QUEUE };
       const said = { caller, row, head: undefined, message: why, metadataJson: '' };
-      return { ...said, to: 'FAILED', end: ends.get(row.key) } as const;
+      return { ...said, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
     });
     await moveMany(engine, tx, now, moves);
     for (const { row } of failing) this.changed.add(row.run);

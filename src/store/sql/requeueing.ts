@@ -1,15 +1,15 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { isTerminal, type Status } from '../../domain/lifecycle.ts';
-import { type OnSuccess, requeued, verdict } from '../../domain/rollout.ts';
-import { type AttemptEnd, endAttempts, readAttemptEnds, timeAttempts } from './attempts.ts';
-import { keepWithAttempts } from './earlier_attempts.ts';
+import { type OnSuccess, requeued, rolloutSuccess } from '../../domain/rollout.ts';
+import { NOTHING_SHOWN, SHOWN_COLUMNS, type Shown, shownOf } from './attempt_rows.ts';
+import { type AttemptEnd, endAttempts, readAttemptEnds, rewardAt, timeAttempts, turnsAt } from './attempts.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
 import { countInGroups, type GroupCount } from './group_counters.ts';
 import { readFlag } from './rollout_rows.ts';
 import type { LockedRollout } from './rollout_writing.ts';
 import { recordStatuses } from './status_changes.ts';
-import { bindFlag, bindReal } from './values.ts';
+import { bindFlag } from './values.ts';
 
 /** A locked rollout, and what is said of its move. */
 export interface Leaving {
@@ -34,21 +34,17 @@ export async function requeue(engine: Engine, tx: Tx, now: string, leaving: read
     leaving.map(({ row }) => row.group_key),
   );
   const seals = leaving.map(({ caller, row, head, message }) => {
-    return { caller, rollout: row, head, status: 'FAILED', message } as const;
+    return { caller, rollout: row, head, status: 'FAILED', message, end: ends.get(row.key) } as const;
   });
   await endAttempts(engine, tx, now, seals);
   const moves = leaving.map((each): PendingMove => {
     const { row } = each;
     const policy = policies.get(row.group_key) ?? { onSuccess: 'CONTINUE', succeeded: false };
     const to = requeued(Number(row.attempt), Number(row.max_attempts), policy.onSuccess, policy.succeeded);
-    return { ...each, to, end: ends.get(row.key) };
+    const end = ends.get(row.key);
+    const shown = to === 'PENDING' ? NOTHING_SHOWN : { ...shownOf(row), reward: rewardAt(end), turns: turnsAt(end) };
+    return { ...each, to, shown, ended: end };
   });
-  await keepWithAttempts(
-    engine,
-    tx,
-    now,
-    moves.filter(({ to }) => to === 'PENDING'),
-  );
   await moveMany(engine, tx, now, moves);
 }
 
@@ -86,7 +82,10 @@ async function readPolicies(engine: Engine, tx: Tx, groups: readonly bigint[]): 
 
 export interface PendingMove extends Leaving {
   readonly to: 'PENDING' | 'FAILED' | 'CANCELLED';
-  readonly end: AttemptEnd | undefined;
+  /** What the rollout shows of its last attempt from here on. */
+  readonly shown: Shown;
+  /** The attempt that ends with this move; undefined if the rollout was PENDING, or if the attempt's trajectory is gone. */
+  readonly ended: AttemptEnd | undefined;
 }
 
 const COLUMNS = [
@@ -96,14 +95,7 @@ const COLUMNS = [
   'worker_id',
   'lease_ms',
   'lease_end_time',
-  'result',
-  'summary_json',
-  'result_success',
-  'validation_passed',
-  'override',
-  'success',
-  'reward',
-  'turns',
+  ...SHOWN_COLUMNS,
   'end_time',
   'update_time',
   'status_changes',
@@ -130,34 +122,28 @@ export async function moveMany(engine: Engine, tx: Tx, now: string, moves: reado
   await countInGroups(engine, tx, now, await countsOf(tx, moves));
 }
 
-function movedRow({ row, to, message, end }: PendingMove, now: string, mark: bigint): unknown[] {
-  const ended = isTerminal(to);
-  const override = ended ? readFlag(row.override) : undefined;
-  const passed = ended ? readFlag(row.validation_passed) : undefined;
-  const success = verdict({ status: to, override, validationPassed: passed, result: undefined });
-  const reward = ended && end?.reward !== undefined ? bindReal(end.reward) : null;
-  const turns = ended ? (end?.turns ?? 0n) : 0n;
-  const judged = ['', '', null, bindFlag(passed), bindFlag(override), bindFlag(success), reward, turns];
+function movedRow({ row, to, message, shown }: PendingMove, now: string, mark: bigint): unknown[] {
+  const success = bindFlag(rolloutSuccess(to, readFlag(shown.success)));
+  const ofAttempt = SHOWN_COLUMNS.map((column) => (column === 'success' ? success : shown[column]));
   const counts = [row.status_changes + 1n, row.revision + 1n, mark];
-  return [row.key, to, message, '', '', 0n, null, ...judged, ended ? now : null, now, ...counts];
+  return [row.key, to, message, '', '', 0n, null, ...ofAttempt, isTerminal(to) ? now : null, now, ...counts];
 }
 
 /** Turns of an attempt that is over are timed, whether or not the rollout is. */
 async function countsOf(tx: Tx, moves: readonly PendingMove[]): Promise<Map<bigint, GroupCount>> {
-  // One that was PENDING has no attempt that was not timed when it ended.
   const times = await timeAttempts(
     tx,
-    moves.map(({ row, end }) => (row.status === 'PENDING' ? undefined : end)),
+    moves.map(({ ended }) => ended),
   );
   const counts = new Map<bigint, GroupCount>();
-  for (const [i, { row, to, end }] of moves.entries()) {
+  for (const [i, { row, to, shown }] of moves.entries()) {
     const before = counts.get(row.group_key) ?? NOTHING;
     const { timedTurns, turnSeconds } = times[i] ?? NOTHING;
     counts.set(row.group_key, {
       rollouts: 0n,
       terminalRollouts: before.terminalRollouts + (isTerminal(to) ? 1n : 0n),
       triedRollouts: before.triedRollouts + (isTerminal(to) && row.attempt > 0n ? 1n : 0n),
-      terminalTurns: before.terminalTurns + (isTerminal(to) ? (end?.turns ?? 0n) : 0n),
+      terminalTurns: before.terminalTurns + (isTerminal(to) ? shown.turns : 0n),
       timedTurns: before.timedTurns + timedTurns,
       turnSeconds: before.turnSeconds + turnSeconds,
     });

@@ -2,10 +2,19 @@ import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
-import { type Rollout, type RolloutVerb, rolloutOutcome, verdict } from '../../domain/rollout.ts';
+import { type Rollout, type RolloutVerb, rolloutOutcome } from '../../domain/rollout.ts';
 import { decideRolloutMove, resultConflict } from '../../domain/rollout_moves.ts';
 import type { RolloutEnd } from '../contract/rollout.ts';
-import { type AttemptEnd, endAttempts, lockAttempts, readAttemptEnds, timeAttempts } from './attempts.ts';
+import { changeAttempt, NOTHING_SHOWN, readAttemptRow, readShown, type Shown } from './attempt_rows.ts';
+import {
+  type AttemptEnd,
+  lockAttempts,
+  readAttemptEnds,
+  rewardAt,
+  sealAttempts,
+  timeAttempts,
+  turnsAt,
+} from './attempts.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
 import { countInGroups } from './group_counters.ts';
 import { mergeMetrics } from './metric_maps.ts';
@@ -17,7 +26,7 @@ import { applySuccess } from './sibling_policy.ts';
 import { bindTimings } from './stage_rows.ts';
 import { mergeTimings } from './stages.ts';
 import { readNow } from './trajectory_rows.ts';
-import { currentValidations, writeValidations } from './validations.ts';
+import { listValidations, writeValidations } from './validations.ts';
 import { bindFlag, bindMetrics, bindReal } from './values.ts';
 
 const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
@@ -43,7 +52,7 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
 /** L5: what validators found is part of an end; what they found since is not. Errors: RESULT_CONFLICT. */
 async function requireSaid(tx: Tx, row: LockedRollout, { status, validations }: RolloutEnd): Promise<void> {
   if (validations.length === 0 || row.end_time === null) return;
-  const stored = await currentValidations(tx, row.key);
+  const stored = (await listValidations(tx, row.key)).get(row.attempt) ?? [];
   const ended = parseInstant(row.end_time);
   for (const { validatorId, success } of new Map(validations.map((each) => [each.validatorId, each])).values()) {
     const said = stored.find((each) => each.validatorId === validatorId);
@@ -53,33 +62,65 @@ async function requireSaid(tx: Tx, row: LockedRollout, { status, validations }: 
 }
 
 async function endLocked(engine: Engine, tx: Tx, caller: Caller, row: LockedRollout, end: RolloutEnd): Promise<void> {
+  const live = row.status !== 'PENDING';
   const heads = await lockAttempts(engine, tx, [row], 'bounded');
   const head = heads.get(row.key);
   requirePosition(head, end.expectedNextStepNumber);
-  const came = (await readAttemptEnds(engine, tx, [row.key])).get(row.key);
+  const came = live ? (await readAttemptEnds(engine, tx, [row.key])).get(row.key) : undefined;
   const now = await readNow(tx, engine.now);
-  const passed =
-    end.validations.length === 0
-      ? readFlag(row.validation_passed)
-      : await writeValidations(tx, row, end.validations, now);
-  const success = verdict({
+  const shown = live ? await endAttempt(tx, row, end, now, came) : (await readShown(engine, tx, [row]))(row.key);
+  await writeRollout(engine, tx, row.key, now, {
+    ...shown,
     status: end.status,
-    override: readFlag(row.override),
-    validationPassed: passed,
-    result: end.result?.success,
+    status_message: end.said.message,
+    phase: end.said.phase ?? row.phase,
+    worker_id: '',
+    lease_end_time: null,
+    // Whoever held what was cancelled holds it no more; one that ended it may say so again.
+    ...(end.status === 'CANCELLED' ? { lease_ms: 0n } : {}),
+    end_time: now,
+    status_changes: row.status_changes + 1n,
   });
-  await writeEnd(engine, tx, row, end, now, { came, passed, success });
   await recordMove(engine, tx, caller, row, now, end.status, end.said, end.said.phase ?? row.phase);
-  const live = row.status !== 'PENDING';
   if (live) {
     const seal = { caller, rollout: row, head, status: end.status, message: end.said.message };
-    await endAttempts(engine, tx, now, [seal]);
+    await sealAttempts(engine, tx, now, [seal]);
   }
-  if (end.status === 'COMPLETED' && success === true) await applySuccess(engine, tx, row, now);
-  const [time] = await timeAttempts(tx, [live ? came : undefined]);
+  if (end.status === 'COMPLETED' && readFlag(shown.success) === true) await applySuccess(engine, tx, row, now);
+  const [time] = await timeAttempts(tx, [came]);
   const triedRollouts = row.attempt > 0n ? 1n : 0n;
-  const counts = { terminalRollouts: 1n, triedRollouts, terminalTurns: came?.turns ?? 0n, ...time };
+  const counts = { terminalRollouts: 1n, triedRollouts, terminalTurns: shown.turns, ...time };
   await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
+}
+
+/** Ends the attempt that holds a live rollout, with all that the request reports of it. Returns what the rollout shows then. */
+async function endAttempt(
+  tx: Tx,
+  row: LockedRollout,
+  end: RolloutEnd,
+  now: string,
+  came: AttemptEnd | undefined,
+): Promise<Shown> {
+  const attempt = await readAttemptRow(tx, row.key, row.attempt);
+  const passed =
+    end.validations.length === 0
+      ? readFlag(attempt.validation_passed)
+      : await writeValidations(tx, row, attempt.number, end.validations, now);
+  const reward = end.result?.reward;
+  const shown = await changeAttempt(tx, { ...row, status: end.status }, attempt, {
+    status: end.status,
+    message: end.said.message,
+    end_time: now,
+    result: bindResult(end.result),
+    summary_json: end.result?.summaryJson ?? '',
+    result_success: bindFlag(end.result?.success),
+    validation_passed: bindFlag(passed),
+    reward: reward === undefined ? rewardAt(came) : bindReal(reward),
+    turns: turnsAt(came),
+    metrics: bindMetrics(mergeMetrics(attempt.metrics, end.metrics)),
+    timings: bindTimings(mergeTimings(attempt.timings, end.timings)),
+  });
+  return shown ?? NOTHING_SHOWN;
 }
 
 function requirePosition(head: LockedHead | undefined, expected: bigint | undefined): void {
@@ -90,41 +131,4 @@ function requirePosition(head: LockedHead | undefined, expected: bigint | undefi
     `expected_next_step_number is ${expected}, but of the attempt's trajectory ${ends}: see that all turns are acked, then send it again.`,
     { metadata: { next_step_number: `${head?.nextStepNumber ?? 0n}` } },
   );
-}
-
-interface Found {
-  readonly came: AttemptEnd | undefined;
-  readonly passed: boolean | undefined;
-  readonly success: boolean | undefined;
-}
-
-async function writeEnd(
-  engine: Engine,
-  tx: Tx,
-  row: LockedRollout,
-  end: RolloutEnd,
-  now: string,
-  { came, passed, success }: Found,
-): Promise<void> {
-  const reward = end.result?.reward ?? came?.reward;
-  await writeRollout(engine, tx, row.key, now, {
-    status: end.status,
-    status_message: end.said.message,
-    phase: end.said.phase ?? row.phase,
-    worker_id: '',
-    lease_end_time: null,
-    // Whoever held what was cancelled holds it no more; one that ended it may say so again.
-    ...(end.status === 'CANCELLED' ? { lease_ms: 0n } : {}),
-    result: bindResult(end.result),
-    summary_json: end.result?.summaryJson ?? '',
-    result_success: bindFlag(end.result?.success),
-    validation_passed: bindFlag(passed),
-    success: bindFlag(success),
-    reward: reward === undefined ? null : bindReal(reward),
-    turns: came?.turns ?? 0n,
-    metrics: bindMetrics(mergeMetrics(row.metrics, end.metrics)),
-    timings: bindTimings(mergeTimings(row.timings, end.timings)),
-    end_time: now,
-    status_changes: row.status_changes + 1n,
-  });
 }

@@ -4,8 +4,8 @@ import type { Outcome, Status } from '../../domain/lifecycle.ts';
 import { type Rollout, type RolloutVerb, rolloutOutcome } from '../../domain/rollout.ts';
 import { decideRolloutMove } from '../../domain/rollout_moves.ts';
 import type { LeaseToken, RolloutSaid } from '../contract/rollout.ts';
+import { NOTHING_SHOWN } from './attempt_rows.ts';
 import { lockAttempts } from './attempts.ts';
-import { keepWithAttempt } from './earlier_attempts.ts';
 import type { Engine, Tx } from './engine.ts';
 import { countInGroups } from './group_counters.ts';
 import { requeue } from './requeueing.ts';
@@ -115,8 +115,8 @@ export async function retryRollout(
     const now = await readNow(tx, engine.now);
     const attempts = row.attempt + 1n;
     // Its trajectory was sealed when it ended.
-    await keepWithAttempt(engine, tx, now, { caller, row });
     await writeRollout(engine, tx, row.key, now, {
+      ...NOTHING_SHOWN,
       status: to,
       status_message: said.message,
       phase: '',
@@ -124,14 +124,6 @@ export async function retryRollout(
       worker_id: '',
       lease_ms: 0n,
       lease_end_time: null,
-      result: '',
-      summary_json: '',
-      result_success: null,
-      validation_passed: null,
-      override: null,
-      success: null,
-      reward: null,
-      turns: 0n,
       end_time: null,
       status_changes: row.status_changes + 1n,
     });

@@ -49,7 +49,8 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
           eb
             .selectFrom('validation_overrides as n')
             .select((max) => max.fn.max('n.ordinal').as('ordinal'))
-            .whereRef('n.rollout', '=', 'r.key'),
+            .whereRef('n.rollout', '=', 'r.key')
+            .whereRef('n.attempt', '=', 'r.attempt'),
         ),
     )
     .select([
@@ -95,6 +96,7 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
       't.next_step_number',
       't.update_time as commit_time',
       'o.ordinal as override_ordinal',
+      'o.attempt as override_attempt',
       'o.success as override_success',
       'o.reason as override_reason',
       'o.actor as override_actor',
@@ -104,12 +106,12 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
       large('input_json').as('input_json'),
       large('summary_json').as('summary_json'),
       large('metadata_json').as('metadata_json'),
-      sql<number | string | null>`case when ${IS_OPEN} then ${ownReward(engine)} end`.as('own_reward'),
+      sql<number | string | null>`case when ${IS_LIVE} then ${ownReward(engine)} end`.as('own_reward'),
     ]);
 }
 
-/** Turns and reward of what is not terminal are those of its trajectory as it is now. */
-const IS_OPEN = sql`r.status in ('PENDING', 'INITIALIZING', 'RUNNING')`;
+/** The reward of a live rollout is that of its trajectory as it is now. A PENDING rollout shows none. */
+const IS_LIVE = sql`r.status in ('INITIALIZING', 'RUNNING')`;
 
 /**
  * The sum over own steps of the trajectory (`t`), beyond what it stood at at the branch point; null where none has a reward that counts (W11). NaN is a text on
@@ -127,7 +129,7 @@ export function ownReward(engine: Engine) {
 
 /** The reward as it is shown. */
 export function shownReward(engine: Engine) {
-  return sql<number | string | null>`case when ${IS_OPEN} then ${ownReward(engine)} else r.reward end`;
+  return sql<number | string | null>`case when ${IS_LIVE} then ${ownReward(engine)} else r.reward end`;
 }
 
 /** Own steps that are not the root. */
@@ -162,7 +164,7 @@ export async function readWritten(engine: Engine, tx: Tx, namespace: string, key
 export function readRollout(row: RolloutRow): Rollout {
   const status = row.status as Status;
   const ended = isTerminal(status);
-  const reward = ended ? row.reward : row.own_reward;
+  const reward = row.own_reward ?? row.reward;
   return {
     key: row.key,
     id: row.id,
@@ -221,7 +223,9 @@ function leaseEnd(row: Pick<RolloutRow, 'lease_end_time' | 'lease_ms' | 'commit_
 }
 
 function readOverride(row: RolloutRow): ValidationOverride | undefined {
-  const { override_ordinal: ordinal, override_reason: reason, override_actor: actor, override_time: time } = row;
-  if (ordinal === null || reason === null || actor === null || time === null) return undefined;
-  return { ordinal, success: readFlag(row.override_success), reason, actor, overrideTime: parseInstant(time) };
+  const { override_ordinal: ordinal, override_attempt: attempt, override_reason: reason } = row;
+  const { override_actor: actor, override_time: time } = row;
+  if (ordinal === null || attempt === null || reason === null || actor === null || time === null) return undefined;
+  const success = readFlag(row.override_success);
+  return { ordinal, attempt: Number(attempt), success, reason, actor, overrideTime: parseInstant(time) };
 }

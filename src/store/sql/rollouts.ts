@@ -1,10 +1,11 @@
 import { type CompiledQuery, type Expression, type RawBuilder, type SelectQueryBuilder, sql } from 'kysely';
 import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../domain/errors.ts';
-import type { Rollout } from '../../domain/rollout.ts';
-import { requireLease } from '../../domain/rollout_moves.ts';
+import type { Attempt, Rollout } from '../../domain/rollout.ts';
+import { requireBegun, requireLease } from '../../domain/rollout_moves.ts';
 import type { BookView } from '../contract/experiment.ts';
 import type { Page } from '../contract/page.ts';
 import type { RolloutChanges, RolloutCursor, RolloutFilter, RolloutRecord } from '../contract/rollout.ts';
+import { changeAttempt, readAttemptRow, type Shown } from './attempt_rows.ts';
 import { listAttempts } from './attempts.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { mergeMetrics } from './metric_maps.ts';
@@ -15,35 +16,41 @@ import { bindTimings, findStage } from './stage_rows.ts';
 import { mergeTimings } from './stages.ts';
 import type { RolloutsTable, Tables } from './tables.ts';
 import { readNow } from './trajectory_rows.ts';
-import { CURRENT, listValidations } from './validations.ts';
+import { listValidations, standingOverrides } from './validations.ts';
 import { bindLabels, bindMetrics } from './values.ts';
 
 export async function getRollout(engine: Engine, namespace: string, id: string): Promise<RolloutRecord | undefined> {
   const rollout = await findRollout(engine, engine.db, namespace, { id });
   if (rollout === undefined) return undefined;
-  const [attempts, said, environmentIds] = await Promise.all([
-    listAttempts(engine.db, rollout.key),
+  const [rows, validations, overrides, environments] = await Promise.all([
+    listAttempts(engine, engine.db, rollout.key),
     listValidations(engine.db, rollout.key),
+    standingOverrides(engine.db, rollout.key),
     listEnvironmentIds(engine.db, rollout.key),
   ]);
-  const validationsOf = (attempt: number | bigint) => said.get(BigInt(attempt)) ?? [];
-  return {
-    rollout,
-    attempts: attempts.map((attempt) => ({ ...attempt, validations: validationsOf(attempt.number) })),
-    validations: validationsOf(CURRENT),
-    environmentIds,
-  };
+  const attempts = rows.map((attempt): Attempt => {
+    const number = BigInt(attempt.number);
+    return {
+      ...attempt,
+      validations: validations.get(number) ?? [],
+      override: overrides.get(number),
+      environmentIds: environments.get(number) ?? [],
+    };
+  });
+  return { rollout, attempts };
 }
 
-async function listEnvironmentIds(db: Db, rollout: bigint): Promise<string[]> {
+/** By attempt. */
+async function listEnvironmentIds(db: Db, rollout: bigint): Promise<ReadonlyMap<bigint, string[]>> {
   const rows = await db
     .selectFrom('rollout_environments as l')
     .innerJoin('environments as e', 'e.key', 'l.environment')
-    .select('e.id')
+    .select(['l.attempt', 'e.id'])
     .where('l.rollout', '=', rollout)
     .orderBy('e.key')
     .execute();
-  return rows.map(({ id }) => id);
+  const byAttempt = Map.groupBy(rows, ({ attempt }) => attempt);
+  return new Map([...byAttempt].map(([attempt, some]) => [attempt, some.map(({ id }) => id)]));
 }
 
 export async function listRollouts(
@@ -184,18 +191,49 @@ export async function updateRollout(
 ): Promise<Rollout> {
   const rollout = await engine.write(async (tx) => {
     const row = await lockRollout(engine, tx, namespace, id);
-    requireLease(heldOf(row), attempt);
-    const { environmentIds } = changes;
-    if (environmentIds !== undefined) await replaceEnvironments(tx, row, environmentIds);
-    await writeRollout(engine, tx, row.key, await readNow(tx, engine.now), columnsOf(row, changes));
+    const { metrics, timings, environmentIds, ...own } = changes;
+    const ofAttempt = { metrics, timings, environmentIds };
+    if (isGiven({ ...own })) requireLease(heldOf(row), attempt);
+    const shown = isGiven({ ...ofAttempt }) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
+    if (isGiven({ ...own }) || shown !== undefined) {
+      await writeRollout(engine, tx, row.key, await readNow(tx, engine.now), { ...shown, ...columnsOf(own) });
+    }
     return readWritten(engine, tx, namespace, row.key);
   });
   engine.announce([rollout.run.key]);
   return rollout;
 }
 
-function columnsOf(row: LockedRollout, changes: RolloutChanges) {
-  const { labels, priority, maxAttempts, modelUri, statusMessage, phase, metrics, timings, metadataJson } = changes;
+/** Whether anything is to be changed. `maxTurns` may be present and undefined, which clears it. */
+function isGiven(changes: Readonly<Record<string, unknown>>): boolean {
+  return 'maxTurns' in changes || Object.values(changes).some((change) => change !== undefined);
+}
+
+/** What of a change belongs to an attempt (M3). */
+interface AttemptChanges {
+  readonly metrics: RolloutChanges['metrics'] | undefined;
+  readonly timings: RolloutChanges['timings'] | undefined;
+  readonly environmentIds: RolloutChanges['environmentIds'] | undefined;
+}
+
+/** Returns what the rollout's row shows then; undefined if nothing of it changes. Errors: NO_ATTEMPT, ENVIRONMENT_NOT_FOUND, INVALID_REQUEST. */
+async function updateAttempt(
+  tx: Tx,
+  row: LockedRollout,
+  number: number | undefined,
+  { metrics, timings, environmentIds }: AttemptChanges,
+): Promise<Shown | undefined> {
+  const attempt = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), number));
+  if (environmentIds !== undefined) await replaceEnvironments(tx, row, attempt.number, environmentIds);
+  if (metrics === undefined && timings === undefined) return undefined;
+  return changeAttempt(tx, row, attempt, {
+    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(attempt.metrics, metrics)) }),
+    ...(timings === undefined ? {} : { timings: bindTimings(mergeTimings(attempt.timings, timings)) }),
+  });
+}
+
+function columnsOf(changes: Omit<RolloutChanges, keyof AttemptChanges>) {
+  const { labels, priority, maxAttempts, modelUri, statusMessage, phase, metadataJson } = changes;
   return {
     ...(labels === undefined ? {} : { labels: bindLabels(labels) }),
     ...(priority === undefined ? {} : { priority }),
@@ -204,14 +242,12 @@ function columnsOf(row: LockedRollout, changes: RolloutChanges) {
     ...(modelUri === undefined ? {} : { model_uri: modelUri }),
     ...(statusMessage === undefined ? {} : { status_message: statusMessage }),
     ...(phase === undefined ? {} : { phase }),
-    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
-    ...(timings === undefined ? {} : { timings: bindTimings(mergeTimings(row.timings, timings)) }),
     ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
   };
 }
 
 /** Errors: ENVIRONMENT_NOT_FOUND, INVALID_REQUEST (of another run). */
-async function replaceEnvironments(tx: Tx, row: LockedRollout, ids: readonly string[]): Promise<void> {
+async function replaceEnvironments(tx: Tx, row: LockedRollout, attempt: bigint, ids: readonly string[]): Promise<void> {
   const { namespace, run } = row;
   const found =
     ids.length === 0
@@ -232,8 +268,8 @@ async function replaceEnvironments(tx: Tx, row: LockedRollout, ids: readonly str
         `names ${id}, which is of another run: use environments of the rollout's own`,
       );
     }
-    return { rollout: row.key, environment: environment.key, namespace };
+    return { rollout: row.key, attempt, environment: environment.key, namespace };
   });
-  await tx.deleteFrom('rollout_environments').where('rollout', '=', row.key).execute();
+  await tx.deleteFrom('rollout_environments').where('rollout', '=', row.key).where('attempt', '=', attempt).execute();
   if (links.length > 0) await tx.insertInto('rollout_environments').values(links).execute();
 }

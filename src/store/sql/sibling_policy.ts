@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { readAttemptEnds } from './attempts.ts';
+import { readShown } from './attempt_rows.ts';
 import type { Engine, Tx } from './engine.ts';
 import { moveMany } from './requeueing.ts';
 import type { LockedRollout } from './rollout_writing.ts';
@@ -33,15 +33,11 @@ async function cancelPending(engine: Engine, tx: Tx, success: LockedRollout, now
     .orderBy('key');
   const rows = await engine.lock(query, 'write').execute();
   if (rows.length === 0) return;
-  const ends = await readAttemptEnds(
-    engine,
-    tx,
-    rows.map(({ key }) => key),
-  );
+  const shown = await readShown(engine, tx, rows);
   const said = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
   const caller = { namespace: success.namespace, actor: POLICY };
   const moves = rows.map((row) => {
-    return { caller, row, ...said, to: 'CANCELLED', end: ends.get(row.key) } as const;
+    return { caller, row, ...said, to: 'CANCELLED', shown: shown(row.key), ended: undefined } as const;
   });
   await moveMany(engine, tx, now, moves);
 }

@@ -323,8 +323,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   recordValidation(namespace, id, attempt, validation) {
     return recordValidation(this.engine, namespace, id, attempt, validation);
   },
-  overrideValidation(caller, id, override) {
-    return overrideValidation(this.engine, caller, id, override);
+  overrideValidation(caller, id, attempt, override) {
+    return overrideValidation(this.engine, caller, id, attempt, override);
   },
   listValidationOverrides(namespace, id, page) {
     return listValidationOverrides(this.engine, namespace, id, page);

@@ -454,14 +454,27 @@ export interface AttemptsTable {
   worker_id: string;
   claim_time: Time;
   end_time: NullableTime;
-  /** What it ended with, once the rollout is tried again; empty before, when that stands in the rollout. */
+  /** What the worker reported at its end, as in `RolloutsTable`. */
   result: Generated<string>;
   summary_json: Generated<string>;
+  result_success: NullableFlag;
+  /** Null: no validation that decides was recorded. */
+  validation_passed: NullableFlag;
+  /** The override that stands. */
+  override: NullableFlag;
+  /** The verdict (M3); null: unjudged. */
+  success: NullableFlag;
+  /** Set at its end: the result's reward, else the sum over its own steps; null: neither. */
+  reward: NullableReal;
+  /** Set at its end: own steps that are not the root. */
+  turns: Generated<bigint>;
+  metrics: Generated<string>;
+  timings: Generated<string>;
 }
 
 export interface ValidationsTable {
   rollout: Int;
-  /** The earlier attempt that it judged; 0: it judges the current one. */
+  /** The attempt that was judged. 0: recorded before the first attempt by an older version; it no longer counts. */
   attempt: Generated<bigint>;
   validator: Int;
   namespace: string;
@@ -480,6 +493,8 @@ export interface ValidationsTable {
 export interface ValidationOverridesTable {
   rollout: Int;
   ordinal: Int;
+  /** The attempt that was judged; 0 as in `ValidationsTable`. */
+  attempt: Generated<bigint>;
   namespace: string;
   success: NullableFlag;
   reason: string;
@@ -509,6 +524,7 @@ export interface EnvironmentsTable {
 
 export interface RolloutEnvironmentsTable {
   rollout: Int;
+  attempt: Int;
   environment: Int;
   namespace: string;
 }

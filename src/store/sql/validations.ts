@@ -1,22 +1,18 @@
+import type { Updateable } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { validatorNotFound } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
-import type { Status } from '../../domain/lifecycle.ts';
-import {
-  type Rollout,
-  type Validation,
-  type ValidationOverride,
-  validationPassed,
-  verdict,
-} from '../../domain/rollout.ts';
-import { requireLease } from '../../domain/rollout_moves.ts';
+import { type Rollout, type Validation, type ValidationOverride, validationPassed } from '../../domain/rollout.ts';
+import { requireBegun } from '../../domain/rollout_moves.ts';
 import type { Page } from '../contract/page.ts';
 import type { NewOverride, NewValidation } from '../contract/rollout.ts';
+import { type AttemptRow, changeAttempt, readAttemptRow } from './attempt_rows.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { findRolloutKey } from './rollout_keys.ts';
 import { readFlag, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { applySuccess } from './sibling_policy.ts';
+import type { AttemptsTable } from './tables.ts';
 import { readNow } from './trajectory_rows.ts';
 import { bindFlag, flag, isSet } from './values.ts';
 
@@ -29,12 +25,12 @@ export async function recordValidation(
 ): Promise<{ readonly rollout: Rollout; readonly validation: Validation }> {
   const recorded = await engine.write(async (tx) => {
     const row = await lockRollout(engine, tx, namespace, id);
-    requireLease(heldOf(row), attempt);
+    const judged = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), attempt));
     const now = await readNow(tx, engine.now);
-    const passed = await writeValidations(tx, row, [validation], now);
-    await writeVerdict(engine, tx, row, now, { validationPassed: passed, override: readFlag(row.override) });
-    const all = await currentValidations(tx, row.key);
-    const written = all.find((each) => each.validatorId === validation.validatorId);
+    const passed = await writeValidations(tx, row, judged.number, [validation], now);
+    await judge(engine, tx, row, judged, now, { validation_passed: bindFlag(passed) });
+    const all = await listValidations(tx, row.key);
+    const written = all.get(judged.number)?.find((each) => each.validatorId === validation.validatorId);
     if (written === undefined) throw new Error('a validation written in this transaction is not there');
     return { rollout: await readWritten(engine, tx, namespace, row.key), validation: written };
   });
@@ -46,22 +42,26 @@ export async function overrideValidation(
   engine: Engine,
   caller: Caller,
   id: string,
+  attempt: number | undefined,
   { success, reason, actor }: NewOverride,
 ): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }> {
   const { namespace } = caller;
   const overridden = await engine.write(async (tx) => {
     const row = await lockRollout(engine, tx, namespace, id);
+    const judged = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), attempt));
     const now = await readNow(tx, engine.now);
-    const ordinal = await nextOrdinal(tx, row.key);
-    const entry = { ordinal, success: bindFlag(success), reason, actor: actor === '' ? caller.actor : actor };
+    const entry = {
+      ordinal: await nextOrdinal(tx, row.key),
+      attempt: judged.number,
+      success: bindFlag(success),
+      reason,
+      actor: actor === '' ? caller.actor : actor,
+    };
     await tx
       .insertInto('validation_overrides')
       .values({ rollout: row.key, namespace, ...entry, override_time: now })
       .execute();
-    await writeVerdict(engine, tx, row, now, {
-      validationPassed: readFlag(row.validation_passed),
-      override: success,
-    });
+    await judge(engine, tx, row, judged, now, { override: bindFlag(success) });
     const rollout = await readWritten(engine, tx, namespace, row.key);
     return { rollout, override: readOverride({ ...entry, override_time: now }) };
   });
@@ -69,21 +69,22 @@ export async function overrideValidation(
   return overridden;
 }
 
-/** M3: the verdict moves with what it rests on, in the same transaction; a completed rollout that becomes a success by it is one for its siblings (F-49). */
-async function writeVerdict(
+/**
+ * M3: an attempt's verdict changes with what it rests on, in the same transaction. A completed rollout that becomes a success by it is one for its
+ * siblings (F-49).
+ */
+async function judge(
   engine: Engine,
   tx: Tx,
   row: LockedRollout,
+  attempt: AttemptRow,
   now: string,
-  judged: { readonly validationPassed: boolean | undefined; readonly override: boolean | undefined },
+  changes: Pick<Updateable<AttemptsTable>, 'validation_passed' | 'override'>,
 ): Promise<void> {
-  const success = verdict({ status: row.status as Status, ...judged, result: readFlag(row.result_success) });
-  await writeRollout(engine, tx, row.key, now, {
-    validation_passed: bindFlag(judged.validationPassed),
-    override: bindFlag(judged.override),
-    success: bindFlag(success),
-  });
-  const becomes = success === true && readFlag(row.success) !== true;
+  const shown = await changeAttempt(tx, row, attempt, changes);
+  if (shown === undefined) return;
+  await writeRollout(engine, tx, row.key, now, shown);
+  const becomes = readFlag(shown.success) === true && readFlag(row.success) !== true;
   if (becomes && row.status === 'COMPLETED') await applySuccess(engine, tx, row, now);
 }
 
@@ -108,31 +109,62 @@ export async function listValidationOverrides(
   const rollout = await findRolloutKey(engine.db, namespace, id);
   let query = engine.db
     .selectFrom('validation_overrides')
-    .select(['ordinal', 'success', 'reason', 'actor', 'override_time'])
+    .select(['ordinal', 'attempt', 'success', 'reason', 'actor', 'override_time'])
     .where('rollout', '=', rollout);
   if (page.after !== undefined) query = query.where('ordinal', '<', page.after);
   const rows = await query.orderBy('ordinal', 'desc').limit(page.limit).execute();
   return rows.map(readOverride);
 }
 
-function readOverride(row: {
+/** The overrides that stand, by attempt. */
+export async function standingOverrides(
+  db: Db | Tx,
+  rollout: bigint,
+): Promise<ReadonlyMap<bigint, ValidationOverride>> {
+  const rows = await db
+    .selectFrom('validation_overrides as o')
+    .innerJoin('attempts as a', (join) => join.onRef('a.rollout', '=', 'o.rollout').onRef('a.number', '=', 'o.attempt'))
+    .select(['o.ordinal', 'o.attempt', 'o.success', 'o.reason', 'o.actor', 'o.override_time'])
+    .where('o.rollout', '=', rollout)
+    .where('a.override', 'is not', null)
+    .where('o.ordinal', '=', (eb) =>
+      eb
+        .selectFrom('validation_overrides as n')
+        .select((max) => max.fn.max('n.ordinal').as('ordinal'))
+        .whereRef('n.rollout', '=', 'o.rollout')
+        .whereRef('n.attempt', '=', 'o.attempt'),
+    )
+    .execute();
+  return new Map(rows.map((row) => [row.attempt, readOverride(row)]));
+}
+
+export function readOverride(row: {
   readonly ordinal: bigint;
+  readonly attempt: bigint;
   readonly success: boolean | bigint | number | null;
   readonly reason: string;
   readonly actor: string;
   readonly override_time: string;
 }): ValidationOverride {
-  const { ordinal, success, reason, actor, override_time: time } = row;
-  return { ordinal, success: readFlag(success), reason, actor, overrideTime: parseInstant(time) };
+  const { ordinal, attempt, success, reason, actor, override_time: time } = row;
+  return {
+    ordinal,
+    attempt: Number(attempt),
+    success: readFlag(success),
+    reason,
+    actor,
+    overrideTime: parseInstant(time),
+  };
 }
 
 /**
- * Upserts what validators say of a rollout, which is locked; of two by one validator the last counts. Gives M3's `validationPassed` of all that it has then.
- * Errors: VALIDATOR_NOT_FOUND, also for one that judges another task than the rollout's.
+ * Upserts validations of an attempt, whose rollout is locked; of two by one validator the last counts. Returns M3's `validationPassed` of all that the
+ * attempt has then. Errors: VALIDATOR_NOT_FOUND, also for a validator of another task than the rollout's.
  */
 export async function writeValidations(
   tx: Tx,
   rollout: { readonly key: bigint; readonly namespace: string; readonly task: bigint | null },
+  attempt: bigint,
   validations: readonly NewValidation[],
   now: string,
 ): Promise<boolean | undefined> {
@@ -143,7 +175,7 @@ export async function writeValidations(
     if (validator === undefined) throw validatorNotFound(validation.validatorId);
     return {
       rollout: rollout.key,
-      attempt: CURRENT,
+      attempt,
       validator: validator.key,
       namespace: rollout.namespace,
       advisory: flag(isSet(validator.advisory)),
@@ -180,7 +212,7 @@ export async function writeValidations(
     .selectFrom('validations')
     .select(['advisory', 'success'])
     .where('rollout', '=', rollout.key)
-    .where('attempt', '=', CURRENT)
+    .where('attempt', '=', attempt)
     .execute();
   return validationPassed(all.map(({ advisory, success }) => ({ advisory: isSet(advisory), success: isSet(success) })));
 }
@@ -202,15 +234,7 @@ async function findValidators(
   return new Map(rows.map((row) => [row.id, row]));
 }
 
-/** Stands for the number of the current attempt where earlier ones stand under their own. */
-export const CURRENT = 0n;
-
-/** What validators say of a rollout as it is, by type. */
-export async function currentValidations(db: Db | Tx, rollout: bigint): Promise<Validation[]> {
-  return (await selectValidations(db, rollout).where('n.attempt', '=', CURRENT).execute()).map(readValidation);
-}
-
-/** What validators said of a rollout, by type; by the attempts that they judged. */
+/** Validations of a rollout by attempt, each attempt's by type. */
 export async function listValidations(db: Db | Tx, rollout: bigint): Promise<ReadonlyMap<bigint, Validation[]>> {
   const rows = await selectValidations(db, rollout).execute();
   const byAttempt = Map.groupBy(rows, ({ attempt }) => attempt);
@@ -231,6 +255,7 @@ type ValidationRow = Awaited<ReturnType<ReturnType<typeof selectValidations>['ex
 
 function readValidation(row: ValidationRow): Validation {
   return {
+    attempt: Number(row.attempt),
     validatorId: row.validator_id,
     validatorType: row.validator_type,
     advisory: isSet(row.advisory),

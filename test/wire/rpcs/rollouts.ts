@@ -83,7 +83,10 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       expect(answer?.rollout).toMatchObject({ ...ended, ...told, trajectoryId: doneTrajectoryId });
       expect(answer?.rollout?.result).toMatchObject({ taskCompleted: true, summaryJson: '{"n":1}' });
       const attempt = { number: 1, trajectoryId: doneTrajectoryId, status: Status.COMPLETED, workerId: 'worker' };
-      expect(answer?.attempts).toMatchObject([attempt]);
+      const own = { reward: 3, success: true, metrics: { tokens: 100 }, environmentIds: [environmentId] };
+      expect(answer?.attempts).toMatchObject([
+        { ...attempt, ...own, validations: [{ attempt: 1, validatorId: stateId }] },
+      ]);
       const judged = {
         validatorId: stateId,
         validatorType: 'state',
@@ -145,6 +148,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       return {
         ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, updateMask }],
         LEASE_LOST: [{ rolloutId: heldId, attempt: 2, updateMask }],
+        NO_ATTEMPT: [{ rolloutId: heldId, attempt: 2, updateMask: { paths: ['environment_ids'] } }],
         ENVIRONMENT_NOT_FOUND: [{ rolloutId: heldId, updateMask, environmentIds: [NOBODY] }],
       };
     },

@@ -24,7 +24,14 @@ export const VERDICT_RPCS = {
       ],
     ],
     served: ([answer], { runningId, stateId }) => {
-      const found = { rolloutId: runningId, validatorId: stateId, success: false, query: 'is it', actualResult: 'no' };
+      const found = {
+        rolloutId: runningId,
+        attempt: 1,
+        validatorId: stateId,
+        success: false,
+        query: 'is it',
+        actualResult: 'no',
+      };
       const executionDuration = { seconds: 2n, nanos: 250_000_000 };
       expect(answer?.validation).toMatchObject({ ...found, executionDuration, detailsJson: '{"why":1}' });
       expect(answer?.rollout).toMatchObject({ id: runningId, validationPassed: false, success: false });
@@ -32,17 +39,20 @@ export const VERDICT_RPCS = {
     refused: ({ runningId, stateId }) => ({
       ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, validation: { validatorId: stateId, success: true } }],
       VALIDATOR_NOT_FOUND: [{ rolloutId: runningId, validation: { validatorId: NOBODY, success: true } }],
-      LEASE_LOST: [{ rolloutId: runningId, attempt: 2, validation: { validatorId: stateId, success: true } }],
+      NO_ATTEMPT: [{ rolloutId: runningId, attempt: 2, validation: { validatorId: stateId, success: true } }],
     }),
   },
   overrideValidation: {
-    requests: ({ doneId }) => [[{ rolloutId: doneId, success: false, reason: 'it cheated', actor: 'ann' }]],
+    requests: ({ doneId }) => [[{ rolloutId: doneId, attempt: 1, success: false, reason: 'it cheated', actor: 'ann' }]],
     served: ([answer]) => {
-      const override = { ordinal: 0n, success: false, reason: 'it cheated', actor: 'ann' };
+      const override = { ordinal: 0n, attempt: 1, success: false, reason: 'it cheated', actor: 'ann' };
       expect(answer?.override).toMatchObject(override);
       expect(answer?.rollout).toMatchObject({ override, success: false, validationPassed: true });
     },
-    refused: () => ({ ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, success: true, reason: 'looks good' }] }),
+    refused: ({ pendingId }) => ({
+      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, success: true, reason: 'looks good' }],
+      NO_ATTEMPT: [{ rolloutId: pendingId, success: true, reason: 'looks good' }],
+    }),
   },
   listValidationOverrides: {
     requests: async ({ doneId: rolloutId, rollouts }) => {

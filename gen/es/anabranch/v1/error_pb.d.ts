@@ -403,6 +403,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_TOO_MANY_CONNECTIONS = 53;
    */
   TOO_MANY_CONNECTIONS = 53,
+
+  /**
+   * FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun. Metadata: `rollout`, `attempt` (the last
+   * one that began; 0: none).
+   *
+   * @generated from enum value: ERROR_REASON_NO_ATTEMPT = 54;
+   */
+  NO_ATTEMPT = 54,
 }
 
 /**

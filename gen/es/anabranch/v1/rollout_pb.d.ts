@@ -457,8 +457,8 @@ export declare type StartPoint = Message<"anabranch.v1.StartPoint"> & {
 export declare const StartPointSchema: GenMessage<StartPoint>;
 
 /**
- * One sibling of a group: a task to be tried, and what came of it. Its turns are the steps of its attempts' trajectories. (CUA `rollout`: rows
- * C-12, C-34.)
+ * One sibling of a group: a task to be tried, and what came of it. Its turns are the steps of its attempts' trajectories. A rollout shows the verdict,
+ * reward, metrics and timings of the last attempt that began, except while it is PENDING, when it shows none. (CUA `rollout`: rows C-12, C-34.)
  *
  * @generated from message anabranch.v1.Rollout
  */
@@ -583,14 +583,14 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   phase: string;
 
   /**
-   * The current attempt, 1, 2, 3, …; 0 before the first claim.
+   * Number of the last attempt that began: 1, 2, 3, …; 0 before the first claim.
    *
    * @generated from field: int32 attempt = 18;
    */
   attempt: number;
 
   /**
-   * The current attempt's trajectory; empty before the first claim.
+   * Id of that attempt's trajectory; empty before the first claim.
    *
    * @generated from field: string trajectory_id = 19;
    */
@@ -618,21 +618,21 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   leaseEndTime?: Timestamp | undefined;
 
   /**
-   * What its worker said came of it; absent before.
+   * Result that the worker of the last attempt reported; absent before its end, and while the rollout is PENDING.
    *
    * @generated from field: anabranch.v1.RolloutResult result = 23;
    */
   result?: RolloutResult | undefined;
 
   /**
-   * Whether all validations that are not advisory succeeded; absent without one. Derived.
+   * Whether all validations of the last attempt that are not advisory succeeded; absent without one. Derived.
    *
    * @generated from field: optional bool validation_passed = 24;
    */
   validationPassed?: boolean | undefined;
 
   /**
-   * The override that stands; absent if none does. It is of the attempt over which it was spoken: when another begins, it is withdrawn.
+   * The override of the last attempt that stands; absent if none does.
    *
    * @generated from field: anabranch.v1.ValidationOverride override = 25;
    */
@@ -647,21 +647,21 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   success?: boolean | undefined;
 
   /**
-   * The result's reward, else the sum of the rewards of its own steps; absent if there is neither. Derived.
+   * The result's reward, else the sum of the rewards of the attempt's own steps; absent if there is neither. Derived.
    *
    * @generated from field: optional double reward = 27;
    */
   reward?: number | undefined;
 
   /**
-   * Named numbers: counters, temperature, … NaN and infinities are kept.
+   * Named numbers of the last attempt: counters, temperature, … NaN and infinities are kept.
    *
    * @generated from field: map<string, double> metrics = 28;
    */
   metrics: { [key: string]: number };
 
   /**
-   * When its parts began and ended, by name (`env_creation`, `agent_init`, `task`, `validation`), by the client's clock.
+   * Start and end of the last attempt's phases by name (`env_creation`, `agent_init`, `task`, `validation`), by the client's clock.
    *
    * @generated from field: map<string, anabranch.v1.TimeSpan> timings = 29;
    */
@@ -772,73 +772,116 @@ export declare type RolloutResult = Message<"anabranch.v1.RolloutResult"> & {
 export declare const RolloutResultSchema: GenMessage<RolloutResult>;
 
 /**
- * One try at a rollout, owner of its trajectory.
+ * One try at a rollout. Verdict, metrics, timings and environments belong to an attempt: a new attempt starts without any. The rollout shows those of
+ * the last attempt that began, unless it is PENDING.
  *
  * @generated from message anabranch.v1.Attempt
  */
 export declare type Attempt = Message<"anabranch.v1.Attempt"> & {
   /**
-   * Its number: 1, 2, 3, …
+   * Number of the attempt: 1, 2, 3, …
    *
    * @generated from field: int32 number = 1;
    */
   number: number;
 
   /**
-   * Its trajectory; empty if that was deleted.
+   * Id of its trajectory; empty if the trajectory was deleted.
    *
    * @generated from field: string trajectory_id = 2;
    */
   trajectoryId: string;
 
   /**
-   * INITIALIZING or RUNNING while it is the current one and live, then COMPLETED, FAILED or CANCELLED.
+   * INITIALIZING or RUNNING while the attempt is live, then COMPLETED, FAILED or CANCELLED.
    *
    * @generated from field: anabranch.v1.Status status = 3;
    */
   status: Status;
 
   /**
-   * Why it ended; empty if not said.
+   * Why the attempt ended. Empty if no reason was given.
    *
    * @generated from field: string message = 4;
    */
   message: string;
 
   /**
-   * Who held it.
+   * Worker that claimed the attempt.
    *
    * @generated from field: string worker_id = 5;
    */
   workerId: string;
 
   /**
-   * When it was claimed, by the database's clock.
+   * Time of the claim, by the database's clock.
    *
    * @generated from field: google.protobuf.Timestamp claim_time = 6;
    */
   claimTime?: Timestamp | undefined;
 
   /**
-   * When it ended, by the database's clock; absent while it is live.
+   * Time of the end, by the database's clock; absent while the attempt is live.
    *
    * @generated from field: google.protobuf.Timestamp end_time = 7;
    */
   endTime?: Timestamp | undefined;
 
   /**
-   * Of an attempt that was retried: what it had ended with; absent if with nothing. The current attempt's stands in the rollout.
+   * Result that the worker reported at the end; absent if it reported none.
    *
    * @generated from field: anabranch.v1.RolloutResult result = 8;
    */
   result?: RolloutResult | undefined;
 
   /**
-   * Of an attempt that was followed by another: what validators said of it, by type. What they say of the current one stands beside the rollout.
+   * Validations of the attempt, by type.
    *
    * @generated from field: repeated anabranch.v1.Validation validations = 9;
    */
   validations: Validation[];
+
+  /**
+   * Named numbers of the attempt.
+   *
+   * @generated from field: map<string, double> metrics = 10;
+   */
+  metrics: { [key: string]: number };
+
+  /**
+   * Start and end of the attempt's phases by name, by the client's clock.
+   *
+   * @generated from field: map<string, anabranch.v1.TimeSpan> timings = 11;
+   */
+  timings: { [key: string]: TimeSpan };
+
+  /**
+   * Ids of the environments that the attempt used.
+   *
+   * @generated from field: repeated string environment_ids = 12;
+   */
+  environmentIds: string[];
+
+  /**
+   * The override that stands; absent if none does.
+   *
+   * @generated from field: anabranch.v1.ValidationOverride override = 13;
+   */
+  override?: ValidationOverride | undefined;
+
+  /**
+   * Verdict of the attempt: the override's, else that of the validations that are not advisory, else the result's `success`; absent: unjudged. Derived.
+   *
+   * @generated from field: optional bool success = 14;
+   */
+  success?: boolean | undefined;
+
+  /**
+   * The result's reward, else the sum of the rewards of the attempt's own steps; absent if there is neither. Derived.
+   *
+   * @generated from field: optional double reward = 15;
+   */
+  reward?: number | undefined;
 };
 
 /**
@@ -848,7 +891,7 @@ export declare type Attempt = Message<"anabranch.v1.Attempt"> & {
 export declare const AttemptSchema: GenMessage<Attempt>;
 
 /**
- * What a validator said of a rollout. (CUA `validation`: row C-38.)
+ * Result of one validator for one attempt of a rollout. (CUA `validation`: row C-38.)
  *
  * @generated from message anabranch.v1.Validation
  */
@@ -936,6 +979,13 @@ export declare type Validation = Message<"anabranch.v1.Validation"> & {
    * @generated from field: google.protobuf.Timestamp record_time = 12;
    */
   recordTime?: Timestamp | undefined;
+
+  /**
+   * The attempt that was judged.
+   *
+   * @generated from field: int32 attempt = 13;
+   */
+  attempt: number;
 };
 
 /**
@@ -945,7 +995,8 @@ export declare type Validation = Message<"anabranch.v1.Validation"> & {
 export declare const ValidationSchema: GenMessage<Validation>;
 
 /**
- * Somebody's own verdict over a rollout, or its withdrawal. Never changed, never deleted but with the rollout. (CUA row C-57.)
+ * A verdict over one attempt of a rollout that was set by hand, or its withdrawal. Entries are never changed, and are deleted only with the rollout.
+ * (CUA row C-57.)
  *
  * @generated from message anabranch.v1.ValidationOverride
  */
@@ -984,6 +1035,13 @@ export declare type ValidationOverride = Message<"anabranch.v1.ValidationOverrid
    * @generated from field: google.protobuf.Timestamp override_time = 5;
    */
   overrideTime?: Timestamp | undefined;
+
+  /**
+   * The attempt that was judged. 0: recorded before the first attempt, by a version that allowed it; the entry has no effect.
+   *
+   * @generated from field: int32 attempt = 6;
+   */
+  attempt: number;
 };
 
 /**

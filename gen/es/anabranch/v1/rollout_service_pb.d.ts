@@ -1395,7 +1395,8 @@ export declare type UpdateRolloutRequest = Message<"anabranch.v1.UpdateRolloutRe
   rolloutId: string;
 
   /**
-   * The attempt that was claimed, for a worker: refused (LEASE_LOST) if there is a newer one. Absent: whoever holds it.
+   * The attempt. Fields of the rollout itself are refused (LEASE_LOST) if this attempt does not hold it; absent: they are always accepted. For
+   * `metrics`, `timings` and `environment_ids` alone: any attempt that has begun; absent: the last one.
    *
    * @generated from field: optional int32 attempt = 2;
    */
@@ -2024,22 +2025,22 @@ export declare type GetRolloutResponse = Message<"anabranch.v1.GetRolloutRespons
   attempts: Attempt[];
 
   /**
-   * What validators said, by type.
+   * Validations of the last attempt that began, by type; empty while the rollout is PENDING.
    *
    * @generated from field: repeated anabranch.v1.Validation validations = 3;
    */
   validations: Validation[];
 
   /**
-   * The environments that it uses.
+   * Environments that the last attempt uses; empty while the rollout is PENDING.
    *
    * @generated from field: repeated string environment_ids = 4;
    */
   environmentIds: string[];
 
   /**
-   * Not all of it fits into 1 MiB: `details_json` and longer texts of validations, what was found of earlier attempts, the oldest attempts or the last
-   * validations are left out.
+   * True if not everything fits into 1 MiB. Left out may be: result, override, validations, metrics, timings and environments in `attempts`;
+   * `details_json` and longer texts of `validations`; the oldest attempts; the last validations.
    *
    * @generated from field: bool truncated = 5;
    */
@@ -2281,7 +2282,7 @@ export declare type RecordValidationRequest = Message<"anabranch.v1.RecordValida
   rolloutId: string;
 
   /**
-   * The attempt that was claimed, for a worker: refused (LEASE_LOST) if there is a newer one. Absent: whoever holds it.
+   * The attempt that was judged, which must have begun. Absent: the last one that began.
    *
    * @generated from field: optional int32 attempt = 2;
    */
@@ -2361,6 +2362,13 @@ export declare type OverrideValidationRequest = Message<"anabranch.v1.OverrideVa
    * @generated from field: string actor = 4;
    */
   actor: string;
+
+  /**
+   * The attempt that is judged, which must have begun. Absent: the last one that began.
+   *
+   * @generated from field: optional int32 attempt = 5;
+   */
+  attempt?: number | undefined;
 };
 
 /**
@@ -3192,7 +3200,9 @@ export declare const RolloutService: GenService<{
     output: typeof StartRolloutResponseSchema;
   },
   /**
-   * Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND.
+   * Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
+   * begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpdateRollout
    */
@@ -3244,8 +3254,8 @@ export declare const RolloutService: GenService<{
     output: typeof CancelRolloutResponseSchema;
   },
   /**
-   * Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
-   * anew, as with RetryRollout.
+   * Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
+   * without verdict, metrics, timings and environments.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReleaseRollout
@@ -3256,8 +3266,8 @@ export declare const RolloutService: GenService<{
     output: typeof ReleaseRolloutResponseSchema;
   },
   /**
-   * Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
-   * is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+   * Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+   * with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.RetryRollout
    */
@@ -3267,7 +3277,8 @@ export declare const RolloutService: GenService<{
     output: typeof RetryRolloutResponseSchema;
   },
   /**
-   * Gets one with its attempts and validations, and the override that stands; ListValidationOverrides has all. Errors: ROLLOUT_NOT_FOUND.
+   * Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
+   * Errors: ROLLOUT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.GetRollout
    */
@@ -3298,8 +3309,9 @@ export declare const RolloutService: GenService<{
     output: typeof ReadRolloutsResponseSchema;
   },
   /**
-   * Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
-   * on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+   * Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
+   * that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+   * Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.RecordValidation
    */
@@ -3309,8 +3321,10 @@ export declare const RolloutService: GenService<{
     output: typeof RecordValidationResponseSchema;
   },
   /**
-   * Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
-   * same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
+   * Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
+   * An override of a FAILED rollout is stored and shown without effect on its success. If
+   * that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
+   * cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
    *
    * @generated from rpc anabranch.v1.RolloutService.OverrideValidation
    */

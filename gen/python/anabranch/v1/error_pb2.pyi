@@ -142,6 +142,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
     Comes with RetryInfo.
     """
+    ERROR_REASON_NO_ATTEMPT: _ErrorReason.ValueType  # 54
+    """FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun. Metadata: `rollout`, `attempt` (the last
+    one that began; 0: none).
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: the closed catalogue of reasons.
@@ -271,5 +275,9 @@ ERROR_REASON_BRANCH_TOO_DEEP: ErrorReason.ValueType  # 52
 ERROR_REASON_TOO_MANY_CONNECTIONS: ErrorReason.ValueType  # 53
 """UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
 Comes with RetryInfo.
+"""
+ERROR_REASON_NO_ATTEMPT: ErrorReason.ValueType  # 54
+"""FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun. Metadata: `rollout`, `attempt` (the last
+one that began; 0: none).
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

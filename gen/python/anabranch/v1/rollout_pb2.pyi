@@ -444,8 +444,8 @@ Global___StartPoint: _TypeAlias = StartPoint  # noqa: Y015
 
 @_typing.final
 class Rollout(_message.Message):
-    """One sibling of a group: a task to be tried, and what came of it. Its turns are the steps of its attempts' trajectories. (CUA `rollout`: rows
-    C-12, C-34.)
+    """One sibling of a group: a task to be tried, and what came of it. Its turns are the steps of its attempts' trajectories. A rollout shows the verdict,
+    reward, metrics and timings of the last attempt that began, except while it is PENDING, when it shows none. (CUA `rollout`: rows C-12, C-34.)
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -577,21 +577,21 @@ class Rollout(_message.Message):
     phase: _builtins.str
     """Where it is within the status, in the client's own words (`env_creation`); empty if not said."""
     attempt: _builtins.int
-    """The current attempt, 1, 2, 3, …; 0 before the first claim."""
+    """Number of the last attempt that began: 1, 2, 3, …; 0 before the first claim."""
     trajectory_id: _builtins.str
-    """The current attempt's trajectory; empty before the first claim."""
+    """Id of that attempt's trajectory; empty before the first claim."""
     turns: _builtins.int
     """Own steps of that trajectory that are not the root. Derived."""
     worker_id: _builtins.str
     """Who holds it; empty if nobody."""
     validation_passed: _builtins.bool
-    """Whether all validations that are not advisory succeeded; absent without one. Derived."""
+    """Whether all validations of the last attempt that are not advisory succeeded; absent without one. Derived."""
     success: _builtins.bool
     """The verdict: the override's, else validation_passed, else the result's `success`. Unset: unjudged. Always false if the rollout is FAILED.
     Output only.
     """
     reward: _builtins.float
-    """The result's reward, else the sum of the rewards of its own steps; absent if there is neither. Derived."""
+    """The result's reward, else the sum of the rewards of the attempt's own steps; absent if there is neither. Derived."""
     metadata_json: _builtins.str
     """Anything else of the client, strict JSON text; empty if none. Left out of the BASIC view."""
     revision: _builtins.int
@@ -610,19 +610,19 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def result(self) -> Global___RolloutResult:
-        """What its worker said came of it; absent before."""
+        """Result that the worker of the last attempt reported; absent before its end, and while the rollout is PENDING."""
 
     @_builtins.property
     def override(self) -> Global___ValidationOverride:
-        """The override that stands; absent if none does. It is of the attempt over which it was spoken: when another begins, it is withdrawn."""
+        """The override of the last attempt that stands; absent if none does."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Named numbers: counters, temperature, … NaN and infinities are kept."""
+        """Named numbers of the last attempt: counters, temperature, … NaN and infinities are kept."""
 
     @_builtins.property
     def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
-        """When its parts began and ended, by name (`env_creation`, `agent_init`, `task`, `validation`), by the client's clock."""
+        """Start and end of the last attempt's phases by name (`env_creation`, `agent_init`, `task`, `validation`), by the client's clock."""
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
@@ -763,9 +763,52 @@ Global___RolloutResult: _TypeAlias = RolloutResult  # noqa: Y015
 
 @_typing.final
 class Attempt(_message.Message):
-    """One try at a rollout, owner of its trajectory."""
+    """One try at a rollout. Verdict, metrics, timings and environments belong to an attempt: a new attempt starts without any. The rollout shows those of
+    the last attempt that began, unless it is PENDING.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TimingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _run_pb2.TimeSpan: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _run_pb2.TimeSpan | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     NUMBER_FIELD_NUMBER: _builtins.int
     TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
@@ -776,31 +819,57 @@ class Attempt(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     VALIDATIONS_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    TIMINGS_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_IDS_FIELD_NUMBER: _builtins.int
+    OVERRIDE_FIELD_NUMBER: _builtins.int
+    SUCCESS_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Its number: 1, 2, 3, …"""
+    """Number of the attempt: 1, 2, 3, …"""
     trajectory_id: _builtins.str
-    """Its trajectory; empty if that was deleted."""
+    """Id of its trajectory; empty if the trajectory was deleted."""
     status: _status_pb2.Status.ValueType
-    """INITIALIZING or RUNNING while it is the current one and live, then COMPLETED, FAILED or CANCELLED."""
+    """INITIALIZING or RUNNING while the attempt is live, then COMPLETED, FAILED or CANCELLED."""
     message: _builtins.str
-    """Why it ended; empty if not said."""
+    """Why the attempt ended. Empty if no reason was given."""
     worker_id: _builtins.str
-    """Who held it."""
+    """Worker that claimed the attempt."""
+    success: _builtins.bool
+    """Verdict of the attempt: the override's, else that of the validations that are not advisory, else the result's `success`; absent: unjudged. Derived."""
+    reward: _builtins.float
+    """The result's reward, else the sum of the rewards of the attempt's own steps; absent if there is neither. Derived."""
     @_builtins.property
     def claim_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was claimed, by the database's clock."""
+        """Time of the claim, by the database's clock."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ended, by the database's clock; absent while it is live."""
+        """Time of the end, by the database's clock; absent while the attempt is live."""
 
     @_builtins.property
     def result(self) -> Global___RolloutResult:
-        """Of an attempt that was retried: what it had ended with; absent if with nothing. The current attempt's stands in the rollout."""
+        """Result that the worker reported at the end; absent if it reported none."""
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Validation]:
-        """Of an attempt that was followed by another: what validators said of it, by type. What they say of the current one stands beside the rollout."""
+        """Validations of the attempt, by type."""
+
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Named numbers of the attempt."""
+
+    @_builtins.property
+    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+        """Start and end of the attempt's phases by name, by the client's clock."""
+
+    @_builtins.property
+    def environment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the environments that the attempt used."""
+
+    @_builtins.property
+    def override(self) -> Global___ValidationOverride:
+        """The override that stands; absent if none does."""
 
     def __init__(
         self,
@@ -814,18 +883,31 @@ class Attempt(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         result: Global___RolloutResult | None = ...,
         validations: _abc.Iterable[Global___Validation] | None = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
+        environment_ids: _abc.Iterable[_builtins.str] | None = ...,
+        override: Global___ValidationOverride | None = ...,
+        success: _builtins.bool | None = ...,
+        reward: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim_time", b"claim_time", "end_time", b"end_time", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "override", b"override", "result", b"result", "reward", b"reward", "success", b"success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_time", b"claim_time", "end_time", b"end_time", "message", b"message", "number", b"number", "result", b"result", "status", b"status", "trajectory_id", b"trajectory_id", "validations", b"validations", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "environment_ids", b"environment_ids", "message", b"message", "metrics", b"metrics", "number", b"number", "override", b"override", "result", b"result", "reward", b"reward", "status", b"status", "success", b"success", "timings", b"timings", "trajectory_id", b"trajectory_id", "validations", b"validations", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
+    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
+    _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
+    _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
 
 Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
 
 @_typing.final
 class Validation(_message.Message):
-    """What a validator said of a rollout. (CUA `validation`: row C-38.)"""
+    """Result of one validator for one attempt of a rollout. (CUA `validation`: row C-38.)"""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -841,6 +923,7 @@ class Validation(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     DETAILS_JSON_FIELD_NUMBER: _builtins.int
     RECORD_TIME_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout."""
     validator_id: _builtins.str
@@ -861,6 +944,8 @@ class Validation(_message.Message):
     """Why it could not be judged; empty if it could."""
     details_json: _builtins.str
     """More, strict JSON text; empty if nothing."""
+    attempt: _builtins.int
+    """The attempt that was judged."""
     @_builtins.property
     def execution_duration(self) -> _duration_pb2.Duration:
         """How long it took; absent if not said."""
@@ -884,10 +969,11 @@ class Validation(_message.Message):
         error_message: _builtins.str = ...,
         details_json: _builtins.str = ...,
         record_time: _timestamp_pb2.Timestamp | None = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["execution_duration", b"execution_duration", "record_time", b"record_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_result", b"actual_result", "advisory", b"advisory", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "query", b"query", "record_time", b"record_time", "rollout_id", b"rollout_id", "success", b"success", "validator_id", b"validator_id", "validator_type", b"validator_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_result", b"actual_result", "advisory", b"advisory", "attempt", b"attempt", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "query", b"query", "record_time", b"record_time", "rollout_id", b"rollout_id", "success", b"success", "validator_id", b"validator_id", "validator_type", b"validator_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -895,7 +981,9 @@ Global___Validation: _TypeAlias = Validation  # noqa: Y015
 
 @_typing.final
 class ValidationOverride(_message.Message):
-    """Somebody's own verdict over a rollout, or its withdrawal. Never changed, never deleted but with the rollout. (CUA row C-57.)"""
+    """A verdict over one attempt of a rollout that was set by hand, or its withdrawal. Entries are never changed, and are deleted only with the rollout.
+    (CUA row C-57.)
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -904,6 +992,7 @@ class ValidationOverride(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     ACTOR_FIELD_NUMBER: _builtins.int
     OVERRIDE_TIME_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     ordinal: _builtins.int
     """Its place in the log: 0, 1, 2, …"""
     success: _builtins.bool
@@ -912,6 +1001,8 @@ class ValidationOverride(_message.Message):
     """Why."""
     actor: _builtins.str
     """Who: the caller's actor, or whom the caller named."""
+    attempt: _builtins.int
+    """The attempt that was judged. 0: recorded before the first attempt, by a version that allowed it; the entry has no effect."""
     @_builtins.property
     def override_time(self) -> _timestamp_pb2.Timestamp:
         """When, by the database's clock."""
@@ -924,10 +1015,11 @@ class ValidationOverride(_message.Message):
         reason: _builtins.str = ...,
         actor: _builtins.str = ...,
         override_time: _timestamp_pb2.Timestamp | None = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "override_time", b"override_time", "success", b"success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "actor", b"actor", "ordinal", b"ordinal", "override_time", b"override_time", "reason", b"reason", "success", b"success"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "actor", b"actor", "attempt", b"attempt", "ordinal", b"ordinal", "override_time", b"override_time", "reason", b"reason", "success", b"success"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
     _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015

@@ -1536,7 +1536,9 @@ class UpdateRolloutRequest(_message.Message):
     rollout_id: _builtins.str
     """The rollout."""
     attempt: _builtins.int
-    """The attempt that was claimed, for a worker: refused (LEASE_LOST) if there is a newer one. Absent: whoever holds it."""
+    """The attempt. Fields of the rollout itself are refused (LEASE_LOST) if this attempt does not hold it; absent: they are always accepted. For
+    `metrics`, `timings` and `environment_ids` alone: any attempt that has begun; absent: the last one.
+    """
     priority: _builtins.int
     """New priority: 0 to 1,000,000."""
     max_turns: _builtins.int
@@ -2142,8 +2144,8 @@ class GetRolloutResponse(_message.Message):
     ENVIRONMENT_IDS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """Not all of it fits into 1 MiB: `details_json` and longer texts of validations, what was found of earlier attempts, the oldest attempts or the last
-    validations are left out.
+    """True if not everything fits into 1 MiB. Left out may be: result, override, validations, metrics, timings and environments in `attempts`;
+    `details_json` and longer texts of `validations`; the oldest attempts; the last validations.
     """
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
@@ -2155,11 +2157,11 @@ class GetRolloutResponse(_message.Message):
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Validation]:
-        """What validators said, by type."""
+        """Validations of the last attempt that began, by type; empty while the rollout is PENDING."""
 
     @_builtins.property
     def environment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The environments that it uses."""
+        """Environments that the last attempt uses; empty while the rollout is PENDING."""
 
     def __init__(
         self,
@@ -2399,7 +2401,7 @@ class RecordValidationRequest(_message.Message):
     rollout_id: _builtins.str
     """The rollout."""
     attempt: _builtins.int
-    """The attempt that was claimed, for a worker: refused (LEASE_LOST) if there is a newer one. Absent: whoever holds it."""
+    """The attempt that was judged, which must have begun. Absent: the last one that began."""
     @_builtins.property
     def validation(self) -> Global___NewValidation:
         """What it found; required."""
@@ -2461,6 +2463,7 @@ class OverrideValidationRequest(_message.Message):
     SUCCESS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     ACTOR_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout."""
     success: _builtins.bool
@@ -2469,6 +2472,8 @@ class OverrideValidationRequest(_message.Message):
     """Why, 1 byte to 4 KiB."""
     actor: _builtins.str
     """Who judged, at most 256 bytes; empty: the caller."""
+    attempt: _builtins.int
+    """The attempt that is judged, which must have begun. Absent: the last one that began."""
     def __init__(
         self,
         *,
@@ -2476,13 +2481,19 @@ class OverrideValidationRequest(_message.Message):
         success: _builtins.bool | None = ...,
         reason: _builtins.str = ...,
         actor: _builtins.str = ...,
+        attempt: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "success", b"success"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "_success", b"_success", "attempt", b"attempt", "success", b"success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "actor", b"actor", "reason", b"reason", "rollout_id", b"rollout_id", "success", b"success"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "_success", b"_success", "actor", b"actor", "attempt", b"attempt", "reason", b"reason", "rollout_id", b"rollout_id", "success", b"success"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__attempt: _TypeAlias = _typing.Literal["attempt"]  # noqa: Y015
+    _WhichOneofArgType__attempt: _TypeAlias = _typing.Literal["_attempt", b"_attempt"]  # noqa: Y015
     _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
     _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt) -> _WhichOneofReturnType__attempt | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
 
 Global___OverrideValidationRequest: _TypeAlias = OverrideValidationRequest  # noqa: Y015

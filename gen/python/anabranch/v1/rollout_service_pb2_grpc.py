@@ -326,7 +326,9 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRollout(self, request, context):
-        """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND.
+        """Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
+        begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
+        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -363,8 +365,8 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseRollout(self, request, context):
-        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
-        anew, as with RetryRollout.
+        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
+        without verdict, metrics, timings and environments.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -372,15 +374,16 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RetryRollout(self, request, context):
-        """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
-        is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+        """Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+        with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRollout(self, request, context):
-        """Gets one with its attempts and validations, and the override that stands; ListValidationOverrides has all. Errors: ROLLOUT_NOT_FOUND.
+        """Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
+        Errors: ROLLOUT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -402,16 +405,19 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RecordValidation(self, request, context):
-        """Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
-        on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+        """Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
+        that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+        Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OverrideValidation(self, request, context):
-        """Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
-        same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
+        """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
+        An override of a FAILED rollout is stored and shown without effect on its success. If
+        that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
+        cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -69,7 +69,10 @@ class RolloutServiceStub:
     StartRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]
     """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
     UpdateRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]
-    """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND."""
+    """Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
+    begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
+    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+    """
     SetRolloutPhase: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]
     """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
     CompleteRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]
@@ -83,16 +86,18 @@ class RolloutServiceStub:
     CancelRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]
     """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
     ReleaseRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]
-    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
-    anew, as with RetryRollout.
+    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
+    without verdict, metrics, timings and environments.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     RetryRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]
-    """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
-    is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+    """Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+    with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]
-    """Gets one with its attempts and validations, and the override that stands; ListValidationOverrides has all. Errors: ROLLOUT_NOT_FOUND."""
+    """Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
+    Errors: ROLLOUT_NOT_FOUND.
+    """
     ListRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListRolloutsRequest, _rollout_service_pb2.ListRolloutsResponse]
     """Lists rollouts by group number, then number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN."""
     ReadRollouts: _grpc.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]
@@ -100,12 +105,15 @@ class RolloutServiceStub:
     Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]
-    """Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
-    on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+    """Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
+    that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+    Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
     """
     OverrideValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]
-    """Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
-    same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
+    """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
+    An override of a FAILED rollout is stored and shown without effect on its success. If
+    that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
+    cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
     ListValidationOverrides: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]
     """Lists the log of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
@@ -173,7 +181,10 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     StartRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]  # type: ignore[assignment]
     """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
     UpdateRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]  # type: ignore[assignment]
-    """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND."""
+    """Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
+    begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
+    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+    """
     SetRolloutPhase: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]  # type: ignore[assignment]
     """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
     CompleteRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]  # type: ignore[assignment]
@@ -187,16 +198,18 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     CancelRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]  # type: ignore[assignment]
     """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
     ReleaseRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]  # type: ignore[assignment]
-    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
-    anew, as with RetryRollout.
+    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
+    without verdict, metrics, timings and environments.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     RetryRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]  # type: ignore[assignment]
-    """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
-    is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+    """Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+    with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]  # type: ignore[assignment]
-    """Gets one with its attempts and validations, and the override that stands; ListValidationOverrides has all. Errors: ROLLOUT_NOT_FOUND."""
+    """Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
+    Errors: ROLLOUT_NOT_FOUND.
+    """
     ListRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListRolloutsRequest, _rollout_service_pb2.ListRolloutsResponse]  # type: ignore[assignment]
     """Lists rollouts by group number, then number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN."""
     ReadRollouts: _aio.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]  # type: ignore[assignment]
@@ -204,12 +217,15 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]  # type: ignore[assignment]
-    """Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
-    on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+    """Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
+    that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+    Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
     """
     OverrideValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]  # type: ignore[assignment]
-    """Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
-    same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
+    """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
+    An override of a FAILED rollout is stored and shown without effect on its success. If
+    that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
+    cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
     ListValidationOverrides: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]  # type: ignore[assignment]
     """Lists the log of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
@@ -364,7 +380,10 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.UpdateRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.UpdateRolloutResponse, _abc.Awaitable[_rollout_service_pb2.UpdateRolloutResponse]]:
-        """Changes what the mask names. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ENVIRONMENT_NOT_FOUND."""
+        """Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
+        begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
+        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def SetRolloutPhase(
@@ -408,8 +427,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ReleaseRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ReleaseRolloutResponse, _abc.Awaitable[_rollout_service_pb2.ReleaseRolloutResponse]]:
-        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. What is tried again is judged
-        anew, as with RetryRollout.
+        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
+        without verdict, metrics, timings and environments.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
 
@@ -419,8 +438,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.RetryRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.RetryRolloutResponse, _abc.Awaitable[_rollout_service_pb2.RetryRolloutResponse]]:
-        """Tries one that FAILED or was CANCELLED once more: to PENDING, with one attempt more than it had. Its result and validations stay with the attempt that
-        is over; an override is withdrawn, which its log tells. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+        """Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+        with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod
@@ -429,7 +448,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.GetRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.GetRolloutResponse, _abc.Awaitable[_rollout_service_pb2.GetRolloutResponse]]:
-        """Gets one with its attempts and validations, and the override that stands; ListValidationOverrides has all. Errors: ROLLOUT_NOT_FOUND."""
+        """Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
+        Errors: ROLLOUT_NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def ListRollouts(
@@ -455,8 +476,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.RecordValidationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.RecordValidationResponse, _abc.Awaitable[_rollout_service_pb2.RecordValidationResponse]]:
-        """Records what a validator says of a rollout; what it said before is replaced. If that makes a completed rollout a success, its group's
-        on_success applies in the same transaction. Errors: ROLLOUT_NOT_FOUND, VALIDATOR_NOT_FOUND, LEASE_LOST.
+        """Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
+        that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+        Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -465,8 +487,10 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.OverrideValidationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.OverrideValidationResponse, _abc.Awaitable[_rollout_service_pb2.OverrideValidationResponse]]:
-        """Sets the verdict by hand, or withdraws that; kept in a log. An override of a FAILED rollout is kept and shown, but has no effect. If that makes a completed rollout a success, its group's on_success applies in the
-        same transaction; if it takes a success back, siblings that were cancelled stay so. Errors: ROLLOUT_NOT_FOUND.
+        """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
+        An override of a FAILED rollout is stored and shown without effect on its success. If
+        that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
+        cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
 
     @_abc_1.abstractmethod
