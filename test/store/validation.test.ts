@@ -289,8 +289,7 @@ describeStore('validations', (on) => {
   });
 
   it('M3: a FAILED rollout is never a success, whatever its result, validations and override say', async () => {
-    const { here, id, stage, state, shot, record, verdictOf } = await fresh();
-    const claim = await here.claimOne();
+    const { here, id, stage, state, shot, claim, record, verdictOf } = await fresh();
     await here.fail(claim, { result: { ...NO_RESULT, success: true } });
     expect(await verdictOf()).toEqual([undefined, undefined, false]);
     await record(state, true);

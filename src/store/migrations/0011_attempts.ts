@@ -52,9 +52,9 @@ export const migration0011: MigrationText = {
     update attempts set success = coalesce(override, validation_passed, result_success);
 
     update rollouts as r set result = a.result, summary_json = a.summary_json, result_success = a.result_success,
-      validation_passed = a.validation_passed, success = a.success
+      validation_passed = a.validation_passed, success = case when r.status = 'FAILED' then false else a.success end
       from attempts as a where a.rollout = r.key and a.number = r.attempt and r.status <> 'PENDING';
-    update rollouts set result = '', summary_json = '', result_success = null, validation_passed = null, override = null, success = null,
+    update rollouts set result = '', summary_json = '', result_success = null, validation_passed = null, override = null, success = case when status = 'FAILED' then false end,
       reward = null, turns = 0, metrics = '{}', timings = '{}'
       where status = 'PENDING' or attempt = 0;
   `,
@@ -115,9 +115,9 @@ export const migration0011: MigrationText = {
     update attempts set success = coalesce(override, validation_passed, result_success);
 
     update rollouts set result = a.result, summary_json = a.summary_json, result_success = a.result_success,
-      validation_passed = a.validation_passed, success = a.success
+      validation_passed = a.validation_passed, success = case when rollouts.status = 'FAILED' then 0 else a.success end
       from attempts as a where a.rollout = rollouts.key and a.number = rollouts.attempt and rollouts.status <> 'PENDING';
-    update rollouts set result = '', summary_json = '', result_success = null, validation_passed = null, override = null, success = null,
+    update rollouts set result = '', summary_json = '', result_success = null, validation_passed = null, override = null, success = case when status = 'FAILED' then 0 end,
       reward = null, turns = 0, metrics = '{}', timings = '{}'
       where status = 'PENDING' or attempt = 0;
   `,
