@@ -17,7 +17,7 @@ describeClaims('leases', (scenes, on) => {
     await on.sql.rows(
       what === 'lease'
         ? `update rollouts set lease_end_time = ${ago('lease_end_time')} where key = ${claim.rollout.key}`
-        : `update trajectories set update_time = ${ago('update_time')} where key = ${claim.trajectory.ref.key}`,
+        : `update steps set commit_time = ${ago('commit_time')} where trajectory = ${claim.trajectory.ref.key}`,
     );
   }
 
@@ -49,7 +49,7 @@ describeClaims('leases', (scenes, on) => {
     ]);
   });
 
-  it('Q2: a heartbeat moves the end of the lease from now on, by as much as it says or as was claimed for', async () => {
+  it('Q2: a heartbeat moves the end of the lease from now on, by as much as it says or as was said last', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne({ leaseMs: 20_000 });
@@ -59,7 +59,45 @@ describeClaims('leases', (scenes, on) => {
     expect(longer.revision).toBe(claim.rollout.revision + 1n);
     await scene.heartbeat([tokenOf(claim)]);
     const usual = await scene.rollout(claim.rollout.id);
-    expect(usual.leaseEndTime).toBe(usual.updateTime + 20_000_000_000n);
+    expect(usual.leaseEndTime).toBe(usual.updateTime + 90_000_000_000n);
+  });
+
+  it('Q3: a heartbeat can shorten a lease, also after an append, and the sweep then ends it', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 2);
+    const [silent, appending] = await scene.claims({ count: 2, leaseMs: 3_600_000 });
+    await scene.append(appending!.trajectory, [wordStep(0n, 'root')]);
+    const states = await scene.heartbeat([tokenOf(silent!), tokenOf(appending!)], 60_000);
+    expect(states.map(({ remainingMs }) => remainingMs)).toEqual([60_000, 60_000]);
+    for (const claim of [silent!, appending!]) {
+      const { leaseEndTime, updateTime } = await scene.rollout(claim.rollout.id);
+      expect(leaseEndTime).toBe(updateTime + 60_000_000_000n);
+      await silence(claim, 61);
+    }
+    expect(await on.store.sweepLeases(100)).toBe(2);
+  });
+
+  it('Q3: after a shorter heartbeat, an append keeps the lease for the shorter time', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 1);
+    const claim = await scene.claimOne({ leaseMs: 3_600_000 });
+    await scene.heartbeat([tokenOf(claim)], 60_000);
+    await age(claim, 'lease', 3600);
+    await scene.append(claim.trajectory, [wordStep(0n, 'root')]);
+    const { updateTime } = await scene.trajectoryOf(claim);
+    expect((await scene.rollout(claim.rollout.id)).leaseEndTime).toBe(updateTime + 60_000_000_000n);
+    expect(await on.store.sweepLeases(100)).toBe(0);
+    await silence(claim, 61);
+    expect(await on.store.sweepLeases(100)).toBe(1);
+  });
+
+  it('Q3: to create the trajectory, or to update it, is no append', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 1);
+    const claim = await scene.claimOne({ leaseMs: 3_600_000 });
+    await age(claim, 'lease', 7200);
+    await scene.store.updateTrajectory(scene.namespace, claim.trajectory.id, { name: 'renamed' });
+    expect(await on.store.sweepLeases(100)).toBe(1);
   });
 
   it('N1: a heartbeat of another namespace keeps nothing and tells nothing', async () => {

@@ -41,7 +41,7 @@ export interface RolloutStore {
    */
   claimRollouts(requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]>;
 
-  /** Keeps leases that are still held (Q2), in the order given. */
+  /** Keeps leases that are still held (Q2), in the order given. `leaseMs` replaces how long each lasts; undefined keeps the latest (Q3). */
   heartbeatRollouts(
     namespace: string,
     leases: readonly LeaseToken[],
@@ -72,8 +72,8 @@ export interface RolloutStore {
   retryRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
 
   /**
-   * Requeues at most `limit` rollouts, of all namespaces, whose leases have ended: max(lease end, last commit to the attempt's trajectory + lease) by the
-   * database's clock, looked at again under the locks (Q3). Rows that others hold are left for the next time. Returns how many.
+   * Requeues at most `limit` rollouts, of all namespaces, whose leases have ended: max(last claim or heartbeat, last append to the attempt's trajectory) +
+   * the latest lease duration, by the database's clock, looked at again under the locks (Q3). Rows that others hold are left for the next time. Returns how many.
    */
   sweepLeases(limit: number): Promise<number>;
 

@@ -6,7 +6,7 @@ import type { Attempt } from '../../domain/rollout.ts';
 import type { Db, Engine, LockedHead, Tx } from './engine.ts';
 import { type EndedAttempt, type TimedTurns, timeTurns } from './group_counters.ts';
 import { readResult } from './rollout_results.ts';
-import { ownReward, readFlag, turnsOf } from './rollout_rows.ts';
+import { lastAppend, ownReward, readFlag, turnsOf } from './rollout_rows.ts';
 import type { LockedRollout } from './rollout_writing.ts';
 import { sealHeads } from './sealing.ts';
 import { readTimings } from './stage_rows.ts';
@@ -42,7 +42,8 @@ export interface AttemptEnd {
   readonly turns: bigint;
   /** Undefined: no step of its own has one. */
   readonly reward: number | undefined;
-  readonly lastCommitTime: string;
+  /** Undefined: nothing was appended to it. */
+  readonly lastAppendTime: string | undefined;
   readonly timing: EndedAttempt;
 }
 
@@ -58,8 +59,8 @@ export async function readAttemptEnds(
       join.onRef('t.tree', '=', 'r.tree').onRef('t.key', '=', 'r.trajectory').on('t.hidden', '=', 0),
     )
     .innerJoin('attempts as a', (join) => join.onRef('a.rollout', '=', 'r.key').onRef('a.number', '=', 'r.attempt'))
-    .select(['r.key', 't.tree', 't.key as trajectory', 't.branch_point', 't.next_step_number', 't.update_time'])
-    .select(['a.claim_time', ownReward(engine).as('reward')])
+    .select(['r.key', 't.tree', 't.key as trajectory', 't.branch_point', 't.next_step_number'])
+    .select(['a.claim_time', ownReward(engine).as('reward'), lastAppend(engine).as('last_append')])
     .where(engine.among(sql.ref('r.key'), rollouts))
     .execute();
   return new Map(rows.map((row) => [row.key, readEnd(row)]));
@@ -70,18 +71,19 @@ function readEnd(row: {
   readonly trajectory: bigint;
   readonly branch_point: bigint | null;
   readonly next_step_number: bigint;
-  readonly update_time: string;
+  readonly last_append: string | null;
   readonly claim_time: string;
   readonly reward: number | string | null;
 }): AttemptEnd {
-  const { tree, trajectory, claim_time: claimTime, update_time: lastCommitTime } = row;
+  const { tree, trajectory, claim_time: claimTime } = row;
+  const lastAppendTime = row.last_append ?? undefined;
   const turns = turnsOf(row.branch_point, row.next_step_number);
   const firstTurn = (row.branch_point ?? 0n) + 1n;
   return {
     turns,
     reward: row.reward === null ? undefined : readReal(row.reward),
-    lastCommitTime,
-    timing: { tree, trajectory, firstTurn, turns, claimTime, lastCommitTime },
+    lastAppendTime,
+    timing: { tree, trajectory, firstTurn, turns, claimTime, lastAppendTime: lastAppendTime ?? claimTime },
   };
 }
 

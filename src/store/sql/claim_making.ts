@@ -187,7 +187,7 @@ function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: strin
     trajectory_id: trajectory.id,
     branch_point: trajectory.parent?.branchPoint ?? null,
     next_step_number: trajectory.nextStepNumber,
-    commit_time: now,
+    last_append: null,
     own_reward: null,
   });
   const maxTurns = row.max_turns ?? task?.maxTurns ?? plannedTurns(place.run.plan, place.stage.kind);

@@ -68,7 +68,7 @@ export interface EndedAttempt {
   readonly turns: bigint;
   /** When it was claimed, and when the last step was committed, by the database's clock. */
   readonly claimTime: string;
-  readonly lastCommitTime: string;
+  readonly lastAppendTime: string;
 }
 
 /**
@@ -87,7 +87,7 @@ export async function timeTurns(tx: Tx, attempt: EndedAttempt): Promise<TimedTur
     .where('end_time', 'is not', null)
     .execute();
   if (timed.length === 0) {
-    return { timedTurns: attempt.turns, turnSeconds: secondsBetween(attempt.claimTime, attempt.lastCommitTime) };
+    return { timedTurns: attempt.turns, turnSeconds: secondsBetween(attempt.claimTime, attempt.lastAppendTime) };
   }
   const turnSeconds = timed.reduce((sum, turn) => sum + secondsBetween(turn.start_time, turn.end_time), 0);
   return { timedTurns: BigInt(timed.length), turnSeconds };

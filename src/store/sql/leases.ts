@@ -75,16 +75,20 @@ function stateOf(lease: LeaseToken, row: HeldRow | undefined, remainingMs: numbe
 
 interface LeaseMove {
   readonly row: Pick<LockedRollout, 'key' | 'revision'>;
-  /** Undefined: now. */
+  /** The sign of life that the lease counts from; undefined: now. */
   readonly from: string | undefined;
+  /** How long the lease lasts from any sign of life on (Q3). */
   readonly ms: number | bigint;
 }
 
 async function moveLeaseEnds(engine: Engine, tx: Tx, moves: readonly LeaseMove[]): Promise<void> {
   if (moves.length === 0) return;
   const [now, mark] = await together([readNow(tx, engine.now), engine.changeMark(tx)]);
-  const rows = moves.map(({ row, from, ms }) => [row.key, leaseEndFrom(from ?? now, ms), now, row.revision + 1n, mark]);
-  await engine.updateRows(tx, 'rollouts', ['key'], ['lease_end_time', 'update_time', 'revision', 'mark'], rows);
+  const rows = moves.map(({ row, from, ms }) => {
+    return [row.key, leaseEndFrom(from ?? now, ms), BigInt(ms), now, row.revision + 1n, mark];
+  });
+  const columns = ['lease_end_time', 'lease_ms', 'update_time', 'revision', 'mark'];
+  await engine.updateRows(tx, 'rollouts', ['key'], columns, rows);
 }
 
 /** Who requeues rollouts whose workers are silent, in their history. */
@@ -130,7 +134,7 @@ async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept>
     const [head, end] = [heads.get(row.key), ends.get(row.key)];
     // Somebody holds its trajectory, most likely to append to it: left for the next time.
     if (head === undefined && end !== undefined) continue;
-    if (isKept(row, end, now)) alive.push({ row, from: end?.lastCommitTime, ms: row.lease_ms });
+    if (isKept(row, end, now)) alive.push({ row, from: end?.lastAppendTime, ms: row.lease_ms });
     else silent.push(silenced(row, head, end, now));
   }
   await moveLeaseEnds(engine, tx, alive);
@@ -150,15 +154,15 @@ async function lockEnded(engine: Engine, tx: Tx, now: string, limit: number): Pr
   return (engine.name === 'sqlite' ? query : query.forNoKeyUpdate().skipLocked()).execute();
 }
 
-/** Q3: the last commit to the attempt's trajectory keeps the lease as a heartbeat does. */
+/** Q3: the last append to the attempt's trajectory keeps the lease as a heartbeat does. */
 function isKept({ lease_ms }: LockedRollout, end: AttemptEnd | undefined, now: string): boolean {
-  return end !== undefined && leaseEndFrom(end.lastCommitTime, lease_ms) >= now;
+  return end?.lastAppendTime !== undefined && leaseEndFrom(end.lastAppendTime, lease_ms) >= now;
 }
 
 function silenced(row: LockedRollout, head: LockedHead | undefined, end: AttemptEnd | undefined, now: string): Leaving {
   const heard = parseInstant(row.lease_end_time ?? now) - row.lease_ms * 1_000_000n;
-  const committed = end === undefined ? heard : parseInstant(end.lastCommitTime);
-  const silence = parseInstant(now) - (committed > heard ? committed : heard);
+  const appended = end?.lastAppendTime === undefined ? heard : parseInstant(end.lastAppendTime);
+  const silence = parseInstant(now) - (appended > heard ? appended : heard);
   const message = `attempt ${row.attempt} lost its lease: no sign of life from worker "${row.worker_id}" for ${silence / 1_000_000_000n} s`;
   const caller = { namespace: row.namespace, actor: SWEEPER };
   return { caller, row, head, message, metadataJson: '' };

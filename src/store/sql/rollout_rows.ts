@@ -94,7 +94,6 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
       't.id as trajectory_id',
       't.branch_point',
       't.next_step_number',
-      't.update_time as commit_time',
       'o.ordinal as override_ordinal',
       'o.attempt as override_attempt',
       'o.success as override_success',
@@ -107,6 +106,7 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
       large('summary_json').as('summary_json'),
       large('metadata_json').as('metadata_json'),
       sql<number | string | null>`case when ${IS_LIVE} then ${ownReward(engine)} end`.as('own_reward'),
+      sql<string | null>`case when ${IS_LIVE} then ${lastAppend(engine)} end`.as('last_append'),
     ]);
 }
 
@@ -130,6 +130,12 @@ export function ownReward(engine: Engine) {
 /** The reward as it is shown. */
 export function shownReward(engine: Engine) {
   return sql<number | string | null>`case when ${IS_LIVE} then ${ownReward(engine)} else r.reward end`;
+}
+
+/** When the last own step of the trajectory (`t`) was committed; null without one: creating a trajectory is not an append (Q3). */
+export function lastAppend(engine: Engine) {
+  return sql<string | null>`(select w.commit_time from ${engine.table('steps')} as w
+    where w.tree = t.tree and w.trajectory = t.key and w.step_number = t.next_step_number - 1)`;
 }
 
 /** Own steps that are not the root. */
@@ -213,12 +219,12 @@ export function readStart(row: { readonly start_trajectory: string | null; reado
   return { trajectoryId: row.start_trajectory, stepNumber: row.start_step };
 }
 
-/** Q3: an append keeps a lease too. */
-function leaseEnd(row: Pick<RolloutRow, 'lease_end_time' | 'lease_ms' | 'commit_time'>): Instant | undefined {
+/** Q3: the lease counts from the last claim, heartbeat or append, whichever is the latest. */
+function leaseEnd(row: Pick<RolloutRow, 'lease_end_time' | 'lease_ms' | 'last_append'>): Instant | undefined {
   if (row.lease_end_time === null) return undefined;
   const kept = parseInstant(row.lease_end_time);
-  if (row.commit_time === null) return kept;
-  const byAppend = parseInstant(row.commit_time) + row.lease_ms * 1_000_000n;
+  if (row.last_append === null) return kept;
+  const byAppend = parseInstant(row.last_append) + row.lease_ms * 1_000_000n;
   return byAppend > kept ? byAppend : kept;
 }
 

@@ -414,7 +414,7 @@ export interface RolloutsTable {
   tree: NullableInt;
   trajectory: NullableInt;
   worker_id: string;
-  /** How long its lease lasts from its last sign of life; 0: the current attempt does not hold it, or not any more. */
+  /** How long its lease lasts from its last claim, heartbeat or append, as given last; 0: the current attempt does not hold it, or not any more. */
   lease_ms: Int;
   lease_end_time: NullableTime;
   /** JSON text, without its summary, which stands apart so that it is read only where it is shown; empty: none. */

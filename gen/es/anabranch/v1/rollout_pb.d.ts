@@ -611,7 +611,7 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   workerId: string;
 
   /**
-   * When its lease ends unless it is kept, by the database's clock; absent if nobody holds it.
+   * When its lease ends without another heartbeat or append, by the database's clock; absent if nobody holds it.
    *
    * @generated from field: google.protobuf.Timestamp lease_end_time = 22;
    */

@@ -1073,7 +1073,7 @@ export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRe
   workerId: string;
 
   /**
-   * How long the lease lasts unless it is kept: 1 s to 24 h; absent: 60 s.
+   * How long the lease lasts from the claim, and from each heartbeat or append: 1 s to 24 h. Absent: 60 s.
    *
    * @generated from field: google.protobuf.Duration lease_duration = 8;
    */
@@ -1225,7 +1225,7 @@ export declare type HeartbeatRolloutsRequest = Message<"anabranch.v1.HeartbeatRo
   leases: Lease[];
 
   /**
-   * How long they last from now: 1 s to 24 h; absent: as long as they were claimed for.
+   * How long the leases last from now, and from each later heartbeat or append: 1 s to 24 h. Absent: the latest duration stays.
    *
    * @generated from field: google.protobuf.Duration lease_duration = 2;
    */
@@ -3180,7 +3180,8 @@ export declare const RolloutService: GenService<{
     output: typeof ClaimRolloutsResponseSchema;
   },
   /**
-   * Keeps leases; answers for each. An append to the attempt's trajectory keeps a lease too.
+   * Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
+   * `lease_duration` given. So a heartbeat can also shorten a lease.
    *
    * @generated from rpc anabranch.v1.RolloutService.HeartbeatRollouts
    */

@@ -606,7 +606,7 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def lease_end_time(self) -> _timestamp_pb2.Timestamp:
-        """When its lease ends unless it is kept, by the database's clock; absent if nobody holds it."""
+        """When its lease ends without another heartbeat or append, by the database's clock; absent if nobody holds it."""
 
     @_builtins.property
     def result(self) -> Global___RolloutResult:

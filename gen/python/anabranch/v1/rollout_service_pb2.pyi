@@ -1153,7 +1153,7 @@ class ClaimRolloutsRequest(_message.Message):
 
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
-        """How long the lease lasts unless it is kept: 1 s to 24 h; absent: 60 s."""
+        """How long the lease lasts from the claim, and from each heartbeat or append: 1 s to 24 h. Absent: 60 s."""
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
@@ -1305,7 +1305,7 @@ class HeartbeatRolloutsRequest(_message.Message):
 
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
-        """How long they last from now: 1 s to 24 h; absent: as long as they were claimed for."""
+        """How long the leases last from now, and from each later heartbeat or append: 1 s to 24 h. Absent: the latest duration stays."""
 
     def __init__(
         self,

@@ -312,7 +312,8 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def HeartbeatRollouts(self, request, context):
-        """Keeps leases; answers for each. An append to the attempt's trajectory keeps a lease too.
+        """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
+        `lease_duration` given. So a heartbeat can also shorten a lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

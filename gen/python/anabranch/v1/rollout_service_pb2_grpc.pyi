@@ -65,7 +65,9 @@ class RolloutServiceStub:
     whose run or stage is paused or terminal are passed over. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
     """
     HeartbeatRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.HeartbeatRolloutsRequest, _rollout_service_pb2.HeartbeatRolloutsResponse]
-    """Keeps leases; answers for each. An append to the attempt's trajectory keeps a lease too."""
+    """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
+    `lease_duration` given. So a heartbeat can also shorten a lease.
+    """
     StartRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]
     """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
     UpdateRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]
@@ -177,7 +179,9 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     whose run or stage is paused or terminal are passed over. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
     """
     HeartbeatRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.HeartbeatRolloutsRequest, _rollout_service_pb2.HeartbeatRolloutsResponse]  # type: ignore[assignment]
-    """Keeps leases; answers for each. An append to the attempt's trajectory keeps a lease too."""
+    """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
+    `lease_duration` given. So a heartbeat can also shorten a lease.
+    """
     StartRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]  # type: ignore[assignment]
     """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
     UpdateRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]  # type: ignore[assignment]
@@ -364,7 +368,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.HeartbeatRolloutsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.HeartbeatRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.HeartbeatRolloutsResponse]]:
-        """Keeps leases; answers for each. An append to the attempt's trajectory keeps a lease too."""
+        """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
+        `lease_duration` given. So a heartbeat can also shorten a lease.
+        """
 
     @_abc_1.abstractmethod
     def StartRollout(
