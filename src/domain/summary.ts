@@ -13,7 +13,7 @@ export interface SummaryCounts {
   readonly turns: bigint;
   readonly durations: { readonly count: bigint; readonly seconds: number };
   readonly tokens: { readonly count: bigint; readonly sum: number };
-  readonly tasks: readonly TaskTrials[];
+  readonly tasks: readonly TaskGroups[];
 }
 
 interface Moments {
@@ -26,12 +26,25 @@ interface Moments {
   readonly median: number;
 }
 
-/** One task's rollouts that ended and were not cancelled, and how many succeeded. */
-export interface TaskTrials {
+/** What the groups of one task came to. Each group is judged whole, before filters and dimensions. */
+export interface TaskGroups {
+  /** CONTINUE groups that count: their number, and the rollouts of the task among the counted ones. */
+  readonly groups: bigint;
   readonly trials: bigint;
   readonly successes: bigint;
-  /** Others were cancelled since a sibling had succeeded. */
-  readonly stopped: boolean;
+  /** Number of CONTINUE groups that do not count. */
+  readonly unfinished: bigint;
+  readonly stopping: readonly StoppingGroups[];
+}
+
+/** CANCEL_PENDING groups that came to the same. Places are those of siblings in queue order (Q5), from 1. */
+export interface StoppingGroups {
+  readonly groups: bigint;
+  readonly siblings: bigint;
+  /** Undefined: no sibling succeeded. */
+  readonly firstSuccess: bigint | undefined;
+  /** The first sibling that is neither COMPLETED with a verdict nor FAILED. Undefined: there is none. */
+  readonly firstUnknown: bigint | undefined;
 }
 
 export interface Summary {
@@ -41,7 +54,6 @@ export interface Summary {
   readonly unjudged: bigint;
   readonly successRate: Estimate | undefined;
   readonly passAt: readonly PassAt[];
-  readonly stoppedEarly: bigint;
   readonly rewardMean: number | undefined;
   /** The sample's; undefined below two. */
   readonly rewardStd: number | undefined;
@@ -66,6 +78,8 @@ export interface PassAt {
   readonly estimate: Estimate | undefined;
   /** How many tasks count. */
   readonly tasks: bigint;
+  /** Number of groups that are in no task's value for this k. */
+  readonly groupsExcluded: bigint;
 }
 
 /** M3: what these rollouts came to; `passAt` says which k are asked for. */
@@ -79,7 +93,6 @@ export function summaryOf(counts: SummaryCounts, passAt: readonly number[]): Sum
     unjudged: completed + failed - judged,
     successRate: rateOf(successes, judged),
     passAt: passAt.map((k) => passAtOf(k, counts.tasks)),
-    stoppedEarly: BigInt(counts.tasks.filter(stoppedBySuccess).length),
     rewardMean: some ? meanOf(rewards) : undefined,
     rewardStd: rewards.count > 1n ? Math.sqrt(rewards.squares / Number(rewards.count - 1n)) : undefined,
     rewardMin: some ? rewards.min : undefined,
@@ -112,10 +125,40 @@ function rateOf(successes: bigint, trials: bigint): Estimate | undefined {
   return { value: c / n, interval: { low, high } };
 }
 
-/** pass@k over the tasks that tried k times; for those that a success stopped see `chanceOf`. */
-function passAtOf(k: number, tasks: readonly TaskTrials[]): PassAt {
-  const chances = tasks.map((task) => chanceOf(k, task)).filter((chance) => chance !== undefined);
-  return { k, estimate: averageOf(chances), tasks: BigInt(chances.length) };
+/** pass@k over the tasks that have a value for this k. */
+function passAtOf(k: number, tasks: readonly TaskGroups[]): PassAt {
+  const values = tasks.map((task) => taskValue(k, task));
+  const chances = values.map(({ chance }) => chance).filter((chance) => chance !== undefined);
+  const groupsExcluded = values.reduce((sum, { excluded }) => sum + excluded, 0n);
+  return { k, estimate: averageOf(chances), tasks: BigInt(chances.length), groupsExcluded };
+}
+
+/**
+ * The chance that one of k tries at a task succeeds: the unbiased estimator over its CONTINUE groups, and the mean over its CANCEL_PENDING groups, weighted by
+ * numbers of groups. Each of them is unbiased, because which groups are left out does not depend on their successes.
+ */
+function taskValue(k: number, task: TaskGroups): { readonly chance: number | undefined; readonly excluded: bigint } {
+  const estimated = task.trials >= BigInt(k) && task.groups > 0n;
+  let [counted, sum] = estimated
+    ? [task.groups, Number(task.groups) * drawOne(Number(task.trials), Number(task.successes), k)]
+    : [0n, 0];
+  let excluded = task.unfinished + (estimated ? 0n : task.groups);
+  for (const stopping of task.stopping) {
+    const success = firstSucceeded(BigInt(k), stopping);
+    if (success === undefined) excluded += stopping.groups;
+    else counted += stopping.groups;
+    if (success === true) sum += Number(stopping.groups);
+  }
+  return { chance: counted === 0n ? undefined : sum / Number(counted), excluded };
+}
+
+/**
+ * Whether one of the first k siblings succeeded. Undefined: unknown, or there are fewer siblings, of which a success would tell more than a failure.
+ */
+function firstSucceeded(k: bigint, { siblings, firstSuccess, firstUnknown }: StoppingGroups): boolean | undefined {
+  if (siblings < k) return undefined;
+  if (firstSuccess !== undefined && firstSuccess <= k) return true;
+  return firstUnknown === undefined || firstUnknown > k ? false : undefined;
 }
 
 /** The normal interval over tasks: one task alone has none. */
@@ -127,20 +170,6 @@ function averageOf(chances: readonly number[]): Estimate | undefined {
   const squares = chances.reduce((sum, chance) => sum + (chance - value) ** 2, 0);
   const half = Z * Math.sqrt(squares / (count - 1) / count);
   return { value, interval: { low: Math.max(0, value - half), high: Math.min(1, value + half) } };
-}
-
-/**
- * The chance that one of k tries at a task succeeds; undefined where its trials do not tell. A task that a success stopped has succeeded within its tries, and
- * so within any k that is no fewer; of fewer it tells nothing, as it was tried until it succeeded.
- */
-function chanceOf(k: number, task: TaskTrials): number | undefined {
-  if (stoppedBySuccess(task)) return BigInt(k) >= task.trials ? 1 : undefined;
-  return task.trials < BigInt(k) ? undefined : drawOne(Number(task.trials), Number(task.successes), k);
-}
-
-/** Not where the success was one of another combination. */
-function stoppedBySuccess({ successes, stopped }: TaskTrials): boolean {
-  return stopped && successes > 0n;
 }
 
 /**

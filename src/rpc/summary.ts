@@ -80,10 +80,14 @@ function fromSummary({ counts, summary }: SummaryShown): WireSummary {
   wire.unjudgedCount = summary.unjudged;
   wire.successCount = counts.successes;
   if (summary.successRate !== undefined) wire.successRate = fromEstimate(summary.successRate);
-  wire.stoppedEarly = summary.stoppedEarly;
   wire.rewardCount = counts.rewards.count;
-  wire.passAt = summary.passAt.map(({ k, estimate, tasks }) => {
-    return create(PassAtSchema, { k, tasks, ...(estimate === undefined ? {} : { estimate: fromEstimate(estimate) }) });
+  wire.passAt = summary.passAt.map(({ k, estimate, tasks, groupsExcluded }) => {
+    return create(PassAtSchema, {
+      k,
+      tasks,
+      groupsExcluded,
+      ...(estimate === undefined ? {} : { estimate: fromEstimate(estimate) }),
+    });
   });
   fillMeans(wire, summary);
   return wire;

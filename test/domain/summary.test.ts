@@ -3,15 +3,16 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { rewardStatistics } from '../../src/domain/rollout.ts';
-import { type SummaryCounts, summaryOf, type TaskTrials } from '../../src/domain/summary.ts';
+import { type SummaryCounts, summaryOf, type TaskGroups } from '../../src/domain/summary.ts';
 import { momentsOf } from '../../src/store/sql/moments.ts';
 
 interface Fixtures {
   readonly rates: { successes: number; trials: number; value: number; low: number; high: number }[];
   readonly chances: { trials: number; successes: number; k: number; value: number }[];
   readonly crowds: {
-    tasks: [number, number, boolean][];
-    passAt: { k: number; tasks: number; value?: number; low?: number; high?: number }[];
+    /** CANCEL_PENDING groups by their siblings in queue order: s succeeded, f ended without success, ? is neither. */
+    tasks: { groups: number; trials: number; successes: number; unfinished: number; stopping: string[] }[];
+    passAt: { k: number; tasks: number; groupsExcluded: number; value?: number; low?: number; high?: number }[];
   }[];
   readonly samples: {
     rewards: number[];
@@ -43,12 +44,20 @@ const NOTHING: SummaryCounts = {
   tasks: [],
 };
 
-function task(trials: number, successes: number, stopped = false): TaskTrials {
-  return { trials: BigInt(trials), successes: BigInt(successes), stopped };
+function task(trials: number, successes: number, fields: Partial<TaskGroups> = {}): TaskGroups {
+  return {
+    ...{ groups: 1n, trials: BigInt(trials), successes: BigInt(successes), unfinished: 0n, stopping: [] },
+    ...fields,
+  };
+}
+
+function stopping(siblings: string): TaskGroups['stopping'][number] {
+  const first = (outcome: string) => (siblings.includes(outcome) ? BigInt(siblings.indexOf(outcome) + 1) : undefined);
+  return { groups: 1n, siblings: BigInt(siblings.length), firstSuccess: first('s'), firstUnknown: first('?') };
 }
 
 /** pass@k of tasks, as the summary says it. */
-function passAt(k: number, tasks: readonly TaskTrials[]) {
+function passAt(k: number, tasks: readonly TaskGroups[]) {
   return summaryOf({ ...NOTHING, tasks }, [k]).passAt[0]!;
 }
 
@@ -82,18 +91,24 @@ describe('against numpy and scipy', () => {
     let clamped = 0;
     for (const crowd of crowds) {
       const found = summaryOf(
-        { ...NOTHING, tasks: crowd.tasks.map((of) => task(...of)) },
+        {
+          ...NOTHING,
+          tasks: crowd.tasks.map(({ trials, successes, groups, unfinished, stopping: some }) =>
+            task(trials, successes, {
+              ...{ groups: BigInt(groups), unfinished: BigInt(unfinished), stopping: some.map(stopping) },
+            }),
+          ),
+        },
         crowd.passAt.map(({ k }) => k),
       );
-      for (const [i, { k, tasks, value, low, high }] of crowd.passAt.entries()) {
+      for (const [i, { k, tasks, groupsExcluded, value, low, high }] of crowd.passAt.entries()) {
         const { estimate, ...is } = found.passAt[i]!;
-        expect(is).toEqual({ k, tasks: BigInt(tasks) });
+        expect(is).toEqual({ k, tasks: BigInt(tasks), groupsExcluded: BigInt(groupsExcluded) });
         near(estimate?.value, value);
         near(estimate?.interval?.low, low);
         near(estimate?.interval?.high, high);
         if (low === 0 || high === 1) clamped += 1;
       }
-      expect(found.stoppedEarly).toBe(BigInt(crowd.tasks.filter(([, c, stopped]) => stopped && c > 0).length));
     }
     expect(clamped).toBeGreaterThan(5);
   });
@@ -148,35 +163,23 @@ describe('whatever is counted', () => {
         if (k < n) expect(at(k + 1)).toBeGreaterThanOrEqual(at(k) - 1e-12);
         // The last of k + 1 draws: C(n−c,k)/C(n,k) goes down by (n−c−k)/(n−k).
         if (k < n) expect(1 - at(k + 1)).toBeCloseTo((1 - at(k)) * Math.max(0, (n - c - k) / (n - k)), 10);
-        expect(passAt(n + 1, [task(n, c)])).toEqual({ k: n + 1, estimate: undefined, tasks: 0n });
+        expect(passAt(n + 1, [task(n, c)])).toEqual({
+          ...{ k: n + 1, estimate: undefined, tasks: 0n, groupsExcluded: 1n },
+        });
       }),
     );
   });
 
-  it('M3: a task stopped by a success counts 1 from its tries on, tells nothing below, and is counted', () => {
-    fc.assert(
-      fc.property(trials, fc.integer({ min: 1, max: 1_000 }), fc.array(counted, { maxLength: 5 }), (n, k, others) => {
-        const rest = others.map(([tries, c]) => task(tries, c));
-        const [without, withIt] = [passAt(k, rest), passAt(k, [...rest, task(n, 1, true)])];
-        if (k < n) expect(withIt).toEqual(without);
-        else {
-          const [before, after] = [Number(without.tasks), Number(withIt.tasks)];
-          expect(after).toBe(before + 1);
-          expect(withIt.estimate!.value * after).toBeCloseTo((without.estimate?.value ?? 0) * before + 1, 9);
-        }
-        expect(summaryOf({ ...NOTHING, tasks: [...rest, task(n, 1, true)] }, []).stoppedEarly).toBe(1n);
-      }),
-    );
-  });
-
-  it('M3: a task none of whose successes is counted here was not stopped here: its tries count as any others', () => {
-    fc.assert(
-      fc.property(trials, fc.integer({ min: 1, max: 1_000 }), (n, k) => {
-        expect(passAt(k, [task(n, 0, true)])).toEqual(passAt(k, [task(n, 0)]));
-        expect(summaryOf({ ...NOTHING, tasks: [task(n, 0, true)] }, []).stoppedEarly).toBe(0n);
-      }),
-    );
-    expect(passAt(1, [task(0, 0, true)])).toEqual({ k: 1, estimate: undefined, tasks: 0n });
+  it('M3: a CANCEL_PENDING group counts 1, 0 or not at all by its first k siblings in queue order', () => {
+    const groups = ['s???', 'fs??', 'ff?s', 'ffff', '?fff'].map(stopping);
+    const [none, of] = [{ groups: 0n }, (k: number) => passAt(k, [task(0, 0, { ...none, stopping: groups })])];
+    expect([1, 2, 3, 4, 5].map((k) => [of(k).estimate?.value, of(k).groupsExcluded])).toEqual([
+      [1 / 4, 1n],
+      [2 / 4, 1n],
+      [2 / 3, 2n],
+      [3 / 4, 1n],
+      [undefined, 5n],
+    ]);
   });
 
   it('M3: the mean of rewards lies among them, however large they are', () => {
@@ -195,9 +198,9 @@ describe('whatever is counted', () => {
 
 describe('what is not there', () => {
   it('M3: of nothing, nothing is said, and nothing is left to do', () => {
-    const { rollouts, finished, unjudged, stoppedEarly, passAt: passes, ...rest } = summaryOf(NOTHING, [1, 8]);
-    expect([rollouts, finished, unjudged, stoppedEarly]).toEqual([0n, true, 0n, 0n]);
-    expect(passes).toEqual([1, 8].map((k) => ({ k, estimate: undefined, tasks: 0n })));
+    const { rollouts, finished, unjudged, passAt: passes, ...rest } = summaryOf(NOTHING, [1, 8]);
+    expect([rollouts, finished, unjudged]).toEqual([0n, true, 0n]);
+    expect(passes).toEqual([1, 8].map((k) => ({ k, estimate: undefined, tasks: 0n, groupsExcluded: 0n })));
     for (const value of Object.values(rest)) expect(value).toBeUndefined();
   });
 

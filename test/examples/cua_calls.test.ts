@@ -243,7 +243,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
       rollouts.map(({ number, status, success, reward, turns }) => [number, status, success, reward, turns]),
     ).toEqual([
       [0n, Status.COMPLETED, true, 1, 2n],
-      [1n, Status.FAILED, undefined, 0.5, 1n],
+      [1n, Status.FAILED, false, 0.5, 1n],
     ]);
 
     const { changes } = await client.runs.listStatusChanges({ runId });

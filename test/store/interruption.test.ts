@@ -166,7 +166,11 @@ function planOf(database: DatabaseSync, text: string): string[] {
     .prepare(`explain query plan ${text}`)
     .all()
     .map(({ detail }) => String(detail));
-  return details
-    .filter((detail) => !detail.startsWith('CORRELATED SCALAR SUBQUERY'))
-    .map((detail) => detail.replace(/^(SEARCH|SCAN) \S+(?: EXISTS)?/, '$1'));
+  return (
+    details
+      .filter((detail) => !detail.startsWith('CORRELATED SCALAR SUBQUERY'))
+      .map((detail) => detail.replace(/^(SEARCH|SCAN) \S+(?: EXISTS)?/, '$1'))
+      // SQLite numbers subqueries, and views add some.
+      .map((detail) => detail.replace(/\(subquery-\d+\)/, '(subquery)'))
+  );
 }

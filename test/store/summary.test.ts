@@ -80,7 +80,7 @@ describeStore('summaries', (on) => {
           const found = byValues(await summarize(here, keys));
           const naive = Map.groupBy(seen, (each) => JSON.stringify(keys.map((key) => valueIn(each, key))));
           expect([...found.keys()].sort()).toEqual([...naive.keys()].sort());
-          for (const [values, rollouts] of naive) expectCounted(found.get(values), rollouts);
+          for (const [values, rollouts] of naive) expectCounted(found.get(values), rollouts, seen);
         }
       }),
       { numRuns: 10 },
@@ -143,7 +143,7 @@ describeStore('summaries', (on) => {
     return rollout.labels.get(key.label) ?? run.labels.get(key.label) ?? '';
   };
 
-  const expectCounted = (row: SummaryRow | undefined, seen: readonly Seen[]) => {
+  const expectCounted = (row: SummaryRow | undefined, seen: readonly Seen[], all: readonly Seen[]) => {
     const rollouts = seen.map(({ rollout }) => rollout);
     const ended = rollouts.filter(({ status }) => isTerminal(status));
     const having = (...statuses: string[]) => BigInt(rollouts.filter(({ status }) => statuses.includes(status)).length);
@@ -158,22 +158,6 @@ describeStore('summaries', (on) => {
     const timed = ended.filter(({ startTime }) => startTime !== undefined);
     const milliseconds = timed.map(({ startTime, endTime }) => Number(endTime! - startTime!) / 1e9);
     const sum = (all: readonly number[]) => all.reduce((total, each) => total + each, 0);
-    const tasks = Map.groupBy(
-      ended.filter(({ taskId }) => taskId !== ''),
-      ({ taskId }) => taskId,
-    );
-    const trials = [...tasks.values()].map((tried) => {
-      const done = tried.filter(({ status, success }) => status === 'COMPLETED' && success !== undefined);
-      return {
-        trials: BigInt(done.length + tried.filter(({ status }) => status === 'FAILED').length),
-        successes: BigInt(done.filter(({ success }) => success).length),
-        stopped: false,
-      };
-    });
-    const tried = (all: SummaryRow['tasks']) =>
-      all
-        .filter((task) => task.trials > 0n)
-        .toSorted((a, b) => Number(a.trials - b.trials || a.successes - b.successes));
     expect(row).toMatchObject({
       pending: having('PENDING'),
       live: having('INITIALIZING', 'RUNNING'),
@@ -195,7 +179,32 @@ describeStore('summaries', (on) => {
       durations: { count: BigInt(timed.length), seconds: expect.closeTo(sum(milliseconds), 1) },
       tokens: { count: BigInt(tokens.length), sum: expect.closeTo(sum(tokens), 6) },
     });
-    expect(tried(row!.tasks)).toEqual(tried(trials));
+    expect(byText(row!.tasks)).toEqual(byText(groupsOf(seen, all)));
+  };
+
+  const byText = (tasks: SummaryRow['tasks']) => tasks.map((task) => Object.entries(task).join(' ')).sort();
+
+  /** CONTINUE groups of each task, judged by all their siblings. */
+  const groupsOf = (seen: readonly Seen[], all: readonly Seen[]): SummaryRow['tasks'] => {
+    const known = ({ status, success }: Rollout) =>
+      status === 'FAILED' || (status === 'COMPLETED' && success !== undefined);
+    const counts = (group: bigint) =>
+      all.filter(({ rollout }) => rollout.group.key === group).every(({ rollout }) => known(rollout));
+    const ofTasks = Map.groupBy(
+      seen.map(({ rollout }) => rollout).filter(({ taskId }) => taskId !== ''),
+      ({ taskId }) => taskId,
+    );
+    return [...ofTasks.values()].map((rollouts) => {
+      const counted = rollouts.filter(({ group }) => counts(group.key));
+      const number = (some: readonly Rollout[]) => BigInt(new Set(some.map(({ group }) => group.key)).size);
+      return {
+        groups: number(counted),
+        trials: BigInt(counted.length),
+        successes: BigInt(counted.filter(({ status, success }) => status === 'COMPLETED' && success).length),
+        unfinished: number(rollouts.filter(({ group }) => !counts(group.key))),
+        stopping: [],
+      };
+    });
   };
 
   /** To nine digits, or very near to nothing. */
@@ -203,7 +212,7 @@ describeStore('summaries', (on) => {
     asymmetricMatch: (other: unknown) => Math.abs(Number(other) - value) <= Math.max(1e-9, Math.abs(value) * 1e-9),
   });
 
-  it('M3: 4 successes and 6 crashes are a success rate and a pass@1 of 0.4, in summaries, groups and filters alike', async () => {
+  it('M3: 4 successes and 6 crashes are a success rate of 0.4, in summaries, groups and filters alike', async () => {
     const here = scene();
     const { train } = await furnish(here);
     const taskId = await here.task('open');
@@ -220,7 +229,11 @@ describeStore('summaries', (on) => {
     const [row] = await summarize(here, []);
     expect(row).toMatchObject({ judged: 10n, successes: 4n, completed: 5n, failed: 6n, cancelled: 1n, pending: 2n });
     const { successRate, unjudged, passAt } = summaryOf(row!, [1]);
-    expect([successRate?.value, unjudged, passAt[0]?.estimate?.value]).toEqual([0.4, 1n, 0.4]);
+    expect([successRate?.value, unjudged, passAt[0]]).toMatchObject([
+      0.4,
+      1n,
+      { estimate: undefined, groupsExcluded: 1n },
+    ]);
     const [group] = await here.store.listGroups(here.namespace, train.id, { limit: 9, after: undefined }, 'BASIC');
     expect(group?.statistics).toMatchObject({ judged: 10n, successes: 4n });
     const listed = async (success: boolean) => (await here.rollouts({ stageId: train.id }, { success })).length;
@@ -271,31 +284,68 @@ describeStore('summaries', (on) => {
     expect(c?.rewards).toMatchObject({ count: 3n, sum: 7, median: 2, squares: closeTo(14 / 3) });
   });
 
-  it('F-49, M3: a task is stopped where a success has cancelled what was left of its group', async () => {
+  it('F-49, M3: groups of CANCEL_PENDING are told by their siblings in queue order, whole, whatever the filters', async () => {
     const here = scene();
     const { train } = await furnish(here);
-    for (const task of ['won', 'lost', 'cut']) await here.task(task);
+    const won = { siblings: 3n, firstSuccess: 1n, firstUnknown: 2n };
+    const cut = { siblings: 3n, firstSuccess: undefined, firstUnknown: 2n };
     for (const [i, taskId] of ['won', 'lost', 'cut'].entries()) {
-      await here.queue(train, 3, { groupNumber: BigInt(i), taskId, onSuccess: 'CANCEL_PENDING' });
+      await here.task(taskId);
+      const group = { groupNumber: BigInt(i), taskId, onSuccess: 'CANCEL_PENDING' as const };
+      // The first in the queue is the one of the highest priority.
+      await here.makeRollouts(train, [
+        { ...group, number: 0n },
+        { ...group, number: 1n, priority: 7, labels: new Map([['first', 'yes']]) },
+        { ...group, number: 2n },
+      ]);
       const claim = await here.claimOne({ taskIds: [taskId] });
+      expect(claim.rollout.number).toBe(1n);
       await here.complete(claim, { result: { ...NO_RESULT, success: taskId === 'won' } });
     }
     // By a person, not by a success.
     for (const rollout of await here.rollouts({ stageId: train.id }, { taskId: 'cut', statuses: ['PENDING'] }))
       await here.cancel(rollout.id);
-    const rows = byValues(await summarize(here, ['TASK']));
-    expect(rows.get('["won"]')).toMatchObject({
-      cancelled: 2n,
-      tasks: [{ trials: 1n, successes: 1n, stopped: true }],
-    });
-    expect(rows.get('["lost"]')?.tasks).toEqual([{ trials: 1n, successes: 0n, stopped: false }]);
-    expect(rows.get('["cut"]')).toMatchObject({
-      cancelled: 2n,
-      tasks: [{ trials: 1n, successes: 0n, stopped: false }],
-    });
+    const none = { groups: 0n, trials: 0n, successes: 0n, unfinished: 0n };
+    for (const filter of [{}, { labels: new Map([['first', 'yes']]) }]) {
+      const rows = byValues(await summarize(here, ['TASK'], filter));
+      expect(rows.get('["won"]')?.tasks).toEqual([{ ...none, stopping: [{ groups: 1n, ...won }] }]);
+      for (const values of ['["lost"]', '["cut"]'])
+        expect(rows.get(values)?.tasks).toEqual([{ ...none, stopping: [{ groups: 1n, ...cut }] }]);
+    }
     const [all] = await summarize(here, []);
     expect(all).toMatchObject({ cancelled: 4n, pending: 2n });
-    expect(summaryOf(all!, []).stoppedEarly).toBe(1n);
+    const { passAt } = summaryOf(all!, [1, 2, 3]);
+    expect(passAt.map(({ k, tasks, groupsExcluded }) => [k, tasks, groupsExcluded])).toEqual([
+      [1, 3n, 0n],
+      [2, 1n, 2n],
+      [3, 1n, 2n],
+    ]);
+    expect(passAt[0]?.estimate?.value).toBeCloseTo(1 / 3, 12);
+  });
+
+  it('M3: a CONTINUE group counts once it has as many siblings as its plan says, and all are judged', async () => {
+    const here = scene();
+    const none = { groupsPerStage: 1, maxTurns: 5, substeps: 0, stages: 1 };
+    const stagePlans = [
+      { kind: 'EVAL' as const, ...none, groupSize: 9 },
+      { kind: 'TRAIN_STEP' as const, ...none, groupSize: 3 },
+    ];
+    const { train } = await furnish(here, { plan: { concurrency: 1, stagePlans } });
+    const taskId = await here.task('open');
+    await here.queue(train, 2, { taskId });
+    const tasks = async () => (await summarize(here, []))[0]?.tasks;
+    const unfinished = [{ groups: 0n, trials: 0n, successes: 0n, unfinished: 1n, stopping: [] }];
+    const [first, second] = await here.claims({ count: 2 });
+    await here.complete(first!, { result: { ...NO_RESULT, success: true } });
+    await here.fail(second!);
+    expect(await tasks()).toEqual(unfinished);
+    await here.makeRollouts(train, [{ groupNumber: 0n, number: 2n, taskId }]);
+    expect(await tasks()).toEqual(unfinished);
+    const third = await here.claimOne();
+    await here.complete(third);
+    expect(await tasks(), 'one is unjudged').toEqual(unfinished);
+    await here.store.overrideValidation(here.caller, third.rollout.id, { success: false, reason: '', actor: '' });
+    expect(await tasks()).toEqual([{ groups: 1n, trials: 3n, successes: 1n, unfinished: 0n, stopping: [] }]);
   });
 
   it('F-48: filters that are set must all hold', async () => {

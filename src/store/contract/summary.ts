@@ -1,4 +1,5 @@
 import type { StageKind } from '../../domain/run.ts';
+import type { TaskGroups } from '../../domain/summary.ts';
 
 /** What summaries (M3) are made of: rollouts counted by what they are grouped by, in a number of statements that does not grow with them. */
 export interface SummaryStore {
@@ -46,9 +47,6 @@ export interface SummaryRow {
   readonly durations: { readonly count: bigint; readonly seconds: number };
   /** Sum of the metric `tokens` over terminal rollouts that have it. */
   readonly tokens: { readonly count: bigint; readonly sum: number };
-  /**
-   * Of each task among them: its trials, which are rollouts that FAILED, and COMPLETED ones with a verdict (what is unjudged is left out, M3), and the successes of
-   * COMPLETED ones. `stopped`: some of it was cancelled by a sibling's success (F-49).
-   */
-  readonly tasks: readonly { readonly trials: bigint; readonly successes: bigint; readonly stopped: boolean }[];
+  /** What pass@k is made of: the groups of each task (M3). Rollouts without a task are in none. */
+  readonly tasks: readonly TaskGroups[];
 }

@@ -8,5 +8,8 @@ export const postgresAggregates = Object.freeze<Aggregates>({
   seconds: (elapsed) => sql`cast(extract(epoch from sum(${elapsed})) as double precision)`,
   textAt: (object, key) => sql`(cast(${object} as json) ->> ${key})`,
   numberAt: (metrics, key) => sql`nullif(cast(cast(${metrics} as json) ->> ${key} as double precision), 'NaN')`,
+  plannedGroupSize: (plan, kind) => sql`case when ${plan} = '' then 0 else coalesce((
+    select cast(entry.value ->> 'groupSize' as bigint) from json_array_elements(cast(${plan} as json) -> 'stagePlans') as entry
+    where entry.value ->> 'kind' = ${kind}), 0) end`,
   bytewise: (text) => sql`(${text}) collate "C"`,
 });

@@ -13,6 +13,8 @@ export interface Aggregates {
   textAt(object: RawBuilder<unknown>, key: string): RawBuilder<string | null>;
   /** What a map of metrics, as `bindMetrics` has it, has under a key; null: nothing, or NaN. */
   numberAt(metrics: RawBuilder<unknown>, key: string): RawBuilder<number | null>;
+  /** The group size that a run's plan has for a kind of stages; 0: none. */
+  plannedGroupSize(plan: RawBuilder<unknown>, kind: RawBuilder<unknown>): RawBuilder<bigint>;
   /** A text to group by, compared by its bytes, which is quick. */
   bytewise(text: RawBuilder<unknown>): RawBuilder<string>;
 }

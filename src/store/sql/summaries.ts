@@ -3,11 +3,11 @@ import { experimentNotFound, runNotFound } from '../../domain/errors.ts';
 import type { SummaryFilter, SummaryKey, SummaryRow } from '../contract/summary.ts';
 import type { Engine } from './engine.ts';
 import { momentsOf, type Rewards } from './moments.ts';
+import { countGroups, readTasks } from './summary_groups.ts';
+import { columnsOf, groupedBy, places, type ValueColumns } from './summary_values.ts';
 import { readReal } from './values.ts';
 
-/**
- * M3: rollouts counted by what they are told apart by, in two statements that look at each once: one for a combination, one for a combination and a task.
- */
+/** Counts rollouts by combination in one statement, and by combination, task and what their groups came to in another (M3). */
 export async function summarize(
   engine: Engine,
   namespace: string,
@@ -16,18 +16,18 @@ export async function summarize(
 ): Promise<SummaryRow[]> {
   const from = rolloutsOf(engine, by, await conditionsOf(engine, namespace, filter));
   const values = by.map((key) => engine.aggregates.bytewise(dimension(engine, key)));
-  const [combinations, tasks] = await Promise.all([
+  const [combinations, groups] = await Promise.all([
     countCombinations(engine, from, values),
-    countTasks(engine, from, values),
+    countGroups(engine, from, values),
   ]);
-  const tasksOf = Map.groupBy(tasks, (row) => combinationOf(row, by.length));
+  const groupsOf = Map.groupBy(groups, (row) => combinationOf(row, by.length));
   const beyond = combinations.some(({ immense }) => immense > 0n);
   const rewardsOf = beyond ? await readImmense(engine, from, values) : undefined;
   return combinations.map((row) => {
     const combination = combinationOf(row, by.length);
-    const judged = (tasksOf.get(combination) ?? []).map(readTask);
+    const tasks = readTasks(groupsOf.get(combination) ?? []);
     const rewards = rewardsOf === undefined ? readRewards(row) : momentsOf(rewardsOf.get(combination) ?? []);
-    return { ...readCombination(row, by.length), rewards, tasks: judged };
+    return { ...readCombination(row, by.length), rewards, tasks };
   });
 }
 
@@ -111,23 +111,6 @@ function dimension({ aggregates }: Engine, key: SummaryKey): RawBuilder<unknown>
   }
 }
 
-/** The values as the columns v0, v1, … */
-function columnsOf(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
-  return sql.join(
-    values.map((value, i) => sql`${value} as ${sql.ref(`v${i}`)}, `),
-    sql``,
-  );
-}
-
-function groupedBy(columns: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
-  return columns.length === 0 ? sql`` : sql`group by ${sql.join(columns)}`;
-}
-
-/** The columns of values, by their places. */
-function places(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown>[] {
-  return values.map((_, i) => sql.ref(`v${i}`));
-}
-
 const TERMINAL = sql`status in ('COMPLETED', 'FAILED', 'CANCELLED')`;
 
 /** Rollouts that a success rate is over (M3). */
@@ -167,11 +150,6 @@ interface CombinationRow extends ValueColumns {
   readonly token_sum: number | null;
   readonly token_min: number | null;
   readonly token_max: number | null;
-}
-
-/** v0, v1, … */
-interface ValueColumns {
-  readonly [value: `v${number}`]: string;
 }
 
 async function countCombinations(
@@ -255,35 +233,4 @@ async function readImmense(
     select ${columnsOf(values)} o.reward ${from} and o.${TERMINAL} and o.reward <> 'NaN'`.execute(engine.db);
   const byCombination = Map.groupBy(rows, (row) => combinationOf(row, values.length));
   return new Map([...byCombination].map(([key, found]) => [key, found.map(({ reward }) => readReal(reward))]));
-}
-
-interface TaskRow extends ValueColumns {
-  readonly trials: bigint;
-  readonly successes: bigint;
-  readonly stopped: bigint;
-}
-
-/**
- * A rollout that is COMPLETED without a verdict is no trial: nobody knows what came of it. One that FAILED is, and never succeeds. A task was stopped where
- * one was cancelled in a group that cancels what is left once a sibling has succeeded, and one had.
- */
-async function countTasks(
-  engine: Engine,
-  from: RawBuilder<unknown>,
-  values: readonly RawBuilder<unknown>[],
-): Promise<TaskRow[]> {
-  const having = (condition: RawBuilder<unknown>) => sql`count(case when ${condition} then 1 end)`;
-  const stopped = sql`o.status = 'CANCELLED' and exists (select 1 from ${engine.table('groups')} as g
-    where g.key = o.group_key and g.on_success = 'CANCEL_PENDING') and exists (select 1 from ${engine.table('rollouts')} as w
-    where w.group_key = o.group_key and w.status = 'COMPLETED' and w.success)`;
-  const task = sql.ref('o.task');
-  const { rows } = await sql<TaskRow>`select ${columnsOf(values)} o.task,
-      ${having(sql`o.status = 'FAILED' or (o.status = 'COMPLETED' and o.success is not null)`)} as trials,
-      ${having(sql`o.status = 'COMPLETED' and o.success`)} as successes, ${having(stopped)} as stopped
-    ${from} and o.task is not null ${groupedBy([...places(values), task])}`.execute(engine.db);
-  return rows;
-}
-
-function readTask({ trials, successes, stopped }: TaskRow): SummaryRow['tasks'][number] {
-  return { trials, successes, stopped: stopped > 0n };
 }

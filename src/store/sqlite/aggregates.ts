@@ -19,6 +19,9 @@ export const sqliteAggregates = Object.freeze<Aggregates>({
     key,
   ) => sql`case ${at(metrics, key)} when 'NaN' then null when 'Infinity' then 9e999 when '-Infinity' then -9e999
     when '-0' then 0.0 else ${at(metrics, key)} end`,
+  plannedGroupSize: (plan, kind) => sql`case when ${plan} = '' then 0 else coalesce((
+    select entry.value ->> 'groupSize' from json_each(${plan}, '$.stagePlans') as entry
+    where entry.value ->> 'kind' = ${kind}), 0) end`,
   bytewise: (text) => sql`${text}`,
 });
 

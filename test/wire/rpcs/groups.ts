@@ -22,7 +22,7 @@ export const GROUP_RPCS = {
     served: ([answer], { endedGroupId, doneId }) => {
       expect(answer?.group).toMatchObject({ id: endedGroupId, number: 0n, status: Status.COMPLETED });
       const counts = { rolloutCount: 2n, completedCount: 1n, failedCount: 1n, pendingCount: 0n, liveCount: 0n };
-      const verdicts = { judgedCount: 1n, successCount: 1n, successRate: 1 };
+      const verdicts = { judgedCount: 2n, successCount: 1n, successRate: 0.5 };
       expect(answer?.group?.statistics).toMatchObject({ ...counts, ...verdicts, bestReward: 3, bestRolloutId: doneId });
     },
     refused: ({ stageId }) => ({ GROUP_NOT_FOUND: [{ stageId, number: 9n }] }),

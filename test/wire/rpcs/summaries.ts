@@ -29,16 +29,18 @@ export const SUMMARY_RPCS = {
       expect(answer?.truncated).toBe(false);
       const counts = { rolloutCount: 2n, completedCount: 2n, finished: true, judgedCount: 2n, successCount: 1n };
       const rewards = { rewardCount: 2n, rewardMean: 0.5, rewardMin: 0, rewardMedian: 0.5, rewardMax: 1 };
-      const rest = { tokens: 20, tokensPerSuccess: 20, meanTurns: 0, unjudgedCount: 0n, stoppedEarly: 0n };
+      const rest = { tokens: 20, tokensPerSuccess: 20, meanTurns: 0, unjudgedCount: 0n };
       expect(answer?.summaries).toMatchObject([{ values: [experimentName, 'value'], ...counts, ...rewards, ...rest }]);
       const [summary] = answer!.summaries;
       expect(summary?.successRate?.value).toBe(0.5);
       expect(summary?.successRate?.low).toBeCloseTo(0.0945, 4);
       expect(summary?.rewardStd).toBeCloseTo(Math.SQRT1_2, 12);
-      expect(summary?.passAt.map(({ k, estimate, tasks }) => [k, estimate?.value, tasks])).toEqual([
-        [1, 0.5, 1n],
-        [2, 1, 1n],
-        [3, undefined, 0n],
+      expect(
+        summary?.passAt.map(({ k, estimate, tasks, groupsExcluded }) => [k, estimate?.value, tasks, groupsExcluded]),
+      ).toEqual([
+        [1, 0.5, 1n, 0n],
+        [2, 1, 1n, 0n],
+        [3, undefined, 0n, 1n],
       ]);
     },
     refused: () => ({

@@ -3249,6 +3249,12 @@ export declare const EstimateSchema: GenMessage<Estimate>;
 /**
  * pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks.
  *
+ * Each group is judged whole, before filters and dimensions:
+ * - A group with CONTINUE counts if all its siblings (at least `group_size` of the plan, if set) are COMPLETED with a verdict or FAILED. The value of
+ *   a task is the unbiased estimator over the tries in these groups; at least k tries are needed.
+ * - A group with CANCEL_PENDING counts 1 if one of its first k siblings in queue order succeeded, and 0 if all of them ended without success.
+ *   Otherwise, and if it has fewer than k siblings, it is excluded for this k. These groups are averaged.
+ *
  * @generated from message anabranch.v1.PassAt
  */
 export declare type PassAt = Message<"anabranch.v1.PassAt"> & {
@@ -3260,18 +3266,25 @@ export declare type PassAt = Message<"anabranch.v1.PassAt"> & {
   k: number;
 
   /**
-   * Over tasks with at least k tries; absent without one. The interval is normal over tasks, clamped to 0 and 1, absent for one task.
+   * The estimate. Unset if no task has a value. The interval is normal over tasks, clamped to 0 and 1, and unset for one task.
    *
    * @generated from field: anabranch.v1.Estimate estimate = 2;
    */
   estimate?: Estimate | undefined;
 
   /**
-   * How many tasks it is over.
+   * Number of tasks that have a value.
    *
    * @generated from field: int64 tasks = 3;
    */
   tasks: bigint;
+
+  /**
+   * Number of groups that are in no value for this k, counted once for each of their tasks.
+   *
+   * @generated from field: int64 groups_excluded = 4;
+   */
+  groupsExcluded: bigint;
 };
 
 /**
@@ -3377,13 +3390,6 @@ export declare type Summary = Message<"anabranch.v1.Summary"> & {
    * @generated from field: repeated anabranch.v1.PassAt pass_at = 13;
    */
   passAt: PassAt[];
-
-  /**
-   * Tasks that were stopped by a success: they count 1 for every k of at least their tries, and are left out below.
-   *
-   * @generated from field: int64 stopped_early = 14;
-   */
-  stoppedEarly: bigint;
 
   /**
    * Terminal rollouts that have a reward.

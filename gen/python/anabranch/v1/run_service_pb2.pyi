@@ -3295,20 +3295,30 @@ Global___Estimate: _TypeAlias = Estimate  # noqa: Y015
 
 @_typing.final
 class PassAt(_message.Message):
-    """pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks."""
+    """pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks.
+
+    Each group is judged whole, before filters and dimensions:
+    - A group with CONTINUE counts if all its siblings (at least `group_size` of the plan, if set) are COMPLETED with a verdict or FAILED. The value of
+      a task is the unbiased estimator over the tries in these groups; at least k tries are needed.
+    - A group with CANCEL_PENDING counts 1 if one of its first k siblings in queue order succeeded, and 0 if all of them ended without success.
+      Otherwise, and if it has fewer than k siblings, it is excluded for this k. These groups are averaged.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     K_FIELD_NUMBER: _builtins.int
     ESTIMATE_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    GROUPS_EXCLUDED_FIELD_NUMBER: _builtins.int
     k: _builtins.int
     """The k."""
     tasks: _builtins.int
-    """How many tasks it is over."""
+    """Number of tasks that have a value."""
+    groups_excluded: _builtins.int
+    """Number of groups that are in no value for this k, counted once for each of their tasks."""
     @_builtins.property
     def estimate(self) -> Global___Estimate:
-        """Over tasks with at least k tries; absent without one. The interval is normal over tasks, clamped to 0 and 1, absent for one task."""
+        """The estimate. Unset if no task has a value. The interval is normal over tasks, clamped to 0 and 1, and unset for one task."""
 
     def __init__(
         self,
@@ -3316,10 +3326,11 @@ class PassAt(_message.Message):
         k: _builtins.int = ...,
         estimate: Global___Estimate | None = ...,
         tasks: _builtins.int = ...,
+        groups_excluded: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "k", b"k", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "groups_excluded", b"groups_excluded", "k", b"k", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3344,7 +3355,6 @@ class Summary(_message.Message):
     SUCCESS_COUNT_FIELD_NUMBER: _builtins.int
     SUCCESS_RATE_FIELD_NUMBER: _builtins.int
     PASS_AT_FIELD_NUMBER: _builtins.int
-    STOPPED_EARLY_FIELD_NUMBER: _builtins.int
     REWARD_COUNT_FIELD_NUMBER: _builtins.int
     REWARD_MEAN_FIELD_NUMBER: _builtins.int
     REWARD_STD_FIELD_NUMBER: _builtins.int
@@ -3375,8 +3385,6 @@ class Summary(_message.Message):
     """Number of rollouts that are COMPLETED without a verdict."""
     success_count: _builtins.int
     """Number of COMPLETED rollouts that succeeded."""
-    stopped_early: _builtins.int
-    """Tasks that were stopped by a success: they count 1 for every k of at least their tries, and are left out below."""
     reward_count: _builtins.int
     """Terminal rollouts that have a reward."""
     reward_mean: _builtins.float
@@ -3429,7 +3437,6 @@ class Summary(_message.Message):
         success_count: _builtins.int = ...,
         success_rate: Global___Estimate | None = ...,
         pass_at: _abc.Iterable[Global___PassAt] | None = ...,
-        stopped_early: _builtins.int = ...,
         reward_count: _builtins.int = ...,
         reward_mean: _builtins.float | None = ...,
         reward_std: _builtins.float | None = ...,
@@ -3443,7 +3450,7 @@ class Summary(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "mean_duration", b"mean_duration", "mean_turns", b"mean_turns", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "finished", b"finished", "judged_count", b"judged_count", "live_count", b"live_count", "mean_duration", b"mean_duration", "mean_turns", b"mean_turns", "pass_at", b"pass_at", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "stopped_early", b"stopped_early", "success_count", b"success_count", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success", "unjudged_count", b"unjudged_count", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "finished", b"finished", "judged_count", b"judged_count", "live_count", b"live_count", "mean_duration", b"mean_duration", "mean_turns", b"mean_turns", "pass_at", b"pass_at", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "success_count", b"success_count", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success", "unjudged_count", b"unjudged_count", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__mean_turns: _TypeAlias = _typing.Literal["mean_turns"]  # noqa: Y015
     _WhichOneofArgType__mean_turns: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns"]  # noqa: Y015

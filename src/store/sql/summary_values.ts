@@ -1,0 +1,23 @@
+import { type RawBuilder, sql } from 'kysely';
+
+/** The values of a combination, as the columns v0, v1, … */
+export interface ValueColumns {
+  readonly [value: `v${number}`]: string;
+}
+
+/** The values as the columns v0, v1, … */
+export function columnsOf(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
+  return sql.join(
+    values.map((value, i) => sql`${value} as ${sql.ref(`v${i}`)}, `),
+    sql``,
+  );
+}
+
+export function groupedBy(columns: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
+  return columns.length === 0 ? sql`` : sql`group by ${sql.join(columns)}`;
+}
+
+/** The columns of values, by their places. */
+export function places(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown>[] {
+  return values.map((_, i) => sql.ref(`v${i}`));
+}
