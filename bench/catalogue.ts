@@ -1,6 +1,7 @@
 import type { Bench } from './bench.ts';
 import { bigState } from './benches/big_state.ts';
 import { branch, branchNesting, branchWhileWriting } from './benches/branch.ts';
+import { deleteBesideWriter } from './benches/delete_beside_writer.ts';
 import { follow, followRemote } from './benches/follow.ts';
 import { growth } from './benches/growth.ts';
 import { fanIn, ingestBatch, ingestSingle, sharedStates } from './benches/ingest.ts';
@@ -24,6 +25,7 @@ export const BENCHES: readonly Bench[] = [
   bigState,
   read,
   readerBesideWriter,
+  deleteBesideWriter,
   branch,
   branchNesting,
   branchWhileWriting,

@@ -130,6 +130,13 @@ export class BenchServer {
     return made;
   }
 
+  /** Deletes a trajectory without branches. Returns how long that took, in milliseconds. */
+  async deleteTrajectory(trajectoryId: string): Promise<number> {
+    const begun = performance.now();
+    await this.connected().trajectories.deleteTrajectory({ trajectoryId });
+    return performance.now() - begun;
+  }
+
   /** New runs of the experiment `default`; their ids. Each is of a plan; with `main` it has a main trajectory of one step. */
   async runs(count: number, { main = false } = {}): Promise<string[]> {
     const client = this.connected();

@@ -27,6 +27,7 @@ import {
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
+import { nextTurn } from '../sql/next_turn.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
 import { ReadLanes } from '../sql/read_lanes.ts';
 import { ReadTurns } from '../sql/read_turns.ts';
@@ -269,6 +270,12 @@ class PostgresEngine implements Engine {
     } finally {
       lease.release();
     }
+  }
+
+  async giveWayAfter<T>(transaction: () => Promise<T>): Promise<T> {
+    const result = await transaction();
+    await nextTurn();
+    return result;
   }
 
   lock<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q {

@@ -7,7 +7,11 @@ import { purgeTrajectories } from './trajectory_purge.ts';
  * B2, B4: removes rows of trajectories, runs and experiments that were deleted, children before parents, so that a purge that was interrupted continues where
  * it ended. Each transaction removes about `limit` rows, and looks again under its locks, so that several instances can do it at once.
  */
-export async function purgeDeleted(engine: Engine, limit: number): Promise<boolean> {
+export function purgeDeleted(engine: Engine, limit: number): Promise<boolean> {
+  return engine.giveWayAfter(() => purgeSome(engine, limit));
+}
+
+async function purgeSome(engine: Engine, limit: number): Promise<boolean> {
   for (const purge of [purgeTrajectories, purgeRuns, purgeExperiments]) {
     if ((await purge(engine, limit)) > 0) return true;
   }

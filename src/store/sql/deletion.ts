@@ -2,7 +2,6 @@ import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Deletion, OnBranches } from '../contract/trajectory.ts';
 import type { Engine, Tx } from './engine.ts';
-import { nextTurn } from './next_turn.ts';
 import {
   type MarkedAncestors,
   type MarkedBranches,
@@ -26,7 +25,9 @@ export async function deleteTrajectory(
   id: string,
   onBranches: OnBranches,
 ): Promise<Deletion> {
-  const { tree, key, keptShared, branches, ancestors } = await decide(engine, namespace, id, onBranches);
+  const { tree, key, keptShared, branches, ancestors } = await engine.giveWayAfter(() =>
+    decide(engine, namespace, id, onBranches),
+  );
   engine.announce([key, ...branches.marked]);
   if (keptShared) {
     await finish(engine, tree, [key]);
@@ -111,17 +112,23 @@ async function markTrimming(engine: Engine, tx: Tx, tree: bigint, key: bigint): 
     .execute();
 }
 
+/** Runs a further transaction of the deletion, under the lock of the tree. */
+function inTree<T>(engine: Engine, tree: bigint, work: (tx: Tx) => Promise<T>): Promise<T> {
+  return engine.giveWayAfter(() =>
+    engine.write(async (tx) => {
+      await engine.lockTree(tx, tree);
+      return work(tx);
+    }),
+  );
+}
+
 /** B2: hidden ancestors that nothing needs any more are deleted too. */
 async function markAncestors(engine: Engine, tree: bigint, begun: MarkedAncestors): Promise<MarkedAncestors> {
   const marked = [...begun.marked];
   let { parent, more } = begun;
   while (more) {
-    await nextTurn();
     const from = parent;
-    const found = await engine.write(async (tx) => {
-      await engine.lockTree(tx, tree);
-      return markNeedlessAncestors(engine, tx, tree, from);
-    });
+    const found = await inTree(engine, tree, (tx) => markNeedlessAncestors(engine, tx, tree, from));
     marked.push(...found.marked);
     ({ parent, more } = found);
   }
@@ -132,12 +139,8 @@ async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranch
   const marked = [...begun.marked];
   let { parents } = begun;
   while (parents.length > 0) {
-    await nextTurn();
     const from = parents;
-    const found = await engine.write(async (tx) => {
-      await engine.lockTree(tx, tree);
-      return markBranches(engine, tx, tree, from);
-    });
+    const found = await inTree(engine, tree, (tx) => markBranches(engine, tx, tree, from));
     engine.announce(found.marked);
     marked.push(...found.marked);
     parents = found.parents;
@@ -147,8 +150,7 @@ async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranch
 
 /** Purges in a tree until none of these trajectories is marked any more. */
 async function finish(engine: Engine, tree: bigint, keys: readonly bigint[]): Promise<void> {
-  do await nextTurn();
-  while (await purgeTree(engine, tree, keys, PURGED_STEPS));
+  while (await engine.giveWayAfter(() => purgeTree(engine, tree, keys, PURGED_STEPS)));
 }
 
 async function hasBranches(

@@ -75,6 +75,12 @@ export interface Engine {
   /** Runs `work` in one transaction, durable when it resolves; may run it again after a deadlock, so it must keep nothing across calls. */
   write<T>(work: (tx: Tx) => Promise<T | Later<T>>, options?: WriteOptions): Promise<T>;
 
+  /**
+   * Runs one of the many transactions of a long deletion, then lets other work go on: the event loop turns, and where transactions share a thread it pauses
+   * for as long as the transaction took if there are other writers.
+   */
+  giveWayAfter<T>(transaction: () => Promise<T>): Promise<T>;
+
   /** Adds the lock to a select. SQLite, where one transaction writes at a time, needs none. */
   lock<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q;
 

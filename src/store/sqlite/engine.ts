@@ -25,6 +25,7 @@ import {
 } from '../sql/engine.ts';
 import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
+import { nextTurn } from '../sql/next_turn.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
 import { ReadTurns } from '../sql/read_turns.ts';
 import { readingDialect } from '../sql/reading_dialect.ts';
@@ -62,6 +63,9 @@ const INSERT_STATE = `insert into states (namespace, digest, size, encoding, dat
 /** Threads for reads that may take long: as many as there are processors beside the one that serves, up to this. */
 const MOST_READ_THREADS = 4;
 
+/** The longest pause between two transactions of a deletion, in milliseconds. */
+const LONGEST_PAUSE_MS = 100;
+
 /** The embedded engine: one file, one process. One connection writes, on the serving thread; others read, on threads of their own. */
 export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<Engine> {
   const path = placeOf(named);
@@ -92,7 +96,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
       return result;
     };
     return new SqliteEngine({
-      ...{ description: `sqlite ${named}`, threads, turns, dialect, writing, writer, transact, lock },
+      ...{ description: `sqlite ${named}`, threads, turns, dialect, writing, writer, transact, writeLock, lock },
       listeners: new ChangeListeners(onFault),
       kept: new KeptQueries(),
       points: new PointWriter(writer, transact),
@@ -140,6 +144,7 @@ interface Parts {
   readonly writing: Kysely<Tables>;
   readonly writer: Connection;
   readonly transact: <T>(work: (tx: Tx) => Promise<T>) => Promise<T>;
+  readonly writeLock: WriteLock;
   readonly lock: { release(): void };
   readonly listeners: ChangeListeners;
   readonly kept: KeptQueries;
@@ -206,6 +211,15 @@ class SqliteEngine implements Engine {
       const result = await work(tx);
       return result instanceof Later ? result.value : result;
     });
+  }
+
+  async giveWayAfter<T>(transaction: () => Promise<T>): Promise<T> {
+    const { writeLock } = this.parts;
+    const begun = performance.now();
+    const result = await transaction();
+    const took = Math.min(performance.now() - begun, LONGEST_PAUSE_MS);
+    await (writeLock.hadOthers() ? new Promise((resolve) => setTimeout(resolve, took)) : nextTurn());
+    return result;
   }
 
   /** One transaction writes at a time, so a row that it reads is its own. */

@@ -10,6 +10,9 @@ const RETRY_MS = 10;
  * tries again by a timer, so that the thread serves reads and connections. SQLite's own busy timeout would block the thread.
  */
 export class WriteLock {
+  /** Number of transactions that were asked for, in total and at the last call of `hadOthers`. */
+  private asked = 0;
+  private seen = 0;
   private last: Promise<unknown> = Promise.resolve();
   /** Since when each attempt found the file locked. */
   private lockedSince: number | undefined;
@@ -19,9 +22,17 @@ export class WriteLock {
    * the first attempt of any transaction, because whoever asks may itself have waited for the one before.
    */
   run<T>(transaction: () => Promise<T>): Promise<T> {
+    this.asked += 1;
     const result = this.last.then(() => this.retryWhileLocked(transaction));
     this.last = result.catch(() => {});
     return result;
+  }
+
+  /** Returns whether transactions other than the caller's last one were asked for since the last call. */
+  hadOthers(): boolean {
+    const others = this.asked - this.seen > 1;
+    this.seen = this.asked;
+    return others;
   }
 
   private async retryWhileLocked<T>(transaction: () => Promise<T>): Promise<T> {
