@@ -25,10 +25,11 @@ export async function deleteTrajectory(
   id: string,
   onBranches: OnBranches,
 ): Promise<Deletion> {
-  const { tree, key, keptShared, branches, ancestors } = await engine.giveWayAfter(() =>
-    decide(engine, namespace, id, onBranches),
-  );
-  engine.announce([key, ...branches.marked]);
+  const { tree, key, keptShared, branches, ancestors } = await engine.giveWayAfter(async () => {
+    const decided = await decide(engine, namespace, id, onBranches);
+    engine.announce([decided.key, ...decided.branches.marked]);
+    return decided;
+  });
   if (keptShared) {
     await finish(engine, tree, [key]);
     return { purged: 0n, keptShared, keys: [key] };
