@@ -1,5 +1,3 @@
-import type { Socket } from 'node:net';
-
 /** A connection that is quiet for so long while somebody waits for its answer is given up. */
 const QUIET_MS = 4500;
 /** If the whole database is quiet for that long, a connection or a waiter that has waited for this long is given up with it. */
@@ -17,9 +15,17 @@ export class Silence extends Error {
   }
 }
 
-/** `pg` has this field, its types do not. */
+/** `pg` has this field, its types do not. The stream is a socket. */
 interface Connected {
-  readonly connection: { readonly stream: Socket };
+  readonly connection: {
+    readonly stream: {
+      readonly bytesRead: number;
+      readonly bytesWritten: number;
+      readonly writableLength: number;
+      readonly _handle?: { readonly writeQueueSize?: number } | null;
+      destroy(error: Error): void;
+    };
+  };
 }
 
 /** Somebody who waits for the database, and how long it was quiet so far. */
@@ -115,8 +121,7 @@ function isLong(ticks: number, milliseconds: number): boolean {
 }
 
 function trafficOf({ connection: { stream } }: Connected): Traffic {
-  const { _handle: handle } = stream as unknown as { readonly _handle?: { readonly writeQueueSize?: number } | null };
-  const queued = stream.writableLength + (handle?.writeQueueSize ?? 0);
+  const queued = stream.writableLength + (stream._handle?.writeQueueSize ?? 0);
   return { received: stream.bytesRead, taken: stream.bytesWritten - queued, queued };
 }
 
