@@ -6,6 +6,7 @@ import { createDatabase, type TestDatabase } from '../support/database.ts';
 /** A connection as the watch sees it. */
 class FakeClient {
   silence: Silence | undefined;
+  readonly processID = null;
   readonly stream = {
     bytesRead: 0,
     bytesWritten: 0,
@@ -142,7 +143,7 @@ describe('a busy Postgres', () => {
   beforeEach(async () => {
     database = await createDatabase('postgres');
     const onLost = () => undefined;
-    pool = new Pool({ url: database.url, poolSize: 1, namedStatements: true, bounded: true, onLost });
+    pool = new Pool({ url: database.url, poolSize: 2, namedStatements: true, bounded: true, onLost });
   });
   afterEach(async () => {
     await pool?.end();
@@ -151,13 +152,36 @@ describe('a busy Postgres', () => {
 
   it('A1: whoever waits for a connection longer than a silence lasts still gets it, as long as others get answers', async () => {
     const ends = await Promise.all(
-      [1, 2, 3, 4].map(async (turn) => {
+      [1, 2, 3, 4, 5, 6, 7, 8].map(async (turn) => {
         const lease = await pool.lease();
         await lease.query('select pg_sleep(1.5)');
         lease.release();
         return turn;
       }),
     );
-    expect(ends).toEqual([1, 2, 3, 4]);
+    expect(ends).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+  }, 60_000);
+
+  it('A1: a statement that is given up beside others that are answered ends in the database too, and releases its locks', async () => {
+    const endless = 'select pg_sleep(1000)';
+    const lease = await pool.lease();
+    let given: unknown;
+    const giving = lease.query(endless).catch((error: unknown) => {
+      given = error;
+    });
+    const runs = async (): Promise<boolean> => {
+      const other = await pool.lease();
+      const { rows } = await other.query(
+        `select 1 from pg_stat_activity where query = '${endless}' and state = 'active'`,
+      );
+      other.release();
+      return rows.length > 0;
+    };
+    while (!(await runs()));
+    // Ends only if the statement does.
+    while (await runs());
+    await giving;
+    lease.release();
+    expect(given).toMatchObject({ reason: 'DATABASE_UNAVAILABLE', cause: { whole: false } });
   }, 60_000);
 });

@@ -1,3 +1,5 @@
+import { type CancellableClient, requestCancel } from './cancel.ts';
+
 /** A connection that is quiet for so long while somebody waits for its answer is given up. */
 const QUIET_MS = 4500;
 /** If the whole database is quiet for that long, a connection or a waiter that has waited for this long is given up with it. */
@@ -15,8 +17,10 @@ export class Silence extends Error {
   }
 }
 
-/** `pg` has this field, its types do not. The stream is a socket. */
+/** `pg` has these fields, its types do not. The stream is a socket. */
 interface Connected {
+  /** Null before the connection is made. */
+  readonly processID: number | null;
   readonly connection: {
     readonly stream: {
       readonly bytesRead: number;
@@ -69,7 +73,11 @@ export class SilenceWatch {
   /** Watches a connection from now on, since somebody waits for its answer. */
   watch(client: object): void {
     const connected = client as Connected;
-    const giveUp = (silence: Silence) => connected.connection.stream.destroy(silence);
+    const giveUp = (silence: Silence) => {
+      // Where others are answered, the statement may go on in the database and hold locks.
+      if (!silence.whole && connected.processID !== null) void requestCancel(client as CancellableClient);
+      connected.connection.stream.destroy(silence);
+    };
     this.connections.set(client, { client: connected, traffic: trafficOf(connected), quietTicks: 0, giveUp });
   }
 
