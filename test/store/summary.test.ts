@@ -344,7 +344,11 @@ describeStore('summaries', (on) => {
     const third = await here.claimOne();
     await here.complete(third);
     expect(await tasks(), 'one is unjudged').toEqual(unfinished);
-    await here.store.overrideValidation(here.caller, third.rollout.id, { success: false, reason: '', actor: '' });
+    await here.store.overrideValidation(here.caller, third.rollout.id, undefined, {
+      success: false,
+      reason: '',
+      actor: '',
+    });
     expect(await tasks()).toEqual([{ groups: 1n, trials: 3n, successes: 1n, unfinished: 0n, stopping: [] }]);
   });
 

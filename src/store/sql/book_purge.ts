@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Engine, Tx } from './engine.ts';
+import { markPurging } from './purge_marks.ts';
 import { purgeEnvironments, purgeGroups, purgeRollouts } from './rollout_purge.ts';
 import { purgeTrajectories } from './trajectory_purge.ts';
 
@@ -12,10 +13,39 @@ export function purgeDeleted(engine: Engine, limit: number): Promise<boolean> {
 }
 
 async function purgeSome(engine: Engine, limit: number): Promise<boolean> {
-  for (const purge of [purgeTrajectories, purgeRuns, purgeExperiments]) {
+  for (const purge of [purgeTrajectories, markLate, purgeRuns, purgeExperiments]) {
     if ((await purge(engine, limit)) > 0) return true;
   }
   return false;
+}
+
+/**
+ * Marks trajectories of deleted runs that are not marked: a claim that took its rollout before the deletion, and committed after it, made them.
+ * Returns how many it found.
+ */
+async function markLate(engine: Engine, limit: number): Promise<number> {
+  const late = await engine.db
+    .selectFrom('runs as h')
+    .innerJoin('trajectories as t', 't.run', 'h.key')
+    .select(['t.tree', 't.key'])
+    .where(sql<boolean>`h.hidden and not t.purging`)
+    .limit(limit)
+    .execute();
+  for (const [tree, members] of Map.groupBy(late, (each) => each.tree)) {
+    await engine.write(async (tx) => {
+      await engine.lockTree(tx, tree);
+      const keys = members.map(({ key }) => key);
+      const query = tx.selectFrom('trajectories').select('key').where('tree', '=', tree).where('key', 'in', keys);
+      const rows = await engine.lock(query.orderBy('key'), 'delete').execute();
+      await markPurging(
+        engine,
+        tx,
+        tree,
+        rows.map(({ key }) => key),
+      );
+    });
+  }
+  return late.length;
 }
 
 /** Runs of one transaction. */
@@ -47,13 +77,20 @@ async function purgeRuns(engine: Engine, limit: number): Promise<number> {
 async function purgeRun(engine: Engine, tx: Tx, run: bigint, limit: number): Promise<number> {
   const query = tx.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 1);
   if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 0;
-  let purged = 0;
-  for (const purge of [purgeRollouts, purgeEnvironments, purgeGroups, purgeSeries, purgeStages, purgeHistory]) {
+  let purged = await purgeRollouts(engine, tx, run, limit);
+  if (purged >= limit) return purged;
+  // A claim that took one of them before the run was hidden may have committed since. Its trajectory goes first; with the rollouts gone, it is the last.
+  if (await hasTrajectories(tx, run)) return Math.max(purged, 1);
+  for (const purge of [purgeEnvironments, purgeGroups, purgeSeries, purgeStages, purgeHistory]) {
     purged += await purge(tx, run, limit - purged);
     if (purged >= limit) return purged;
   }
   await tx.deleteFrom('runs').where('key', '=', run).execute();
   return purged + 1;
+}
+
+async function hasTrajectories(tx: Tx, run: bigint): Promise<boolean> {
+  return (await tx.selectFrom('trajectories').select('key').where('run', '=', run).executeTakeFirst()) !== undefined;
 }
 
 async function purgeSeries(tx: Tx, run: bigint, limit: number): Promise<number> {

@@ -8,7 +8,6 @@ import { type Leaving, requeue } from './requeueing.ts';
 import { heldOf, type LockedRollout, leaseEndFrom } from './rollout_writing.ts';
 import { together } from './together.ts';
 import { readNow } from './trajectory_rows.ts';
-import { isSet } from './values.ts';
 
 /** Said as the index of leases says it. */
 const IS_LIVE = sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`;
@@ -20,7 +19,7 @@ export async function heartbeatRollouts(
   leaseMs: number | undefined,
 ): Promise<LeaseState[]> {
   return engine.write(async (tx) => {
-    const rows = await lockHeld(engine, tx, namespace, [...new Set(leases.map(({ id }) => id))]);
+    const rows = await holdVisible(engine, tx, namespace, [...new Set(leases.map(({ id }) => id))]);
     const kept = new Set(leases.filter((lease) => holds(rows.get(lease.id), lease)).map(({ id }) => id));
     const beating = [...rows.values()].filter(({ id }) => kept.has(id));
     const ends = beating.map((row) => ({ row, ms: leaseMs ?? Number(row.lease_ms) }));
@@ -34,41 +33,57 @@ export async function heartbeatRollouts(
   });
 }
 
-type HeldRow = Awaited<ReturnType<typeof lockHeld>> extends Map<string, infer Row> ? Row : never;
+type HeldRow = Awaited<ReturnType<typeof holdVisible>> extends Map<string, infer Row> ? Row : never;
 
-/** In order of key, as everything that locks many; runs are read beside, unlocked (Q4). */
-async function lockHeld(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
+/**
+ * Locks rollouts by id, in order of key, as everything that locks many. Their runs are read afterwards, unlocked (Q4): a deletion that held the locks has
+ * committed by then. Rollouts of deleted runs are left out.
+ */
+async function holdVisible(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
   const query = tx
     .selectFrom('rollouts as r')
     .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt', 'r.lease_ms', 'r.lease_end_time', 'r.revision'])
-    .select((eb) => [
-      eb.selectFrom('runs as u').select('u.status').whereRef('u.key', '=', 'r.run').as('run_status'),
-      eb.selectFrom('runs as h').select('h.hidden').whereRef('h.key', '=', 'r.run').as('run_hidden'),
-    ])
     .where('r.namespace', '=', namespace)
     .where('r.id', 'in', ids)
     .orderBy('r.key');
   const rows = await engine.lock(query, 'write').execute();
-  return new Map(rows.map((row) => [row.id, row]));
+  const statuses = await statusesOfRuns(
+    engine,
+    tx,
+    rows.map(({ run }) => run),
+  );
+  const visible = rows.flatMap((row) => {
+    const runStatus = statuses.get(row.run);
+    return runStatus === undefined ? [] : [{ ...row, runStatus }];
+  });
+  return new Map(visible.map((row) => [row.id, row]));
+}
+
+/** Of runs that are not deleted, by key. */
+async function statusesOfRuns(engine: Engine, tx: Tx, runs: readonly bigint[]): Promise<Map<bigint, Status>> {
+  if (runs.length === 0) return new Map();
+  const rows = await tx
+    .selectFrom('runs as u')
+    .select(['u.key', 'u.status'])
+    .where(engine.among(sql.ref('u.key'), [...new Set(runs)]))
+    .where('u.hidden', '=', 0)
+    .execute();
+  return new Map(rows.map(({ key, status }) => [key, status as Status]));
 }
 
 function holds(row: HeldRow | undefined, { attempt }: LeaseToken): boolean {
-  if (row === undefined || isHidden(row)) return false;
+  if (row === undefined) return false;
   const live = row.status === 'INITIALIZING' || row.status === 'RUNNING';
   return live && heldOf(row).attempt === attempt;
 }
 
-function isHidden({ run_hidden }: HeldRow): boolean {
-  return run_hidden === null || isSet(run_hidden);
-}
-
 function stateOf(lease: LeaseToken, row: HeldRow | undefined, remainingMs: number | undefined): LeaseState {
   const { id, attempt } = lease;
-  if (row === undefined || isHidden(row)) {
+  if (row === undefined) {
     return { id, attempt, kept: false, status: undefined, runStatus: undefined, remainingMs: undefined };
   }
   const kept = holds(row, lease);
-  const runStatus = (row.run_status ?? undefined) as Status | undefined;
+  const { runStatus } = row;
   const status = row.status as Status;
   return { id, attempt, kept, status, runStatus, remainingMs: kept ? remainingMs : undefined };
 }
@@ -117,7 +132,14 @@ interface Swept {
 }
 
 async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept> {
-  const rows = await lockEnded(engine, tx, await readNow(tx, engine.now), limit);
+  const ended = await lockEnded(engine, tx, await readNow(tx, engine.now), limit);
+  const visible = await statusesOfRuns(
+    engine,
+    tx,
+    ended.map(({ run }) => run),
+  );
+  // A deletion may have committed since the rows were selected: what is of its run is left to the purge.
+  const rows = ended.filter(({ run }) => visible.has(run));
   if (rows.length === 0) return { requeued: 0, kept: 0, changed: [] };
   const heads = await lockAttempts(engine, tx, rows, 'never');
   const [now, ends] = await together([
@@ -149,6 +171,7 @@ async function lockEnded(engine: Engine, tx: Tx, now: string, limit: number): Pr
     .selectAll('r')
     .where(IS_LIVE)
     .where('r.lease_end_time', '<', now)
+    .where(sql<boolean>`not (select u.hidden from ${engine.table('runs')} as u where u.key = r.run)`)
     .orderBy('r.lease_end_time')
     .limit(limit);
   return (engine.name === 'sqlite' ? query : query.forNoKeyUpdate().skipLocked()).execute();

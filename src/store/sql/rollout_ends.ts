@@ -42,7 +42,7 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
     const to = decideRolloutMove(heldOf(row), await storedOutcome(tx, row), VERBS[end.status], end.attempt, said);
     if (to !== undefined) await endLocked(engine, tx, caller, row, end);
     else await requireSaid(tx, row, end);
-    const after = await readWritten(engine, tx, caller.namespace, row.key);
+    const after = await readWritten(engine, tx, caller.namespace, row);
     return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
   });
   engine.announce(changed.filter((key) => key !== null));

@@ -56,7 +56,7 @@ async function moved(
     const row = await lockRollout(engine, tx, caller.namespace, token.id);
     const to = decideRolloutMove(heldOf(row), await storedOutcome(tx, row), verb, token.attempt, NOTHING_SAID);
     const others = to === undefined ? undefined : await move(tx, row, to);
-    const after = await readWritten(engine, tx, caller.namespace, row.key);
+    const after = await readWritten(engine, tx, caller.namespace, row);
     return { rollout: after, changed: others === undefined ? [] : [row.run, ...others] };
   });
   engine.announce(changed.filter((key) => key !== null));

@@ -1,14 +1,18 @@
-import type { Tx } from './engine.ts';
+import type { Engine, Tx } from './engine.ts';
 
 /** Rows that may go with one rollout, or one environment: as many of them as are removed at once are so many times fewer than rows. */
 const ROWS_EACH = 5;
 /** Keys of one statement: engines bound how many parameters one has. */
 const CHUNK = 1000;
 
-/** B4: rollouts of a run, each with all that is its own but trajectories, which are gone by then. Removes some `limit` rows, and says how many. */
-export async function purgeRollouts(tx: Tx, run: bigint, limit: number): Promise<number> {
+/**
+ * B4: deletes rollouts of a deleted run, each with all that is its own but trajectories. Whoever writes what is a rollout's own holds its lock, so the locks
+ * are taken first: nothing is written behind the purge. Removes some `limit` rows and returns how many.
+ */
+export async function purgeRollouts(engine: Engine, tx: Tx, run: bigint, limit: number): Promise<number> {
   return purgeBatches(limit, async (count) => {
-    const rows = await tx.selectFrom('rollouts').select('key').where('run', '=', run).limit(count).execute();
+    const some = tx.selectFrom('rollouts').select('key').where('run', '=', run).limit(count);
+    const rows = await engine.lock(some, 'delete').execute();
     if (rows.length === 0) return 0;
     const keys = rows.map(({ key }) => key);
     let purged = await purgeChanges(tx, run, 'ROLLOUT', keys);

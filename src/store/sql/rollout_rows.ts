@@ -1,4 +1,5 @@
 import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
+import { rolloutNotFound } from '../../domain/errors.ts';
 import { type Instant, parseInstant } from '../../domain/instant.ts';
 import { isTerminal, type Status } from '../../domain/lifecycle.ts';
 import type { Rollout, ValidationOverride } from '../../domain/rollout.ts';
@@ -160,10 +161,18 @@ export async function findRollout(
   return row === undefined ? undefined : readRollout(row);
 }
 
-/** As it is after a write of this transaction, which holds it. */
-export async function readWritten(engine: Engine, tx: Tx, namespace: string, key: bigint): Promise<Rollout> {
+/**
+ * Returns a rollout as it is after a write of this transaction, which holds it. Deleting a run locks its rollouts that are not terminal; of the others the
+ * run may be deleted meanwhile. Errors: ROLLOUT_NOT_FOUND.
+ */
+export async function readWritten(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  { id, key }: { readonly id: string; readonly key: bigint },
+): Promise<Rollout> {
   const rollout = await findRollout(engine, tx, namespace, { key });
-  if (rollout === undefined) throw new Error('a rollout locked in this transaction is not there');
+  if (rollout === undefined) throw rolloutNotFound(id);
   return rollout;
 }
 

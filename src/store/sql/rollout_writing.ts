@@ -1,24 +1,26 @@
-import { type Selectable, sql, type Updateable } from 'kysely';
+import type { Selectable, Updateable } from 'kysely';
 import { rolloutNotFound } from '../../domain/errors.ts';
 import { formatInstant, parseInstant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { Held } from '../../domain/rollout_moves.ts';
 import type { Engine, Tx } from './engine.ts';
 import type { RolloutsTable } from './tables.ts';
+import { together } from './together.ts';
 
 export type LockedRollout = Selectable<RolloutsTable>;
 
-/** A rollout's row, locked for writing. Errors: ROLLOUT_NOT_FOUND. */
+/**
+ * Locks a rollout's row for writing. A deletion of its run may have held the lock, so the run is looked at again by a statement of its own, which sees what
+ * that deletion committed. The run itself is not locked (Q4). Errors: ROLLOUT_NOT_FOUND.
+ */
 export async function lockRollout(engine: Engine, tx: Tx, namespace: string, id: string): Promise<LockedRollout> {
-  const query = tx
-    .selectFrom('rollouts as r')
-    .selectAll('r')
-    .where('r.namespace', '=', namespace)
-    .where('r.id', '=', id)
-    // Of a run that was deleted nothing is there; its row is not locked for that (Q4).
-    .where(sql<boolean>`exists (select 1 from ${engine.table('runs')} as u where u.key = r.run and not u.hidden)`);
-  const row = await engine.lock(query, 'write').executeTakeFirst();
-  if (row === undefined) throw rolloutNotFound(id);
+  const named = tx.selectFrom('rollouts as r').where('r.namespace', '=', namespace).where('r.id', '=', id);
+  const visible = named.innerJoin('runs as u', 'u.key', 'r.run').select('u.key').where('u.hidden', '=', 0);
+  const [row, run] = await together([
+    engine.lock(named.selectAll('r'), 'write').executeTakeFirst(),
+    visible.executeTakeFirst(),
+  ]);
+  if (row === undefined || run === undefined) throw rolloutNotFound(id);
   return row;
 }
 

@@ -198,7 +198,7 @@ export async function updateRollout(
     if (isGiven({ ...own }) || shown !== undefined) {
       await writeRollout(engine, tx, row.key, await readNow(tx, engine.now), { ...shown, ...columnsOf(own) });
     }
-    return readWritten(engine, tx, namespace, row.key);
+    return readWritten(engine, tx, namespace, row);
   });
   engine.announce([rollout.run.key]);
   return rollout;

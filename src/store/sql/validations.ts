@@ -32,7 +32,7 @@ export async function recordValidation(
     const all = await listValidations(tx, row.key);
     const written = all.get(judged.number)?.find((each) => each.validatorId === validation.validatorId);
     if (written === undefined) throw new Error('a validation written in this transaction is not there');
-    return { rollout: await readWritten(engine, tx, namespace, row.key), validation: written };
+    return { rollout: await readWritten(engine, tx, namespace, row), validation: written };
   });
   engine.announce([recorded.rollout.run.key]);
   return recorded;
@@ -62,7 +62,7 @@ export async function overrideValidation(
       .values({ rollout: row.key, namespace, ...entry, override_time: now })
       .execute();
     await judge(engine, tx, row, judged, now, { override: bindFlag(success) });
-    const rollout = await readWritten(engine, tx, namespace, row.key);
+    const rollout = await readWritten(engine, tx, namespace, row);
     return { rollout, override: readOverride({ ...entry, override_time: now }) };
   });
   engine.announce([overridden.rollout.run.key]);

@@ -1,0 +1,131 @@
+import type { DescMethod } from '@bufbuild/protobuf';
+import { Code, ConnectError, createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { OnBranches, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { reasonOf } from '../../src/client/index.ts';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
+import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
+import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
+import { RUN_RPCS } from './rpcs/runs.ts';
+import type { Rpc } from './rpcs/scene.ts';
+import type { WireClient } from './story.ts';
+
+type AnyRpc = Rpc<DescMethod, RunScene | RolloutScene>;
+const RPCS = { ...RUN_RPCS, ...ROLLOUT_RPCS } as unknown as Readonly<Record<string, AnyRpc | undefined>>;
+
+const READS = /^(?:get(?!OrCreate)|list|read|watch|compare|summarize)/;
+
+/** Methods that write, and name nothing of a run that exists. */
+const NOT_OF_A_RUN: ReadonlySet<string> = new Set([
+  'createExperiment',
+  'updateExperiment',
+  'deleteExperiment',
+  'createRun',
+  'deleteRun',
+  'upsertTasks',
+  'upsertValidators',
+  // Answers without a claim.
+  'claimRollouts',
+  // Answers for each lease: see test/store/deleted_run.test.ts.
+  'heartbeatRollouts',
+]);
+
+const VERBS = [RunService, RolloutService].flatMap(({ methods }) =>
+  methods.filter(({ localName }) => !READS.test(localName) && !NOT_OF_A_RUN.has(localName)),
+);
+
+/** Verbs whose examples are of a rollout that has ended, or of a group: a deletion does not lock these, and the verb comes before it. */
+const COMES_BEFORE: ReadonlySet<string> = new Set(['updateGroup', 'overrideValidation']);
+
+/** A case is tried again if the database gave up a lock that it waited for, on a machine that stood still. */
+const TRIES = 3;
+
+describe.each(ENGINES)('B4: verbs behind DeleteRun, on %s', (engine) => {
+  let server: TestServer;
+  let client: WireClient;
+  let gate: pg.Client | undefined;
+  beforeAll(async () => {
+    server = await startTestServer({ engine });
+    const transport = createGrpcTransport({ baseUrl: server.url });
+    client = {
+      trajectories: createClient(TrajectoryService, transport),
+      states: createClient(StateService, transport),
+      runs: createClient(RunService, transport),
+      rollouts: createClient(RolloutService, transport),
+    } as WireClient;
+    if (engine === 'sqlite') return;
+    gate = new pg.Client(server.database.adminUrl);
+    await gate.connect();
+  });
+  afterAll(async () => {
+    await gate?.end();
+    await server?.stop();
+  });
+
+  it('each verb that names a run, or what is of one, is driven', () => {
+    expect(VERBS.map(({ localName }) => localName)).toEqual(
+      expect.arrayContaining(['completeRollout', 'heartbeatRun', 'logMetrics', 'startEnvironment', 'updateStage']),
+    );
+    expect(VERBS.filter(({ localName }) => RPCS[localName] === undefined)).toEqual([]);
+  });
+
+  it.each(VERBS.map((method) => [method.localName, method] as const))('%s answers NOT_FOUND', async (name, method) => {
+    for (let attempt = 1; ; attempt += 1) {
+      const { outcome, waited } = await drive(name, method);
+      if (outcome instanceof ConnectError && outcome.code === Code.Unavailable && attempt < TRIES) continue;
+      expect(waited, 'whether it waited for the deletion').toBe(engine === 'sqlite' || !COMES_BEFORE.has(name));
+      if (!waited) return expect(outcome).not.toBeInstanceOf(Error);
+      expect(outcome, name).toBeInstanceOf(ConnectError);
+      expect((outcome as ConnectError).code, `${outcome}`).toBe(Code.NotFound);
+      expect(reasonOf(outcome), `${outcome}`).toMatch(/^(?:RUN|STAGE|GROUP|ROLLOUT|ENVIRONMENT)_NOT_FOUND$/);
+      return;
+    }
+  });
+
+  /** Sends the verb while DeleteRun holds its locks, and lets DeleteRun commit once the verb waits, or has its answer. On SQLite, afterwards. */
+  async function drive(name: string, method: DescMethod): Promise<{ outcome: unknown; waited: boolean }> {
+    const ofRuns = method.parent === RunService;
+    const scene = ofRuns ? await makeRunScene(client) : await makeRolloutScene(client);
+    const [request] = (await RPCS[name]!.requests(scene)).at(-1)!;
+    const runIds = 'bareId' in scene ? [scene.bareId, scene.runId] : [scene.runId];
+    await gate?.query('begin');
+    // The last write of DeleteRun, behind all its locks.
+    await gate?.query('lock table anabranch.runs in share mode');
+    const deletions = Promise.all(
+      runIds.map((runId) => client.runs.deleteRun({ runId, onBranches: OnBranches.CASCADE, cancelLive: true })),
+    );
+    deletions.catch(() => undefined);
+    if (gate === undefined) await deletions;
+    else await waiting(runIds.length);
+    let answered = false;
+    const service = (ofRuns ? client.runs : client.rollouts) as unknown as Record<string, (init: unknown) => unknown>;
+    const outcome = Promise.resolve(service[name]!(request))
+      .catch((error: unknown) => error)
+      .finally(() => {
+        answered = true;
+      });
+    if (gate !== undefined) await waiting(runIds.length + 1, () => answered);
+    const waited = gate === undefined || !answered;
+    await gate?.query('commit');
+    await deletions;
+    return { outcome: await outcome, waited };
+  }
+
+  async function waiting(count: number, orElse = () => false): Promise<void> {
+    const seen = async () => {
+      await gate!.query('select pg_stat_clear_snapshot()');
+      const { rows } = await gate!.query(
+        `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      );
+      return rows.length >= count || orElse();
+    };
+    await expect.poll(seen, { timeout: 20_000, interval: 10 }).toBe(true);
+  }
+});
