@@ -19,7 +19,7 @@ export async function heartbeatRollouts(
   leaseMs: number | undefined,
 ): Promise<LeaseState[]> {
   return engine.write(async (tx) => {
-    const rows = await holdVisible(engine, tx, namespace, [...new Set(leases.map(({ id }) => id))]);
+    const rows = await lockVisible(engine, tx, namespace, [...new Set(leases.map(({ id }) => id))]);
     const kept = new Set(leases.filter((lease) => holds(rows.get(lease.id), lease)).map(({ id }) => id));
     const beating = [...rows.values()].filter(({ id }) => kept.has(id));
     const ends = beating.map((row) => ({ row, ms: leaseMs ?? Number(row.lease_ms) }));
@@ -33,13 +33,13 @@ export async function heartbeatRollouts(
   });
 }
 
-type HeldRow = Awaited<ReturnType<typeof holdVisible>> extends Map<string, infer Row> ? Row : never;
+type HeldRow = Awaited<ReturnType<typeof lockVisible>> extends Map<string, infer Row> ? Row : never;
 
 /**
  * Locks rollouts by id, in order of key, as everything that locks many. Their runs are read afterwards, unlocked (Q4): a deletion that held the locks has
  * committed by then. Rollouts of deleted runs are left out.
  */
-async function holdVisible(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
+async function lockVisible(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
   const query = tx
     .selectFrom('rollouts as r')
     .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt', 'r.lease_ms', 'r.lease_end_time', 'r.revision'])
