@@ -1,10 +1,12 @@
 import { type CancellableClient, requestCancel } from './cancel.ts';
 
-/** A connection that is quiet for so long while somebody waits for its answer is given up. */
+/** The database is silent if it is quiet for so long on all connections while somebody waits for its answer. */
 const QUIET_MS = 4500;
-/** If the whole database is quiet for that long, a connection or a waiter that has waited for this long is given up with it. */
-const FRESH_MS = 1000;
 const TICK_MS = 250;
+/** A single connection is given up a tick later, so that it does not pass for a single one when the whole database is silent. */
+const QUIET_ALONE_MS = QUIET_MS + TICK_MS;
+/** If the whole database is quiet, a connection or a waiter that has waited for this long is given up with it. */
+const FRESH_MS = 1000;
 
 /** The database did not answer. */
 export class Silence extends Error {
@@ -117,7 +119,7 @@ export class SilenceWatch {
   private giveUpQuiet(): void {
     const whole = isLong(this.quietTicks, QUIET_MS);
     const quiet = [...this.connections.values()].filter(({ quietTicks }) =>
-      isLong(quietTicks, whole ? FRESH_MS : QUIET_MS),
+      isLong(quietTicks, whole ? FRESH_MS : QUIET_ALONE_MS),
     );
     const waiting = whole ? [...this.waiters].filter(({ quietTicks }) => isLong(quietTicks, FRESH_MS)) : [];
     for (const { giveUp } of [...waiting, ...quiet]) giveUp(new Silence(whole));
