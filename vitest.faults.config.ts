@@ -6,7 +6,7 @@ import { shared } from './test/support/vitest-shared.ts';
  * is mostly waiting for processes to start and clients to come back, so two of them run at a time. All others have the machine to
  * themselves: they hold times, memory or fsyncs to a bound, or must see a fault that was planted.
  */
-const SIDE_BY_SIDE = ['claims', 'disk-full', 'drain', 'kill-server', 'two-servers'].map(
+const SIDE_BY_SIDE = ['claims', 'disk-full', 'drain', 'kill-server', 'mix', 'pooler', 'two-servers'].map(
   (name) => `test/faults/${name}.test.ts`,
 );
 

@@ -1,0 +1,78 @@
+import { describe, expect, it } from 'vitest';
+import { connectClient } from '../../src/client/index.ts';
+import { createDatabase, ENGINES } from '../support/database.ts';
+import { spawnServer } from '../support/spawned-server.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
+import { reportFigures } from './figures.ts';
+import type { Mix } from './mix/mix.ts';
+import { read, readAll } from './mix/reader.ts';
+import { write } from './mix/writer.ts';
+import { seededRandom } from './random.ts';
+
+const KILLS = 4;
+const WRITERS = 8;
+const READERS = 8;
+
+describe.each(ENGINES)(
+  'creates, branches, appends, attaches, seals, puts and deletes beside reads, with kills, on %s',
+  (engine) => {
+    it('D1, O1, O2, R1: every read that is answered OK is complete, and what was acked is there unless its deletion was begun', async () => {
+      const random = seededRandom();
+      await using database = await createDatabase(engine);
+      let server = await spawnServer({ database: database.url });
+      await using proxy = await startTcpProxy(server);
+      const client = connectClient({ address: proxy.url });
+      const mix: Mix = {
+        client,
+        random,
+        nodes: [],
+        violations: [],
+        counts: new Map(),
+        unansweredReads: 0,
+        stopped: false,
+      };
+      const work = [
+        ...Array.from({ length: WRITERS }, () => write(mix)),
+        ...Array.from({ length: READERS }, () => read(mix)),
+      ];
+      try {
+        for (let kill = 0; kill < KILLS && mix.violations.length === 0; kill += 1) {
+          await moreDone(mix, random.between(300, 600));
+          await server.kill();
+          server = await spawnServer({ database: database.url });
+          proxy.retarget(server);
+        }
+        await moreDone(mix, 600);
+      } finally {
+        mix.stopped = true;
+        await Promise.all(work);
+      }
+      try {
+        await readAll(mix);
+        const deleted = mix.nodes.filter(({ deletion }) => deletion === 'answered').length;
+        await reportFigures(`mix of all writes on ${engine}`, {
+          seed: random.seed,
+          kills: KILLS,
+          trajectories: mix.nodes.length,
+          'of these deleted': deleted,
+          ...Object.fromEntries([...mix.counts].sort()),
+          'reads without an answer': mix.unansweredReads,
+          violations: mix.violations.length,
+        });
+        expect(mix.violations.slice(0, 20)).toEqual([]);
+        expect(deleted).toBeGreaterThan(0);
+        expect(mix.nodes.length - deleted).toBeGreaterThan(0);
+      } finally {
+        client.close();
+        await server.kill();
+      }
+    });
+  },
+);
+
+/** Resolves when so many more calls were answered, or something is wrong already. */
+async function moreDone(mix: Mix, calls: number): Promise<void> {
+  const done = () => [...mix.counts.values()].reduce((sum, each) => sum + each, 0);
+  const enough = done() + calls;
+  while (done() < enough && mix.violations.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+}
