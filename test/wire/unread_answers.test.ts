@@ -12,6 +12,8 @@ import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { http2Session, inEnvelope, until } from './raw.ts';
 
 const SERVICE = '/anabranch.v1.TrajectoryService';
+/** 100 MiB are read, encoded and sent, on whatever machine. */
+const PATIENCE_MS = 120_000;
 const TEXT = 'x'.repeat(1_000_000);
 
 /** How a call with one request is written. */
@@ -76,22 +78,30 @@ async function readWhole(stream: ClientHttp2Stream): Promise<number> {
 }
 
 describe.each(WAYS)('A8: 99 answers of 1 MiB by $name that nobody reads yet', (way) => {
-  it('do not end the connection: small calls are answered beside them, and once read, all are whole', async () => {
-    const large = Array.from({ length: 80 }, () => ask(way));
-    // Answers of unary calls are ready once their handlers have ended; those of streams are written one after the other by their handlers.
-    await until(() => server.counts().handlers === (way.rpc === 'GetStep' ? 0 : 80), 'handlers of 80 calls');
-    for (let i = 0; i < 10; i += 1) {
-      const small = call(
-        `${SERVICE}/GetTrajectory`,
-        'application/proto',
-        toBinary(GetTrajectoryRequestSchema, create(GetTrajectoryRequestSchema, { trajectoryId })),
+  it(
+    'do not end the connection: small calls are answered beside them, and once read, all are whole',
+    async () => {
+      const large = Array.from({ length: 80 }, () => ask(way));
+      // Answers of unary calls are ready once their handlers have ended; those of streams are written one after the other by their handlers.
+      await until(
+        () => server.counts().handlers === (way.rpc === 'GetStep' ? 0 : 80),
+        'handlers of 80 calls',
+        PATIENCE_MS,
       );
-      expect(await readWhole(small)).toBeGreaterThan(0);
-    }
-    while (large.length < 99) large.push(ask(way));
-    const sizes = await Promise.all(large.map(readWhole));
-    expect(Math.min(...sizes)).toBeGreaterThan(TEXT.length);
-    expect(Math.max(...sizes)).toBe(Math.min(...sizes));
-    expect(session.destroyed).toBe(false);
-  });
+      for (let i = 0; i < 10; i += 1) {
+        const small = call(
+          `${SERVICE}/GetTrajectory`,
+          'application/proto',
+          toBinary(GetTrajectoryRequestSchema, create(GetTrajectoryRequestSchema, { trajectoryId })),
+        );
+        expect(await readWhole(small)).toBeGreaterThan(0);
+      }
+      while (large.length < 99) large.push(ask(way));
+      const sizes = await Promise.all(large.map(readWhole));
+      expect(Math.min(...sizes)).toBeGreaterThan(TEXT.length);
+      expect(Math.max(...sizes)).toBe(Math.min(...sizes));
+      expect(session.destroyed).toBe(false);
+    },
+    PATIENCE_MS,
+  );
 });
