@@ -24,6 +24,12 @@ export const PYTHON_PATH = path.join(ROOT, 'gen/python');
 export const PYTHON_STORY = path.join(ROOT, 'test/languages/python/story.py');
 export const BUF = path.join(ROOT, 'node_modules/.bin/buf');
 
+/** Has the program `protoc`, of the package grpcio-tools, in its folder `bin`. */
+const PROTOC_PACKAGE = 'grpcio-tools==1.85.1';
+export const PROTOC_BIN = path.join(CACHE, 'protoc/bin');
+/** Where cargo keeps what it has compiled. */
+export const CARGO_TARGET = path.join(CACHE, 'cargo-target');
+
 /** Installs what is not there yet. A tool that cannot be had fails the run by name. */
 export async function installTools(): Promise<void> {
   await mkdir(GO_BIN, { recursive: true });
@@ -31,7 +37,10 @@ export async function installTools(): Promise<void> {
   await need('go', ['version'], 'install Go 1.26 or later from https://go.dev/dl');
   const python = ['-c', 'import sys; assert sys.version_info >= (3, 10), sys.version'];
   await need('python3', python, 'install Python 3.10 or later');
+  await need('cargo', ['--version'], 'install Rust 1.88 or later from https://rustup.rs');
+  await need('mvn', ['--version'], 'install Maven and a JDK, 17 or later');
   await installPython();
+  await installProtoc();
   for (const [name, source] of Object.entries(GO_PROGRAMS)) await installGoProgram(name, source);
   await buildGoClient();
 }
@@ -57,6 +66,18 @@ function installPython(): Promise<void> {
     await rm(folder, { recursive: true, force: true });
     await run('python3', ['-m', 'venv', folder]);
     await run(PYTHON, ['-m', 'pip', 'install', '--quiet', '--no-deps', ...PYTHON_PACKAGES], { minutes: 5 });
+  });
+}
+
+function installProtoc(): Promise<void> {
+  return once('protoc', PROTOC_PACKAGE, async () => {
+    const folder = path.dirname(PROTOC_BIN);
+    await rm(folder, { recursive: true, force: true });
+    await run('python3', ['-m', 'venv', folder]);
+    const python = path.join(PROTOC_BIN, 'python');
+    await run(python, ['-m', 'pip', 'install', '--quiet', PROTOC_PACKAGE], { minutes: 5 });
+    const program = `#!/bin/sh\nexec '${python}' -m grpc_tools.protoc "$@"\n`;
+    await writeFile(path.join(PROTOC_BIN, 'protoc'), program, { mode: 0o755 });
   });
 }
 

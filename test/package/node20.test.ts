@@ -77,6 +77,12 @@ describe('docs/clients.md', () => {
   });
 });
 
+describe('the protos of the package', () => {
+  it('compile as they are', async () => {
+    await run('buf', ['build', path.join(project, 'node_modules/anabranch/gen/proto')], { cwd: ROOT });
+  });
+});
+
 describe('the declarations of the package', () => {
   it.each([
     { entry: 'anabranch/client', compilerOptions: { lib: ['es2023', 'esnext.disposable'], types: ['node'] } },
