@@ -40,6 +40,6 @@ describe('the scripts of package.json', () => {
   );
 
   it('run on the Node that the dependencies bring: none names a path or a version of its own', () => {
-    for (const script of Object.values(scripts)) expect(script).not.toMatch(/\/node\b|\bnpx\b|nvm/);
+    for (const script of Object.values(scripts)) expect(script).not.toMatch(/\/node(\s|$)|\bnpx\b|nvm/);
   });
 });
