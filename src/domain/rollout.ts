@@ -152,6 +152,8 @@ export interface Attempt {
   readonly message: string;
   readonly workerId: string;
   readonly claimTime: Instant;
+  /** When it became RUNNING. */
+  readonly startTime: Instant | undefined;
   readonly endTime: Instant | undefined;
   readonly result: RolloutResult | undefined;
   /** By type. */

@@ -12,6 +12,7 @@ export interface SummaryCounts {
   /** Of terminal ones. */
   readonly turns: bigint;
   readonly durations: { readonly count: bigint; readonly seconds: number };
+  readonly queueTimes: { readonly count: bigint; readonly seconds: number };
   readonly tokens: { readonly count: bigint; readonly sum: number };
   readonly tasks: readonly TaskGroups[];
 }
@@ -62,6 +63,7 @@ export interface Summary {
   readonly rewardMax: number | undefined;
   readonly meanTurns: number | undefined;
   readonly meanSeconds: number | undefined;
+  readonly meanQueueSeconds: number | undefined;
   readonly tokens: number | undefined;
   readonly tokensPerSuccess: number | undefined;
 }
@@ -99,11 +101,16 @@ export function summaryOf(counts: SummaryCounts, passAt: readonly number[]): Sum
     rewardMedian: some ? rewards.median : undefined,
     rewardMax: some ? rewards.max : undefined,
     meanTurns: terminal > 0n ? Number(turns) / Number(terminal) : undefined,
-    // A clock may have been set back meanwhile.
-    meanSeconds: durations.count > 0n ? Math.max(0, durations.seconds / Number(durations.count)) : undefined,
+    meanSeconds: meanSecondsOf(durations),
+    meanQueueSeconds: meanSecondsOf(counts.queueTimes),
     tokens: tokens.count > 0n ? tokens.sum : undefined,
     tokensPerSuccess: tokens.count > 0n && successes > 0n ? tokens.sum / Number(successes) : undefined,
   };
+}
+
+/** Not negative: a clock may have been set back meanwhile. */
+function meanSecondsOf({ count, seconds }: SummaryCounts['durations']): number | undefined {
+  return count > 0n ? Math.max(0, seconds / Number(count)) : undefined;
 }
 
 /** Never outside of what it is the mean of, however the sum was rounded. */

@@ -102,6 +102,7 @@ function fillMeans(wire: WireSummary, summary: SummaryShown['summary']): void {
   if (summary.rewardMax !== undefined) wire.rewardMax = summary.rewardMax;
   if (summary.meanTurns !== undefined) wire.meanTurns = summary.meanTurns;
   if (summary.meanSeconds !== undefined) wire.meanDuration = fromSeconds(summary.meanSeconds);
+  if (summary.meanQueueSeconds !== undefined) wire.meanQueueTime = fromSeconds(summary.meanQueueSeconds);
   if (summary.tokens !== undefined) wire.tokens = summary.tokens;
   if (summary.tokensPerSuccess !== undefined) wire.tokensPerSuccess = summary.tokensPerSuccess;
 }

@@ -40,6 +40,7 @@ const NOTHING: SummaryCounts = {
   rewards: momentsOf([]),
   turns: 0n,
   durations: { count: 0n, seconds: 0 },
+  queueTimes: { count: 0n, seconds: 0 },
   tokens: { count: 0n, sum: 0 },
   tasks: [],
 };
@@ -217,11 +218,14 @@ describe('what is not there', () => {
         successes: 2n,
         turns: 35n,
         durations: { count: 4n, seconds: 10 },
+        queueTimes: { count: 4n, seconds: 6 },
         tokens: { count: 3n, sum: 900 },
       },
       [],
     );
     expect(found).toMatchObject({ rollouts: 12n, finished: false, unjudged: 1n, meanTurns: 5, meanSeconds: 2.5 });
+    expect(found.meanQueueSeconds).toBe(1.5);
+    expect(summaryOf(NOTHING, []).meanQueueSeconds).toBeUndefined();
     expect(found).toMatchObject({ tokens: 900, tokensPerSuccess: 450, successRate: { value: 0.4 } });
     expect(summaryOf({ ...NOTHING, tokens: { count: 1n, sum: 7 } }, [])).toMatchObject({
       tokens: 7,

@@ -23,8 +23,18 @@ it.each(ENGINES)(
       ...{ errorMessage: '', detailsJson: '' },
     };
 
+    /** When rollouts became claimable, as their attempts and they themselves say it. */
+    const timesOf = async () => {
+      const outside = await outsideSql(database);
+      const rows = await outside.rows('select rollout, number, claimable_time from attempts order by rollout, number');
+      const own = await outside.rows('select key, claimable_time from rollouts order by key');
+      await outside.close();
+      return { rows, own };
+    };
+
     const first = await here.claimOne();
     await here.append(first.trajectory, [wordStep(0n, 'root'), wordStep(1n, 'a', { reward: 3 })]);
+    await here.start(first);
     await here.store.recordValidation(here.namespace, released, 1, found);
     await here.release(tokenOf(first));
     await here.claimOne();
@@ -38,6 +48,7 @@ it.each(ENGINES)(
     await here.complete(endedClaim, { result, validations: [found], metrics: new Map([['tokens', 9]]) });
     const before = await here.record(ended);
     const pending = await here.record(released);
+    const times = await timesOf();
     expect(pending.rollout).toMatchObject({ status: 'INITIALIZING', attempt: 3 });
     await store.close();
 
@@ -74,6 +85,8 @@ it.each(ENGINES)(
     const log = await again.store.listValidationOverrides(again.namespace, released, { limit: 9, after: undefined });
     expect(log).toMatchObject([{ attempt: 3, success: true }]);
     expect(await again.rollout(untried)).toMatchObject({ attempt: 0, metrics: new Map() });
+    expect(attempts.map(({ startTime }) => startTime)).toEqual(pending.attempts.map(({ startTime }) => startTime));
     await again.store.close();
+    expect(await timesOf()).toEqual(times);
   },
 );

@@ -68,6 +68,7 @@ describeStore('claims', (on) => {
         message: '',
         workerId: 'w-1',
         claimTime: rollout.updateTime,
+        startTime: undefined,
         endTime: undefined,
         result: undefined,
         validations: [],

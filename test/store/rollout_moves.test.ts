@@ -164,7 +164,8 @@ describeStore('verbs of rollouts', (on) => {
       phase: 'task',
       startTime: started.updateTime,
     });
-    expect((await scene.record(id)).attempts).toMatchObject([{ status: 'RUNNING', endTime: undefined }]);
+    const { startTime } = started;
+    expect((await scene.record(id)).attempts).toMatchObject([{ status: 'RUNNING', startTime, endTime: undefined }]);
     expect((await scene.history('ROLLOUT', { id })).at(-1)).toMatchObject({
       newStatus: 'RUNNING',
       message: 'go',

@@ -2,14 +2,14 @@ import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { isTerminal } from '../../src/domain/lifecycle.ts';
-import { type Rollout, rewardStatistics } from '../../src/domain/rollout.ts';
+import { type Attempt, type Rollout, rewardStatistics } from '../../src/domain/rollout.ts';
 import type { Run } from '../../src/domain/run.ts';
 import { summaryOf } from '../../src/domain/summary.ts';
 import type { NewRollout } from '../../src/store/contract/rollout.ts';
 import type { SummaryFilter, SummaryKey, SummaryRow } from '../../src/store/contract/summary.ts';
 import { newStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
-import { NO_RESULT, RolloutScene } from './rollout_scene.ts';
+import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 import { statementsOfWarm } from './statement_count.ts';
 
@@ -25,6 +25,7 @@ const NO_FILTER: SummaryFilter = {
 /** What is known of a rollout and its run besides itself. */
 interface Seen {
   readonly rollout: Rollout;
+  readonly attempts: readonly Attempt[];
   readonly run: Run;
   readonly kind: string;
 }
@@ -128,7 +129,8 @@ describeStore('summaries', (on) => {
     const seen: Seen[] = [];
     for (const { run, train } of [one, other]) {
       for (const rollout of await here.rollouts({ runId: run.id })) {
-        seen.push({ rollout, run, kind: rollout.stage.id === train.id ? 'TRAIN_STEP' : 'EVAL' });
+        const { attempts } = await here.record(rollout.id);
+        seen.push({ rollout, attempts, run, kind: rollout.stage.id === train.id ? 'TRAIN_STEP' : 'EVAL' });
       }
     }
     return seen;
@@ -155,8 +157,8 @@ describeStore('summaries', (on) => {
       const count = metrics.get('tokens');
       return count === undefined || Number.isNaN(count) ? [] : [count];
     });
-    const timed = ended.filter(({ startTime }) => startTime !== undefined);
-    const milliseconds = timed.map(({ startTime, endTime }) => Number(endTime! - startTime!) / 1e9);
+    const timed = seen.flatMap(({ rollout, attempts }) => (isTerminal(rollout.status) ? attempts.slice(-1) : []));
+    const durations = timed.map(({ claimTime, endTime }) => Number(endTime! - claimTime) / 1e9);
     const sum = (all: readonly number[]) => all.reduce((total, each) => total + each, 0);
     expect(row).toMatchObject({
       pending: having('PENDING'),
@@ -176,7 +178,8 @@ describeStore('summaries', (on) => {
           rewards.length === 0 ? 0 : closeTo((sorted[(rewards.length - 1) >> 1]! + sorted[rewards.length >> 1]!) / 2),
       },
       turns: ended.reduce((total, { turns }) => total + turns, 0n),
-      durations: { count: BigInt(timed.length), seconds: expect.closeTo(sum(milliseconds), 1) },
+      durations: { count: BigInt(timed.length), seconds: expect.closeTo(sum(durations), 1) },
+      queueTimes: { count: BigInt(timed.length), seconds: expect.any(Number) },
       tokens: { count: BigInt(tokens.length), sum: expect.closeTo(sum(tokens), 6) },
     });
     expect(byText(row!.tasks)).toEqual(byText(groupsOf(seen, all)));
@@ -206,6 +209,46 @@ describeStore('summaries', (on) => {
       };
     });
   };
+
+  it('M3: duration, queue time, start time and metrics are those of the last attempt; of a failed one before it nothing counts', async () => {
+    const here = scene();
+    const { train } = await furnish(here);
+    const [id = '', cancelled = ''] = await here.queue(train, 2, { modelUri: 'tried again' });
+    const tokens = (attempt: number, count: number) =>
+      here.store.updateRollout(here.namespace, id, attempt, { metrics: new Map([['tokens', count]]) });
+    const [first, other] = await here.claims({ count: 2 });
+    await here.start(first!);
+    await tokens(1, 7);
+    await here.release(tokenOf(first!));
+    await here.release(tokenOf(other!));
+    expect((await here.rollout(id)).startTime, 'while PENDING').toBeUndefined();
+    const second = await here.claimOne();
+    expect(second.rollout).toMatchObject({ id, startTime: undefined, metrics: new Map() });
+    await tokens(2, 5);
+    await here.start(second);
+    await here.complete(second);
+    await here.cancel(cancelled);
+    // As if the first attempt had lasted 4,000 s, the second 100 s, and the rollout had waited 30 s between the two.
+    const { key } = second.rollout;
+    const shift = (number: number, column: string, seconds: number) =>
+      on.sql.rows(
+        `update attempts set ${column} = ${on.sql.earlier(column, seconds)} where rollout = ${key} and number = ${number}`,
+      );
+    await shift(1, 'claim_time', 5000);
+    await shift(2, 'claim_time', 100);
+    await shift(2, 'claimable_time', 130);
+    const [row] = await summarize(here, [], { runs: [second.rollout.run.id] });
+    const { attempts, rollout } = await here.record(id);
+    expect(rollout.startTime).toBe(attempts[1]?.startTime);
+    const spans = [attempts[1]!, (await here.record(cancelled)).attempts[0]!];
+    const seconds = spans.reduce((total, { claimTime, endTime }) => total + Number(endTime! - claimTime) / 1e9, 0);
+    expect(row?.durations).toEqual({ count: 2n, seconds: expect.closeTo(seconds, 1) });
+    expect(seconds).toBeGreaterThan(100);
+    expect(row?.queueTimes.count).toBe(2n);
+    expect(row?.queueTimes.seconds).toBeGreaterThan(30);
+    expect(row?.queueTimes.seconds).toBeLessThan(90);
+    expect(row?.tokens).toEqual({ count: 1n, sum: 5 });
+  });
 
   /** To nine digits, or very near to nothing. */
   const closeTo = (value: number) => ({

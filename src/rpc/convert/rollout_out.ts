@@ -188,6 +188,7 @@ export function fromAttempt(rolloutId: string, attempt: Attempt, view: View): Wi
   const wire = create(AttemptSchema, { number, trajectoryId, message, workerId });
   wire.status = fromStatus(status);
   wire.claimTime = fromInstant(claimTime);
+  if (attempt.startTime !== undefined) wire.startTime = fromInstant(attempt.startTime);
   if (endTime !== undefined) wire.endTime = fromInstant(endTime);
   if (result !== undefined) wire.result = fromResult(result, view);
   wire.validations = validations.map((validation) => fromValidation(rolloutId, validation, view));

@@ -43,8 +43,10 @@ export interface SummaryRow {
     readonly median: number;
   };
   readonly turns: bigint;
-  /** Of terminal rollouts that have a duration. */
+  /** Of terminal rollouts that had an attempt: from the claim of the last one to its end. */
   readonly durations: { readonly count: bigint; readonly seconds: number };
+  /** Of the same: from when the rollout last became claimable to that claim. */
+  readonly queueTimes: { readonly count: bigint; readonly seconds: number };
   /** Sum of the metric `tokens` over terminal rollouts that have it. */
   readonly tokens: { readonly count: bigint; readonly sum: number };
   /** What pass@k is made of: the groups of each task (M3). Rollouts without a task are in none. */

@@ -2,7 +2,7 @@ import type { MigrationText } from './migration.ts';
 
 /**
  * Each attempt stores what belongs to it: verdict, metrics, timings, reward and turns in its row; validations, overrides and environments under its number.
- * What was stored with a rollout is given to the last attempt that began. A rollout that is PENDING shows none of it. Overrides and validations of rollouts
+ * What was stored with a rollout is given to the last attempt that began. Times of queues and starts come from the history of statuses. A rollout that is PENDING shows none of it. Overrides and validations of rollouts
  * without an attempt keep the attempt number 0: they no longer count.
  */
 export const migration0011: MigrationText = {
@@ -16,7 +16,10 @@ export const migration0011: MigrationText = {
       add column override boolean,
       add column success boolean,
       add column reward double precision,
-      add column turns bigint not null default 0;
+      add column turns bigint not null default 0,
+      add column claimable_time timestamptz,
+      add column start_time timestamptz;
+    alter table rollouts add column claimable_time timestamptz;
 
     alter table validation_overrides add column attempt bigint not null default 0;
     update validation_overrides as o set attempt = r.attempt from rollouts as r where r.key = o.rollout;
@@ -57,6 +60,19 @@ export const migration0011: MigrationText = {
     update rollouts set result = '', summary_json = '', result_success = null, validation_passed = null, override = null, success = case when status = 'FAILED' then false end,
       reward = null, turns = 0, metrics = '{}', timings = '{}'
       where status = 'PENDING' or attempt = 0;
+
+    update attempts as a set
+      claimable_time = (select max(c.change_time) from status_changes as c
+        where c.tree = r.run and c.entity_kind = 'ROLLOUT' and c.entity = r.key and c.new_status = 'PENDING' and c.change_time <= a.claim_time),
+      start_time = (select min(c.change_time) from status_changes as c
+        where c.tree = r.run and c.entity_kind = 'ROLLOUT' and c.entity = r.key and c.new_status = 'RUNNING' and c.change_time >= a.claim_time
+          and (a.end_time is null or c.change_time <= a.end_time))
+      from rollouts as r where r.key = a.rollout;
+    update rollouts as r set
+      claimable_time = (select max(c.change_time) from status_changes as c
+        where c.tree = r.run and c.entity_kind = 'ROLLOUT' and c.entity = r.key and c.new_status = 'PENDING'),
+      start_time = case when r.status <> 'PENDING' then
+        (select a.start_time from attempts as a where a.rollout = r.key and a.number = r.attempt) end;
   `,
   sqlite: `
     alter table attempts add column metrics text not null default '{}';
@@ -67,6 +83,9 @@ export const migration0011: MigrationText = {
     alter table attempts add column success integer;
     alter table attempts add column reward;
     alter table attempts add column turns integer not null default 0;
+    alter table attempts add column claimable_time text;
+    alter table attempts add column start_time text;
+    alter table rollouts add column claimable_time text;
 
     alter table validation_overrides add column attempt integer not null default 0;
     update validation_overrides set attempt = r.attempt from rollouts as r where r.key = validation_overrides.rollout;
@@ -120,5 +139,18 @@ export const migration0011: MigrationText = {
     update rollouts set result = '', summary_json = '', result_success = null, validation_passed = null, override = null, success = case when status = 'FAILED' then 0 end,
       reward = null, turns = 0, metrics = '{}', timings = '{}'
       where status = 'PENDING' or attempt = 0;
+
+    update attempts set
+      claimable_time = (select max(c.change_time) from status_changes as c where c.tree = r.run and c.entity_kind = 'ROLLOUT'
+        and c.entity = r.key and c.new_status = 'PENDING' and c.change_time <= attempts.claim_time),
+      start_time = (select min(c.change_time) from status_changes as c where c.tree = r.run and c.entity_kind = 'ROLLOUT'
+        and c.entity = r.key and c.new_status = 'RUNNING' and c.change_time >= attempts.claim_time
+        and (attempts.end_time is null or c.change_time <= attempts.end_time))
+      from rollouts as r where r.key = attempts.rollout;
+    update rollouts set
+      claimable_time = (select max(c.change_time) from status_changes as c where c.tree = rollouts.run and c.entity_kind = 'ROLLOUT'
+        and c.entity = rollouts.key and c.new_status = 'PENDING'),
+      start_time = case when status <> 'PENDING' then
+        (select a.start_time from attempts as a where a.rollout = rollouts.key and a.number = rollouts.attempt) end;
   `,
 };

@@ -113,6 +113,7 @@ export const COLUMN_TYPES: Partial<Record<keyof Tables, Columns>> & {
     metrics: 'text',
     timings: 'text',
     metadata_json: 'text',
+    claimable_time: 'timestamptz',
     start_time: 'timestamptz',
     end_time: 'timestamptz',
     create_time: 'timestamptz',
@@ -134,6 +135,7 @@ export const COLUMN_TYPES: Partial<Record<keyof Tables, Columns>> & {
     end_time: 'timestamptz',
     reward: 'float8',
     turns: 'int8',
+    claimable_time: 'timestamptz',
   },
 };
 

@@ -21,6 +21,7 @@ export const SHOWN_COLUMNS = [
   'turns',
   'metrics',
   'timings',
+  'start_time',
 ] as const satisfies readonly (keyof AttemptsTable & keyof RolloutsTable)[];
 
 type ShownColumn = (typeof SHOWN_COLUMNS)[number];
@@ -42,6 +43,7 @@ export const NOTHING_SHOWN: Shown = Object.freeze({
   turns: 0n,
   metrics: '{}',
   timings: '{}',
+  start_time: null,
 });
 
 /** What a rollout that is live or terminal shows of its last attempt; `attempt` may also be the rollout's own row while it is live. */
@@ -57,6 +59,7 @@ export function shownOf(attempt: Pick<Selectable<RolloutsTable>, ShownColumn>): 
     turns: attempt.turns,
     metrics: attempt.metrics,
     timings: attempt.timings,
+    start_time: attempt.start_time,
   };
 }
 

@@ -147,7 +147,7 @@ export async function listAttempts(engine: Engine, db: Db | Tx, rollout: bigint)
       join.onRef('t.tree', '=', 'a.tree').onRef('t.key', '=', 'a.trajectory').on('t.hidden', '=', 0),
     )
     .select(['a.number', 'a.status', 'a.message', 'a.worker_id', 'a.claim_time', 'a.end_time', 't.id'])
-    .select(['a.result', 'a.summary_json', 'a.success', 'a.metrics', 'a.timings'])
+    .select(['a.result', 'a.summary_json', 'a.success', 'a.metrics', 'a.timings', 'a.start_time'])
     .select(
       sql<number | string | null>`case when a.end_time is null then ${ownReward(engine)} else a.reward end`.as(
         'reward',
@@ -163,6 +163,7 @@ export async function listAttempts(engine: Engine, db: Db | Tx, rollout: bigint)
     message: row.message,
     workerId: row.worker_id,
     claimTime: parseInstant(row.claim_time),
+    startTime: readOptionalTime(row.start_time),
     endTime: readOptionalTime(row.end_time),
     result: readResult(row.result, row.summary_json),
     success: readFlag(row.success),

@@ -102,7 +102,19 @@ async function writeAttempts(
   await insertTrajectories(engine, tx, trajectories);
   const rows = attempts.map(({ row, number, made, request }) => {
     const { tree, key } = made.ref;
-    return [row.key, number, row.namespace, tree, key, 'INITIALIZING', '', request.workerId, now, null];
+    return [
+      row.key,
+      number,
+      row.namespace,
+      tree,
+      key,
+      'INITIALIZING',
+      '',
+      request.workerId,
+      now,
+      null,
+      row.claimable_time,
+    ];
   });
   await engine.insertRows(tx, 'attempts', ATTEMPT_COLUMNS, rows);
   await recordStatuses(engine, tx, now, attempts.flatMap(movesOf));
@@ -138,6 +150,7 @@ const ATTEMPT_COLUMNS = [
   'worker_id',
   'claim_time',
   'end_time',
+  'claimable_time',
 ] as const;
 
 /** L5: of the trajectory its creation, of the rollout its move. */

@@ -96,6 +96,7 @@ const COLUMNS = [
   'lease_ms',
   'lease_end_time',
   ...SHOWN_COLUMNS,
+  'claimable_time',
   'end_time',
   'update_time',
   'status_changes',
@@ -125,8 +126,9 @@ export async function moveMany(engine: Engine, tx: Tx, now: string, moves: reado
 function movedRow({ row, to, message, shown }: PendingMove, now: string, mark: bigint): unknown[] {
   const success = bindFlag(rolloutSuccess(to, readFlag(shown.success)));
   const ofAttempt = SHOWN_COLUMNS.map((column) => (column === 'success' ? success : shown[column]));
+  const times = isTerminal(to) ? [row.claimable_time, now] : [now, null];
   const counts = [row.status_changes + 1n, row.revision + 1n, mark];
-  return [row.key, to, message, '', '', 0n, null, ...ofAttempt, isTerminal(to) ? now : null, now, ...counts];
+  return [row.key, to, message, '', '', 0n, null, ...ofAttempt, ...times, now, ...counts];
 }
 
 /** Turns of an attempt that is over are timed, whether or not the rollout is. */

@@ -218,6 +218,7 @@ const COLUMNS = [
   'metrics',
   'timings',
   'metadata_json',
+  'claimable_time',
   'start_time',
   'end_time',
   'create_time',
@@ -243,7 +244,7 @@ function newRow(
     ...[startFrom?.trajectoryId ?? null, startFrom?.stepNumber ?? null, modelUri],
     ...['PENDING', '', '', 0n, null, null, '', 0n, null],
     ...['', '', null, null, null, null, null, 0n, '{}', '{}', making.metadataJson],
-    ...[null, null, now, now, 1n, 1n, mark],
+    ...[now, null, null, now, now, 1n, 1n, mark],
   ];
 }
 

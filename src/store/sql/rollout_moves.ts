@@ -76,12 +76,12 @@ export async function startRollout(
       status: to,
       status_message: said.message,
       phase,
-      start_time: row.start_time ?? now,
+      start_time: now,
       status_changes: row.status_changes + 1n,
     });
     await tx
       .updateTable('attempts')
-      .set({ status: to })
+      .set({ status: to, start_time: now })
       .where('rollout', '=', row.key)
       .where('number', '=', row.attempt)
       .execute();
@@ -124,6 +124,7 @@ export async function retryRollout(
       worker_id: '',
       lease_ms: 0n,
       lease_end_time: null,
+      claimable_time: now,
       end_time: null,
       status_changes: row.status_changes + 1n,
     });

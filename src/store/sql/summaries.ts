@@ -146,6 +146,8 @@ interface CombinationRow extends ValueColumns {
   readonly turns: bigint;
   readonly durations: bigint;
   readonly seconds: number | null;
+  readonly queue_times: bigint;
+  readonly queue_seconds: number | null;
   readonly tokens: bigint;
   readonly token_sum: number | null;
   readonly token_min: number | null;
@@ -161,11 +163,15 @@ async function countCombinations(
   const having = (condition: RawBuilder<unknown>) => sql`count(case when ${condition} then 1 end)`;
   const tokens = sql`case when o.metrics like '%"tokens"%' then ${numberAt(sql.ref('o.metrics'), 'tokens')} end`;
   const x = sql.ref('x');
-  const took = elapsed(sql.ref('o.start_time'), sql.ref('o.end_time'));
+  const ofAttempt = (value: RawBuilder<unknown>) => sql`(select ${value} from ${engine.table('attempts')} as a
+    where a.rollout = o.key and a.number = o.attempt)`;
+  const took = ofAttempt(elapsed(sql.ref('a.claim_time'), sql.ref('a.end_time')));
+  const queued = ofAttempt(elapsed(sql.ref('a.claimable_time'), sql.ref('a.claim_time')));
   const { rows } = await sql<CombinationRow>`
     with q as (select ${columnsOf(values)} o.status, o.success, o.turns, o.${TERMINAL} as ended,
       case when o.${TERMINAL} and o.reward < ${IMMENSE} and o.reward > ${-IMMENSE} then o.reward end as x,
       case when o.${TERMINAL} and o.reward <> 'NaN' then 1 end as rewarded, case when o.${TERMINAL} then ${took} end as took,
+      case when o.${TERMINAL} then ${queued} end as queued,
       case when o.${TERMINAL} then ${tokens} end as t ${from} limit ${ALL})
     select ${sql.join([...places(values), sql`count(*) as rollouts`])},
       ${having(sql`status = 'PENDING'`)} as pending, ${having(sql`status in ('INITIALIZING', 'RUNNING')`)} as live,
@@ -174,7 +180,7 @@ async function countCombinations(
       ${having(sql`status = 'COMPLETED' and success`)} as successes, count(x) as rewards, count(rewarded) - count(x) as immense, sum(x) as reward_sum,
       min(x) as reward_min, max(x) as reward_max, ${squares(x)} as reward_squares, ${median(x)} as reward_median,
       cast(coalesce(sum(case when ended then turns end), 0) as bigint) as turns, count(took) as durations,
-      ${seconds(sql.ref('took'))} as seconds, count(t) as tokens,
+      ${seconds(sql.ref('took'))} as seconds, count(queued) as queue_times, ${seconds(sql.ref('queued'))} as queue_seconds, count(t) as tokens,
       sum(case when abs(t) < ${IMMENSE_SUM} then t end) as token_sum, min(t) as token_min, max(t) as token_max
     from q ${groupedBy(places(values))}`.execute(engine.db);
   return rows.filter(({ rollouts }) => rollouts > 0n);
@@ -201,6 +207,7 @@ function readCombination(row: CombinationRow, count: number): Omit<SummaryRow, '
     successes,
     turns,
     durations: { count: durations, seconds: readReal(row.seconds ?? 0) },
+    queueTimes: { count: row.queue_times, seconds: readReal(row.queue_seconds ?? 0) },
     tokens: { count: tokens, sum: tokenSum(row) },
   };
 }

@@ -433,6 +433,8 @@ export interface RolloutsTable {
   metrics: string;
   timings: string;
   metadata_json: string;
+  /** When it last became claimable. */
+  claimable_time: NullableTime;
   start_time: NullableTime;
   end_time: NullableTime;
   create_time: Time;
@@ -470,6 +472,10 @@ export interface AttemptsTable {
   turns: Generated<bigint>;
   metrics: Generated<string>;
   timings: Generated<string>;
+  /** When its rollout last became claimable before the claim. */
+  claimable_time: NullableTime;
+  /** When it became RUNNING. */
+  start_time: NullableTime;
 }
 
 export interface ValidationsTable {

@@ -675,7 +675,7 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   metadataJson: string;
 
   /**
-   * When it was first RUNNING, by the database's clock; absent before.
+   * Time at which the last attempt became RUNNING, by the database's clock; absent before, and while the rollout is PENDING.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 31;
    */
@@ -882,6 +882,13 @@ export declare type Attempt = Message<"anabranch.v1.Attempt"> & {
    * @generated from field: optional double reward = 15;
    */
   reward?: number | undefined;
+
+  /**
+   * Time at which the attempt became RUNNING, by the database's clock; absent before.
+   *
+   * @generated from field: google.protobuf.Timestamp start_time = 16;
+   */
+  startTime?: Timestamp | undefined;
 };
 
 /**

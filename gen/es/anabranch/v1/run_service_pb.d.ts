@@ -3441,7 +3441,7 @@ export declare type Summary = Message<"anabranch.v1.Summary"> & {
   meanTurns?: number | undefined;
 
   /**
-   * Mean duration of terminal rollouts, from start_time to end_time; absent without one.
+   * Mean duration of terminal rollouts: from the claim to the end of the last attempt, without time in the queue. Absent if none had an attempt.
    *
    * @generated from field: google.protobuf.Duration mean_duration = 22;
    */
@@ -3460,6 +3460,14 @@ export declare type Summary = Message<"anabranch.v1.Summary"> & {
    * @generated from field: optional double tokens_per_success = 24;
    */
   tokensPerSuccess?: number | undefined;
+
+  /**
+   * Mean time that terminal rollouts waited in the queue: from when the rollout last became claimable to the claim of its last attempt. Absent if none
+   * had an attempt.
+   *
+   * @generated from field: google.protobuf.Duration mean_queue_time = 25;
+   */
+  meanQueueTime?: Duration | undefined;
 };
 
 /**

@@ -626,7 +626,7 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was first RUNNING, by the database's clock; absent before."""
+        """Time at which the last attempt became RUNNING, by the database's clock; absent before, and while the rollout is PENDING."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
@@ -825,6 +825,7 @@ class Attempt(_message.Message):
     OVERRIDE_FIELD_NUMBER: _builtins.int
     SUCCESS_FIELD_NUMBER: _builtins.int
     REWARD_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number of the attempt: 1, 2, 3, …"""
     trajectory_id: _builtins.str
@@ -871,6 +872,10 @@ class Attempt(_message.Message):
     def override(self) -> Global___ValidationOverride:
         """The override that stands; absent if none does."""
 
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Time at which the attempt became RUNNING, by the database's clock; absent before."""
+
     def __init__(
         self,
         *,
@@ -889,10 +894,11 @@ class Attempt(_message.Message):
         override: Global___ValidationOverride | None = ...,
         success: _builtins.bool | None = ...,
         reward: _builtins.float | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "override", b"override", "result", b"result", "reward", b"reward", "success", b"success"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "override", b"override", "result", b"result", "reward", b"reward", "start_time", b"start_time", "success", b"success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "environment_ids", b"environment_ids", "message", b"message", "metrics", b"metrics", "number", b"number", "override", b"override", "result", b"result", "reward", b"reward", "status", b"status", "success", b"success", "timings", b"timings", "trajectory_id", b"trajectory_id", "validations", b"validations", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "environment_ids", b"environment_ids", "message", b"message", "metrics", b"metrics", "number", b"number", "override", b"override", "result", b"result", "reward", b"reward", "start_time", b"start_time", "status", b"status", "success", b"success", "timings", b"timings", "trajectory_id", b"trajectory_id", "validations", b"validations", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015

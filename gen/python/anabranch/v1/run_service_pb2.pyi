@@ -1149,7 +1149,7 @@ class BranchRunRequest(_message.Message):
     metadata_json: _builtins.str
     """Strict JSON text, at most 256 KiB; empty: none. The parent's is not taken over."""
     initial_status: _status_pb2.Status.ValueType
-    """PENDING, INITIALIZING or RUNNING (default)."""
+    """PENDING (default), INITIALIZING or RUNNING."""
     fail_when_stale: _builtins.bool
     """The server fails it when it is stale."""
     @_builtins.property
@@ -1605,7 +1605,6 @@ class CompleteRunRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     RESULT_JSON_FIELD_NUMBER: _builtins.int
-    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1616,8 +1615,6 @@ class CompleteRunRequest(_message.Message):
     """New phase, at most 256 bytes; absent: it stays."""
     result_json: _builtins.str
     """What came out, strict JSON text, at most 256 KiB; empty: nothing."""
-    keep_trajectory_open: _builtins.bool
-    """If true, the main trajectory is not sealed, so that its writers can append after the run has ended."""
     def __init__(
         self,
         *,
@@ -1626,11 +1623,10 @@ class CompleteRunRequest(_message.Message):
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
         result_json: _builtins.str = ...,
-        keep_trajectory_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "result_json", b"result_json", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "result_json", b"result_json", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1672,7 +1668,6 @@ class FailRunRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
-    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1681,8 +1676,6 @@ class FailRunRequest(_message.Message):
     """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
     phase: _builtins.str
     """New phase, at most 256 bytes; absent: it stays."""
-    keep_trajectory_open: _builtins.bool
-    """As in CompleteRun."""
     def __init__(
         self,
         *,
@@ -1690,11 +1683,10 @@ class FailRunRequest(_message.Message):
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
-        keep_trajectory_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1736,7 +1728,6 @@ class CancelRunRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
-    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1745,8 +1736,6 @@ class CancelRunRequest(_message.Message):
     """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
     phase: _builtins.str
     """New phase, at most 256 bytes; absent: it stays."""
-    keep_trajectory_open: _builtins.bool
-    """As in CompleteRun."""
     def __init__(
         self,
         *,
@@ -1754,11 +1743,10 @@ class CancelRunRequest(_message.Message):
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
-        keep_trajectory_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1833,9 +1821,6 @@ class ReopenRunResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
-    MAIN_TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    main_trajectory_id: _builtins.str
-    """The main trajectory to append to from now on; empty if the run has none."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run as it is now."""
@@ -1844,11 +1829,10 @@ class ReopenRunResponse(_message.Message):
         self,
         *,
         run: _run_pb2.Run | None = ...,
-        main_trajectory_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["main_trajectory_id", b"main_trajectory_id", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2835,9 +2819,8 @@ class ReadMetricsRequest(_message.Message):
     end_metric_step: _builtins.int
     """First metric_step after the range; absent: to the last."""
     max_points: _builtins.int
-    """Maximum number of points per series, 4 to 10,000. NaN points are left out before points are counted. A series with more points is
-    downsampled: its points are cut into buckets with equal numbers of points, and the first and the last point of the series and the minimum
-    and the maximum of each bucket are returned, in order of metric_step. 0 (default): all points, as they were logged.
+    """At most so many points a series, 2 to 10,000: of each stretch the smallest and the largest value, at the steps where they are, in order of
+    step; series with fewer points come whole. 0: all points, as they were logged.
     """
     @_builtins.property
     def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -3295,30 +3278,20 @@ Global___Estimate: _TypeAlias = Estimate  # noqa: Y015
 
 @_typing.final
 class PassAt(_message.Message):
-    """pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks.
-
-    Each group is judged whole, before filters and dimensions:
-    - A group with CONTINUE counts if all its siblings (at least `group_size` of the plan, if set) are COMPLETED with a verdict or FAILED. The value of
-      a task is the unbiased estimator over the tries in these groups; at least k tries are needed.
-    - A group with CANCEL_PENDING counts 1 if one of its first k siblings in queue order succeeded, and 0 if all of them ended without success.
-      Otherwise, and if it has fewer than k siblings, it is excluded for this k. These groups are averaged.
-    """
+    """pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     K_FIELD_NUMBER: _builtins.int
     ESTIMATE_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
-    GROUPS_EXCLUDED_FIELD_NUMBER: _builtins.int
     k: _builtins.int
     """The k."""
     tasks: _builtins.int
-    """Number of tasks that have a value."""
-    groups_excluded: _builtins.int
-    """Number of groups that are in no value for this k, counted once for each of their tasks."""
+    """How many tasks it is over."""
     @_builtins.property
     def estimate(self) -> Global___Estimate:
-        """The estimate. Unset if no task has a value. The interval is normal over tasks, clamped to 0 and 1, and unset for one task."""
+        """Over tasks with at least k tries; absent without one. The interval is normal over tasks, clamped to 0 and 1, absent for one task."""
 
     def __init__(
         self,
@@ -3326,11 +3299,10 @@ class PassAt(_message.Message):
         k: _builtins.int = ...,
         estimate: Global___Estimate | None = ...,
         tasks: _builtins.int = ...,
-        groups_excluded: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "groups_excluded", b"groups_excluded", "k", b"k", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "k", b"k", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3355,6 +3327,7 @@ class Summary(_message.Message):
     SUCCESS_COUNT_FIELD_NUMBER: _builtins.int
     SUCCESS_RATE_FIELD_NUMBER: _builtins.int
     PASS_AT_FIELD_NUMBER: _builtins.int
+    STOPPED_EARLY_FIELD_NUMBER: _builtins.int
     REWARD_COUNT_FIELD_NUMBER: _builtins.int
     REWARD_MEAN_FIELD_NUMBER: _builtins.int
     REWARD_STD_FIELD_NUMBER: _builtins.int
@@ -3365,6 +3338,7 @@ class Summary(_message.Message):
     MEAN_DURATION_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     TOKENS_PER_SUCCESS_FIELD_NUMBER: _builtins.int
+    MEAN_QUEUE_TIME_FIELD_NUMBER: _builtins.int
     rollout_count: _builtins.int
     """Rollouts made."""
     pending_count: _builtins.int
@@ -3380,11 +3354,13 @@ class Summary(_message.Message):
     finished: _builtins.bool
     """All of them are terminal: the combination is finished."""
     judged_count: _builtins.int
-    """Number of rollouts that are COMPLETED with a verdict or FAILED."""
+    """Terminal rollouts that have a verdict."""
     unjudged_count: _builtins.int
-    """Number of rollouts that are COMPLETED without a verdict."""
+    """Terminal rollouts that have none."""
     success_count: _builtins.int
-    """Number of COMPLETED rollouts that succeeded."""
+    """Terminal rollouts that succeeded."""
+    stopped_early: _builtins.int
+    """Tasks that were stopped by a success: they count 1 for every k of at least their tries, and are left out below."""
     reward_count: _builtins.int
     """Terminal rollouts that have a reward."""
     reward_mean: _builtins.float
@@ -3409,9 +3385,7 @@ class Summary(_message.Message):
 
     @_builtins.property
     def success_rate(self) -> Global___Estimate:
-        """success_count / judged_count, with Wilson's 95 % interval. Unset if judged_count is 0. In groups with CANCEL_PENDING it is a share of the
-        rollouts that were tried, which overstates the chance of one try: use pass_at instead.
-        """
+        """success_count / judged_count, with Wilson's interval; absent without a verdict."""
 
     @_builtins.property
     def pass_at(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassAt]:
@@ -3419,7 +3393,13 @@ class Summary(_message.Message):
 
     @_builtins.property
     def mean_duration(self) -> _duration_pb2.Duration:
-        """Mean duration of terminal rollouts, from start_time to end_time; absent without one."""
+        """Mean duration of terminal rollouts: from the claim to the end of the last attempt, without time in the queue. Absent if none had an attempt."""
+
+    @_builtins.property
+    def mean_queue_time(self) -> _duration_pb2.Duration:
+        """Mean time that terminal rollouts waited in the queue: from when the rollout last became claimable to the claim of its last attempt. Absent if none
+        had an attempt.
+        """
 
     def __init__(
         self,
@@ -3437,6 +3417,7 @@ class Summary(_message.Message):
         success_count: _builtins.int = ...,
         success_rate: Global___Estimate | None = ...,
         pass_at: _abc.Iterable[Global___PassAt] | None = ...,
+        stopped_early: _builtins.int = ...,
         reward_count: _builtins.int = ...,
         reward_mean: _builtins.float | None = ...,
         reward_std: _builtins.float | None = ...,
@@ -3447,10 +3428,11 @@ class Summary(_message.Message):
         mean_duration: _duration_pb2.Duration | None = ...,
         tokens: _builtins.float | None = ...,
         tokens_per_success: _builtins.float | None = ...,
+        mean_queue_time: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "mean_duration", b"mean_duration", "mean_turns", b"mean_turns", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "finished", b"finished", "judged_count", b"judged_count", "live_count", b"live_count", "mean_duration", b"mean_duration", "mean_turns", b"mean_turns", "pass_at", b"pass_at", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "success_count", b"success_count", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success", "unjudged_count", b"unjudged_count", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "finished", b"finished", "judged_count", b"judged_count", "live_count", b"live_count", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "pass_at", b"pass_at", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "stopped_early", b"stopped_early", "success_count", b"success_count", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success", "unjudged_count", b"unjudged_count", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__mean_turns: _TypeAlias = _typing.Literal["mean_turns"]  # noqa: Y015
     _WhichOneofArgType__mean_turns: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns"]  # noqa: Y015
