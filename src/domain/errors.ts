@@ -54,6 +54,7 @@ export const REASONS = [
   'BRANCH_TOO_DEEP',
   'TOO_MANY_CONNECTIONS',
   'NO_ATTEMPT',
+  'ROLLOUT_CONFLICT',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

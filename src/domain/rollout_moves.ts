@@ -62,15 +62,15 @@ export function decideRolloutMove(
     );
   }
   if (isTerminal(to) && (stored.message !== said.message || stored.resultJson !== said.resultJson)) {
-    throw resultConflict(rollout, verb, 'with another message or result');
+    throw resultConflict(rollout, verb);
   }
   return undefined;
 }
 
-export function resultConflict({ status }: Pick<Held, 'status'>, verb: RolloutVerb, how: string): AnabranchError {
+function resultConflict({ status }: Pick<Held, 'status'>, verb: RolloutVerb): AnabranchError {
   return new AnabranchError(
     'RESULT_CONFLICT',
-    `This rollout is ${status} already, ${how}: what has ended stays as it ended, unless it is retried.`,
+    `This rollout is ${status} already, and was ended by a request with another message, result, metrics, timings or validations. Repeat that request as it was, or retry the rollout.`,
     { metadata: { status, verb } },
   );
 }

@@ -70,6 +70,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   BRANCH_TOO_DEEP: Code.FailedPrecondition,
   TOO_MANY_CONNECTIONS: Code.Unavailable,
   NO_ATTEMPT: Code.FailedPrecondition,
+  ROLLOUT_CONFLICT: Code.AlreadyExists,
 };
 
 /** How long a caller should wait before it tries again. */

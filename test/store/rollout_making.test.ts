@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import type { NewRollout, RolloutChanges } from '../../src/store/contract/rollout.ts';
 import { describeStore } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
@@ -86,15 +87,62 @@ describeStore('making rollouts', (on) => {
       { groupNumber: 1n, number: 1n },
     ]);
     const again = await scene.makeRollouts(stage, [
-      { groupNumber: 1n, number: 1n, id: randomUUID(), priority: 9 },
+      { groupNumber: 1n, number: 1n, id: randomUUID() },
       { groupNumber: 2n, number: 1n },
-      { groupNumber: 1n, number: 0n, taskId: 'not in the catalogue' },
+      { groupNumber: 1n, number: 0n, priority: 3, onSuccess: 'CANCEL_PENDING' },
     ]);
     expect(again.map(({ existed }) => existed)).toEqual([true, false, true]);
     expect(again[0]).toEqual({ ...first[1], existed: true });
     expect(again[2]).toEqual({ ...first[0], existed: true });
-    expect((await scene.rollout(first[0]!.rolloutId)).priority).toBe(3);
     expect(await scene.rollouts({ stageId: stage.id })).toHaveLength(3);
+  });
+
+  it('Q6: what exists and was created with other values is ROLLOUT_CONFLICT, which names rollout and fields; nothing is made', async () => {
+    const { scene, stage } = await fresh();
+    for (const task of ['t', 'u']) await scene.task(task);
+    const source = await scene.createWith(['root', 'a']);
+    const given: Partial<NewRollout> = {
+      ...{ groupNumber: 1n, number: 0n, taskId: 't', labels: new Map([['a', '1']]), inputJson: '{"a": 1}' },
+      ...{ priority: 3, maxTurns: 9n, maxAttempts: 4, modelUri: 's3://m', metadataJson: '[]' },
+      startFrom: { trajectoryId: source.id, stepNumber: 1n },
+    };
+    const [made] = await scene.makeRollouts(stage, [given]);
+    const before = await countRows(on.sql, scene.namespace);
+    for (const [other, fields] of [
+      [{ taskId: 'u' }, 'task_id'],
+      [{ taskId: '' }, 'task_id'],
+      [{ inputJson: '{"a":1}' }, 'input_json'],
+      [{ labels: new Map([['a', '2']]) }, 'labels'],
+      [{ priority: 4 }, 'priority'],
+      [{ maxTurns: undefined }, 'max_turns'],
+      [{ maxAttempts: 3 }, 'max_attempts'],
+      [{ startFrom: { trajectoryId: source.id, stepNumber: 0n } }, 'start_from'],
+      [{ startFrom: undefined }, 'start_from'],
+      [{ modelUri: '' }, 'model_uri'],
+      [{ metadataJson: '' }, 'metadata_json'],
+      [{ priority: 0, taskId: 'not in the catalogue', modelUri: 'x' }, 'task_id,priority,model_uri'],
+    ] as const) {
+      const refusal = await refusalOf(scene.makeRollouts(stage, [{ groupNumber: 5n }, { ...given, ...other }]));
+      expect(refusal).toMatchObject({ reason: 'ROLLOUT_CONFLICT', metadata: { rollout: made!.rolloutId, fields } });
+    }
+    expect(await countRows(on.sql, scene.namespace)).toEqual(before);
+  });
+
+  it('Q6: it is compared with what was first given, whatever was changed since', async () => {
+    const { scene, stage } = await fresh();
+    const given: Partial<NewRollout> = { labels: new Map([['a', '1']]), priority: 3, maxTurns: 9n, maxAttempts: 1 };
+    const [made] = await scene.makeRollouts(stage, [given]);
+    const id = made!.rolloutId;
+    const update = (changes: RolloutChanges) => scene.store.updateRollout(scene.namespace, id, undefined, changes);
+    await scene.fail(await scene.claimOne());
+    await scene.retry({ id, attempt: 1 });
+    await update({ labels: new Map(), priority: 5 });
+    await update({ priority: 6, maxTurns: undefined, modelUri: 'm', metadataJson: '{}', phase: 'p' });
+    expect(await scene.makeRollouts(stage, [given])).toEqual([{ ...made, existed: true }]);
+    expect(await scene.rollout(id)).toMatchObject({ priority: 6, maxTurns: undefined, maxAttempts: 2, modelUri: 'm' });
+    const now: Partial<NewRollout> = { priority: 6, maxAttempts: 2, modelUri: 'm', metadataJson: '{}' };
+    const { metadata } = await refusalOf(scene.makeRollouts(stage, [now]));
+    expect(metadata.fields).toBe('labels,priority,max_turns,max_attempts,model_uri,metadata_json');
   });
 
   it('D3: one bad rollout refuses all, and nothing is half-done', async () => {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Status } from '../../src/domain/lifecycle.ts';
 import { ROLLOUT_MOVES, ROLLOUT_VERBS, type RolloutVerb } from '../../src/domain/rollout.ts';
-import type { Claim } from '../../src/store/contract/rollout.ts';
+import type { Claim, NewValidation } from '../../src/store/contract/rollout.ts';
 import { wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { NO_RESULT, NOTHING_SAID, RolloutScene, tokenOf } from './rollout_scene.ts';
@@ -128,29 +128,81 @@ describeStore('verbs of rollouts', (on) => {
     expect(await scene.complete(claim, { said, result })).toMatchObject({ statusMessage: 'looked at' });
   });
 
-  it('L5: a verdict of a validator is part of the end: the same again writes nothing, another is RESULT_CONFLICT', async () => {
+  it('L5: metrics, timings and validations are part of an end: the same request again succeeds, whatever arrived since, another is RESULT_CONFLICT', async () => {
     const { scene, stage } = await fresh();
     const taskId = await scene.task('t');
     const [state, shot] = [await scene.validator(taskId, 'state'), await scene.validator(taskId, 'shot')];
-    await scene.queue(stage, 1, { taskId });
+    const [id = ''] = await scene.queue(stage, 1, { taskId });
     const claim = await scene.claimOne();
     const texts = { query: '', expectedResult: '', actualResult: '', errorMessage: '', detailsJson: '' };
-    const said = (validatorId: string, success: boolean) => [
-      { validatorId, success, executionMs: undefined, ...texts },
+    const said = (validatorId: string, success: boolean, fields: Partial<NewValidation> = {}) => [
+      { validatorId, success, executionMs: undefined, ...texts, ...fields },
     ];
-    const done = await scene.complete(claim, { validations: said(state, true) });
-    const before = await dumpNamespace(on.sql, scene.namespace);
-    for (const validations of [said(state, true), [...said(state, false), ...said(state, true)], []])
-      expect(await scene.complete(claim, { validations })).toEqual(done);
-    for (const validations of [said(state, false), said(shot, true), [...said(state, true), ...said(shot, true)]]) {
-      const refusal = await refusalOf(scene.complete(claim, { validations }));
-      expect(refusal).toMatchObject({ reason: 'RESULT_CONFLICT', metadata: { status: 'COMPLETED', verb: 'complete' } });
-      expect(refusal.message).toContain('another verdict of validator');
+    const end = {
+      validations: said(state, true),
+      metrics: new Map([['tokens', 5]]),
+      timings: new Map([['task', { startTime: 1n, endTime: 2n }]]),
+    };
+    const done = await scene.complete(claim, end);
+    const others = [
+      ...[said(state, false), said(shot, true), said(state, true, { actualResult: 'x' }), []].map((validations) => {
+        return { ...end, validations };
+      }),
+      { ...end, metrics: new Map([['tokens', 6]]) },
+      { ...end, metrics: new Map() },
+      { ...end, timings: new Map([['task', { startTime: 1n, endTime: 3n }]]) },
+    ];
+    const areTold = async () => {
+      const before = await dumpNamespace(on.sql, scene.namespace);
+      const now = await scene.rollout(id);
+      expect(await scene.complete(claim, end)).toEqual(now);
+      for (const other of others) {
+        const refusal = await refusalOf(scene.complete(claim, other));
+        expect(refusal).toMatchObject({
+          reason: 'RESULT_CONFLICT',
+          metadata: { status: 'COMPLETED', verb: 'complete' },
+        });
+      }
+      expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
+    };
+    await areTold();
+    await scene.store.recordValidation(scene.namespace, id, undefined, said(state, false)[0]!);
+    await scene.store.updateRollout(scene.namespace, id, 1, { metrics: new Map([['tokens', 6]]) });
+    await scene.store.updateRollout(scene.namespace, id, 1, {
+      timings: new Map([['task', { startTime: 1n, endTime: 3n }]]),
+    });
+    await areTold();
+    expect(await scene.rollout(id)).toMatchObject({ success: false, metrics: new Map([['tokens', 6]]) });
+    expect(done.success).toBe(true);
+  });
+
+  it('L5: a failure is compared as a completion is, and a cancellation by its message', async () => {
+    const { scene, stage } = await fresh();
+    const [id = '', cancelled = ''] = await scene.queue(stage, 2);
+    const [claim] = await scene.claims({ count: 2 });
+    const result = { ...NO_RESULT, reward: 1 };
+    const failed = await scene.fail(claim!, { result });
+    expect(await scene.fail(claim!, { result })).toEqual(failed);
+    expect((await refusalOf(scene.fail(claim!, { result: { ...result, reward: 2 } }))).reason).toBe('RESULT_CONFLICT');
+    expect((await refusalOf(scene.fail(claim!))).reason).toBe('RESULT_CONFLICT');
+    await scene.retry({ id, attempt: 1 });
+    // The attempt before it had a result, which is none of the cancellation.
+    for (const each of [id, cancelled]) {
+      const now = await scene.cancel(each, 'enough');
+      expect(await scene.cancel(each, 'enough')).toEqual(now);
+      expect((await refusalOf(scene.cancel(each, 'other'))).reason).toBe('RESULT_CONFLICT');
     }
-    expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
-    // A judge's later word does not make a worker that repeats its call a liar.
-    await scene.store.recordValidation(scene.namespace, done.id, undefined, said(state, false)[0]!);
-    expect(await scene.complete(claim, { validations: said(state, true) })).toMatchObject({ success: false });
+  });
+
+  it('L5: an attempt that ended before digests were stored is compared by message and result', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 1);
+    const claim = await scene.claimOne();
+    const result = { ...NO_RESULT, reward: 1 };
+    const done = await scene.complete(claim, { result });
+    await on.sql.rows(`update attempts set end_digest = '' where rollout = ${done.key}`);
+    expect(await scene.complete(claim, { result })).toEqual(done);
+    expect((await refusalOf(scene.complete(claim))).reason).toBe('RESULT_CONFLICT');
   });
 
   it('L3: start sets the time, message and phase, and the attempt runs', async () => {

@@ -23,7 +23,8 @@ import type { Page } from './page.ts';
  */
 export interface RolloutStore {
   /**
-   * Makes what is not there by (group number, number), and groups that are missing, all or none; race-free.
+   * Creates what does not exist by (group number, number), and groups that are missing, all or none; race-free. What exists must have been created with the
+   * same values (ROLLOUT_CONFLICT), whatever was changed since.
    * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point), ROLLOUT_EXISTS (id).
    */
   createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<MadeRollout[]>;
@@ -60,7 +61,7 @@ export interface RolloutStore {
 
   /**
    * L3's Complete, Fail and Cancel, with result and validations, the attempt's end, the seal of its trajectory if that is there and open, the group's counters,
-   * and under CANCEL_PENDING after a success the siblings' cancellation, in one transaction. Cancel carries no attempt. Ended so already, it is refused where message, result or a verdict of a validator differs.
+   * and under CANCEL_PENDING after a success the siblings' cancellation, in one transaction. Cancel carries no attempt. Ended so already, the same request succeeds and changes nothing; a different one is RESULT_CONFLICT.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
   endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;

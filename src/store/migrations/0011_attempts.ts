@@ -18,8 +18,9 @@ export const migration0011: MigrationText = {
       add column reward double precision,
       add column turns bigint not null default 0,
       add column claimable_time timestamptz,
-      add column start_time timestamptz;
-    alter table rollouts add column claimable_time timestamptz;
+      add column start_time timestamptz,
+      add column end_digest text not null default '';
+    alter table rollouts add column claimable_time timestamptz, add column first_given text not null default '';
 
     alter table validation_overrides add column attempt bigint not null default 0;
     update validation_overrides as o set attempt = r.attempt from rollouts as r where r.key = o.rollout;
@@ -85,7 +86,9 @@ export const migration0011: MigrationText = {
     alter table attempts add column turns integer not null default 0;
     alter table attempts add column claimable_time text;
     alter table attempts add column start_time text;
+    alter table attempts add column end_digest text not null default '';
     alter table rollouts add column claimable_time text;
+    alter table rollouts add column first_given text not null default '';
 
     alter table validation_overrides add column attempt integer not null default 0;
     update validation_overrides set attempt = r.attempt from rollouts as r where r.key = validation_overrides.rollout;

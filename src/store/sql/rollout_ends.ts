@@ -1,11 +1,11 @@
 import type { Caller } from '../../domain/caller.ts';
+import { endDigest } from '../../domain/end_digest.ts';
 import { AnabranchError } from '../../domain/errors.ts';
-import { parseInstant } from '../../domain/instant.ts';
-import type { SealStatus } from '../../domain/lifecycle.ts';
+import type { Outcome, SealStatus } from '../../domain/lifecycle.ts';
 import { type Rollout, type RolloutVerb, rolloutOutcome } from '../../domain/rollout.ts';
-import { decideRolloutMove, resultConflict } from '../../domain/rollout_moves.ts';
+import { decideRolloutMove } from '../../domain/rollout_moves.ts';
 import type { RolloutEnd } from '../contract/rollout.ts';
-import { changeAttempt, NOTHING_SHOWN, readAttemptRow, readShown, type Shown } from './attempt_rows.ts';
+import { type AttemptRow, changeAttempt, NOTHING_SHOWN, readAttemptRow, type Shown, shownOf } from './attempt_rows.ts';
 import {
   type AttemptEnd,
   lockAttempts,
@@ -18,15 +18,16 @@ import {
 import type { Engine, LockedHead, Tx } from './engine.ts';
 import { countInGroups } from './group_counters.ts';
 import { mergeMetrics } from './metric_maps.ts';
-import { recordMove, storedOutcome } from './rollout_moves.ts';
-import { bindResult } from './rollout_results.ts';
+import { entityOf, recordMove } from './rollout_moves.ts';
+import { bindResult, readResult } from './rollout_results.ts';
 import { readFlag, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { applySuccess } from './sibling_policy.ts';
 import { bindTimings } from './stage_rows.ts';
 import { mergeTimings } from './stages.ts';
+import { messageOfEnd } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
-import { listValidations, writeValidations } from './validations.ts';
+import { writeValidations } from './validations.ts';
 import { bindFlag, bindMetrics, bindReal } from './values.ts';
 
 const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
@@ -38,10 +39,11 @@ const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as 
 export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd): Promise<Rollout> {
   const { rollout, changed } = await engine.write(async (tx) => {
     const row = await lockRollout(engine, tx, caller.namespace, end.id);
-    const said = rolloutOutcome(end.said.message, end.result);
-    const to = decideRolloutMove(heldOf(row), await storedOutcome(tx, row), VERBS[end.status], end.attempt, said);
-    if (to !== undefined) await endLocked(engine, tx, caller, row, end);
-    else await requireSaid(tx, row, end);
+    const digest = end.status === 'CANCELLED' ? '' : endDigest({ ...end, message: end.said.message });
+    const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
+    const { stored, said } = await outcomesOf(tx, row, attempt, end, digest);
+    const to = decideRolloutMove(heldOf(row), stored, VERBS[end.status], end.attempt, said);
+    if (to !== undefined) await endLocked(engine, tx, caller, row, attempt, end, digest);
     const after = await readWritten(engine, tx, caller.namespace, row);
     return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
   });
@@ -49,26 +51,43 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
   return rollout;
 }
 
-/** L5: what validators found is part of an end; what they found since is not. Errors: RESULT_CONFLICT. */
-async function requireSaid(tx: Tx, row: LockedRollout, { status, validations }: RolloutEnd): Promise<void> {
-  if (validations.length === 0 || row.end_time === null) return;
-  const stored = (await listValidations(tx, row.key)).get(row.attempt) ?? [];
-  const ended = parseInstant(row.end_time);
-  for (const { validatorId, success } of new Map(validations.map((each) => [each.validatorId, each])).values()) {
-    const said = stored.find((each) => each.validatorId === validatorId);
-    if (said !== undefined && (said.success === success || said.recordTime > ended)) continue;
-    throw resultConflict(heldOf(row), VERBS[status], `with another verdict of validator ${validatorId}, or none`);
+/** L5: what is compared when an end is repeated. An attempt that ended before digests were stored has its message and result. */
+async function outcomesOf(
+  tx: Tx,
+  row: LockedRollout,
+  attempt: AttemptRow | undefined,
+  { status, said, result }: RolloutEnd,
+  digest: string,
+): Promise<{ readonly stored: Outcome; readonly said: Outcome }> {
+  const message = await messageOfEnd(tx, entityOf(row), row);
+  if (status !== 'CANCELLED' && attempt !== undefined && attempt.end_digest === '') {
+    const before = readResult(attempt.result, attempt.summary_json);
+    return { stored: rolloutOutcome(message, before), said: rolloutOutcome(said.message, result) };
   }
+  const resultJson = status === 'CANCELLED' ? '' : (attempt?.end_digest ?? '');
+  return { stored: { message, resultJson }, said: { message: said.message, resultJson: digest } };
 }
 
-async function endLocked(engine: Engine, tx: Tx, caller: Caller, row: LockedRollout, end: RolloutEnd): Promise<void> {
-  const live = row.status !== 'PENDING';
+async function endLocked(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  row: LockedRollout,
+  attempt: AttemptRow | undefined,
+  end: RolloutEnd,
+  digest: string,
+): Promise<void> {
+  const live = attempt !== undefined && row.status !== 'PENDING';
   const heads = await lockAttempts(engine, tx, [row], 'bounded');
   const head = heads.get(row.key);
   requirePosition(head, end.expectedNextStepNumber);
   const came = live ? (await readAttemptEnds(engine, tx, [row.key])).get(row.key) : undefined;
   const now = await readNow(tx, engine.now);
-  const shown = live ? await endAttempt(tx, row, end, now, came) : (await readShown(engine, tx, [row]))(row.key);
+  const shown = live
+    ? await endAttempt(tx, row, attempt, end, digest, now, came)
+    : attempt === undefined
+      ? NOTHING_SHOWN
+      : shownOf(attempt);
   await writeRollout(engine, tx, row.key, now, {
     ...shown,
     status: end.status,
@@ -97,11 +116,12 @@ async function endLocked(engine: Engine, tx: Tx, caller: Caller, row: LockedRoll
 async function endAttempt(
   tx: Tx,
   row: LockedRollout,
+  attempt: AttemptRow,
   end: RolloutEnd,
+  digest: string,
   now: string,
   came: AttemptEnd | undefined,
 ): Promise<Shown> {
-  const attempt = await readAttemptRow(tx, row.key, row.attempt);
   const passed =
     end.validations.length === 0
       ? readFlag(attempt.validation_passed)
@@ -119,6 +139,7 @@ async function endAttempt(
     turns: turnsAt(came),
     metrics: bindMetrics(mergeMetrics(attempt.metrics, end.metrics)),
     timings: bindTimings(mergeTimings(attempt.timings, end.timings)),
+    end_digest: digest,
   });
   return shown ?? NOTHING_SHOWN;
 }

@@ -4,6 +4,7 @@ import { AnabranchError, taskNotFound, trajectoryNotFound } from '../../domain/e
 import { tupleKey } from '../../domain/tuple_key.ts';
 import type { MadeRollout, NewRollout } from '../contract/rollout.ts';
 import type { Engine, Tx } from './engine.ts';
+import { differingFields, type GivenRow } from './given_fields.ts';
 import { countInGroups } from './group_counters.ts';
 import { type GroupRef, makeGroups } from './group_making.ts';
 import { keepStage, type StageKeys } from './stage_keys.ts';
@@ -51,6 +52,7 @@ class Making {
     const [now, mark] = await together([readNow(this.tx, this.engine.now), this.engine.changeMark(this.tx)]);
     const groups = await this.groups(now);
     const there = await this.there([...groups.values()]);
+    this.refuseDifferent(there);
     const missing = this.rollouts.filter(({ groupNumber, number }) => !there.has(tupleKey(groupNumber, number)));
     await this.refuseTaken(missing);
     const tasks = await this.tasks(missing);
@@ -61,7 +63,7 @@ class Making {
       const at = tupleKey(groupNumber, number);
       const existing = there.get(at);
       const groupId = groups.get(groupNumber)?.id ?? '';
-      return { rolloutId: existing ?? made.get(at) ?? '', groupId, existed: existing !== undefined };
+      return { rolloutId: existing?.id ?? made.get(at) ?? '', groupId, existed: existing !== undefined };
     });
   }
 
@@ -76,18 +78,31 @@ class Making {
     return makeGroups(this.engine, this.tx, this.caller.namespace, this.stage, now, groups);
   }
 
-  /** Ids of those that are there, by place. */
-  private async there(groups: readonly GroupRef[]): Promise<Map<string, string>> {
+  /** Rollouts that exist, by place. */
+  private async there(groups: readonly GroupRef[]): Promise<Map<string, ExistingRow>> {
     const old = groups.filter(({ created }) => !created).map(({ key }) => key);
     if (old.length === 0) return new Map();
     const numbers = [...new Set(this.rollouts.map(({ number }) => number))];
     const rows = await this.tx
-      .selectFrom('rollouts')
-      .select(['group_number', 'number', 'id'])
-      .where(this.engine.among(sql.ref('group_key'), old))
-      .where(this.engine.among(sql.ref('number'), numbers))
+      .selectFrom('rollouts as r')
+      .leftJoin('tasks as k', 'k.key', 'r.task')
+      .select(['r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.input_json', 'r.labels', 'r.priority'])
+      .select(['r.max_turns', 'r.max_attempts', 'r.start_trajectory', 'r.start_step', 'r.model_uri'])
+      .select(['r.metadata_json', 'r.first_given'])
+      .where(this.engine.among(sql.ref('r.group_key'), old))
+      .where(this.engine.among(sql.ref('r.number'), numbers))
       .execute();
-    return new Map(rows.map(({ group_number, number, id }) => [tupleKey(group_number, number), id]));
+    return new Map(rows.map((row) => [tupleKey(row.group_number, row.number), row]));
+  }
+
+  /** Errors: ROLLOUT_CONFLICT. */
+  private refuseDifferent(there: ReadonlyMap<string, ExistingRow>): void {
+    for (const rollout of this.rollouts) {
+      const existing = there.get(tupleKey(rollout.groupNumber, rollout.number));
+      if (existing === undefined) continue;
+      const fields = differingFields(rollout, existing.task_id ?? '', existing);
+      if (fields.length > 0) throw rolloutConflict(rollout, existing.id, fields);
+    }
   }
 
   /** Errors: ROLLOUT_EXISTS. */
@@ -246,6 +261,20 @@ function newRow(
     ...['', '', null, null, null, null, null, 0n, '{}', '{}', making.metadataJson],
     ...[now, null, null, now, now, 1n, 1n, mark],
   ];
+}
+
+interface ExistingRow extends GivenRow {
+  readonly id: string;
+  readonly task_id: string | null;
+}
+
+function rolloutConflict({ groupNumber, number }: NewRollout, id: string, fields: readonly string[]): AnabranchError {
+  const names = fields.map((field) => `\`${field}\``).join(', ');
+  return new AnabranchError(
+    'ROLLOUT_CONFLICT',
+    `Number ${number} of group ${groupNumber} is rollout ${id}, which was created with other values of ${names}. Send the values of its creation, or use another number.`,
+    { metadata: { rollout: id, fields: fields.join(',') } },
+  );
 }
 
 function rolloutExists(id: string): AnabranchError {

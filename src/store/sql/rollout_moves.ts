@@ -1,29 +1,24 @@
 import type { Caller } from '../../domain/caller.ts';
 import { rolloutNotFound } from '../../domain/errors.ts';
 import type { Outcome, Status } from '../../domain/lifecycle.ts';
-import { type Rollout, type RolloutVerb, rolloutOutcome } from '../../domain/rollout.ts';
+import type { Rollout, RolloutVerb } from '../../domain/rollout.ts';
 import { decideRolloutMove } from '../../domain/rollout_moves.ts';
 import type { LeaseToken, RolloutSaid } from '../contract/rollout.ts';
 import { NOTHING_SHOWN } from './attempt_rows.ts';
 import { lockAttempts } from './attempts.ts';
 import type { Engine, Tx } from './engine.ts';
+import { keepGiven } from './given_fields.ts';
 import { countInGroups } from './group_counters.ts';
 import { requeue } from './requeueing.ts';
-import { readResult } from './rollout_results.ts';
 import { findRollout, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { keepRunOf } from './run_keys.ts';
-import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
+import { recordStatus, type StatusEntity } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
 
 const NOTHING_SAID: Outcome = { message: '', resultJson: '' };
 
-/** What a rollout ended with, if it has. */
-export async function storedOutcome(tx: Tx, row: LockedRollout): Promise<Outcome> {
-  return rolloutOutcome(await messageOfEnd(tx, entityOf(row), row), readResult(row.result, row.summary_json));
-}
-
-function entityOf({ run, key }: LockedRollout): StatusEntity {
+export function entityOf({ run, key }: LockedRollout): StatusEntity {
   return { tree: run, noun: 'ROLLOUT', key };
 }
 
@@ -54,7 +49,7 @@ async function moved(
   const { rollout, changed } = await engine.write(async (tx) => {
     if (verb === 'retry') await keepTerminal(engine, tx, caller.namespace, token.id);
     const row = await lockRollout(engine, tx, caller.namespace, token.id);
-    const to = decideRolloutMove(heldOf(row), await storedOutcome(tx, row), verb, token.attempt, NOTHING_SAID);
+    const to = decideRolloutMove(heldOf(row), NOTHING_SAID, verb, token.attempt, NOTHING_SAID);
     const others = to === undefined ? undefined : await move(tx, row, to);
     const after = await readWritten(engine, tx, caller.namespace, row);
     return { rollout: after, changed: others === undefined ? [] : [row.run, ...others] };
@@ -120,7 +115,7 @@ export async function retryRollout(
       status: to,
       status_message: said.message,
       phase: '',
-      max_attempts: row.max_attempts > attempts ? row.max_attempts : attempts,
+      ...(row.max_attempts < attempts ? { max_attempts: attempts, ...keepGiven(row, { max_attempts: attempts }) } : {}),
       worker_id: '',
       lease_ms: 0n,
       lease_end_time: null,

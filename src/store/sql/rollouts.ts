@@ -8,6 +8,7 @@ import type { RolloutChanges, RolloutCursor, RolloutFilter, RolloutRecord } from
 import { changeAttempt, readAttemptRow, type Shown } from './attempt_rows.ts';
 import { listAttempts } from './attempts.ts';
 import type { Db, Engine, Tx } from './engine.ts';
+import { keepGiven } from './given_fields.ts';
 import { mergeMetrics } from './metric_maps.ts';
 import { findRollout, type RolloutRow, readRollout, readWritten, selectPage, shownReward } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
@@ -196,7 +197,11 @@ export async function updateRollout(
     if (isGiven({ ...own })) requireLease(heldOf(row), attempt);
     const shown = isGiven({ ...ofAttempt }) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
     if (isGiven({ ...own }) || shown !== undefined) {
-      await writeRollout(engine, tx, row.key, await readNow(tx, engine.now), { ...shown, ...columnsOf(own) });
+      await writeRollout(engine, tx, row.key, await readNow(tx, engine.now), {
+        ...shown,
+        ...columnsOf(own),
+        ...keepGiven(row, columnsOf(own)),
+      });
     }
     return readWritten(engine, tx, namespace, row);
   });

@@ -433,6 +433,8 @@ export interface RolloutsTable {
   metrics: string;
   timings: string;
   metadata_json: string;
+  /** Of fields that were changed since the creation, what they were created with: JSON text, an object; empty: none. */
+  first_given: Generated<string>;
   /** When it last became claimable. */
   claimable_time: NullableTime;
   start_time: NullableTime;
@@ -476,6 +478,8 @@ export interface AttemptsTable {
   claimable_time: NullableTime;
   /** When it became RUNNING. */
   start_time: NullableTime;
+  /** Digest of the request that ended it (L5); empty if no worker did, or if it ended before digests were stored. */
+  end_digest: Generated<string>;
 }
 
 export interface ValidationsTable {

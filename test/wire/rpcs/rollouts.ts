@@ -22,6 +22,9 @@ const GIVEN = {
   metadataJson: '[]',
 };
 
+/** What the scene's first rollout was created with. */
+const CREATED = { labels: { which: 'done', ...LABELS }, inputJson: '{"seed":1}', modelUri: 's3://models/0' };
+
 const PATHS = [
   'labels',
   'priority',
@@ -48,7 +51,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
         {
           stageId,
           rollouts: [
-            { groupNumber: 0n, number: 0n },
+            { groupNumber: 0n, number: 0n, taskId, ...CREATED },
             {
               ...GIVEN,
               groupNumber: 7n,
@@ -73,6 +76,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       TRAJECTORY_NOT_FOUND: [startingAt(stageId, NOBODY, 0n)],
       BRANCH_POINT_BEYOND_END: [startingAt(stageId, mainId, 4n)],
       ROLLOUT_EXISTS: [{ stageId, rollouts: [{ groupNumber: 0n, number: 9n, rolloutId: doneId }] }],
+      ROLLOUT_CONFLICT: [{ stageId, rollouts: [{ groupNumber: 0n, number: 0n }] }],
     }),
   },
   getRollout: {

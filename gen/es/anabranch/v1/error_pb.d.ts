@@ -304,7 +304,8 @@ export enum ErrorReason {
   ILLEGAL_TRANSITION = 39,
 
   /**
-   * ALREADY_EXISTS. The verb is in effect already, with another message or result, or another verdict of a validator. Metadata: `status`, `verb`.
+   * ALREADY_EXISTS. The verb is in effect already, by a request with another message or result; of a rollout also with other metrics, timings or
+   * validations. Metadata: `status`, `verb`.
    *
    * @generated from enum value: ERROR_REASON_RESULT_CONFLICT = 40;
    */
@@ -411,6 +412,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_NO_ATTEMPT = 54;
    */
   NO_ATTEMPT = 54,
+
+  /**
+   * ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields` (names of the fields that differ,
+   * separated by commas).
+   *
+   * @generated from enum value: ERROR_REASON_ROLLOUT_CONFLICT = 55;
+   */
+  ROLLOUT_CONFLICT = 55,
 }
 
 /**

@@ -984,7 +984,7 @@ export declare type MadeRollout = Message<"anabranch.v1.MadeRollout"> & {
   groupId: string;
 
   /**
-   * It was there; it is as it was, whatever the request says of it.
+   * The rollout existed, created with the same values. It is not changed.
    *
    * @generated from field: bool existed = 3;
    */
@@ -3158,8 +3158,9 @@ export declare const RolloutService: GenService<{
     output: typeof UpdateGroupResponseSchema;
   },
   /**
-   * Makes the rollouts of a stage that are not there yet by group number and sibling number, and their groups: all or none. Says which were there.
-   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS.
+   * Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
+   * exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
+   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.CreateRollouts
    */
@@ -3223,7 +3224,8 @@ export declare const RolloutService: GenService<{
     output: typeof SetRolloutPhaseResponseSchema;
   },
   /**
-   * Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction.
+   * Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
+   * was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.CompleteRollout
@@ -3234,7 +3236,7 @@ export declare const RolloutService: GenService<{
     output: typeof CompleteRolloutResponseSchema;
   },
   /**
-   * Ends it by an error, for good unless retried, and seals the attempt's trajectory.
+   * Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.FailRollout

@@ -109,7 +109,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_ILLEGAL_TRANSITION: _ErrorReason.ValueType  # 39
     """FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`."""
     ERROR_REASON_RESULT_CONFLICT: _ErrorReason.ValueType  # 40
-    """ALREADY_EXISTS. The verb is in effect already, with another message or result, or another verdict of a validator. Metadata: `status`, `verb`."""
+    """ALREADY_EXISTS. The verb is in effect already, by a request with another message or result; of a rollout also with other metrics, timings or
+    validations. Metadata: `status`, `verb`.
+    """
     ERROR_REASON_RUN_DELETED: _ErrorReason.ValueType  # 41
     """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
     ERROR_REASON_TASK_NOT_FOUND: _ErrorReason.ValueType  # 42
@@ -145,6 +147,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_NO_ATTEMPT: _ErrorReason.ValueType  # 54
     """FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun. Metadata: `rollout`, `attempt` (the last
     one that began; 0: none).
+    """
+    ERROR_REASON_ROLLOUT_CONFLICT: _ErrorReason.ValueType  # 55
+    """ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields` (names of the fields that differ,
+    separated by commas).
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -243,7 +249,9 @@ ERROR_REASON_NO_MAIN_TRAJECTORY: ErrorReason.ValueType  # 38
 ERROR_REASON_ILLEGAL_TRANSITION: ErrorReason.ValueType  # 39
 """FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`."""
 ERROR_REASON_RESULT_CONFLICT: ErrorReason.ValueType  # 40
-"""ALREADY_EXISTS. The verb is in effect already, with another message or result, or another verdict of a validator. Metadata: `status`, `verb`."""
+"""ALREADY_EXISTS. The verb is in effect already, by a request with another message or result; of a rollout also with other metrics, timings or
+validations. Metadata: `status`, `verb`.
+"""
 ERROR_REASON_RUN_DELETED: ErrorReason.ValueType  # 41
 """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
 ERROR_REASON_TASK_NOT_FOUND: ErrorReason.ValueType  # 42
@@ -279,5 +287,9 @@ Comes with RetryInfo.
 ERROR_REASON_NO_ATTEMPT: ErrorReason.ValueType  # 54
 """FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun. Metadata: `rollout`, `attempt` (the last
 one that began; 0: none).
+"""
+ERROR_REASON_ROLLOUT_CONFLICT: ErrorReason.ValueType  # 55
+"""ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields` (names of the fields that differ,
+separated by commas).
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -1055,7 +1055,7 @@ class MadeRollout(_message.Message):
     group_id: _builtins.str
     """Its group."""
     existed: _builtins.bool
-    """It was there; it is as it was, whatever the request says of it."""
+    """The rollout existed, created with the same values. It is not changed."""
     def __init__(
         self,
         *,

@@ -296,8 +296,9 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateRollouts(self, request, context):
-        """Makes the rollouts of a stage that are not there yet by group number and sibling number, and their groups: all or none. Says which were there.
-        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS.
+        """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
+        exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
+        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -343,7 +344,8 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CompleteRollout(self, request, context):
-        """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction.
+        """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
+        was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -351,7 +353,7 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FailRollout(self, request, context):
-        """Ends it by an error, for good unless retried, and seals the attempt's trajectory.
+        """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -57,8 +57,9 @@ class RolloutServiceStub:
     UpdateGroup: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateGroupRequest, _rollout_service_pb2.UpdateGroupResponse]
     """Changes what the mask names. Errors: GROUP_NOT_FOUND."""
     CreateRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateRolloutsRequest, _rollout_service_pb2.CreateRolloutsResponse]
-    """Makes the rollouts of a stage that are not there yet by group number and sibling number, and their groups: all or none. Says which were there.
-    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS.
+    """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
+    exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
+    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
     """
     ClaimRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]
     """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
@@ -78,11 +79,12 @@ class RolloutServiceStub:
     SetRolloutPhase: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]
     """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
     CompleteRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]
-    """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction.
+    """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
+    was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.FailRolloutRequest, _rollout_service_pb2.FailRolloutResponse]
-    """Ends it by an error, for good unless retried, and seals the attempt's trajectory.
+    """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]
@@ -171,8 +173,9 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     UpdateGroup: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateGroupRequest, _rollout_service_pb2.UpdateGroupResponse]  # type: ignore[assignment]
     """Changes what the mask names. Errors: GROUP_NOT_FOUND."""
     CreateRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateRolloutsRequest, _rollout_service_pb2.CreateRolloutsResponse]  # type: ignore[assignment]
-    """Makes the rollouts of a stage that are not there yet by group number and sibling number, and their groups: all or none. Says which were there.
-    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS.
+    """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
+    exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
+    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
     """
     ClaimRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]  # type: ignore[assignment]
     """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
@@ -192,11 +195,12 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     SetRolloutPhase: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]  # type: ignore[assignment]
     """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
     CompleteRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]  # type: ignore[assignment]
-    """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction.
+    """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
+    was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.FailRolloutRequest, _rollout_service_pb2.FailRolloutResponse]  # type: ignore[assignment]
-    """Ends it by an error, for good unless retried, and seals the attempt's trajectory.
+    """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]  # type: ignore[assignment]
@@ -348,8 +352,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.CreateRolloutsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.CreateRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.CreateRolloutsResponse]]:
-        """Makes the rollouts of a stage that are not there yet by group number and sibling number, and their groups: all or none. Says which were there.
-        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS.
+        """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
+        exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
+        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -405,7 +410,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.CompleteRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.CompleteRolloutResponse, _abc.Awaitable[_rollout_service_pb2.CompleteRolloutResponse]]:
-        """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction.
+        """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
+        was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
@@ -415,7 +421,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.FailRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.FailRolloutResponse, _abc.Awaitable[_rollout_service_pb2.FailRolloutResponse]]:
-        """Ends it by an error, for good unless retried, and seals the attempt's trajectory.
+        """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 

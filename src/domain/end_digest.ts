@@ -1,0 +1,66 @@
+import { hash } from 'node:crypto';
+import type { Digest } from './ids.ts';
+import type { RolloutResult } from './rollout.ts';
+import type { TimeSpan } from './run.ts';
+
+/** What a request reports that completes or fails a rollout. */
+export interface EndReport {
+  readonly message: string;
+  readonly result: RolloutResult | undefined;
+  readonly metrics: ReadonlyMap<string, number>;
+  readonly timings: ReadonlyMap<string, TimeSpan>;
+  readonly validations: readonly ReportedValidation[];
+}
+
+interface ReportedValidation {
+  readonly validatorId: string;
+  readonly success: boolean;
+  readonly query: string;
+  readonly expectedResult: string;
+  readonly actualResult: string;
+  readonly executionMs: number | undefined;
+  readonly errorMessage: string;
+  readonly detailsJson: string;
+}
+
+/**
+ * L5: the SHA-256 by which a repeated end of an attempt is told from a different one. Maps count in any order, validations too; numbers count by value, with
+ * one NaN and two zeros; texts byte for byte. Digests are stored, so the form must not change.
+ */
+export function endDigest({ message, result, metrics, timings, validations }: EndReport): Digest {
+  const form = [
+    message,
+    result === undefined ? null : resultForm(result),
+    sorted([...metrics].map(([key, value]) => [key, numberForm(value)])),
+    sorted([...timings].map(([name, { startTime, endTime }]) => [name, timeForm(startTime), timeForm(endTime)])),
+    sorted(validations.map(validationForm)),
+  ];
+  return hash('sha256', JSON.stringify(form));
+}
+
+function resultForm(result: RolloutResult): unknown[] {
+  const { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson } = result;
+  const flags = [taskCompleted, agentReportedSuccess, success].map((flag) => flag ?? null);
+  return [numberForm(reward), ...flags, errors, summaryJson];
+}
+
+function validationForm(validation: ReportedValidation): [string, ...unknown[]] {
+  const { validatorId, success, query, expectedResult, actualResult, executionMs, errorMessage, detailsJson } =
+    validation;
+  const texts = [query, expectedResult, actualResult, errorMessage, detailsJson];
+  return [validatorId, success, numberForm(executionMs), ...texts];
+}
+
+/** JSON has no number for NaN, infinities and negative zero. */
+function numberForm(value: number | undefined): string | null {
+  if (value === undefined) return null;
+  return Object.is(value, -0) ? '-0' : `${value}`;
+}
+
+function timeForm(time: bigint | undefined): string | null {
+  return time === undefined ? null : `${time}`;
+}
+
+function sorted(entries: readonly [string, ...unknown[]][]): readonly unknown[] {
+  return entries.toSorted(([a], [b]) => (a < b ? -1 : 1));
+}
