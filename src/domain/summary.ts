@@ -113,6 +113,25 @@ function meanSecondsOf({ count, seconds }: SummaryCounts['durations']): number |
   return count > 0n ? Math.max(0, seconds / Number(count)) : undefined;
 }
 
+/** Statistics of the final rewards of trajectories; undefined below one, the deviation below two. */
+export interface FinalRewards {
+  readonly mean: number | undefined;
+  /** The sample's. */
+  readonly std: number | undefined;
+  readonly min: number | undefined;
+  readonly median: number | undefined;
+  readonly max: number | undefined;
+}
+
+export function finalRewardsOf(rewards: Moments): FinalRewards {
+  if (rewards.count === 0n) {
+    return { mean: undefined, std: undefined, min: undefined, median: undefined, max: undefined };
+  }
+  const { count, squares, min, median, max } = rewards;
+  const std = count > 1n ? Math.sqrt(squares / Number(count - 1n)) : undefined;
+  return { mean: meanOf(rewards), std, min, median, max };
+}
+
 /** Never outside of what it is the mean of, however the sum was rounded. */
 function meanOf({ count, sum, min, max }: Moments): number {
   return Math.min(max, Math.max(min, sum / Number(count)));

@@ -12,13 +12,13 @@ import {
   type Estimate as WireEstimate,
   type Summary as WireSummary,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { type SummarizeArgs, type SummaryShown, summarize } from '../app/run/summarize.ts';
+import { type SummarizeArgs, type SummaryShown, summarize, type TrajectoriesShown } from '../app/run/summarize.ts';
 import { invalidField } from '../domain/errors.ts';
 import type { Estimate } from '../domain/summary.ts';
 import { unary, type Wire } from './call.ts';
 import { fromSeconds } from './convert/duration.ts';
 import { toStageKind } from './convert/run_in.ts';
-import { toMap } from './convert/values.ts';
+import { toInstant, toMap } from './convert/values.ts';
 
 const rpc = RunService.method;
 
@@ -41,6 +41,8 @@ function toArgs(request: SummarizeRequest): SummarizeArgs {
       taskIds,
       runLabels: toMap(request.runLabels),
       labels: toMap(request.labels),
+      createTimeFrom: toInstant(request.createTimeFrom, 'create_time_from'),
+      createTimeTo: toInstant(request.createTimeTo, 'create_time_to'),
     },
     by: request.dimensions.map(toKey),
     passAt: passAt.length === 0 ? [1] : passAt,
@@ -53,6 +55,7 @@ const KEYS: Readonly<Record<number, SummarizeArgs['by'][number]>> = {
   [SummaryKey.STAGE_KIND]: 'STAGE_KIND',
   [SummaryKey.MODEL_URI]: 'MODEL_URI',
   [SummaryKey.NUMBER]: 'NUMBER',
+  [SummaryKey.EXPERIMENT]: 'EXPERIMENT',
 };
 
 function toKey({ key, label }: SummaryDimension, index: number): SummarizeArgs['by'][number] {
@@ -66,7 +69,7 @@ function toKey({ key, label }: SummaryDimension, index: number): SummarizeArgs['
   return { label };
 }
 
-function fromSummary({ counts, summary }: SummaryShown): WireSummary {
+function fromSummary({ counts, summary, trajectories }: SummaryShown): WireSummary {
   const wire = create(SummarySchema);
   wire.values = [...counts.values];
   wire.rolloutCount = summary.rollouts;
@@ -90,6 +93,7 @@ function fromSummary({ counts, summary }: SummaryShown): WireSummary {
     });
   });
   fillMeans(wire, summary);
+  if (trajectories !== undefined) fillTrajectories(wire, trajectories);
   return wire;
 }
 
@@ -105,6 +109,17 @@ function fillMeans(wire: WireSummary, summary: SummaryShown['summary']): void {
   if (summary.meanQueueSeconds !== undefined) wire.meanQueueTime = fromSeconds(summary.meanQueueSeconds);
   if (summary.tokens !== undefined) wire.tokens = summary.tokens;
   if (summary.tokensPerSuccess !== undefined) wire.tokensPerSuccess = summary.tokensPerSuccess;
+}
+
+function fillTrajectories(wire: WireSummary, { counts, finalRewards, metricSums }: TrajectoriesShown): void {
+  wire.trajectoryCount = counts.trajectories;
+  wire.stepCount = counts.steps;
+  wire.metricSums = Object.fromEntries(metricSums);
+  if (finalRewards.mean !== undefined) wire.finalRewardMean = finalRewards.mean;
+  if (finalRewards.std !== undefined) wire.finalRewardStd = finalRewards.std;
+  if (finalRewards.min !== undefined) wire.finalRewardMin = finalRewards.min;
+  if (finalRewards.median !== undefined) wire.finalRewardMedian = finalRewards.median;
+  if (finalRewards.max !== undefined) wire.finalRewardMax = finalRewards.max;
 }
 
 function fromEstimate({ value, interval }: Estimate): WireEstimate {

@@ -63,7 +63,7 @@ describeStore('summaries', (on) => {
 
   it('M3: by whatever rollouts are told apart, it is what counting them one by one gives', async () => {
     const dimension = fc.constantFrom<SummaryKey>(
-      ...(['TASK', 'RUN', 'STAGE_KIND', 'MODEL_URI', 'NUMBER'] as const),
+      ...(['TASK', 'RUN', 'EXPERIMENT', 'STAGE_KIND', 'MODEL_URI', 'NUMBER'] as const),
       { label: 'model' },
       { label: 'odd "key"' },
       { label: 'none' },
@@ -139,6 +139,7 @@ describeStore('summaries', (on) => {
   const valueIn = ({ rollout, run, kind }: Seen, key: SummaryKey): string => {
     if (key === 'TASK') return rollout.taskId;
     if (key === 'RUN') return run.id;
+    if (key === 'EXPERIMENT') return run.experiment.id;
     if (key === 'STAGE_KIND') return kind;
     if (key === 'MODEL_URI') return rollout.modelUri;
     if (key === 'NUMBER') return `${rollout.number}`;

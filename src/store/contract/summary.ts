@@ -1,3 +1,4 @@
+import type { Instant } from '../../domain/instant.ts';
 import type { StageKind } from '../../domain/run.ts';
 import type { TaskGroups } from '../../domain/summary.ts';
 
@@ -5,6 +6,12 @@ import type { TaskGroups } from '../../domain/summary.ts';
 export interface SummaryStore {
   /** Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
   summarize(namespace: string, filter: SummaryFilter, by: readonly SummaryKey[]): Promise<SummaryRow[]>;
+  /** Counts the root trajectories of runs that have no rollouts. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
+  summarizeTrajectories(
+    namespace: string,
+    filter: SummaryFilter,
+    by: readonly SummaryKey[],
+  ): Promise<TrajectorySummaryRow[]>;
 }
 
 export interface SummaryFilter {
@@ -16,10 +23,20 @@ export interface SummaryFilter {
   /** Labels of runs, and of rollouts. */
   readonly runLabels: ReadonlyMap<string, string>;
   readonly labels: ReadonlyMap<string, string>;
+  /** Rollouts and trajectories created at or after, and before, these times. */
+  readonly createTimeFrom?: Instant | undefined;
+  readonly createTimeTo?: Instant | undefined;
 }
 
-/** A dimension: the task, the run, the stage's kind, the model's URI, a label of the rollout (else of its run), or its number among its siblings. */
-export type SummaryKey = 'TASK' | 'RUN' | 'STAGE_KIND' | 'MODEL_URI' | 'NUMBER' | { readonly label: string };
+/** A dimension: the task, the run, the experiment, the stage's kind, the model's URI, a label of the rollout (else of its run), or its number among its siblings. */
+export type SummaryKey =
+  | 'TASK'
+  | 'RUN'
+  | 'EXPERIMENT'
+  | 'STAGE_KIND'
+  | 'MODEL_URI'
+  | 'NUMBER'
+  | { readonly label: string };
 
 /** One combination of values. */
 export interface SummaryRow {
@@ -51,4 +68,16 @@ export interface SummaryRow {
   readonly tokens: { readonly count: bigint; readonly sum: number };
   /** What pass@k is made of: the groups of each task (M3). Rollouts without a task are in none. */
   readonly tasks: readonly TaskGroups[];
+}
+
+/** One combination of values, of root trajectories. */
+export interface TrajectorySummaryRow {
+  readonly values: readonly string[];
+  /** More than 0. */
+  readonly trajectories: bigint;
+  /** Of their reward sums that are not NaN. All 0 if there are none. */
+  readonly rewards: SummaryRow['rewards'];
+  readonly steps: bigint;
+  /** By name, the sum of a metric over their steps; NaN is left out. In no order. */
+  readonly metricSums: ReadonlyMap<string, number>;
 }

@@ -11,5 +11,10 @@ export const postgresAggregates = Object.freeze<Aggregates>({
   plannedGroupSize: (plan, kind) => sql`case when ${plan} = '' then 0 else coalesce((
     select cast(entry.value ->> 'groupSize' as bigint) from json_array_elements(cast(${plan} as json) -> 'stagePlans') as entry
     where entry.value ->> 'kind' = ${kind}), 0) end`,
+  pairs: (metrics) => ({
+    table: sql`json_each_text(cast(${metrics} as json)) as pair(name, text)`,
+    name: sql`pair.name`,
+    number: sql`nullif(cast(pair.text as double precision), 'NaN')`,
+  }),
   bytewise: (text) => sql`(${text}) collate "C"`,
 });

@@ -15,6 +15,12 @@ export interface Aggregates {
   numberAt(metrics: RawBuilder<unknown>, key: string): RawBuilder<number | null>;
   /** The group size that a run's plan has for a kind of stages; 0: none. */
   plannedGroupSize(plan: RawBuilder<unknown>, kind: RawBuilder<unknown>): RawBuilder<bigint>;
+  /** Every entry of a map of metrics: a table to join with, and of each row the name and the number (null for NaN). */
+  pairs(metrics: RawBuilder<unknown>): {
+    readonly table: RawBuilder<unknown>;
+    readonly name: RawBuilder<string>;
+    readonly number: RawBuilder<number | null>;
+  };
   /** A text to group by, compared by its bytes, which is quick. */
   bytewise(text: RawBuilder<unknown>): RawBuilder<string>;
 }

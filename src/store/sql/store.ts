@@ -41,6 +41,7 @@ import { tallyRuns } from './tallies.ts';
 import { findTask, listTasks, upsertTasks } from './tasks.ts';
 import { branchTrajectory, createTrajectory, listTrajectories, listTree, updateTrajectory } from './trajectories.ts';
 import { findById } from './trajectory_rows.ts';
+import { summarizeTrajectories } from './trajectory_summaries.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from './validations.ts';
 import { findValidator, listValidators, upsertValidators } from './validators.ts';
 
@@ -332,6 +333,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
 
   summarize(namespace, filter, by) {
     return summarize(this.engine, namespace, filter, by);
+  },
+  summarizeTrajectories(namespace, filter, by) {
+    return summarizeTrajectories(this.engine, namespace, filter, by);
   },
 
   createEnvironment(caller, making, key) {

@@ -5,7 +5,7 @@ import type { Engine } from './engine.ts';
 import { momentsOf, type Rewards } from './moments.ts';
 import { countGroups, readTasks } from './summary_groups.ts';
 import { columnsOf, groupedBy, places, type ValueColumns } from './summary_values.ts';
-import { readReal } from './values.ts';
+import { bindTimeBound, readReal } from './values.ts';
 
 /** Counts rollouts by combination in one statement, and by combination, task and what their groups came to in another (M3). */
 export async function summarize(
@@ -47,7 +47,7 @@ function rolloutsOf(
 async function conditionsOf(
   engine: Engine,
   namespace: string,
-  { runs, experimentId, stageKinds, taskIds, runLabels, labels }: SummaryFilter,
+  { runs, experimentId, stageKinds, taskIds, runLabels, labels, createTimeFrom, createTimeTo }: SummaryFilter,
 ): Promise<RawBuilder<unknown>[]> {
   const conditions = [sql`o.namespace = ${namespace}`, sql`u.namespace = ${namespace}`, sql`not u.hidden`];
   if (runs.length > 0) conditions.push(engine.among(sql.ref('o.run'), await runKeys(engine, namespace, runs)));
@@ -64,10 +64,12 @@ async function conditionsOf(
   for (const [key, value] of runLabels)
     conditions.push(sql`${engine.hasPair(sql.ref<string>('u.labels'), key, value)}`);
   for (const [key, value] of labels) conditions.push(sql`${engine.hasPair(sql.ref<string>('o.labels'), key, value)}`);
+  if (createTimeFrom !== undefined) conditions.push(sql`o.create_time >= ${bindTimeBound(createTimeFrom)}`);
+  if (createTimeTo !== undefined) conditions.push(sql`o.create_time < ${bindTimeBound(createTimeTo)}`);
   return conditions;
 }
 
-async function runKeys(engine: Engine, namespace: string, ids: readonly string[]): Promise<bigint[]> {
+export async function runKeys(engine: Engine, namespace: string, ids: readonly string[]): Promise<bigint[]> {
   const rows = await engine.db
     .selectFrom('runs')
     .select(['id', 'key'])
@@ -80,7 +82,7 @@ async function runKeys(engine: Engine, namespace: string, ids: readonly string[]
   return rows.map(({ key }) => key);
 }
 
-async function experimentKey(engine: Engine, namespace: string, id: string): Promise<bigint> {
+export async function experimentKey(engine: Engine, namespace: string, id: string): Promise<bigint> {
   const row = await engine.db
     .selectFrom('experiments')
     .select('key')
@@ -92,12 +94,14 @@ async function experimentKey(engine: Engine, namespace: string, id: string): Pro
   return row.key;
 }
 
-function dimension({ aggregates }: Engine, key: SummaryKey): RawBuilder<unknown> {
+function dimension({ aggregates, table }: Engine, key: SummaryKey): RawBuilder<unknown> {
   switch (key) {
     case 'TASK':
       return sql`coalesce(k.id, '')`;
     case 'RUN':
       return sql`cast(u.id as text)`;
+    case 'EXPERIMENT':
+      return sql`(select cast(x.id as text) from ${table('experiments')} as x where x.key = u.experiment)`;
     case 'STAGE_KIND':
       return sql`s.kind`;
     case 'MODEL_URI':

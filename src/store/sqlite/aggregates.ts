@@ -22,6 +22,12 @@ export const sqliteAggregates = Object.freeze<Aggregates>({
   plannedGroupSize: (plan, kind) => sql`case when ${plan} = '' then 0 else coalesce((
     select entry.value ->> 'groupSize' from json_each(${plan}, '$.stagePlans') as entry
     where entry.value ->> 'kind' = ${kind}), 0) end`,
+  pairs: (metrics) => ({
+    table: sql`json_each(${metrics}) as pair`,
+    name: sql`pair.key`,
+    number: sql`case pair.value when 'NaN' then null when 'Infinity' then 9e999 when '-Infinity' then -9e999
+      when '-0' then 0.0 else cast(pair.value as real) end`,
+  }),
   bytewise: (text) => sql`${text}`,
 });
 

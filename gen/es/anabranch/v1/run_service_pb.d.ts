@@ -3164,7 +3164,7 @@ export declare type SummarizeRequest = Message<"anabranch.v1.SummarizeRequest"> 
   experimentId: string;
 
   /**
-   * Only of stages of these kinds; empty: any.
+   * Only of stages of these kinds, which trajectories do not have. Empty: any, and trajectories.
    *
    * @generated from field: repeated anabranch.v1.StageKind stage_kinds = 3;
    */
@@ -3185,7 +3185,7 @@ export declare type SummarizeRequest = Message<"anabranch.v1.SummarizeRequest"> 
   runLabels: { [key: string]: string };
 
   /**
-   * Only rollouts with all these labels, of exactly these values.
+   * Only rollouts and trajectories with all these labels, of exactly these values.
    *
    * @generated from field: map<string, string> labels = 6;
    */
@@ -3204,6 +3204,20 @@ export declare type SummarizeRequest = Message<"anabranch.v1.SummarizeRequest"> 
    * @generated from field: repeated int32 pass_at = 8;
    */
   passAt: number[];
+
+  /**
+   * Only rollouts and trajectories created at or after this time. Optional.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time_from = 9;
+   */
+  createTimeFrom?: Timestamp | undefined;
+
+  /**
+   * Only rollouts and trajectories created before this time. Optional.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time_to = 10;
+   */
+  createTimeTo?: Timestamp | undefined;
 };
 
 /**
@@ -3468,6 +3482,64 @@ export declare type Summary = Message<"anabranch.v1.Summary"> & {
    * @generated from field: google.protobuf.Duration mean_queue_time = 25;
    */
   meanQueueTime?: Duration | undefined;
+
+  /**
+   * Root trajectories of runs that have no rollouts. Their branches are not counted. The fields above do not include them, and the fields below
+   * include nothing else. A trajectory has the values of the dimensions TASK, RUN, EXPERIMENT and of labels (its own, else those of its run); the
+   * value of any other dimension is empty.
+   *
+   * @generated from field: int64 trajectory_count = 30;
+   */
+  trajectoryCount: bigint;
+
+  /**
+   * Mean of the final rewards: of `Trajectory.reward_sum`, as of now if the trajectory is open. NaN is left out. Unset without a final reward.
+   *
+   * @generated from field: optional double final_reward_mean = 31;
+   */
+  finalRewardMean?: number | undefined;
+
+  /**
+   * Sample standard deviation of the final rewards. Unset below two.
+   *
+   * @generated from field: optional double final_reward_std = 32;
+   */
+  finalRewardStd?: number | undefined;
+
+  /**
+   * Smallest final reward. Unset without one.
+   *
+   * @generated from field: optional double final_reward_min = 33;
+   */
+  finalRewardMin?: number | undefined;
+
+  /**
+   * Median of the final rewards. Unset without one.
+   *
+   * @generated from field: optional double final_reward_median = 34;
+   */
+  finalRewardMedian?: number | undefined;
+
+  /**
+   * Largest final reward. Unset without one.
+   *
+   * @generated from field: optional double final_reward_max = 35;
+   */
+  finalRewardMax?: number | undefined;
+
+  /**
+   * Number of steps of these trajectories, step 0 included.
+   *
+   * @generated from field: int64 step_count = 36;
+   */
+  stepCount: bigint;
+
+  /**
+   * By name, the sum of a metric over the steps of these trajectories. NaN is left out. At most 256 names: the first ones in order of bytes.
+   *
+   * @generated from field: map<string, double> metric_sums = 37;
+   */
+  metricSums: { [key: string]: number };
 };
 
 /**
@@ -3583,6 +3655,13 @@ export enum SummaryKey {
    * @generated from enum value: SUMMARY_KEY_NUMBER = 5;
    */
   NUMBER = 5,
+
+  /**
+   * The id of the experiment.
+   *
+   * @generated from enum value: SUMMARY_KEY_EXPERIMENT = 6;
+   */
+  EXPERIMENT = 6,
 }
 
 /**
@@ -3987,7 +4066,8 @@ export declare const RunService: GenService<{
   },
   /**
    * Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
-   * combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+   * combinations are finished. Trajectories of runs without rollouts are counted in fields of their own.
+   * Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RunService.Summarize
    */

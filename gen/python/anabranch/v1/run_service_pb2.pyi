@@ -69,6 +69,8 @@ class _SummaryKeyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SummaryKey
     """The model's URI."""
     SUMMARY_KEY_NUMBER: _SummaryKey.ValueType  # 5
     """The number among the siblings: the trial."""
+    SUMMARY_KEY_EXPERIMENT: _SummaryKey.ValueType  # 6
+    """The id of the experiment."""
 
 class SummaryKey(_SummaryKey, metaclass=_SummaryKeyEnumTypeWrapper):
     """What rollouts are told apart by, besides labels."""
@@ -85,6 +87,8 @@ SUMMARY_KEY_MODEL_URI: SummaryKey.ValueType  # 4
 """The model's URI."""
 SUMMARY_KEY_NUMBER: SummaryKey.ValueType  # 5
 """The number among the siblings: the trial."""
+SUMMARY_KEY_EXPERIMENT: SummaryKey.ValueType  # 6
+"""The id of the experiment."""
 Global___SummaryKey: _TypeAlias = SummaryKey  # noqa: Y015
 
 @_typing.final
@@ -1149,7 +1153,7 @@ class BranchRunRequest(_message.Message):
     metadata_json: _builtins.str
     """Strict JSON text, at most 256 KiB; empty: none. The parent's is not taken over."""
     initial_status: _status_pb2.Status.ValueType
-    """PENDING (default), INITIALIZING or RUNNING."""
+    """PENDING, INITIALIZING or RUNNING (default)."""
     fail_when_stale: _builtins.bool
     """The server fails it when it is stale."""
     @_builtins.property
@@ -1605,6 +1609,7 @@ class CompleteRunRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     RESULT_JSON_FIELD_NUMBER: _builtins.int
+    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1615,6 +1620,8 @@ class CompleteRunRequest(_message.Message):
     """New phase, at most 256 bytes; absent: it stays."""
     result_json: _builtins.str
     """What came out, strict JSON text, at most 256 KiB; empty: nothing."""
+    keep_trajectory_open: _builtins.bool
+    """If true, the main trajectory is not sealed, so that its writers can append after the run has ended."""
     def __init__(
         self,
         *,
@@ -1623,10 +1630,11 @@ class CompleteRunRequest(_message.Message):
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
         result_json: _builtins.str = ...,
+        keep_trajectory_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "result_json", b"result_json", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "result_json", b"result_json", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1668,6 +1676,7 @@ class FailRunRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1676,6 +1685,8 @@ class FailRunRequest(_message.Message):
     """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
     phase: _builtins.str
     """New phase, at most 256 bytes; absent: it stays."""
+    keep_trajectory_open: _builtins.bool
+    """As in CompleteRun."""
     def __init__(
         self,
         *,
@@ -1683,10 +1694,11 @@ class FailRunRequest(_message.Message):
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
+        keep_trajectory_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1728,6 +1740,7 @@ class CancelRunRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1736,6 +1749,8 @@ class CancelRunRequest(_message.Message):
     """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
     phase: _builtins.str
     """New phase, at most 256 bytes; absent: it stays."""
+    keep_trajectory_open: _builtins.bool
+    """As in CompleteRun."""
     def __init__(
         self,
         *,
@@ -1743,10 +1758,11 @@ class CancelRunRequest(_message.Message):
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
+        keep_trajectory_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1821,6 +1837,9 @@ class ReopenRunResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
+    MAIN_TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
+    main_trajectory_id: _builtins.str
+    """The main trajectory to append to from now on; empty if the run has none."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run as it is now."""
@@ -1829,10 +1848,11 @@ class ReopenRunResponse(_message.Message):
         self,
         *,
         run: _run_pb2.Run | None = ...,
+        main_trajectory_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["main_trajectory_id", b"main_trajectory_id", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2819,8 +2839,9 @@ class ReadMetricsRequest(_message.Message):
     end_metric_step: _builtins.int
     """First metric_step after the range; absent: to the last."""
     max_points: _builtins.int
-    """At most so many points a series, 2 to 10,000: of each stretch the smallest and the largest value, at the steps where they are, in order of
-    step; series with fewer points come whole. 0: all points, as they were logged.
+    """Maximum number of points per series, 4 to 10,000. NaN points are left out before points are counted. A series with more points is
+    downsampled: its points are cut into buckets with equal numbers of points, and the first and the last point of the series and the minimum
+    and the maximum of each bucket are returned, in order of metric_step. 0 (default): all points, as they were logged.
     """
     @_builtins.property
     def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -3189,6 +3210,8 @@ class SummarizeRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     PASS_AT_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_TO_FIELD_NUMBER: _builtins.int
     experiment_id: _builtins.str
     """Only of this experiment; empty: of any."""
     @_builtins.property
@@ -3197,7 +3220,7 @@ class SummarizeRequest(_message.Message):
 
     @_builtins.property
     def stage_kinds(self) -> _containers.RepeatedScalarFieldContainer[_run_pb2.StageKind.ValueType]:
-        """Only of stages of these kinds; empty: any."""
+        """Only of stages of these kinds, which trajectories do not have. Empty: any, and trajectories."""
 
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -3209,7 +3232,7 @@ class SummarizeRequest(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Only rollouts with all these labels, of exactly these values."""
+        """Only rollouts and trajectories with all these labels, of exactly these values."""
 
     @_builtins.property
     def dimensions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SummaryDimension]:
@@ -3218,6 +3241,14 @@ class SummarizeRequest(_message.Message):
     @_builtins.property
     def pass_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The k of pass@k; empty: 1. At most 16, each 1 to 1,000."""
+
+    @_builtins.property
+    def create_time_from(self) -> _timestamp_pb2.Timestamp:
+        """Only rollouts and trajectories created at or after this time. Optional."""
+
+    @_builtins.property
+    def create_time_to(self) -> _timestamp_pb2.Timestamp:
+        """Only rollouts and trajectories created before this time. Optional."""
 
     def __init__(
         self,
@@ -3230,10 +3261,12 @@ class SummarizeRequest(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         dimensions: _abc.Iterable[Global___SummaryDimension] | None = ...,
         pass_at: _abc.Iterable[_builtins.int] | None = ...,
+        create_time_from: _timestamp_pb2.Timestamp | None = ...,
+        create_time_to: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimensions", b"dimensions", "experiment_id", b"experiment_id", "labels", b"labels", "pass_at", b"pass_at", "run_ids", b"run_ids", "run_labels", b"run_labels", "stage_kinds", b"stage_kinds", "task_ids", b"task_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "dimensions", b"dimensions", "experiment_id", b"experiment_id", "labels", b"labels", "pass_at", b"pass_at", "run_ids", b"run_ids", "run_labels", b"run_labels", "stage_kinds", b"stage_kinds", "task_ids", b"task_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3278,20 +3311,30 @@ Global___Estimate: _TypeAlias = Estimate  # noqa: Y015
 
 @_typing.final
 class PassAt(_message.Message):
-    """pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks."""
+    """pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks.
+
+    Each group is judged whole, before filters and dimensions:
+    - A group with CONTINUE counts if all its siblings (at least `group_size` of the plan, if set) are COMPLETED with a verdict or FAILED. The value of
+      a task is the unbiased estimator over the tries in these groups; at least k tries are needed.
+    - A group with CANCEL_PENDING counts 1 if one of its first k siblings in queue order succeeded, and 0 if all of them ended without success.
+      Otherwise, and if it has fewer than k siblings, it is excluded for this k. These groups are averaged.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     K_FIELD_NUMBER: _builtins.int
     ESTIMATE_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    GROUPS_EXCLUDED_FIELD_NUMBER: _builtins.int
     k: _builtins.int
     """The k."""
     tasks: _builtins.int
-    """How many tasks it is over."""
+    """Number of tasks that have a value."""
+    groups_excluded: _builtins.int
+    """Number of groups that are in no value for this k, counted once for each of their tasks."""
     @_builtins.property
     def estimate(self) -> Global___Estimate:
-        """Over tasks with at least k tries; absent without one. The interval is normal over tasks, clamped to 0 and 1, absent for one task."""
+        """The estimate. Unset if no task has a value. The interval is normal over tasks, clamped to 0 and 1, and unset for one task."""
 
     def __init__(
         self,
@@ -3299,10 +3342,11 @@ class PassAt(_message.Message):
         k: _builtins.int = ...,
         estimate: Global___Estimate | None = ...,
         tasks: _builtins.int = ...,
+        groups_excluded: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "k", b"k", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "groups_excluded", b"groups_excluded", "k", b"k", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3313,6 +3357,26 @@ class Summary(_message.Message):
     """What the rollouts of one combination came to. Only current attempts count. Rewards that are missing or NaN are left out."""
 
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricSumsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     VALUES_FIELD_NUMBER: _builtins.int
     ROLLOUT_COUNT_FIELD_NUMBER: _builtins.int
@@ -3327,7 +3391,6 @@ class Summary(_message.Message):
     SUCCESS_COUNT_FIELD_NUMBER: _builtins.int
     SUCCESS_RATE_FIELD_NUMBER: _builtins.int
     PASS_AT_FIELD_NUMBER: _builtins.int
-    STOPPED_EARLY_FIELD_NUMBER: _builtins.int
     REWARD_COUNT_FIELD_NUMBER: _builtins.int
     REWARD_MEAN_FIELD_NUMBER: _builtins.int
     REWARD_STD_FIELD_NUMBER: _builtins.int
@@ -3339,6 +3402,14 @@ class Summary(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     TOKENS_PER_SUCCESS_FIELD_NUMBER: _builtins.int
     MEAN_QUEUE_TIME_FIELD_NUMBER: _builtins.int
+    TRAJECTORY_COUNT_FIELD_NUMBER: _builtins.int
+    FINAL_REWARD_MEAN_FIELD_NUMBER: _builtins.int
+    FINAL_REWARD_STD_FIELD_NUMBER: _builtins.int
+    FINAL_REWARD_MIN_FIELD_NUMBER: _builtins.int
+    FINAL_REWARD_MEDIAN_FIELD_NUMBER: _builtins.int
+    FINAL_REWARD_MAX_FIELD_NUMBER: _builtins.int
+    STEP_COUNT_FIELD_NUMBER: _builtins.int
+    METRIC_SUMS_FIELD_NUMBER: _builtins.int
     rollout_count: _builtins.int
     """Rollouts made."""
     pending_count: _builtins.int
@@ -3354,13 +3425,11 @@ class Summary(_message.Message):
     finished: _builtins.bool
     """All of them are terminal: the combination is finished."""
     judged_count: _builtins.int
-    """Terminal rollouts that have a verdict."""
+    """Number of rollouts that are COMPLETED with a verdict or FAILED."""
     unjudged_count: _builtins.int
-    """Terminal rollouts that have none."""
+    """Number of rollouts that are COMPLETED without a verdict."""
     success_count: _builtins.int
-    """Terminal rollouts that succeeded."""
-    stopped_early: _builtins.int
-    """Tasks that were stopped by a success: they count 1 for every k of at least their tries, and are left out below."""
+    """Number of COMPLETED rollouts that succeeded."""
     reward_count: _builtins.int
     """Terminal rollouts that have a reward."""
     reward_mean: _builtins.float
@@ -3379,13 +3448,32 @@ class Summary(_message.Message):
     """Sum of the metric `tokens` of terminal rollouts; absent where none has it."""
     tokens_per_success: _builtins.float
     """tokens / success_count, of which some may be of rollouts without that metric; absent without a success or tokens."""
+    trajectory_count: _builtins.int
+    """Root trajectories of runs that have no rollouts. Their branches are not counted. The fields above do not include them, and the fields below
+    include nothing else. A trajectory has the values of the dimensions TASK, RUN, EXPERIMENT and of labels (its own, else those of its run); the
+    value of any other dimension is empty.
+    """
+    final_reward_mean: _builtins.float
+    """Mean of the final rewards: of `Trajectory.reward_sum`, as of now if the trajectory is open. NaN is left out. Unset without a final reward."""
+    final_reward_std: _builtins.float
+    """Sample standard deviation of the final rewards. Unset below two."""
+    final_reward_min: _builtins.float
+    """Smallest final reward. Unset without one."""
+    final_reward_median: _builtins.float
+    """Median of the final rewards. Unset without one."""
+    final_reward_max: _builtins.float
+    """Largest final reward. Unset without one."""
+    step_count: _builtins.int
+    """Number of steps of these trajectories, step 0 included."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The combination, in the order of the dimensions; empty: they have none."""
 
     @_builtins.property
     def success_rate(self) -> Global___Estimate:
-        """success_count / judged_count, with Wilson's interval; absent without a verdict."""
+        """success_count / judged_count, with Wilson's 95 % interval. Unset if judged_count is 0. In groups with CANCEL_PENDING it is a share of the
+        rollouts that were tried, which overstates the chance of one try: use pass_at instead.
+        """
 
     @_builtins.property
     def pass_at(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassAt]:
@@ -3400,6 +3488,10 @@ class Summary(_message.Message):
         """Mean time that terminal rollouts waited in the queue: from when the rollout last became claimable to the claim of its last attempt. Absent if none
         had an attempt.
         """
+
+    @_builtins.property
+    def metric_sums(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """By name, the sum of a metric over the steps of these trajectories. NaN is left out. At most 256 names: the first ones in order of bytes."""
 
     def __init__(
         self,
@@ -3417,7 +3509,6 @@ class Summary(_message.Message):
         success_count: _builtins.int = ...,
         success_rate: Global___Estimate | None = ...,
         pass_at: _abc.Iterable[Global___PassAt] | None = ...,
-        stopped_early: _builtins.int = ...,
         reward_count: _builtins.int = ...,
         reward_mean: _builtins.float | None = ...,
         reward_std: _builtins.float | None = ...,
@@ -3429,11 +3520,29 @@ class Summary(_message.Message):
         tokens: _builtins.float | None = ...,
         tokens_per_success: _builtins.float | None = ...,
         mean_queue_time: _duration_pb2.Duration | None = ...,
+        trajectory_count: _builtins.int = ...,
+        final_reward_mean: _builtins.float | None = ...,
+        final_reward_std: _builtins.float | None = ...,
+        final_reward_min: _builtins.float | None = ...,
+        final_reward_median: _builtins.float | None = ...,
+        final_reward_max: _builtins.float | None = ...,
+        step_count: _builtins.int = ...,
+        metric_sums: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_final_reward_max", b"_final_reward_max", "_final_reward_mean", b"_final_reward_mean", "_final_reward_median", b"_final_reward_median", "_final_reward_min", b"_final_reward_min", "_final_reward_std", b"_final_reward_std", "_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "final_reward_max", b"final_reward_max", "final_reward_mean", b"final_reward_mean", "final_reward_median", b"final_reward_median", "final_reward_min", b"final_reward_min", "final_reward_std", b"final_reward_std", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "finished", b"finished", "judged_count", b"judged_count", "live_count", b"live_count", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "pass_at", b"pass_at", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "stopped_early", b"stopped_early", "success_count", b"success_count", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success", "unjudged_count", b"unjudged_count", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_reward_max", b"_final_reward_max", "_final_reward_mean", b"_final_reward_mean", "_final_reward_median", b"_final_reward_median", "_final_reward_min", b"_final_reward_min", "_final_reward_std", b"_final_reward_std", "_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "final_reward_max", b"final_reward_max", "final_reward_mean", b"final_reward_mean", "final_reward_median", b"final_reward_median", "final_reward_min", b"final_reward_min", "final_reward_std", b"final_reward_std", "finished", b"finished", "judged_count", b"judged_count", "live_count", b"live_count", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "metric_sums", b"metric_sums", "pass_at", b"pass_at", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "step_count", b"step_count", "success_count", b"success_count", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success", "trajectory_count", b"trajectory_count", "unjudged_count", b"unjudged_count", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__final_reward_max: _TypeAlias = _typing.Literal["final_reward_max"]  # noqa: Y015
+    _WhichOneofArgType__final_reward_max: _TypeAlias = _typing.Literal["_final_reward_max", b"_final_reward_max"]  # noqa: Y015
+    _WhichOneofReturnType__final_reward_mean: _TypeAlias = _typing.Literal["final_reward_mean"]  # noqa: Y015
+    _WhichOneofArgType__final_reward_mean: _TypeAlias = _typing.Literal["_final_reward_mean", b"_final_reward_mean"]  # noqa: Y015
+    _WhichOneofReturnType__final_reward_median: _TypeAlias = _typing.Literal["final_reward_median"]  # noqa: Y015
+    _WhichOneofArgType__final_reward_median: _TypeAlias = _typing.Literal["_final_reward_median", b"_final_reward_median"]  # noqa: Y015
+    _WhichOneofReturnType__final_reward_min: _TypeAlias = _typing.Literal["final_reward_min"]  # noqa: Y015
+    _WhichOneofArgType__final_reward_min: _TypeAlias = _typing.Literal["_final_reward_min", b"_final_reward_min"]  # noqa: Y015
+    _WhichOneofReturnType__final_reward_std: _TypeAlias = _typing.Literal["final_reward_std"]  # noqa: Y015
+    _WhichOneofArgType__final_reward_std: _TypeAlias = _typing.Literal["_final_reward_std", b"_final_reward_std"]  # noqa: Y015
     _WhichOneofReturnType__mean_turns: _TypeAlias = _typing.Literal["mean_turns"]  # noqa: Y015
     _WhichOneofArgType__mean_turns: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns"]  # noqa: Y015
     _WhichOneofReturnType__reward_max: _TypeAlias = _typing.Literal["reward_max"]  # noqa: Y015
@@ -3450,6 +3559,16 @@ class Summary(_message.Message):
     _WhichOneofArgType__tokens: _TypeAlias = _typing.Literal["_tokens", b"_tokens"]  # noqa: Y015
     _WhichOneofReturnType__tokens_per_success: _TypeAlias = _typing.Literal["tokens_per_success"]  # noqa: Y015
     _WhichOneofArgType__tokens_per_success: _TypeAlias = _typing.Literal["_tokens_per_success", b"_tokens_per_success"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_max) -> _WhichOneofReturnType__final_reward_max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_mean) -> _WhichOneofReturnType__final_reward_mean | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_median) -> _WhichOneofReturnType__final_reward_median | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_min) -> _WhichOneofReturnType__final_reward_min | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_std) -> _WhichOneofReturnType__final_reward_std | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__mean_turns) -> _WhichOneofReturnType__mean_turns | None: ...
     @_typing.overload

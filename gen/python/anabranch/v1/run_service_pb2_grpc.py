@@ -521,7 +521,8 @@ class RunServiceServicer:
 
     def Summarize(self, request, context):
         """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
-        combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        combinations are finished. Trajectories of runs without rollouts are counted in fields of their own.
+        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -160,7 +160,8 @@ class RunServiceStub:
     """Tells how far a run is. Errors: RUN_NOT_FOUND."""
     Summarize: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.SummarizeRequest, _run_service_pb2.SummarizeResponse]
     """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
-    combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+    combinations are finished. Trajectories of runs without rollouts are counted in fields of their own.
+    Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
     """
     ListStatusChanges: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]
     """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
@@ -305,7 +306,8 @@ class RunServiceAsyncStub(RunServiceStub):
     """Tells how far a run is. Errors: RUN_NOT_FOUND."""
     Summarize: _aio.UnaryUnaryMultiCallable[_run_service_pb2.SummarizeRequest, _run_service_pb2.SummarizeResponse]  # type: ignore[assignment]
     """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
-    combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+    combinations are finished. Trajectories of runs without rollouts are counted in fields of their own.
+    Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
     """
     ListStatusChanges: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]  # type: ignore[assignment]
     """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
@@ -669,7 +671,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.SummarizeResponse, _abc.Awaitable[_run_service_pb2.SummarizeResponse]]:
         """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
-        combinations are finished. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        combinations are finished. Trajectories of runs without rollouts are counted in fields of their own.
+        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
