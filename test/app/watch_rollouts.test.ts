@@ -1,7 +1,8 @@
 import { expect, it } from 'vitest';
 import { type RunShown, watchRun } from '../../src/app/run/watch.ts';
-import { RolloutScene } from '../store/rollout_scene.ts';
+import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { SILENT } from '../store/run_scene.ts';
+import { wordStep } from '../support/steps.ts';
 import { describeApp } from './on_app.ts';
 
 describeApp('WatchRun with rollouts', (on) => {
@@ -60,6 +61,40 @@ describeApp('WatchRun with rollouts', (on) => {
       const ended = await until(watching, ({ rollouts }) => rollouts.some(({ status }) => status === 'COMPLETED'));
       const groups = ended.flatMap((part) => part.groups);
       expect(groups.at(-1)?.statistics).toMatchObject({ live: 0n, completed: 1n });
+      await watching.return();
+    }));
+
+  it('M5: then tells turns and reward of live rollouts as GetRollout shows them, and nothing again that did not change', () =>
+    watched(async (scene, watch) => {
+      const { run, stage } = await scene.place();
+      await scene.queue(stage, 3);
+      const [claim, idle] = await scene.claims({ stageId: stage.id, count: 2 });
+      const watching = watch(run.id);
+      await untilCaughtUp(watching);
+      const told: RunShown[] = [];
+      const seen = (turns: bigint) =>
+        until(watching, ({ rollouts }) => rollouts.some((rollout) => rollout.turns === turns)).then((shown) => {
+          told.push(...shown);
+          return shown.flatMap(({ rollouts }) => rollouts).findLast(({ id }) => id === claim!.rollout.id);
+        });
+      for (const turn of [1n, 2n]) {
+        const steps = turn === 1n ? [wordStep(0n, 'root'), wordStep(1n, 'a', { reward: 2 })] : [wordStep(2n, 'b')];
+        await scene.append(claim!.trajectory, steps);
+        const { leaseEndTime: _, ...shown } = await scene.rollout(claim!.rollout.id);
+        expect(await seen(turn)).toMatchObject({ ...shown, turns: turn, reward: 2 });
+        await scene.heartbeat([tokenOf(claim!), tokenOf(idle!)]);
+      }
+      await scene.complete(claim!);
+      told.push(...(await until(watching, ({ rollouts }) => rollouts.some(({ status }) => status === 'COMPLETED'))));
+      const ids = told.flatMap(({ rollouts }) => rollouts.map(({ id }) => id));
+      expect(
+        ids.filter((id) => id !== claim!.rollout.id),
+        'of the others nothing changed',
+      ).toEqual([]);
+      const signs = told.flatMap(({ rollouts }) =>
+        rollouts.map(({ revision, turns, reward }) => `${revision} ${turns} ${reward}`),
+      );
+      expect(new Set(signs).size).toBe(signs.length);
       await watching.return();
     }));
 

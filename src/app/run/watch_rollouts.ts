@@ -32,6 +32,23 @@ export async function* readSiblings(
     yield* ofGroups(groups);
     for (const rollouts of parts(rows, rolloutBytes)) yield { groups: [], rollouts };
   }
+  yield* readLive(store, namespace, run, where);
+}
+
+/** Turns and rewards of live rollouts change without a change of their rows. A snapshot has them already. */
+async function* readLive(
+  store: App['store'],
+  namespace: string,
+  run: bigint,
+  { since }: ChangedIn,
+): AsyncGenerator<Siblings, void, undefined> {
+  if (since === undefined) return;
+  for (let after: bigint | undefined; ; ) {
+    const rows = await store.readLiveRollouts(namespace, run, { limit: ROWS, after });
+    for (const rollouts of parts(rows, rolloutBytes)) yield { groups: [], rollouts };
+    if (rows.length < ROWS) return;
+    after = rows.at(-1)?.key;
+  }
 }
 
 function* ofGroups(all: readonly Group[]): Generator<Siblings> {
@@ -81,11 +98,16 @@ export class SiblingsShown {
     };
     for await (const some of read) {
       const groups = some.groups.filter((group) => isNew(`g${group.key}`, groupSign(group)));
-      const rollouts = some.rollouts.filter(({ key, revision }) => isNew(`r${key}`, `${revision}`));
+      const rollouts = some.rollouts.filter((rollout) => isNew(`r${rollout.key}`, rolloutSign(rollout)));
       if (groups.length + rollouts.length > 0) yield { groups, rollouts };
     }
     this.last = now;
   }
+}
+
+/** A rollout changes by its row, and while it is live with its trajectory. The end of its lease alone is no change. */
+function rolloutSign({ revision, turns, reward }: Rollout): string {
+  return `${revision} ${turns} ${reward}`;
 }
 
 /** A group changes with its rollouts, its own revision only where they end. */

@@ -85,6 +85,9 @@ export interface RunStore {
     page: Page<ChangeCursor>,
   ): Promise<ChangedPage<Rollout> & { readonly groups: readonly Group[] }>;
 
+  /** The live rollouts of a run, whose turns and reward change with each append. BASIC view. By key; the cursor is the key of the last one. */
+  readLiveRollouts(namespace: string, run: bigint, page: Page<bigint>): Promise<Rollout[]>;
+
   /** Hides and fences the run with its trajectories (B4); `purgeDeleted` does the rest. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
   deleteRun(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<BookDeletion>;
 

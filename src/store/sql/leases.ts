@@ -42,7 +42,7 @@ type HeldRow = Awaited<ReturnType<typeof lockVisible>> extends Map<string, infer
 async function lockVisible(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
   const query = tx
     .selectFrom('rollouts as r')
-    .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt', 'r.lease_ms', 'r.lease_end_time', 'r.revision'])
+    .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt', 'r.lease_ms', 'r.lease_end_time'])
     .where('r.namespace', '=', namespace)
     .where('r.id', 'in', ids)
     .orderBy('r.key');
@@ -89,21 +89,19 @@ function stateOf(lease: LeaseToken, row: HeldRow | undefined, remainingMs: numbe
 }
 
 interface LeaseMove {
-  readonly row: Pick<LockedRollout, 'key' | 'revision'>;
+  readonly row: Pick<LockedRollout, 'key'>;
   /** The sign of life that the lease counts from; undefined: now. */
   readonly from: string | undefined;
   /** How long the lease lasts from any sign of life on (Q3). */
   readonly ms: number | bigint;
 }
 
+/** A sign of life is no change of the row for those who watch its run (M5): it bears no mark and no new revision. */
 async function moveLeaseEnds(engine: Engine, tx: Tx, moves: readonly LeaseMove[]): Promise<void> {
   if (moves.length === 0) return;
-  const [now, mark] = await together([readNow(tx, engine.now), engine.changeMark(tx)]);
-  const rows = moves.map(({ row, from, ms }) => {
-    return [row.key, leaseEndFrom(from ?? now, ms), BigInt(ms), now, row.revision + 1n, mark];
-  });
-  const columns = ['lease_end_time', 'lease_ms', 'update_time', 'revision', 'mark'];
-  await engine.updateRows(tx, 'rollouts', ['key'], columns, rows);
+  const now = await readNow(tx, engine.now);
+  const rows = moves.map(({ row, from, ms }) => [row.key, leaseEndFrom(from ?? now, ms), BigInt(ms)]);
+  await engine.updateRows(tx, 'rollouts', ['key'], ['lease_end_time', 'lease_ms'], rows);
 }
 
 /** Who requeues rollouts whose workers are silent, in their history. */

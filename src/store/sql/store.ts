@@ -17,6 +17,7 @@ import { failStaleRuns, heartbeatRun } from './heartbeat.ts';
 import { KnownHeads } from './known_heads.ts';
 import { heartbeatRollouts, sweepLeases } from './leases.ts';
 import { getLineage, getOwners } from './lineage.ts';
+import { readLiveRollouts } from './live_rollouts.ts';
 import { listSeries, logMetrics, measureSeries, readPoints } from './metrics.ts';
 import { expireRequests } from './requests.ts';
 import { endRollout } from './rollout_ends.ts';
@@ -197,6 +198,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   readChangedRollouts(namespace, run, where, page) {
     return readChangedRollouts(this.engine, namespace, run, where, page);
+  },
+  readLiveRollouts(namespace, run, page) {
+    return readLiveRollouts(this.engine, namespace, run, page);
   },
   readRunChanges(namespace, runId, since, allStages) {
     return readRunChanges(this.engine, namespace, runId, since, allStages);

@@ -703,7 +703,7 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Rises with every change of its row; WatchRun's order of one row's values.
+   * Rises with every change of its row, but not with heartbeats and appends; WatchRun's order of one row's values.
    *
    * @generated from field: int64 revision = 35;
    */

@@ -4089,8 +4089,9 @@ export declare const RunService: GenService<{
   },
   /**
    * Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-   * 250 ms. There is no order between rows; a row's `revision` rises, and what is derived (`stale`, `next_step_number`, `reward_sum`) is told anew
-   * within about a second, under the same revision. After a cut, call again: it begins with a new snapshot.
+   * 250 ms. There is no order between rows. A row's `revision` rises. Derived values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and
+   * `reward` of live rollouts) are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not sent.
+   * After a disconnect, call again: the stream begins with a new snapshot.
    * Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.RunService.WatchRun

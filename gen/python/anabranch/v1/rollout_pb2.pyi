@@ -595,7 +595,7 @@ class Rollout(_message.Message):
     metadata_json: _builtins.str
     """Anything else of the client, strict JSON text; empty if none. Left out of the BASIC view."""
     revision: _builtins.int
-    """Rises with every change of its row; WatchRun's order of one row's values."""
+    """Rises with every change of its row, but not with heartbeats and appends; WatchRun's order of one row's values."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Short strings to filter and claim by."""
