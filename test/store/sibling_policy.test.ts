@@ -37,6 +37,30 @@ describeStore('what a success means for its siblings', (on) => {
     expect(group?.statistics).toMatchObject({ pending: 0n, live: 0n, completed: 2n, cancelled: 3n });
   });
 
+  it('Q1, F-49: a sibling that is cancelled while PENDING shows what its last attempt came to, whoever cancels it', async () => {
+    const { scene, stage } = await fresh();
+    const ids = await scene.queue(stage, 4, { onSuccess: 'CANCEL_PENDING' });
+    const claims = await scene.claims({ count: 3 });
+    const metrics = new Map([['m', Number.NaN]]);
+    for (const [i, reward] of [Number.NaN, Number.NEGATIVE_INFINITY, -0].entries()) {
+      await scene.start(claims[i]!);
+      await scene.fail(claims[i]!, { result: { ...failed, reward }, metrics });
+    }
+    const before = await Promise.all(ids.slice(0, 3).map((id) => scene.rollout(id)));
+    for (const claim of claims) await scene.retry(tokenOf(claim));
+    await scene.cancel(ids[2]!);
+    const winner = await scene.claimOne();
+    const others = ids.filter((id) => id !== winner.rollout.id);
+    await scene.complete(winner, { result: succeeded });
+    for (const [i, id] of ids.slice(0, 3).entries()) {
+      if (!others.includes(id)) continue;
+      const { result, reward, success, startTime, turns } = before[i]!;
+      const shown = { status: 'CANCELLED', attempt: 1, metrics, result, reward, success, startTime, turns };
+      expect(await scene.rollout(id)).toMatchObject(shown);
+    }
+    expect(await scene.rollout(ids[3]!)).toMatchObject({ status: 'CANCELLED', attempt: 0, result: undefined });
+  });
+
   it('F-49: a success and requeues at once leave no sibling PENDING', async () => {
     for (let round = 0; round < 8; round += 1) {
       const { scene, stage } = await fresh();
