@@ -352,9 +352,15 @@ function isEnd(text: string): boolean {
   return /^(commit|rollback)$/i.test(text);
 }
 
-/** `pg` writes numbers as `String` does, which drops the sign of zero. */
+/** `pg` writes numbers as `String` does, which drops the sign of zero, also within arrays. */
 function keepZeroSigns(values: unknown[]): unknown[] {
-  return values.some((value) => Object.is(value, -0))
-    ? values.map((value) => (Object.is(value, -0) ? '-0' : value))
-    : values;
+  if (!values.some(hasNegativeZero)) return values;
+  return values.map((value) => {
+    if (Array.isArray(value)) return keepZeroSigns(value);
+    return Object.is(value, -0) ? '-0' : value;
+  });
+}
+
+function hasNegativeZero(value: unknown): boolean {
+  return Array.isArray(value) ? value.some(hasNegativeZero) : Object.is(value, -0);
 }
