@@ -8,7 +8,7 @@ export const SUMMARY_RPCS = {
   summarize: {
     requests: async ({ runId, experimentId, evalId, experimentName: taskId, rollouts }) => {
       await rollouts.upsertTasks({ tasks: [{ id: taskId }] });
-      const made = [0n, 1n].map((number) => ({ groupNumber: 3n, number, taskId, labels: { trial: `t${number}` } }));
+      const made = [0n, 1n].map((number) => ({ groupNumber: 41n, number, taskId, labels: { trial: `t${number}` } }));
       await rollouts.createRollouts({ stageId: evalId, rollouts: made });
       const { claims } = await rollouts.claimRollouts({ stageId: evalId, maxRollouts: 2, workerId: 'worker' });
       for (const [i, { rollout }] of claims.entries()) {
