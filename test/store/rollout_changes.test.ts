@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import { groupStatus } from '../../src/domain/rollout.ts';
 import type { Run } from '../../src/domain/run.ts';
 import type { ChangeCursor, ChangedIn, Horizon } from '../../src/store/contract/run.ts';
+import { wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { newGroup, RolloutScene } from './rollout_scene.ts';
 import { SILENT } from './run_scene.ts';
@@ -90,6 +91,29 @@ describeStore('changes of groups and rollouts', (on) => {
     expect(await after(() => here.cancel(waiting!.id))).toEqual([[0n], ['0/1']]);
     const [first] = (await changed(here, run, { allStages: true })).groups;
     expect(groupStatus(first!.statistics)).toBe('COMPLETED');
+  });
+
+  it('M5: live rollouts are read by key, in pages, with turns and reward as they are now, and no others', async () => {
+    const here = scene();
+    const { run, stage } = await here.place();
+    const other = await here.place();
+    await here.queue(other.stage, 1);
+    await here.claimOne({ stageId: other.stage.id });
+    await here.queue(stage, 6);
+    const claims = await here.claims({ stageId: stage.id, count: 5 });
+    const [ended, released, ...live] = claims;
+    await here.complete(ended!);
+    await here.release({ id: released!.rollout.id, attempt: 1 });
+    await here.start(live[1]!);
+    await here.append(live[0]!.trajectory, [wordStep(0n, 'root'), wordStep(1n, 'a', { reward: 2 })]);
+    const read = (limit: number, after?: bigint) =>
+      here.store.readLiveRollouts(here.namespace, run.key, page(limit, after));
+    const all = await read(10);
+    expect(all.map(({ id }) => id)).toEqual(live.map(({ rollout }) => rollout.id));
+    expect(all[0]).toMatchObject({ turns: 1n, reward: 2, status: 'INITIALIZING', inputJson: '' });
+    expect([...(await read(2)), ...(await read(2, all[1]!.key))]).toEqual(all);
+    expect(await read(2, all[2]!.key)).toEqual([]);
+    expect(await here.store.readLiveRollouts('other', run.key, page())).toEqual([]);
   });
 
   it('K-C6: looking costs the same for one change and for a hundred', async () => {

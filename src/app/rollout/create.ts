@@ -22,7 +22,7 @@ export interface CreateRolloutsArgs {
 
 /**
  * Q6: makes what is not there, all or none.
- * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS.
+ * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
  */
 export async function createRollouts(app: App, caller: Caller, args: CreateRolloutsArgs): Promise<MadeRollout[]> {
   const stageId = parseUuid(args.stageId, 'stage_id');

@@ -25,7 +25,7 @@ export interface RolloutStore {
   /**
    * Creates what does not exist by (group number, number), and groups that are missing, all or none; race-free. What exists must have been created with the
    * same values (ROLLOUT_CONFLICT), whatever was changed since.
-   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point), ROLLOUT_EXISTS (id).
+   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point), ROLLOUT_EXISTS (id), ROLLOUT_CONFLICT.
    */
   createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<MadeRollout[]>;
 
@@ -60,8 +60,9 @@ export interface RolloutStore {
   updateRollout(namespace: string, id: string, attempt: number | undefined, changes: RolloutChanges): Promise<Rollout>;
 
   /**
-   * L3's Complete, Fail and Cancel, with result and validations, the attempt's end, the seal of its trajectory if that is there and open, the group's counters,
-   * and under CANCEL_PENDING after a success the siblings' cancellation, in one transaction. Cancel carries no attempt. Ended so already, the same request succeeds and changes nothing; a different one is RESULT_CONFLICT.
+   * L3's Complete, Fail and Cancel in one transaction: result and validations, the attempt's end, the seal of its trajectory if that is there and open, the
+   * group's counters, and under CANCEL_PENDING after a success the cancellation of siblings. Cancel carries no attempt. If the rollout has ended so already,
+   * the same request succeeds and changes nothing, and a different one is RESULT_CONFLICT.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
   endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;
@@ -74,7 +75,8 @@ export interface RolloutStore {
 
   /**
    * Requeues at most `limit` rollouts, of all namespaces, whose leases have ended: max(last claim or heartbeat, last append to the attempt's trajectory) +
-   * the latest lease duration, by the database's clock, looked at again under the locks (Q3). Rows that others hold are left for the next time. Returns how many.
+   * the latest lease duration, by the database's clock, looked at again under the locks (Q3). Rows that others hold are left for the next time. Returns how
+   * many.
    */
   sweepLeases(limit: number): Promise<number>;
 

@@ -11,16 +11,26 @@ export async function readLiveRollouts(
   run: bigint,
   { after = -1n, limit }: Page<bigint>,
 ): Promise<Rollout[]> {
-  const live = engine.db
+  const keys = (await liveKeys(engine, namespace, run)).filter((key) => key > after).slice(0, limit);
+  if (keys.length === 0) return [];
+  const page = engine.db
     .selectFrom('rollouts as r')
     .selectAll('r')
+    .where(engine.among(sql.ref('r.key'), keys))
+    .limit(keys.length);
+  const rows = await selectPage(engine, engine.db, 'BASIC', page).orderBy('r.key').execute();
+  return rows.map(readRollout);
+}
+
+/** Without an order or a limit, so that no planner prefers the index by key to the index of live rollouts. */
+async function liveKeys(engine: Engine, namespace: string, run: bigint): Promise<bigint[]> {
+  const rows = await engine.db
+    .selectFrom('rollouts as r')
+    .select('r.key')
     .where('r.run', '=', run)
     .where('r.namespace', '=', namespace)
     // The condition of the index of live rollouts.
     .where(sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`)
-    .where('r.key', '>', after)
-    .orderBy('r.key')
-    .limit(limit);
-  const rows = await selectPage(engine, engine.db, 'BASIC', live).orderBy('r.key').execute();
-  return rows.map(readRollout);
+    .execute();
+  return rows.map(({ key }) => key).sort((a, b) => Number(a - b));
 }

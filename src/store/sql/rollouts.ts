@@ -194,9 +194,9 @@ export async function updateRollout(
     const row = await lockRollout(engine, tx, namespace, id);
     const { metrics, timings, environmentIds, ...own } = changes;
     const ofAttempt = { metrics, timings, environmentIds };
-    if (isGiven({ ...own })) requireLease(heldOf(row), attempt);
-    const shown = isGiven({ ...ofAttempt }) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
-    if (isGiven({ ...own }) || shown !== undefined) {
+    if (isGiven(own)) requireLease(heldOf(row), attempt);
+    const shown = isGiven(ofAttempt) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
+    if (isGiven(own) || shown !== undefined) {
       await writeRollout(engine, tx, row.key, await readNow(tx, engine.now), {
         ...shown,
         ...columnsOf(own),
@@ -210,7 +210,7 @@ export async function updateRollout(
 }
 
 /** Whether anything is to be changed. `maxTurns` may be present and undefined, which clears it. */
-function isGiven(changes: Readonly<Record<string, unknown>>): boolean {
+function isGiven(changes: object): boolean {
   return 'maxTurns' in changes || Object.values(changes).some((change) => change !== undefined);
 }
 
