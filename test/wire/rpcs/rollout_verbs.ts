@@ -14,6 +14,9 @@ const RESULT = {
   summaryJson: '{"n":2}',
 };
 
+/** What the scene's first rollout was completed with. */
+const DONE = { taskCompleted: true, summaryJson: '{"n":1}' };
+
 export const ROLLOUT_VERB_RPCS = {
   startRollout: {
     requests: ({ heldId }) => [[{ rolloutId: heldId, attempt: 1, ...SAID, phase: 'task' }]],
@@ -73,7 +76,10 @@ export const ROLLOUT_VERB_RPCS = {
         { rolloutId: runningId, attempt: 1, validations: [{ validatorId: NOBODY, success: true }] },
       ],
       ILLEGAL_TRANSITION: [{ rolloutId: failedId, attempt: 1 }],
-      RESULT_CONFLICT: [{ rolloutId: doneId, attempt: 1, message: 'for another reason' }],
+      RESULT_CONFLICT: [
+        { rolloutId: doneId, attempt: 1, message: 'for another reason' },
+        { rolloutId: doneId, attempt: 1, message: 'done', result: DONE, metrics: { tokens: 101 } },
+      ],
     }),
   },
   failRollout: {

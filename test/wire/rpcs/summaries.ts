@@ -34,6 +34,7 @@ export const SUMMARY_RPCS = {
       const [summary] = answer!.summaries;
       expect(summary?.successRate?.value).toBe(0.5);
       expect(summary?.successRate?.low).toBeCloseTo(0.0945, 4);
+      expect([summary?.meanDuration, summary?.meanQueueTime]).not.toContain(undefined);
       expect(summary?.rewardStd).toBeCloseTo(Math.SQRT1_2, 12);
       expect(
         summary?.passAt.map(({ k, estimate, tasks, groupsExcluded }) => [k, estimate?.value, tasks, groupsExcluded]),
