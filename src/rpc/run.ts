@@ -184,8 +184,10 @@ export function lives(
 /** How runs hang together. */
 export function families(wire: Wire): Pick<Service, 'getRunTree' | 'compareRuns'> {
   return {
-    getRunTree: unary(wire, rpc.getRunTree, 'read', async ({ runId, pageSize, pageToken }, { app, caller }) => {
-      const page = await getRunTree(app, caller, { runId, pageSize, pageToken });
+    getRunTree: unary(wire, rpc.getRunTree, 'read', async (request, { app, caller }) => {
+      const { runId, experimentId, pageSize, pageToken } = request;
+      const of = experimentId === '' ? { runId } : { experimentId };
+      const page = await getRunTree(app, caller, { ...of, pageSize, pageToken });
       const runs = page.items.map((run) => fromRun(run, 'BASIC'));
       return create(GetRunTreeResponseSchema, { runs, nextPageToken: page.nextPageToken });
     }),

@@ -155,6 +155,38 @@ describeApp('listing runs', (on) => {
       expect(found.every(({ tree }) => tree.id === root.id)).toBe(true);
     }
   });
+
+  it.each([1, 2, 0])('S-35: lists all trees of an experiment parents first, in pages of %i', async (pageSize) => {
+    const { app, caller } = on.scene();
+    const books = new RunScene(on.store, caller.namespace);
+    const experiment = await books.experiment();
+    const place = { experiment: { id: experiment.id } };
+    const one = await books.makeRunWith(['a', 'b'], { name: 'one', ...place });
+    const two = await books.makeRunWith(['a'], { name: 'two', ...place });
+    const left = (await books.branchOff(one, 0n, { name: 'left' })).run;
+    await books.makeRun({ name: 'of another experiment' });
+    await books.branchOff(two, 0n, { name: 'of two' });
+    await books.branchOff(left, 0n, { name: 'leaf' });
+    await deleteRun(app, caller, {
+      runId: (await books.makeRun({ name: 'deleted', ...place })).id,
+      onBranches: 'REFUSE',
+    });
+    const found = await collect(
+      (page) => getRunTree(app, caller, { experimentId: experiment.id.toUpperCase(), ...page }),
+      pageSize,
+    );
+    expect(found.map(({ name, parent, tree }) => [name, parent?.id, tree.id])).toEqual([
+      ['one', undefined, one.id],
+      ['two', undefined, two.id],
+      ['left', one.id, one.id],
+      ['of two', two.id, two.id],
+      ['leaf', left.id, one.id],
+    ]);
+    const empty = await books.experiment();
+    expect((await getRunTree(app, caller, { experimentId: empty.id, pageSize: 0, pageToken: '' })).items).toEqual([]);
+    const unknown = getRunTree(app, caller, { experimentId: one.id, pageSize: 0, pageToken: '' });
+    expect((await refusalOf(unknown)).reason).toBe('EXPERIMENT_NOT_FOUND');
+  });
 });
 
 describeApp('CompareRuns', (on) => {

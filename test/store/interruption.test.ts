@@ -39,6 +39,7 @@ async function readMuch(here: RolloutScene): Promise<void> {
   await store.listTrajectories(namespace, { labels: new Map([['k', 'v']]) }, PAGE);
   await store.listTags(namespace, root.id, PAGE);
   await store.listRunTree(namespace, run.id, PAGE);
+  await store.listRunTrees(namespace, run.experiment.id, PAGE);
   await store.tallyRuns(namespace, [run.key]);
   await store.logMetrics(namespace, run.id, [{ name: 'm', metricStep: 1n, value: 1, stageId: undefined }]);
   const series = await store.listSeries(namespace, { runs: [run.id], names: ['m'], stage: 'none' }, 10, undefined);
@@ -51,6 +52,8 @@ async function readMuch(here: RolloutScene): Promise<void> {
   const seen = await store.readRunChanges(namespace, run.id, undefined, true);
   await store.readRunChanges(namespace, run.id, seen?.horizon, true);
   await store.summarize(namespace, { ...NO_FILTER, runs: [run.id] }, ['TASK']);
+  await store.summarizeTrajectories(namespace, { ...NO_FILTER, runs: [run.id] }, ['TASK']);
+  await store.summarizeTrajectories(namespace, { ...NO_FILTER, runs: [] }, []);
   for (const of of [{ runId: run.id }, { stageId: stage.id }]) await here.rollouts(of, { minReward: 1 }, 20, undefined);
 }
 

@@ -134,6 +134,14 @@ export const PAGES: readonly Bad[] = [
     ...WRONG_PAGE,
   },
   {
+    what: 'page of the tree of a run for the trees of its experiment',
+    call: async ({ runs, branchId, experimentId }) => {
+      const { nextPageToken } = await runs.getRunTree({ runId: branchId, pageSize: 1 });
+      return runs.getRunTree({ experimentId, pageToken: nextPageToken });
+    },
+    ...WRONG_PAGE,
+  },
+  {
     what: 'page of no list',
     call: ({ runs, runId }) => runs.getRunTree({ runId, pageToken: 'nonsense' }),
     ...WRONG_PAGE,

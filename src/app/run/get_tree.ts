@@ -2,28 +2,26 @@ import type { Caller } from '../../domain/caller.ts';
 import { runNotFound } from '../../domain/errors.ts';
 import { parseUuid } from '../../domain/ids.ts';
 import type { Run } from '../../domain/run.ts';
+import type { Page } from '../../store/contract/page.ts';
 import type { App } from '../app.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
 import { runBytes } from './row_bytes.ts';
 
-export interface GetRunTreeArgs extends PageArgs {
-  /** Any run of the tree. */
-  readonly runId: string;
-}
+export type GetRunTreeArgs = PageArgs & TreesPlace;
 
-/** A parent before its branches, whatever the depth. Errors: RUN_NOT_FOUND. */
+/** Any run of one tree, or the experiment of all trees. */
+type TreesPlace = { readonly runId: string } | { readonly experimentId: string };
+
+/** A parent comes before its branches, whatever the depth. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
 export async function getRunTree(app: App, caller: Caller, args: GetRunTreeArgs): Promise<PageOf<Run>> {
-  const id = parseUuid(args.runId, 'run_id');
-  const query = { caller, rpc: 'GetRunTree', filter: [id] };
+  const of = checkPlace(args);
+  const filter = 'runId' in of ? [of.runId] : ['experiment', of.experimentId];
+  const query = { caller, rpc: 'GetRunTree', filter };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage(
     {
-      async fetch(limit, after) {
-        const runs = await app.store.listRunTree(caller.namespace, id, { limit, after });
-        if (runs === undefined) throw runNotFound(id);
-        return runs;
-      },
+      fetch: (limit, after) => fetchRuns(app, caller, of, { limit, after }),
       keyOf: ({ key }) => key,
       bytesOf: (each) => runBytes(each, 'BASIC'),
     },
@@ -32,4 +30,16 @@ export async function getRunTree(app: App, caller: Caller, args: GetRunTreeArgs)
     'BASIC',
   );
   return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+}
+
+function checkPlace(of: TreesPlace): TreesPlace {
+  if ('runId' in of) return { runId: parseUuid(of.runId, 'run_id') };
+  return { experimentId: parseUuid(of.experimentId, 'experiment_id') };
+}
+
+async function fetchRuns(app: App, { namespace }: Caller, of: TreesPlace, page: Page<bigint>): Promise<Run[]> {
+  if ('experimentId' in of) return app.store.listRunTrees(namespace, of.experimentId, page);
+  const runs = await app.store.listRunTree(namespace, of.runId, page);
+  if (runs === undefined) throw runNotFound(of.runId);
+  return runs;
 }

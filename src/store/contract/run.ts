@@ -37,6 +37,9 @@ export interface RunStore {
   /** The whole tree of a run by key (a parent before its branches), BASIC view; undefined if the run is not there. The cursor is the key of the last row. */
   listRunTree(namespace: string, runId: string, page: Page<bigint>): Promise<Run[] | undefined>;
 
+  /** All trees of an experiment, ordered as in listRunTree. Errors: EXPERIMENT_NOT_FOUND. */
+  listRunTrees(namespace: string, experimentId: string, page: Page<bigint>): Promise<Run[]>;
+
   /** Changes what is given; labels are replaced, metrics merged by key (FM7). Errors: RUN_NOT_FOUND, RUN_EXISTS (name), INVALID_REQUEST (over 256 metrics). */
   updateRun(namespace: string, id: string, changes: RunChanges): Promise<Run>;
 

@@ -162,6 +162,19 @@ function listAllRuns(
   return readRuns(engine, query);
 }
 
+export async function listRunTrees(
+  engine: Engine,
+  namespace: string,
+  experimentId: string,
+  { after = 0n, limit }: Page<bigint>,
+): Promise<Run[]> {
+  const experiment = await experimentKey(engine.db, namespace, { id: experimentId });
+  const query = selectVisibleRuns(engine, engine.db, namespace, 'BASIC')
+    .where('r.experiment', '=', experiment)
+    .where('r.key', '>', after);
+  return readRuns(engine, query.orderBy('r.key').limit(limit));
+}
+
 async function experimentKey(db: Db, namespace: string, place: ExperimentPlace): Promise<bigint> {
   const visible = db
     .selectFrom('experiments')

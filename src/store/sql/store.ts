@@ -28,7 +28,7 @@ import { readChangedGroups, readChangedRollouts, readRunChanges } from './run_ch
 import { moveRun } from './run_moves.ts';
 import { findRun } from './run_rows.ts';
 import { listRunTree } from './run_tree.ts';
-import { createRun, listRuns, updateRun } from './runs.ts';
+import { createRun, listRuns, listRunTrees, updateRun } from './runs.ts';
 import { moveStage } from './stage_moves.ts';
 import { findStage } from './stage_rows.ts';
 import { getLatestCheckpointedStage, getOrCreateStage, listStages, updateStage } from './stages.ts';
@@ -177,6 +177,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   listRuns(namespace, filter, page, view) {
     return listRuns(this.engine, namespace, filter, page, view);
+  },
+  listRunTrees(namespace, experimentId, page) {
+    return listRunTrees(this.engine, namespace, experimentId, page);
   },
   listRunTree(namespace, runId, page) {
     return listRunTree(this.engine, namespace, runId, page);

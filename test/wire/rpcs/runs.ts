@@ -224,10 +224,10 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
     }),
   },
   getRunTree: {
-    requests: async ({ runId, branchId, runs }) => {
+    requests: async ({ runId, branchId, experimentId, runs }) => {
       const first = await runs.getRunTree({ runId: branchId, pageSize: 1 });
       expect(first.runs.map(({ id }) => id)).toEqual([runId]);
-      return [[{ runId: branchId, pageSize: 1, pageToken: first.nextPageToken }]];
+      return [[{ experimentId }], [{ runId: branchId, pageSize: 1, pageToken: first.nextPageToken }]];
     },
     served: ([answer], { runId, branchId }) => {
       const node = { id: branchId, parentId: runId, treeId: runId, branchPoint: 1n, configJson: '', rewardSum: 6 };
@@ -236,6 +236,7 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
     },
     refused: ({ runId }) => ({
       RUN_NOT_FOUND: [{ runId: NOBODY }],
+      EXPERIMENT_NOT_FOUND: [{ experimentId: NOBODY }],
       INVALID_PAGE_TOKEN: [{ runId, pageToken: 'none' }],
     }),
   },

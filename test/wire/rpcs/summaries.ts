@@ -2,7 +2,7 @@ import { expect } from 'vitest';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { type RunService, SummaryKey } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import type { RunScene } from './run_scene.ts';
-import { NOBODY, type Rpcs } from './scene.ts';
+import { LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
 
 export const SUMMARY_RPCS = {
   summarize: {
@@ -19,7 +19,8 @@ export const SUMMARY_RPCS = {
           metrics: { tokens: 10 },
         });
       }
-      const some = { runIds: [runId], experimentId, stageKinds: [StageKind.EVAL], taskIds: [taskId] };
+      const times = { createTimeFrom: LONG_AGO, createTimeTo: LATE };
+      const some = { runIds: [runId], experimentId, stageKinds: [StageKind.EVAL], taskIds: [taskId], ...times };
       return [
         [{ ...some, runLabels: { label: 'value' }, labels: { trial: 't1' }, dimensions: [{ key: SummaryKey.NUMBER }] }],
         [{ runIds: [runId], dimensions: [{ key: SummaryKey.TASK }, { label: 'label' }], passAt: [1, 2, 3] }],

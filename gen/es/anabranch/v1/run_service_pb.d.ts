@@ -1201,7 +1201,7 @@ export declare type BranchRunResponse = Message<"anabranch.v1.BranchRunResponse"
 export declare const BranchRunResponseSchema: GenMessage<BranchRunResponse>;
 
 /**
- * Which tree.
+ * Which tree or trees. One of run_id and experiment_id is required.
  *
  * @generated from message anabranch.v1.GetRunTreeRequest
  */
@@ -1226,6 +1226,13 @@ export declare type GetRunTreeRequest = Message<"anabranch.v1.GetRunTreeRequest"
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
+
+  /**
+   * The experiment whose trees to list.
+   *
+   * @generated from field: string experiment_id = 4;
+   */
+  experimentId: string;
 };
 
 /**
@@ -3795,7 +3802,8 @@ export declare const RunService: GenService<{
     output: typeof BranchRunResponseSchema;
   },
   /**
-   * Lists the tree that a run belongs to, page by page, parents before their branches. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN.
+   * Lists the tree of a run, or all trees of an experiment, page by page. A parent comes before its branches.
+   * Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RunService.GetRunTree
    */

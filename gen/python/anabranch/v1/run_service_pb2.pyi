@@ -1234,29 +1234,33 @@ Global___BranchRunResponse: _TypeAlias = BranchRunResponse  # noqa: Y015
 
 @_typing.final
 class GetRunTreeRequest(_message.Message):
-    """Which tree."""
+    """Which tree or trees. One of run_id and experiment_id is required."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Any run of the tree."""
     page_size: _builtins.int
     """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
     page_token: _builtins.str
     """`next_page_token` of the page before; empty: the first. The other fields must be the same as then."""
+    experiment_id: _builtins.str
+    """The experiment whose trees to list."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        experiment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["experiment_id", b"experiment_id", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

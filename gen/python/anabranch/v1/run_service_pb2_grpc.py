@@ -325,7 +325,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetRunTree(self, request, context):
-        """Lists the tree that a run belongs to, page by page, parents before their branches. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the tree of a run, or all trees of an experiment, page by page. A parent comes before its branches.
+        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

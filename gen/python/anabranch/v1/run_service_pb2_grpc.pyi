@@ -71,7 +71,9 @@ class RunServiceStub:
     REQUEST_ID_REUSED.
     """
     GetRunTree: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetRunTreeRequest, _run_service_pb2.GetRunTreeResponse]
-    """Lists the tree that a run belongs to, page by page, parents before their branches. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the tree of a run, or all trees of an experiment, page by page. A parent comes before its branches.
+    Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """
     CompareRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CompareRunsRequest, _run_service_pb2.CompareRunsResponse]
     """Compares runs with the first one named: configs, and main trajectories as CompareTrajectories does.
     Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
@@ -218,7 +220,9 @@ class RunServiceAsyncStub(RunServiceStub):
     REQUEST_ID_REUSED.
     """
     GetRunTree: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetRunTreeRequest, _run_service_pb2.GetRunTreeResponse]  # type: ignore[assignment]
-    """Lists the tree that a run belongs to, page by page, parents before their branches. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the tree of a run, or all trees of an experiment, page by page. A parent comes before its branches.
+    Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """
     CompareRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CompareRunsRequest, _run_service_pb2.CompareRunsResponse]  # type: ignore[assignment]
     """Compares runs with the first one named: configs, and main trajectories as CompareTrajectories does.
     Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
@@ -434,7 +438,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.GetRunTreeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.GetRunTreeResponse, _abc.Awaitable[_run_service_pb2.GetRunTreeResponse]]:
-        """Lists the tree that a run belongs to, page by page, parents before their branches. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
+        """Lists the tree of a run, or all trees of an experiment, page by page. A parent comes before its branches.
+        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """
 
     @_abc_1.abstractmethod
     def CompareRuns(
