@@ -29,7 +29,7 @@ export interface ImportProgress {
 /** What an import did with one version; with `dryRun`, what it would do. */
 export interface ImportedVersion {
   readonly runName: string;
-  /** Empty if the run does not exist. */
+  /** Empty if the run does not exist, which only happens with `dryRun`. */
   readonly runId: string;
   /** Programs of this version in the source. */
   readonly programs: number;
@@ -69,7 +69,7 @@ export async function importFle(client: AnabranchClient, options: ImportOptions)
       });
     }
   }
-  return imports.map(resultOf);
+  return imports.map((each) => resultOf(each, dryRun));
 }
 
 /** The programs of one version, and where those that are not stored yet go. */
@@ -312,10 +312,10 @@ function uuidOf(text: string): string {
   ].join('-');
 }
 
-function resultOf({ version, runName, runId, chains }: VersionImport): ImportedVersion {
+function resultOf({ version, runName, runId, runExists, chains }: VersionImport, dryRun: boolean): ImportedVersion {
   return {
     runName,
-    runId,
+    runId: dryRun && !runExists ? '' : runId,
     programs: version.programs.size,
     imported: countPrograms(chains),
     trajectories: chains.filter(({ start }) => start === 'root').length,

@@ -303,6 +303,8 @@ describe('import-fle', () => {
     ];
     const dry = await runCli([...args, '--dry-run']);
     expect(dry).toEqual({ code: 0, stdout: [...table, 'Nothing was written (--dry-run).', ''].join('\n'), stderr: '' });
+    const json = JSON.parse((await runCli([...args, '--dry-run', '--json'])).stdout) as Imported;
+    expect(json).toMatchObject({ dryRun: true, imported: 12, runs: [{ runId: '' }, { runId: '' }] });
     expect((await runCli(['runs', '--database', database])).stdout).toMatch(/^No runs yet/);
     const { code, stdout } = await runCli(args);
     expect(code).toBe(0);
@@ -319,6 +321,16 @@ describe('import-fle', () => {
     expect(code).toBe(0);
     expect(stdout).toMatch(/programs ━{24} 12 {2}of 12/);
     expect(stdout).toContain('\nfle-1 ');
+  });
+
+  it('says how to continue when it is interrupted', async () => {
+    const source = await newSource('sqlite');
+    await source.insert(...TREES);
+    const args = ['import-fle', source.source, '--database', target('interrupted.db')];
+    const interrupted = await runCli(args, { signal: AbortSignal.abort(new Error('SIGINT')) });
+    const stderr = 'Interrupted. Run the command again to continue.\n';
+    expect(interrupted).toEqual({ code: 1, stdout: '', stderr });
+    expect((await runCli(args)).code).toBe(0);
   });
 
   it('has nothing to say of a source without programs', async () => {
