@@ -6,6 +6,6 @@ export default defineConfig({
   test: {
     ...shared,
     include: ['test/**/*.test.ts'],
-    exclude: ['test/languages/**', 'test/faults/**'],
+    exclude: ['test/languages/**', 'test/faults/**', 'test/package/**'],
   },
 });

@@ -9,6 +9,13 @@ const UNDO = {
     'alter table trajectories drop column purging',
     'alter table trajectories drop column trimming',
   ],
+  '0008_watched_changes': [
+    'drop index groups_by_run',
+    'drop index groups_by_mark',
+    'create index groups_by_mark on groups (run, mark)',
+    'drop index rollouts_by_mark',
+    'create index rollouts_by_mark on rollouts (run, mark)',
+  ],
   '0009_right_answers': [
     'alter table groups drop column tried_rollouts',
     'alter table stages drop column end_expected_turns',

@@ -39,7 +39,7 @@ describe('what SQLite reads', () => {
       return details.filter(
         (detail) =>
           /\(namespace=\?\)|trajectories_by_tree \(tree=\?\)/.test(detail) ||
-          (/^SCAN (?!CONSTANT|change_marks)/.test(detail) &&
+          (/^SCAN (?!CONSTANT|change_marks|\(subquery)/.test(detail) &&
             !/VIRTUAL TABLE|_(?:hidden|purging|trimming)$/.test(detail) &&
             !made.has(/^SCAN (\w+)/.exec(detail)?.[1] ?? '')),
       );

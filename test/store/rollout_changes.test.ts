@@ -107,13 +107,13 @@ describeStore('changes of groups and rollouts', (on) => {
     await here.start(live[1]!);
     await here.append(live[0]!.trajectory, [wordStep(0n, 'root'), wordStep(1n, 'a', { reward: 2 })]);
     const read = (limit: number, after?: bigint) =>
-      here.store.readLiveRollouts(here.namespace, run.key, page(limit, after));
+      here.store.readLiveRollouts(here.namespace, run.key, { limit, after });
     const all = await read(10);
     expect(all.map(({ id }) => id)).toEqual(live.map(({ rollout }) => rollout.id));
     expect(all[0]).toMatchObject({ turns: 1n, reward: 2, status: 'INITIALIZING', inputJson: '' });
     expect([...(await read(2)), ...(await read(2, all[1]!.key))]).toEqual(all);
     expect(await read(2, all[2]!.key)).toEqual([]);
-    expect(await here.store.readLiveRollouts('other', run.key, page())).toEqual([]);
+    expect(await here.store.readLiveRollouts('other', run.key, { limit: 10, after: undefined })).toEqual([]);
   });
 
   it('K-C6: looking costs the same for one change and for a hundred', async () => {

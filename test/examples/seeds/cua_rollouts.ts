@@ -45,6 +45,20 @@ const COUNTERS = [
   ...['turn_first_success', 'turn_task_completed'],
 ];
 const FLAGS = ['ran_out_of_turns', 'attempted_completion'];
+const TIMES = ['env_creation_time', 'agent_init_time', 'task_start_time', 'task_end_time', 'validation_time'];
+/** Columns whose fields belong to an attempt. A row that is pending has none. */
+const OF_ATTEMPT = [...TIMES, ...COUNTERS, ...FLAGS, 'env_id'];
+const VALIDATION = [
+  ...[
+    'validation_query',
+    'expected_result',
+    'actual_result',
+    'success',
+    'execution_time',
+    'error_message',
+    'details_json',
+  ],
+];
 
 /** A stage here, and the row that it was: of `step`, `eval` or `baseline`. */
 export interface Source {
@@ -72,6 +86,8 @@ async function takeOverRollout(client: AnabranchClient, stageId: string, row: Ro
   const rolloutId = textOf(row.rollout_id);
   const validations = rowsOf(rows, 'validation').filter(({ rollout_id }) => rollout_id === row.id);
   await client.rollouts.createRollouts({ stageId, rollouts: [newRollout(row, validations, known)] });
+  if (isPending(row)) return move('rollout', row, {}, tell(client, rolloutId), rowsOf(rows, 'status_history'));
+  const attempt = await work(client, stageId, row, rows);
   const environment = known.environments.get(row.env_id ?? null);
   await client.rollouts.updateRollout({
     rolloutId,
@@ -80,7 +96,6 @@ async function takeOverRollout(client: AnabranchClient, stageId: string, row: Ro
     timings: timingsOf(row),
     environmentIds: environment === undefined ? [] : [environment],
   });
-  const attempt = statusHere('rollout', row.status) === Status.PENDING ? 0 : await work(client, stageId, row, rows);
   const told = validations.map((each) => toValidation(each, known));
   const result = resultOf(row);
   const verbs: Verbs = {
@@ -89,11 +104,18 @@ async function takeOverRollout(client: AnabranchClient, stageId: string, row: Ro
     fail: (said) => client.rollouts.failRollout({ rolloutId, attempt, result, ...said }),
     cancel: (said) => client.rollouts.cancelRollout({ rolloutId, ...said }),
   };
-  const tell = (statusMessage: string) =>
-    client.rollouts.updateRollout({ rolloutId, updateMask: { paths: ['status_message'] }, statusMessage });
-  await move('rollout', row, verbs, tell, rowsOf(rows, 'status_history'));
+  await move('rollout', row, verbs, tell(client, rolloutId), rowsOf(rows, 'status_history'));
   if (row.status === 'completed') return;
   for (const validation of told) await client.rollouts.recordValidation({ rolloutId, validation });
+}
+
+function tell(client: AnabranchClient, rolloutId: string) {
+  return (statusMessage: string) =>
+    client.rollouts.updateRollout({ rolloutId, updateMask: { paths: ['status_message'] }, statusMessage });
+}
+
+function isPending(row: Row): boolean {
+  return statusHere('rollout', row.status) === Status.PENDING;
 }
 
 function newRollout(row: Row, validations: readonly Row[], known: Known) {
@@ -108,7 +130,7 @@ function newRollout(row: Row, validations: readonly Row[], known: Known) {
     metadataJson: JSON.stringify({
       ...keep('rollout', row, keptColumns(row, validations)),
       validation: Object.fromEntries(
-        validations.map((each) => [`${each.validator_id}`, keep('', each, KEPT.validation ?? [])['']]),
+        validations.map((each) => [`${each.validator_id}`, keep('', each, keptOfValidation(row))['']]),
       ),
     }),
   };
@@ -131,6 +153,10 @@ async function work(client: AnabranchClient, stageId: string, row: Row, rows: Ro
   return attempt;
 }
 
+function keptOfValidation(rollout: Row): readonly string[] {
+  return [...(KEPT.validation ?? []), ...(isPending(rollout) ? VALIDATION : [])];
+}
+
 /** What a row keeps although it has a field, because nothing can fill that in its status. */
 function keptColumns(row: Row, validations: readonly Row[]): readonly string[] {
   const status = statusHere('rollout', row.status);
@@ -139,9 +165,9 @@ function keptColumns(row: Row, validations: readonly Row[]): readonly string[] {
     displaced('rollout', row) === 'status_message' ? 'error_message' : 'status_message',
     ...(ended ? RESULT : []),
     ...(status === Status.PENDING ? [] : ['current_phase']),
-    ...(validations.length > 0 ? ['validation_passed'] : []),
+    ...(validations.length > 0 && !isPending(row) ? ['validation_passed'] : []),
   ]);
-  return (KEPT.rollout ?? []).filter((column) => !placed.has(column));
+  return [...(KEPT.rollout ?? []), ...(isPending(row) ? OF_ATTEMPT : [])].filter((column) => !placed.has(column));
 }
 
 function flagsOf(row: Row): { [name: string]: number } {
@@ -227,11 +253,12 @@ export async function giveBackGroups(
   for (const { stage, group: inGroup, rollout } of found) {
     const record = await client.rollouts.getRollout({ rolloutId: rollout.id });
     const turns = await giveBackTurns(client, rollout.trajectoryId);
+    const given = fromRollout(rollout, record);
     const row: Row = {
-      ...fromRollout(rollout, record),
+      ...given,
       ...fromSource(stage),
       group_id: inGroup.id ?? null,
-      env_id: environments.ids.get(record.environmentIds[0] ?? '') ?? null,
+      env_id: environments.ids.get(record.environmentIds[0] ?? '') ?? given.env_id ?? null,
       task_id: taskRows.get(rollout.taskId)?.id ?? null,
       trajectory_data_json: turns.data,
     };
@@ -242,6 +269,11 @@ export async function giveBackGroups(
       const validator_id = validatorIds.get(validation.validatorId) ?? null;
       const own = kept[`${validator_id}`] as Row | undefined;
       rows.validation.push({ ...fromValidation(validation), validator_id, ...own, ...ofRollout });
+    }
+    if (rollout.status === Status.PENDING) {
+      for (const [validator_id, own] of Object.entries(kept)) {
+        rows.validation.push({ validator_id: Number(validator_id), ...(own as Row), ...ofRollout });
+      }
     }
     rows.turn.push(...turns.turn.map((turn) => ({ ...turn, ...ofRollout })));
     rows.action.push(...turns.action);
