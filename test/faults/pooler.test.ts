@@ -99,13 +99,13 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
     const lease = await pool.lease();
     const shown = async (setting: string) => (await lease.query(`show ${setting}`)).rows[0][setting];
     const settings = ['statement_timeout', 'lock_timeout', 'bytea_output', 'default_transaction_isolation'];
-    expect(await Promise.all(settings.slice(0, 3).map(shown))).toEqual(['4s', '3s', 'hex']);
+    expect(await Promise.all(settings.slice(0, 3).map(shown))).toEqual(['30s', '3s', 'hex']);
     await lease.query('begin');
-    expect(await Promise.all(settings.slice(0, 2).map(shown))).toEqual(['4s', '3s']);
+    expect(await Promise.all(settings.slice(0, 2).map(shown))).toEqual(['30s', '3s']);
     await lease.unbound();
     expect(await shown('statement_timeout')).toBe('0');
     await lease.query('commit');
-    expect(await shown('statement_timeout')).toBe('4s');
+    expect(await shown('statement_timeout')).toBe('30s');
     lease.release();
     await pool.end();
   });
