@@ -161,7 +161,8 @@ function passAtOf(k: number, tasks: readonly TaskGroups[]): PassAt {
 
 /**
  * The chance that one of k tries at a task succeeds: the unbiased estimator over its CONTINUE groups, and the mean over its CANCEL_PENDING groups, weighted by
- * numbers of groups. Each of them is unbiased, because which groups are left out does not depend on their successes.
+ * numbers of groups. Each of them is unbiased where every rollout that was tried has a verdict. (A sibling without one, before a success,
+ * leaves its group out only if no success follows.)
  */
 function taskValue(k: number, task: TaskGroups): { readonly chance: number | undefined; readonly excluded: bigint } {
   const estimated = task.trials >= BigInt(k) && task.groups > 0n;

@@ -288,7 +288,7 @@ const CONFLICTS = new Set(['RUN_EXISTS', 'TRAJECTORY_EXISTS', 'UNEXPECTED_POSITI
 
 function conflictExplained(error: unknown, runName: string): unknown {
   if (!CONFLICTS.has(reasonOf(error) ?? '')) return error;
-  const text = `Another import writes to run "${runName}". Run the command again when the other import has ended.`;
+  const text = `Another import writes to run "${runName}". Run the command again when the other import has ended. If there is none, a trajectory of an earlier import was deleted while branches need its steps: import into another --experiment.`;
   return new FleImportError(text, { cause: error });
 }
 

@@ -1,4 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError } from '../../domain/errors.ts';
 import { parseUuid } from '../../domain/ids.ts';
 import type { Deletion, OnBranches } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
@@ -19,7 +20,14 @@ export async function deleteTrajectory(app: App, caller: Caller, args: DeleteTra
     for (const key of deletion.keys) app.lineages.forget(key);
     return deletion;
   } catch (error) {
-    app.maintenance.purgeSoon();
+    if (!isRefusal(error)) app.maintenance.purgeSoon();
     throw error;
   }
+}
+
+/** Whether nothing was deleted. */
+function isRefusal(error: unknown): boolean {
+  return (
+    error instanceof AnabranchError && (error.reason === 'TRAJECTORY_NOT_FOUND' || error.reason === 'HAS_BRANCHES')
+  );
 }

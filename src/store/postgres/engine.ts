@@ -597,7 +597,7 @@ const REFER_TO_STATES = `with l as materialized (
   select digest from l`;
 
 /** Longer than a commit usually takes, and short enough for those who only share the group. */
-const WAIT_BRIEFLY = `set local lock_timeout = '250ms'`;
+const WAIT_BRIEFLY = `set local lock_timeout = '100ms'`;
 
 /** How long transactions are waited for, and how often they are looked for meanwhile. */
 const OUTWAIT_MS = 5000;

@@ -92,8 +92,9 @@ export class Notifier {
 
   private lost(client: pg.Client, error: Error): void {
     if (this.closed || (this.client !== undefined && this.client !== client)) return;
+    // A failed attempt to connect again is not another loss: watchers read everything after each loss.
+    if (this.client !== undefined) this.lostConnections += 1;
     this.client = undefined;
-    this.lostConnections += 1;
     this.options.onLost(error);
     client.end().catch(() => {});
     clearTimeout(this.reconnecting);

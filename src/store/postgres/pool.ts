@@ -266,7 +266,10 @@ export class Lease {
       this.watch(send),
       this.watch(() => this.client.query('commit')),
     ] as const;
-    return Promise.all(sent).then(([, result]) => result);
+    // The connection is released after the last of them, also if one fails.
+    return Promise.allSettled(sent)
+      .then(() => Promise.all(sent))
+      .then(([, result]) => result);
   }
 
   /** `COPY … FROM STDIN (FORMAT BINARY)`, with its rows. */

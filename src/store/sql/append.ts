@@ -354,7 +354,11 @@ function uniqueRefs(batches: readonly AppendBatch[]): TrajectoryRef[] {
 }
 
 /** Which of the rows that could not be locked are there all the same: others hold them. */
-async function stillThere(tx: Tx, refs: readonly TrajectoryRef[], heads: readonly LockedHead[]): Promise<Set<bigint>> {
+export async function stillThere(
+  tx: Tx,
+  refs: readonly TrajectoryRef[],
+  heads: readonly LockedHead[],
+): Promise<Set<bigint>> {
   const locked = new Set(heads.map(({ key }) => key));
   const missing = refs.filter(({ key }) => !locked.has(key));
   const rows = await tx

@@ -3,7 +3,7 @@ import { parseInstant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { Heartbeat } from '../contract/run.ts';
 import type { Engine, Tx } from './engine.ts';
-import { type EndedRun, moveLocked, sealMains } from './run_moves.ts';
+import { type EndedRun, lockMains, moveLocked, sealMains } from './run_moves.ts';
 import { beat, type LockedRun, lockRun, selectToWrite, writeRun } from './run_writing.ts';
 import { readNow } from './trajectory_rows.ts';
 
@@ -25,8 +25,10 @@ const SWEEPER = 'anabranch';
 /** Fails runs that asked for it once their heartbeats stop, and seals their main trajectories. Rows that others hold are left to them, or to the next time. */
 export async function failStaleRuns(engine: Engine, limit: number): Promise<number> {
   const failed = await engine.write(async (tx) => {
+    const found = await lockStale(engine, tx, await readNow(tx, engine.now), limit);
+    const mains = await lockMains(engine, tx, found, 'never');
+    const stale = found.filter(({ main_trajectory: main }) => main === null || !mains.held.has(main));
     const now = await readNow(tx, engine.now);
-    const stale = await lockStale(engine, tx, now, limit);
     const ended: EndedRun[] = [];
     for (const row of stale) {
       const caller = { namespace: row.namespace, actor: SWEEPER };
@@ -35,7 +37,7 @@ export async function failStaleRuns(engine: Engine, limit: number): Promise<numb
       await moveLocked(engine, tx, caller, row, now, 'FAILED', said);
       ended.push({ caller, row, status: 'FAILED', message });
     }
-    const sealed = await sealMains(engine, tx, now, ended);
+    const sealed = await sealMains(engine, tx, now, mains, ended);
     return { runs: stale.map(({ key }) => key), sealed };
   });
   engine.announce([...failed.runs, ...failed.sealed]);

@@ -4,7 +4,8 @@ import { progressOf } from '../../domain/progress.ts';
 import type { Run } from '../../domain/run.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { RunMove, Said } from '../contract/run.ts';
-import type { Engine, Tx } from './engine.ts';
+import { stillThere } from './append.ts';
+import type { Engine, LockedHead, Tx } from './engine.ts';
 import { findRun } from './run_rows.ts';
 import { readPlan } from './run_values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
@@ -27,12 +28,17 @@ export async function moveRun(engine: Engine, caller: Caller, id: string, move: 
     const to = decideMove('run', row.status as Status, stored, move.verb, said);
     const keys: bigint[] = [];
     if (to !== undefined) {
+      const seals = isTerminal(to) && !move.keepTrajectoryOpen;
+      const mains = await lockMains(engine, tx, seals || move.verb === 'reopen' ? [row] : [], 'bounded');
+      // Read under the locks, so that no step of the trajectory was committed later.
       const now = await readNow(tx, engine.now);
-      if (move.verb === 'reopen') await replaceSealedMain(engine, tx, caller, row, move);
+      const [main] = mains.heads;
+      if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(engine, tx, caller, row, main, move);
       await moveLocked(engine, tx, caller, row, now, to, said);
       keys.push(row.key);
-      if (isTerminal(to) && !move.keepTrajectoryOpen) {
-        keys.push(...(await sealMains(engine, tx, now, [{ caller, row, status: to, message: said.message }])));
+      if (seals) {
+        const ended = { caller, row, status: to, message: said.message };
+        keys.push(...(await sealMains(engine, tx, now, mains, [ended])));
       }
     }
     const after = await findRun(engine, tx, caller.namespace, row);
@@ -51,25 +57,45 @@ export interface EndedRun {
   readonly message: string;
 }
 
-/** Seals the open main trajectories of runs. They are locked in the order in which appends lock them. Returns their keys. */
-export async function sealMains(engine: Engine, tx: Tx, now: string, ended: readonly EndedRun[]): Promise<bigint[]> {
-  const runs = new Map<bigint, EndedRun>();
-  const refs: TrajectoryRef[] = [];
-  for (const each of ended) {
-    const { main_tree: tree, main_trajectory: key } = each.row;
-    if (tree === null || key === null) continue;
-    runs.set(key, each);
-    refs.push({ tree, key });
-  }
-  if (refs.length === 0) return [];
-  const { heads } = await engine.lockHeads(tx, refs.sort(inLockOrder), 'bounded');
-  const open = heads.filter(({ hidden, status }) => !hidden && !isSealed(status));
-  const seals = open.map((head) => {
-    const { caller, status, message } = runs.get(head.key)!;
-    return { caller, head, status, message };
+/** Main trajectories of runs, locked. */
+export interface LockedMains {
+  /** Without those that are deleted. */
+  readonly heads: readonly LockedHead[];
+  /** Keys of those that other transactions hold (only with `never`). */
+  readonly held: ReadonlySet<bigint>;
+}
+
+/** Locks the main trajectories of locked runs, in the order in which appends lock them. With `never`, those that others hold are left out. */
+export async function lockMains(
+  engine: Engine,
+  tx: Tx,
+  rows: readonly LockedRun[],
+  wait: 'never' | 'bounded',
+): Promise<LockedMains> {
+  const refs = rows.flatMap(({ main_tree: tree, main_trajectory: key }) =>
+    tree === null || key === null ? [] : [{ tree, key }],
+  );
+  if (refs.length === 0) return { heads: [], held: new Set() };
+  const { heads } = await engine.lockHeads(tx, refs.sort(inLockOrder), wait);
+  const held = heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
+  return { heads: heads.filter(({ hidden }) => !hidden), held };
+}
+
+/** Seals the open main trajectories of runs. Returns their keys. */
+export async function sealMains(
+  engine: Engine,
+  tx: Tx,
+  now: string,
+  { heads }: LockedMains,
+  ended: readonly EndedRun[],
+): Promise<bigint[]> {
+  const runs = new Map(ended.map((each) => [each.row.main_trajectory, each]));
+  const seals = heads.flatMap((head) => {
+    const run = runs.get(head.key);
+    return run === undefined || isSealed(head.status) ? [] : [{ ...run, head }];
   });
   await sealHeads(engine, tx, now, seals);
-  return open.map(({ key }) => key);
+  return seals.map(({ head }) => head.key);
 }
 
 /**
@@ -81,12 +107,12 @@ async function replaceSealedMain(
   tx: Tx,
   caller: Caller,
   row: LockedRun,
+  locked: LockedHead,
   { trajectoryId: id, trajectoryUid: uid }: RunMove,
 ): Promise<void> {
-  const { main_tree: tree, main_trajectory: key } = row;
-  if (tree === null || key === null) return;
-  const main = await findByKey(engine, tx, caller.namespace, tree, key);
-  if (main === undefined || main.hidden || !isSealed(main.status)) return;
+  if (!isSealed(locked.status)) return;
+  const main = await findByKey(engine, tx, caller.namespace, locked.tree, locked.key);
+  if (main === undefined) return;
   const making = { id, uid, name: main.name, labels: main.labels, metadataJson: '' };
   const belonging = { run: row.key, experiment: row.experiment };
   const root = { ...making, taskId: main.taskId, root: undefined };

@@ -144,7 +144,9 @@ class TreePurge {
     const highest = rows.at(-1);
     if (highest === undefined) return 0;
     const unmarked = await this.markMissed(keys);
-    if (unmarked > 0 || (await this.haveOtherBranches(keys))) return unmarked;
+    if (unmarked > 0) return unmarked;
+    const branch = await this.otherBranch(keys);
+    if (branch.length > 0) return this.purge(branch, limit);
     const tags = await this.deleteTags(keys, limit);
     if (tags >= limit) return tags;
     if (rows.length > 1 && (await this.haveMoreReferences(keys, limit)))
@@ -206,17 +208,19 @@ class TreePurge {
     return (await markBranches(this.engine, this.tx, this.tree, keys)).marked.length;
   }
 
-  /** Whether there are branches that do not belong to these trajectories: their turn comes first. */
-  private async haveOtherBranches(keys: readonly bigint[]): Promise<boolean> {
-    const other = await this.tx
+  /**
+   * A branch of these trajectories that is not among them: its turn comes first. A branch that a claim made may have a lower key than its parent, if that
+   * was created again meanwhile.
+   */
+  private async otherBranch(keys: readonly bigint[]): Promise<Marked[]> {
+    return this.tx
       .selectFrom('trajectories')
-      .select('key')
+      .select(['tree', 'key'])
       .where('tree', '=', this.tree)
       .where(this.engine.among(sql.ref('parent'), keys))
       .where(({ not }) => not(this.engine.among(sql.ref('key'), keys)))
       .limit(1)
-      .executeTakeFirst();
-    return other !== undefined;
+      .execute();
   }
 
   private async haveMoreReferences(keys: readonly bigint[], limit: number): Promise<boolean> {

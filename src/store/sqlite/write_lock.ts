@@ -4,6 +4,8 @@ import { isLocked } from './errors.ts';
 const WAIT_MS = 4500;
 /** Time between two attempts, in milliseconds. */
 const RETRY_MS = 10;
+/** If nobody found the file locked for so long, it is locked anew, in milliseconds. */
+const ANOTHER_LOCK_MS = 1000;
 
 /**
  * Runs transactions one after the other, in the order in which they were asked for. While another program holds the write lock of the file, the first one
@@ -16,6 +18,8 @@ export class WriteLock {
   private last: Promise<unknown> = Promise.resolve();
   /** Since when each attempt found the file locked. */
   private lockedSince: number | undefined;
+  /** When an attempt last found the file locked. */
+  private lockedAt = 0;
 
   /**
    * `transaction` must fail without effect if the file is locked. Errors: DATABASE_UNAVAILABLE if the file has been locked for `WAIT_MS`. The time counts from
@@ -46,8 +50,10 @@ export class WriteLock {
           this.lockedSince = undefined;
           throw error;
         }
-        this.lockedSince ??= performance.now();
-        if (performance.now() - this.lockedSince >= WAIT_MS) throw error;
+        const now = performance.now();
+        if (this.lockedSince === undefined || now - this.lockedAt > ANOTHER_LOCK_MS) this.lockedSince = now;
+        this.lockedAt = now;
+        if (now - this.lockedSince >= WAIT_MS) throw error;
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }

@@ -871,6 +871,7 @@ export declare type Attempt = Message<"anabranch.v1.Attempt"> & {
 
   /**
    * Verdict of the attempt: the override's, else that of the validations that are not advisory, else the result's `success`; absent: unjudged. Derived.
+   * Of the last attempt of a FAILED rollout it may be true, although `Rollout.success` is false.
    *
    * @generated from field: optional bool success = 14;
    */
@@ -1016,7 +1017,7 @@ export declare type ValidationOverride = Message<"anabranch.v1.ValidationOverrid
   ordinal: bigint;
 
   /**
-   * The verdict. Unset: earlier overrides are withdrawn. Without effect while the rollout is FAILED.
+   * The verdict. Unset: earlier overrides of the same attempt are withdrawn. Without effect on the success of a FAILED rollout.
    *
    * @generated from field: optional bool success = 2;
    */

@@ -2343,7 +2343,7 @@ export declare type OverrideValidationRequest = Message<"anabranch.v1.OverrideVa
   rolloutId: string;
 
   /**
-   * The verdict; absent: earlier overrides are withdrawn.
+   * The verdict. Unset: earlier overrides of the attempt are withdrawn.
    *
    * @generated from field: optional bool success = 2;
    */

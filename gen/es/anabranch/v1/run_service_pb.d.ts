@@ -3315,7 +3315,7 @@ export declare type PassAt = Message<"anabranch.v1.PassAt"> & {
 export declare const PassAtSchema: GenMessage<PassAt>;
 
 /**
- * What the rollouts of one combination came to. Only current attempts count. Rewards that are missing or NaN are left out.
+ * What the rollouts of one combination came to. Only the last attempt of each counts. Rewards that are missing or NaN are left out.
  *
  * @generated from message anabranch.v1.Summary
  */

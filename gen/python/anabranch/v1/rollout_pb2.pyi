@@ -837,7 +837,9 @@ class Attempt(_message.Message):
     worker_id: _builtins.str
     """Worker that claimed the attempt."""
     success: _builtins.bool
-    """Verdict of the attempt: the override's, else that of the validations that are not advisory, else the result's `success`; absent: unjudged. Derived."""
+    """Verdict of the attempt: the override's, else that of the validations that are not advisory, else the result's `success`; absent: unjudged. Derived.
+    Of the last attempt of a FAILED rollout it may be true, although `Rollout.success` is false.
+    """
     reward: _builtins.float
     """The result's reward, else the sum of the rewards of the attempt's own steps; absent if there is neither. Derived."""
     @_builtins.property
@@ -1002,7 +1004,7 @@ class ValidationOverride(_message.Message):
     ordinal: _builtins.int
     """Its place in the log: 0, 1, 2, …"""
     success: _builtins.bool
-    """The verdict. Unset: earlier overrides are withdrawn. Without effect while the rollout is FAILED."""
+    """The verdict. Unset: earlier overrides of the same attempt are withdrawn. Without effect on the success of a FAILED rollout."""
     reason: _builtins.str
     """Why."""
     actor: _builtins.str

@@ -2467,7 +2467,7 @@ class OverrideValidationRequest(_message.Message):
     rollout_id: _builtins.str
     """The rollout."""
     success: _builtins.bool
-    """The verdict; absent: earlier overrides are withdrawn."""
+    """The verdict. Unset: earlier overrides of the attempt are withdrawn."""
     reason: _builtins.str
     """Why, 1 byte to 4 KiB."""
     actor: _builtins.str

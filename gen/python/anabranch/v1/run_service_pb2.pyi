@@ -3358,7 +3358,7 @@ Global___PassAt: _TypeAlias = PassAt  # noqa: Y015
 
 @_typing.final
 class Summary(_message.Message):
-    """What the rollouts of one combination came to. Only current attempts count. Rewards that are missing or NaN are left out."""
+    """What the rollouts of one combination came to. Only the last attempt of each counts. Rewards that are missing or NaN are left out."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -163,15 +163,16 @@ class GroupCommitter implements Committer {
     return entries;
   }
 
-  private async commitGroup(group: readonly Portion[]): Promise<void> {
+  /** Returns the error if it is an outage. */
+  private async commitGroup(group: readonly Portion[]): Promise<unknown> {
     const batches = group.flatMap((portion) => portion.entries.map(({ batch }) => batch));
     let outcomes: AppendOutcome[];
     try {
       outcomes = await this.store.append(batches, 'never');
     } catch (error) {
-      await this.groupFailed(group, batches.length, error);
+      const outage = await this.groupFailed(group, batches.length, error);
       this.commitBusy();
-      return;
+      return outage;
     }
     let next = 0;
     for (const portion of group) {
@@ -181,40 +182,45 @@ class GroupCommitter implements Committer {
       else this.settle(portion, own);
     }
     this.commitBusy();
+    return undefined;
   }
 
   /** An outage fails the group. Anything else may concern only a part of it. */
-  private async groupFailed(group: readonly Portion[], batches: number, error: unknown): Promise<void> {
+  private async groupFailed(group: readonly Portion[], batches: number, error: unknown): Promise<unknown> {
     if (isOutage(error)) {
       for (const portion of group) this.fail(portion, error);
       if (error instanceof DatabaseSilent) this.failWaiting(error);
-      return;
+      return error;
     }
-    if (error instanceof Contended) {
-      await this.commitHalves(group);
-      return;
-    }
+    if (error instanceof Contended) return this.commitHalves(group);
     const [only] = group;
     if (batches === 1 && only !== undefined) {
       this.fail(only, error);
-      return;
+      return undefined;
     }
     this.logger.warn(
       { err: error, batches, trajectories: group.length },
       'a group commit failed; trying each part alone',
     );
-    for (const portion of group) await this.commitAlone(portion);
+    let outage: unknown;
+    for (const portion of group) {
+      if (outage === undefined) outage = await this.commitAlone(portion);
+      else this.fail(portion, outage);
+    }
+    return outage;
   }
 
   /** Finds those that wait for other transactions: they wait alone, and all others commit. */
-  private async commitHalves(group: readonly Portion[]): Promise<void> {
+  private async commitHalves(group: readonly Portion[]): Promise<unknown> {
     if (group.length === 1) {
       this.busy.push(...group);
-      return;
+      return undefined;
     }
     const half = Math.ceil(group.length / 2);
-    await this.commitGroup(group.slice(0, half));
-    await this.commitGroup(group.slice(half));
+    const outage = await this.commitGroup(group.slice(0, half));
+    if (outage === undefined) return this.commitGroup(group.slice(half));
+    for (const portion of group.slice(half)) this.fail(portion, outage);
+    return outage;
   }
 
   /** A1: those that wait for a silent database have waited long enough. What their sources sent behind is dropped when its turn comes. */
@@ -241,7 +247,8 @@ class GroupCommitter implements Committer {
     }
   }
 
-  private async commitAlone(portion: Portion): Promise<void> {
+  /** Returns the error if it is an outage. */
+  private async commitAlone(portion: Portion): Promise<unknown> {
     const { entries } = portion;
     try {
       const outcomes = await this.store.append(
@@ -253,7 +260,9 @@ class GroupCommitter implements Committer {
       if (error instanceof DatabaseSilent) this.failWaiting(error);
       if (isOutage(error) || entries.length === 1) this.fail(portion, error);
       else await this.commitOneByOne(portion);
+      if (isOutage(error)) return error;
     }
+    return undefined;
   }
 
   /** So that what came before a batch that cannot be stored is stored and acked. */
