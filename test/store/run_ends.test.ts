@@ -1,5 +1,6 @@
+import pg from 'pg';
 import { expect, it } from 'vitest';
-import { describeStore } from './on_store.ts';
+import { describeStore, describeStoreOn } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
 import { dumpNamespace } from './sql.ts';
 
@@ -97,5 +98,26 @@ describeStore('the end of a run and its main trajectory', (on) => {
     expect(await on.store.failStaleRuns(1000)).toBeGreaterThan(0);
     const { statusMessage } = await here.run(run.id);
     expect(await here.get(run.mainTrajectory!.id)).toMatchObject({ status: 'FAILED', statusMessage });
+  });
+});
+
+describeStoreOn(['postgres'], 'the sweep of stale runs', (on) => {
+  it('leaves a run to the next time while another transaction holds its main trajectory', async () => {
+    const here = new RunScene(on.store);
+    const stale = { status: 'RUNNING', failWhenStale: true } as const;
+    const [held, free] = [await here.makeRunWith(['a'], stale), await here.makeRunWith(['a'], stale)];
+    await on.sql.rows(`update runs set stale_time = create_time where key in (${held.key}, ${free.key})`);
+    const other = new pg.Client(on.database.adminUrl);
+    await other.connect();
+    await other.query('begin');
+    await other.query(`select 1 from anabranch.trajectories where id = '${held.mainTrajectory!.id}' for update`);
+    await on.store.failStaleRuns(1000);
+    expect((await here.run(held.id)).status).toBe('RUNNING');
+    expect((await here.run(free.id)).status).toBe('FAILED');
+    await other.query('commit');
+    await other.end();
+    await on.store.failStaleRuns(1000);
+    expect((await here.run(held.id)).status).toBe('FAILED');
+    expect((await here.get(held.mainTrajectory!.id)).status).toBe('FAILED');
   });
 });
