@@ -141,14 +141,15 @@ export const sharedStates: Bench = {
   async run(run) {
     const server = await run.place.server('real', run.engine);
     const siblings: Load = { ...SINGLE, streams: 12, connections: 12 };
-    // Numbers that no stream has, another one each time, so that no states are stored before.
-    let sharedStates = siblings.streams;
+    // Other states in each round, so that none is stored before.
+    let states = 0;
+    const others = () => {
+      states += siblings.streams;
+      return states;
+    };
     const samples = await alternate(run, {
-      shared: () => {
-        sharedStates += 1;
-        return ingest(run, server, { ...siblings, sharedStates });
-      },
-      unique: () => ingest(run, server, siblings),
+      shared: () => ingest(run, server, { ...siblings, sharedStates: others() }),
+      unique: () => ingest(run, server, { ...siblings, statesFrom: others() }),
     });
     return [compare(run, { bench: 'shared-states', aim: '>= 1', unit: 'steps/s' }, samples.shared, samples.unique)];
   },

@@ -19,6 +19,8 @@ export interface AppendSettings {
   readonly payload: Payload;
   /** All streams send the states that this number makes. Default: each stream sends states of its own. */
   readonly sharedStates?: number;
+  /** Each stream sends the states that its index plus this number makes. Default 0: states that earlier rounds on the same server have stored. */
+  readonly statesFrom?: number;
   readonly warmupSeconds: number;
   readonly seconds: number;
   /** Instead of a time: until every stream has so many steps acked. */
@@ -139,7 +141,8 @@ class Stream {
 
   private send(): void {
     this.sentAt = performance.now();
-    this.call.write(this.template.frame(this.settings.sharedStates ?? this.index, this.sent));
+    const { sharedStates, statesFrom = 0 } = this.settings;
+    this.call.write(this.template.frame(sharedStates ?? statesFrom + this.index, this.sent));
     this.sent += this.settings.stepsPerFrame;
   }
 }
