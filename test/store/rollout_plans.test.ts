@@ -140,6 +140,8 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
       { since: undefined, allStages: false },
       { since: undefined, allStages: true },
       { since, allStages: false },
+      // Beside transactions that stay open.
+      { since: { ...since, open: [1n, 2n, 3n] }, allStages: false },
     ]) {
       let after: ChangeCursor | undefined;
       do {

@@ -32,6 +32,7 @@ import type { PointBatch } from '../sql/point_batch.ts';
 import { ReadLanes } from '../sql/read_lanes.ts';
 import { ReadTurns } from '../sql/read_turns.ts';
 import { readingDialect } from '../sql/reading_dialect.ts';
+import { padded } from '../sql/statement_shapes.ts';
 import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
@@ -325,7 +326,10 @@ class PostgresEngine implements Engine {
    */
   changedSince(mark: RawBuilder<unknown>, { next, open }: Horizon) {
     const later = sql<SqlBool>`${mark} >= ${next} and ${mark} < pg_snapshot_xmax(pg_current_snapshot())::text::bigint`;
-    return open.length === 0 ? [later] : [sql<SqlBool>`${mark} = any(${open}::bigint[])`, later];
+    // A condition for each, since before version 17 Postgres reads no index in its order by a list of values.
+    const nobody = -1n;
+    const shape = padded(open).map((_, i) => open[i] ?? nobody);
+    return [...shape.map((each) => sql<SqlBool>`${mark} = cast(${each} as bigint)`), later];
   }
 
   async lockHeads(

@@ -103,7 +103,7 @@ export interface Engine {
 
   /**
    * Returns conditions on a mark, one of which holds if its change was not committed at the horizon. They exclude each other, come in order of marks, and
-   * each is a range or a list of marks that an index serves.
+   * each is a range of marks, one mark, or a list of marks that an index serves.
    */
   changedSince(mark: RawBuilder<unknown>, since: Horizon): RawBuilder<SqlBool>[];
 
