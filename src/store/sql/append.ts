@@ -18,6 +18,7 @@ import type { StateRef } from '../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome, AttachedState, Grant } from '../contract/append.ts';
 import type { Engine, HeadRow, LockedHead, Tx } from './engine.ts';
+import { inLockOrder } from './heads.ts';
 import { appendToKnown, type KnownHeads } from './known_heads.ts';
 import { getLineage } from './lineage.ts';
 import { rangesOver } from './number_ranges.ts';
@@ -350,7 +351,7 @@ function digestsOf(states: readonly { readonly digest: Digest }[]): ReadonlySet<
 function uniqueRefs(batches: readonly AppendBatch[]): TrajectoryRef[] {
   const refs = new Map<bigint, TrajectoryRef>();
   for (const { ref } of batches) refs.set(ref.key, ref);
-  return [...refs.values()].sort((a, b) => (a.tree === b.tree ? Number(a.key - b.key) : Number(a.tree - b.tree)));
+  return [...refs.values()].sort(inLockOrder);
 }
 
 /** Which of the rows that could not be locked are there all the same: others hold them. */

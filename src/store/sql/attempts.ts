@@ -5,6 +5,7 @@ import type { SealStatus, Status } from '../../domain/lifecycle.ts';
 import type { Attempt } from '../../domain/rollout.ts';
 import type { Db, Engine, LockedHead, Tx } from './engine.ts';
 import { type EndedAttempt, type TimedTurns, timeTurns } from './group_counters.ts';
+import { inLockOrder } from './heads.ts';
 import { readResult } from './rollout_results.ts';
 import { lastAppend, ownReward, readFlag, turnsOf } from './rollout_rows.ts';
 import type { LockedRollout } from './rollout_writing.ts';
@@ -32,7 +33,7 @@ export async function lockAttempts(
     return [{ tree, key: trajectory }];
   });
   if (refs.length === 0) return new Map();
-  refs.sort((a, b) => (a.tree === b.tree ? Number(a.key - b.key) : Number(a.tree - b.tree)));
+  refs.sort(inLockOrder);
   const { heads } = await engine.lockHeads(tx, refs, wait);
   return new Map(heads.flatMap((head) => (head.hidden ? [] : [[of.get(head.key) ?? 0n, head]])));
 }

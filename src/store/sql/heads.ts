@@ -1,4 +1,5 @@
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
+import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { LockedHead } from './engine.ts';
 import { isSet, readReal } from './values.ts';
 
@@ -38,4 +39,9 @@ export function readHead(row: HeadColumns): LockedHead {
     rewardSum: readReal(row.reward_sum),
     byteSum: row.byte_sum,
   };
+}
+
+/** The order in which every transaction locks heads, so that none waits for another in a ring. */
+export function inLockOrder(a: TrajectoryRef, b: TrajectoryRef): number {
+  return a.tree === b.tree ? Number(a.key - b.key) : Number(a.tree - b.tree);
 }

@@ -2,10 +2,10 @@ import type { Caller } from '../../domain/caller.ts';
 import { decideMove, isSealed, isTerminal, type SealStatus, type Status } from '../../domain/lifecycle.ts';
 import { progressOf } from '../../domain/progress.ts';
 import type { Run } from '../../domain/run.ts';
-import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { RunMove, Said } from '../contract/run.ts';
 import { stillThere } from './append.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
+import { inLockOrder } from './heads.ts';
 import { findRun } from './run_rows.ts';
 import { readPlan } from './run_values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
@@ -170,8 +170,4 @@ async function percentOf(engine: Engine, tx: Tx, row: LockedRun, status: Status)
   const tallies = await tallyRuns(engine, tx, row.namespace, [row.key]);
   const tally = tallies.get(row.key);
   return tally === undefined ? undefined : progressOf(status, readPlan(row.plan), tally).percent;
-}
-
-function inLockOrder(a: TrajectoryRef, b: TrajectoryRef): number {
-  return a.tree === b.tree ? Number(a.key - b.key) : Number(a.tree - b.tree);
 }
