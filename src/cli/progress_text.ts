@@ -57,8 +57,8 @@ export function countText(done: bigint, expected: bigint, noun = ''): string {
 
 /** `1 of 10 train steps, 1 failed`; empty without stages. */
 export function kindsText({ kinds }: Pick<Progress, 'kinds'>): string {
-  const parts = kinds.flatMap(({ kind, planned, made, completed, failed, cancelled }) => [
-    countText(completed, planned > made ? planned : made, `${kindName(kind)}s`),
+  const parts = kinds.flatMap(({ kind, planned, created, completed, failed, cancelled }) => [
+    countText(completed, planned > created ? planned : created, `${kindName(kind)}s`),
     failed === 0n ? '' : `${failed} failed`,
     cancelled === 0n ? '' : `${cancelled} cancelled`,
   ]);

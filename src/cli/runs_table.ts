@@ -87,7 +87,7 @@ function cellsOf({ run, progress }: RunWithProgress): Cells | undefined {
 function progressCell(steps: bigint | undefined, progress: RunWithProgress['progress'], bar: number): string {
   if (progress?.percent !== undefined) return `${progressBar(progress.percent, bar)} ${percentText(progress.percent)}`;
   if (steps !== undefined) return `${steps} steps`;
-  const stages = progress?.kinds.reduce((sum, { made }) => sum + made, 0n) ?? 0n;
+  const stages = progress?.kinds.reduce((sum, { created }) => sum + created, 0n) ?? 0n;
   return stages === 0n ? '' : `${stages} stages`;
 }
 

@@ -100,13 +100,13 @@ export interface Progress {
 export interface KindProgress {
   readonly kind: StageKind;
   readonly planned: bigint;
-  readonly made: bigint;
+  readonly created: bigint;
   readonly open: bigint;
   readonly completed: bigint;
   readonly failed: bigint;
   readonly cancelled: bigint;
   readonly rolloutsExpected: bigint;
-  readonly rolloutsMade: bigint;
+  readonly rolloutsCreated: bigint;
   readonly rolloutsTerminal: bigint;
 }
 
@@ -122,7 +122,7 @@ export interface StageProgress {
   readonly substepsDone: bigint;
   readonly substepsExpected: bigint;
   readonly rolloutsExpected: bigint;
-  readonly rolloutsMade: bigint;
+  readonly rolloutsCreated: bigint;
   readonly rolloutsLive: bigint;
   readonly rolloutsTerminal: bigint;
 }
@@ -263,7 +263,7 @@ function unmadeWork(kind: StageKind, plan: Plan | undefined, tally: RunTally): W
 }
 
 function unmadeStages(kind: StageKind, stagePlan: StagePlan | undefined, tally: RunTally): number {
-  return Math.max(0, (stagePlan?.stages ?? 0) - Number(madeOf(tallyOf(kind, tally))));
+  return Math.max(0, (stagePlan?.stages ?? 0) - Number(createdOf(tallyOf(kind, tally))));
 }
 
 /** The work of stages that have the same share. */
@@ -318,8 +318,8 @@ function kindProgress(kind: StageKind, plan: Plan | undefined, tally: RunTally):
   const counted = tallyOf(kind, tally);
   const stagePlan = planFor(plan, kind);
   const planned = stagePlan?.stages ?? 0;
-  const made = madeOf(counted);
-  if (planned === 0 && made === 0n) return [];
+  const created = createdOf(counted);
+  if (planned === 0 && created === 0n) return [];
   const { open = 0n, completed = 0n, failed = 0n, cancelled = 0n } = counted ?? {};
   const stages = tally.openStages.filter((stage) => stage.kind === kind);
   const rolloutsExpected =
@@ -330,13 +330,13 @@ function kindProgress(kind: StageKind, plan: Plan | undefined, tally: RunTally):
     {
       kind,
       planned: BigInt(planned),
-      made,
+      created,
       open,
       completed,
       failed,
       cancelled,
       rolloutsExpected: whole(rolloutsExpected),
-      rolloutsMade: counted?.rollouts ?? 0n,
+      rolloutsCreated: counted?.rollouts ?? 0n,
       rolloutsTerminal: counted?.terminalRollouts.count ?? 0n,
     },
   ];
@@ -356,13 +356,13 @@ function stageProgress(stage: OpenStageTally, stagePlan: StagePlan | undefined, 
     substepsDone: whole(work.substepsDone),
     substepsExpected: whole(work.substepsExpected),
     rolloutsExpected: whole(expectedRollouts(stage, stagePlan)),
-    rolloutsMade: stage.rollouts,
+    rolloutsCreated: stage.rollouts,
     rolloutsLive: BigInt(stage.liveTurns.length),
     rolloutsTerminal: stage.terminalRollouts.count,
   };
 }
 
-function madeOf(counted: KindTally | undefined): bigint {
+function createdOf(counted: KindTally | undefined): bigint {
   if (counted === undefined) return 0n;
   return counted.pending + counted.open + counted.completed + counted.failed + counted.cancelled;
 }

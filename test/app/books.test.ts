@@ -127,7 +127,7 @@ describeApp('listing runs', (on) => {
         pageSize,
       );
       expect(found.map(({ run }) => run.name)).toEqual(names);
-      expect(found.map(({ progress }) => progress.kinds[0]?.made)).toEqual([7n, 6n, 5n, 4n, 3n, 2n, 1n]);
+      expect(found.map(({ progress }) => progress.kinds[0]?.created)).toEqual([7n, 6n, 5n, 4n, 3n, 2n, 1n]);
     }
   });
 

@@ -73,7 +73,7 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     const cost = ({ id: runId }: Run, made: bigint) =>
       statementsOfWarm(on.engine, async () => {
         const { kinds } = await getProgress(scene.app, scene.caller, { runId });
-        expect(kinds.reduce((sum, kind) => sum + kind.made, 0n)).toBe(made);
+        expect(kinds.reduce((sum, kind) => sum + kind.created, 0n)).toBe(made);
       });
     expect(await cost(none, 0n)).toBe(await cost(many, 80n));
     expect(await cost(many, 80n)).toBeLessThanOrEqual(5);
@@ -101,8 +101,8 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     const progress = ({ app, caller }: AppScene, { run: { id: runId }, live }: typeof small) =>
       statementsOfWarm(on.engine, async () => {
         const { kinds } = await getProgress(app, caller, { runId });
-        const [kind] = kinds.filter(({ rolloutsMade }) => rolloutsMade > 0n);
-        expect(kind?.rolloutsMade).toBe(3n * BigInt(live.length));
+        const [kind] = kinds.filter(({ rolloutsCreated }) => rolloutsCreated > 0n);
+        expect(kind?.rolloutsCreated).toBe(3n * BigInt(live.length));
         expect(kind?.rolloutsTerminal).toBe(BigInt(live.length));
       });
     expect(await progress(few, small)).toBe(await progress(many, large));

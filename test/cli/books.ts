@@ -136,19 +136,19 @@ export const PROGRESS: Readonly<Record<string, MessageInitShape<typeof ProgressS
     substepsExpected: 40n,
     kinds: [
       {
-        ...{ kind: TRAIN_STEP, planned: 10n, made: 3n, open: 1n, completed: 1n, failed: 1n },
-        ...{ rolloutsExpected: 80n, rolloutsMade: 24n, rolloutsTerminal: 18n },
+        ...{ kind: TRAIN_STEP, planned: 10n, created: 3n, open: 1n, completed: 1n, failed: 1n },
+        ...{ rolloutsExpected: 80n, rolloutsCreated: 24n, rolloutsTerminal: 18n },
       },
-      { kind: EVAL, made: 1n, completed: 1n },
+      { kind: EVAL, created: 1n, completed: 1n },
     ],
     openStages: [
       {
         ...{ stageId: stageId(4), kind: TRAIN_STEP, number: 3n, percent: 62.9 },
-        ...{ rolloutsExpected: 8n, rolloutsMade: 8n, rolloutsLive: 2n, rolloutsTerminal: 2n },
+        ...{ rolloutsExpected: 8n, rolloutsCreated: 8n, rolloutsLive: 2n, rolloutsTerminal: 2n },
       },
     ],
   },
-  [runId(5)]: { kinds: [{ kind: TRAIN_STEP, made: 12n, open: 12n }] },
+  [runId(5)]: { kinds: [{ kind: TRAIN_STEP, created: 12n, open: 12n }] },
 };
 
 export const STAGES: readonly MessageInitShape<typeof StageSchema>[] = [

@@ -151,7 +151,7 @@ describe('what is drawn of runs', () => {
     substepsDone: count,
     substepsExpected: count,
     kinds: fc.array(
-      fc.record({ kind: fc.constantFrom(1, 2, 3), planned: count, made: count, completed: count, failed: count }),
+      fc.record({ kind: fc.constantFrom(1, 2, 3), planned: count, created: count, completed: count, failed: count }),
     ),
   });
   const stage = fc.record({

@@ -113,7 +113,7 @@ function openTally({ kind, status, substeps, totalSubsteps, rollouts }: StageOf,
 
 const progress = (run: RunOf): Progress => progressOf(run.status, run.plan, tally(run));
 
-const NO_ROLLOUTS = { rolloutsExpected: 0n, rolloutsMade: 0n, rolloutsTerminal: 0n };
+const NO_ROLLOUTS = { rolloutsExpected: 0n, rolloutsCreated: 0n, rolloutsTerminal: 0n };
 
 const stagePlan = (plan: Partial<StagePlan>): StagePlan => ({
   kind: 'TRAIN_STEP',
@@ -164,13 +164,13 @@ describe('M2: golden vectors', () => {
         {
           kind: 'TRAIN_STEP',
           planned: 1n,
-          made: 1n,
+          created: 1n,
           open: 1n,
           completed: 0n,
           failed: 0n,
           cancelled: 0n,
           rolloutsExpected: 80n,
-          rolloutsMade: 48n,
+          rolloutsCreated: 48n,
           rolloutsTerminal: 40n,
         },
       ],
@@ -187,7 +187,7 @@ describe('M2: golden vectors', () => {
           substepsDone: 0n,
           substepsExpected: 0n,
           rolloutsExpected: 80n,
-          rolloutsMade: 48n,
+          rolloutsCreated: 48n,
           rolloutsLive: 8n,
           rolloutsTerminal: 40n,
         },
@@ -203,7 +203,7 @@ describe('M2: golden vectors', () => {
         ...tally(running(plan, [stage({ rollouts: begun })])),
         openStages: [{ ...openTally(stage({ rollouts: begun }), 0), rollouts: BigInt(made) }],
       });
-    expect(waiting(4)).toEqual({ ...waiting(1), openStages: [{ ...waiting(1).openStages[0], rolloutsMade: 4n }] });
+    expect(waiting(4)).toEqual({ ...waiting(1), openStages: [{ ...waiting(1).openStages[0], rolloutsCreated: 4n }] });
     expect(waiting(4)).toMatchObject({ turnsDone: 5n, turnsExpected: 40n });
     // Two are beyond the plan of the stage; the other stage is as planned.
     expect(waiting(6)).toMatchObject({ turnsExpected: 50n, openStages: [{ rolloutsExpected: 6n, rolloutsLive: 0n }] });
@@ -334,8 +334,17 @@ describe('M2: golden vectors', () => {
     // Nothing was ever done of the stages that were given up.
     expect(progress(run)).toMatchObject({ percent: 10, remainingSeconds: undefined, turnsExpected: 0n });
     expect(progress(run).kinds).toEqual([
-      { kind: 'TRAIN_STEP', planned: 9n, made: 4n, open: 1n, completed: 1n, failed: 1n, cancelled: 0n, ...NO_ROLLOUTS },
-      { kind: 'EVAL', planned: 1n, made: 1n, open: 0n, completed: 0n, failed: 0n, cancelled: 1n, ...NO_ROLLOUTS },
+      {
+        kind: 'TRAIN_STEP',
+        planned: 9n,
+        created: 4n,
+        open: 1n,
+        completed: 1n,
+        failed: 1n,
+        cancelled: 0n,
+        ...NO_ROLLOUTS,
+      },
+      { kind: 'EVAL', planned: 1n, created: 1n, open: 0n, completed: 0n, failed: 0n, cancelled: 1n, ...NO_ROLLOUTS },
     ]);
     expect(progress(run).openStages.map(({ percent }) => percent)).toEqual([undefined, undefined]);
   });
@@ -475,7 +484,7 @@ describe('M2: whatever a run is like', () => {
           expect(each.turnsDone <= each.turnsExpected && each.substepsDone <= each.substepsExpected).toBe(true);
         }
         expect(openStages).toHaveLength(run.stages.filter(({ status }) => !isTerminal(status)).length);
-        expect(kinds.reduce((sum, { made }) => sum + made, 0n)).toBe(BigInt(run.stages.length));
+        expect(kinds.reduce((sum, { created }) => sum + created, 0n)).toBe(BigInt(run.stages.length));
       }),
       { numRuns: 500 },
     );

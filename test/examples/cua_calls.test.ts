@@ -26,7 +26,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
       description: `Do ${id}.`,
       difficulty: 'easy',
       sourceType: 'demo_training',
-      tags: { words: ['demo'] },
+      tags: { values: ['demo'] },
       maxTurns: 20n,
     }));
     expect(await client.rollouts.upsertTasks({ tasks })).toMatchObject({ createdCount: 2, unchangedCount: 0 });

@@ -57,8 +57,10 @@ describeStore('progress with rollouts', (on) => {
       meanTurnSeconds: 30,
       turnsDone: 352n,
       turnsExpected: 640n,
-      kinds: [{ rolloutsExpected: 80n, rolloutsMade: 80n, rolloutsTerminal: 40n }],
-      openStages: [{ phase: 'rollout', rolloutsMade: 80n, rolloutsLive: 8n, rolloutsTerminal: 40n, turnsDone: 352n }],
+      kinds: [{ rolloutsExpected: 80n, rolloutsCreated: 80n, rolloutsTerminal: 40n }],
+      openStages: [
+        { phase: 'rollout', rolloutsCreated: 80n, rolloutsLive: 8n, rolloutsTerminal: 40n, turnsDone: 352n },
+      ],
     });
   });
 
@@ -94,8 +96,8 @@ describeStore('progress with rollouts', (on) => {
       remainingSeconds: (24 * 1) / 8,
       turnsDone: 9n,
       turnsExpected: 24n + 24n,
-      kinds: [{ rolloutsExpected: 3n + 4n, rolloutsMade: 3n, rolloutsTerminal: 1n }],
-      openStages: [{ id: next.id, rolloutsExpected: 4n, rolloutsMade: 0n }],
+      kinds: [{ rolloutsExpected: 3n + 4n, rolloutsCreated: 3n, rolloutsTerminal: 1n }],
+      openStages: [{ id: next.id, rolloutsExpected: 4n, rolloutsCreated: 0n }],
     };
     expect(await look(here, run)).toMatchObject(after);
     expect((await here.history('STAGE', cut)).at(-1)).toMatchObject({ newStatus: 'FAILED', progressPercent: 37.5 });

@@ -9,8 +9,8 @@ import type {
   Claim,
   ClaimOutcome,
   ClaimRequest,
+  CreatedRollout,
   LeaseToken,
-  MadeRollout,
   NewRollout,
   RolloutCursor,
   RolloutEnd,
@@ -51,7 +51,7 @@ export class RolloutScene extends RunScene {
     return { run, stage };
   }
 
-  makeRollouts(stage: { readonly id: string }, rollouts: readonly Partial<NewRollout>[]): Promise<MadeRollout[]> {
+  makeRollouts(stage: { readonly id: string }, rollouts: readonly Partial<NewRollout>[]): Promise<CreatedRollout[]> {
     return this.store.createRollouts(this.caller, stage.id, rollouts.map(newRollout));
   }
 

@@ -4,7 +4,7 @@ import { parseUuid } from '../../domain/ids.ts';
 import type { OnSuccess, StartPoint } from '../../domain/rollout.ts';
 import { requireJson, requireText } from '../../domain/text.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
-import type { MadeRollout, NewRollout } from '../../store/contract/rollout.ts';
+import type { CreatedRollout, NewRollout } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
 import { newId, requireLabels } from '../run/fields.ts';
 
@@ -24,7 +24,7 @@ export interface CreateRolloutsArgs {
  * Q6: makes what is not there, all or none.
  * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
  */
-export async function createRollouts(app: App, caller: Caller, args: CreateRolloutsArgs): Promise<MadeRollout[]> {
+export async function createRollouts(app: App, caller: Caller, args: CreateRolloutsArgs): Promise<CreatedRollout[]> {
   const stageId = parseUuid(args.stageId, 'stage_id');
   requireDistinct(args.rollouts);
   const policies = policiesOf(args.rollouts);

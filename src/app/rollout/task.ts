@@ -38,8 +38,8 @@ function requireTask(task: TaskUpsert, field: string): void {
   for (const [key, name] of Object.entries(TEXTS)) {
     requireText(task[key as keyof typeof TEXTS] ?? '', `${field}.${name}`);
   }
-  for (const words of ['tags', 'prerequisites'] as const) {
-    for (const [i, word] of (task[words] ?? []).entries()) requireText(word, `${field}.${words}.words[${i}]`);
+  for (const list of ['tags', 'prerequisites'] as const) {
+    for (const [i, text] of (task[list] ?? []).entries()) requireText(text, `${field}.${list}.values[${i}]`);
   }
   requireJson(task.inputJson ?? '', `${field}.input_json`);
   requireJson(task.metadataJson ?? '', `${field}.metadata_json`);

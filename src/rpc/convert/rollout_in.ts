@@ -52,8 +52,8 @@ export function toTaskUpsert(task: WireTask): Parameters<typeof upsertTasks>[2][
     appName,
     sourceType,
     maxTurns,
-    tags: task.tags?.words,
-    prerequisites: task.prerequisites?.words,
+    tags: task.tags?.values,
+    prerequisites: task.prerequisites?.values,
     inputJson,
     metadataJson,
   };

@@ -27,7 +27,7 @@ export interface RolloutStore {
    * same values (ROLLOUT_CONFLICT), whatever was changed since.
    * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point), ROLLOUT_EXISTS (id), ROLLOUT_CONFLICT.
    */
-  createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<MadeRollout[]>;
+  createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<CreatedRollout[]>;
 
   getRollout(namespace: string, id: string): Promise<RolloutRecord | undefined>;
 
@@ -124,7 +124,7 @@ export interface NewRollout {
   readonly onSuccess: OnSuccess;
 }
 
-export interface MadeRollout {
+export interface CreatedRollout {
   readonly rolloutId: string;
   readonly groupId: string;
   readonly existed: boolean;

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, taskNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
-import type { MadeRollout, NewRollout } from '../contract/rollout.ts';
+import type { CreatedRollout, NewRollout } from '../contract/rollout.ts';
 import type { Engine, Tx } from './engine.ts';
 import { differingFields, type GivenRow } from './given_fields.ts';
 import { countInGroups } from './group_counters.ts';
@@ -21,7 +21,7 @@ export async function createRollouts(
   caller: Caller,
   stageId: string,
   rollouts: readonly NewRollout[],
-): Promise<MadeRollout[]> {
+): Promise<CreatedRollout[]> {
   const { made, run } = await againWhenRaced(() =>
     engine.write(async (tx) => {
       const stage = await keepStage(engine, tx, caller.namespace, stageId);
@@ -48,7 +48,7 @@ class Making {
     this.rollouts = rollouts;
   }
 
-  async make(): Promise<MadeRollout[]> {
+  async make(): Promise<CreatedRollout[]> {
     const [now, mark] = await together([readNow(this.tx, this.engine.now), this.engine.changeMark(this.tx)]);
     const groups = await this.groups(now);
     const there = await this.there([...groups.values()]);

@@ -53,8 +53,8 @@ function toTask(row: Row, rows: Rows) {
     appName: textOf(row.app_name),
     sourceType: textOf(row.source_type),
     ...(typeof row.max_steps === 'number' ? { maxTurns: BigInt(row.max_steps) } : {}),
-    tags: { words: wordsOf(row.tags) },
-    prerequisites: { words: wordsOf(row.prerequisites) },
+    tags: { values: wordsOf(row.tags) },
+    prerequisites: { values: wordsOf(row.prerequisites) },
     metadataJson: JSON.stringify({ ...keep('task', row, KEPT.task ?? []), validator: Object.fromEntries(kept) }),
   };
 }

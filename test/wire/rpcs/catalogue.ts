@@ -20,7 +20,7 @@ const TASK = {
 export const CATALOGUE_RPCS = {
   upsertTasks: {
     requests: ({ taskId }) => {
-      const words = { tags: { words: ['x'] }, prerequisites: { words: ['signed in'] } };
+      const words = { tags: { values: ['x'] }, prerequisites: { values: ['signed in'] } };
       return [
         [
           {

@@ -93,7 +93,7 @@ async function makeCatalogue({ rollouts }: WireClient) {
   const taskId = `rpcs/${randomUUID()}`;
   await rollouts.upsertTasks({
     tasks: [
-      { id: taskId, category: taskId, difficulty: 'easy', tags: { words: ['a', 'b'] }, maxTurns: 7n, inputJson: '{}' },
+      { id: taskId, category: taskId, difficulty: 'easy', tags: { values: ['a', 'b'] }, maxTurns: 7n, inputJson: '{}' },
     ],
   });
   const upserted = await rollouts.upsertValidators({

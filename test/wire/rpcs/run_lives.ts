@@ -109,9 +109,9 @@ export const RUN_LIFE_RPCS = {
     requests: ({ runId }) => [[{ runId }]],
     served: ([answer], { evalId, baselineId }) => {
       const kinds = [
-        { kind: StageKind.TRAIN_STEP, planned: 4n, made: 1n, open: 0n, completed: 1n },
-        { kind: StageKind.EVAL, planned: 0n, made: 1n, open: 1n },
-        { kind: StageKind.BASELINE, planned: 0n, made: 1n, open: 0n },
+        { kind: StageKind.TRAIN_STEP, planned: 4n, created: 1n, open: 0n, completed: 1n },
+        { kind: StageKind.EVAL, planned: 0n, created: 1n, open: 1n },
+        { kind: StageKind.BASELINE, planned: 0n, created: 1n, open: 0n },
       ];
       // Three stages to be made, of 2 groups of 3 rollouts of at most 5 turns, and of 6 substeps.
       const counted = { turnsDone: 0n, turnsExpected: 90n, substepsDone: 6n, substepsExpected: 24n };
@@ -165,7 +165,7 @@ export const RUN_LIFE_RPCS = {
     },
     served: (answers) => {
       expect(answers[0]).toMatchObject({ run: { status: Status.FAILED }, caughtUp: false });
-      expect(answers[0]?.progress?.kinds).toMatchObject([{ kind: StageKind.EVAL, rolloutsMade: 1n }]);
+      expect(answers[0]?.progress?.kinds).toMatchObject([{ kind: StageKind.EVAL, rolloutsCreated: 1n }]);
       const group = { number: 0n, status: Status.RUNNING };
       expect(answers.flatMap(({ groups }) => groups)).toMatchObject([group]);
       const rollout = { status: Status.INITIALIZING, attempt: 1 };

@@ -16,24 +16,24 @@ import type { TimeSpan } from "./run_pb.js";
 export declare const file_anabranch_v1_rollout_service: GenFile;
 
 /**
- * Words, so that none can be told from not said.
+ * A list of strings. Optional, so that an empty list can be distinguished from an unset one.
  *
- * @generated from message anabranch.v1.Words
+ * @generated from message anabranch.v1.StringList
  */
-export declare type Words = Message<"anabranch.v1.Words"> & {
+export declare type StringList = Message<"anabranch.v1.StringList"> & {
   /**
-   * The words: at most 64, of 1 to 256 bytes.
+   * The strings: at most 64, of 1 to 256 bytes each.
    *
-   * @generated from field: repeated string words = 1;
+   * @generated from field: repeated string values = 1;
    */
-  words: string[];
+  values: string[];
 };
 
 /**
- * Describes the message anabranch.v1.Words.
- * Use `create(WordsSchema)` to create a new message.
+ * Describes the message anabranch.v1.StringList.
+ * Use `create(StringListSchema)` to create a new message.
  */
-export declare const WordsSchema: GenMessage<Words>;
+export declare const StringListSchema: GenMessage<StringList>;
 
 /**
  * A task to make or change. What is absent is left as it is; of a new task it is empty.
@@ -100,16 +100,16 @@ export declare type TaskUpsert = Message<"anabranch.v1.TaskUpsert"> & {
   /**
    * Words to find it by; they replace all.
    *
-   * @generated from field: anabranch.v1.Words tags = 9;
+   * @generated from field: anabranch.v1.StringList tags = 9;
    */
-  tags?: Words | undefined;
+  tags?: StringList | undefined;
 
   /**
    * What must hold before it begins; they replace all.
    *
-   * @generated from field: anabranch.v1.Words prerequisites = 10;
+   * @generated from field: anabranch.v1.StringList prerequisites = 10;
    */
-  prerequisites?: Words | undefined;
+  prerequisites?: StringList | undefined;
 
   /**
    * Strict JSON text, at most 128 KiB; empty: none.
@@ -966,9 +966,9 @@ export declare const CreateRolloutsRequestSchema: GenMessage<CreateRolloutsReque
 /**
  * A rollout that was asked for.
  *
- * @generated from message anabranch.v1.MadeRollout
+ * @generated from message anabranch.v1.CreatedRollout
  */
-export declare type MadeRollout = Message<"anabranch.v1.MadeRollout"> & {
+export declare type CreatedRollout = Message<"anabranch.v1.CreatedRollout"> & {
   /**
    * Its id.
    *
@@ -992,10 +992,10 @@ export declare type MadeRollout = Message<"anabranch.v1.MadeRollout"> & {
 };
 
 /**
- * Describes the message anabranch.v1.MadeRollout.
- * Use `create(MadeRolloutSchema)` to create a new message.
+ * Describes the message anabranch.v1.CreatedRollout.
+ * Use `create(CreatedRolloutSchema)` to create a new message.
  */
-export declare const MadeRolloutSchema: GenMessage<MadeRollout>;
+export declare const CreatedRolloutSchema: GenMessage<CreatedRollout>;
 
 /**
  * Answer of CreateRollouts.
@@ -1006,9 +1006,9 @@ export declare type CreateRolloutsResponse = Message<"anabranch.v1.CreateRollout
   /**
    * In the order of the request.
    *
-   * @generated from field: repeated anabranch.v1.MadeRollout rollouts = 1;
+   * @generated from field: repeated anabranch.v1.CreatedRollout rollouts = 1;
    */
-  rollouts: MadeRollout[];
+  rollouts: CreatedRollout[];
 };
 
 /**

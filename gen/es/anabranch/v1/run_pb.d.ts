@@ -737,9 +737,9 @@ export declare type KindProgress = Message<"anabranch.v1.KindProgress"> & {
   /**
    * Stages made.
    *
-   * @generated from field: int64 made = 3;
+   * @generated from field: int64 created = 3;
    */
-  made: bigint;
+  created: bigint;
 
   /**
    * Stages made that are INITIALIZING, RUNNING or PAUSED.
@@ -779,9 +779,9 @@ export declare type KindProgress = Message<"anabranch.v1.KindProgress"> & {
   /**
    * Rollouts made.
    *
-   * @generated from field: int64 rollouts_made = 9;
+   * @generated from field: int64 rollouts_created = 9;
    */
-  rolloutsMade: bigint;
+  rolloutsCreated: bigint;
 
   /**
    * Rollouts that are terminal.
@@ -883,9 +883,9 @@ export declare type StageProgress = Message<"anabranch.v1.StageProgress"> & {
   /**
    * Rollouts made.
    *
-   * @generated from field: int64 rollouts_made = 12;
+   * @generated from field: int64 rollouts_created = 12;
    */
-  rolloutsMade: bigint;
+  rolloutsCreated: bigint;
 
   /**
    * Rollouts that are INITIALIZING or RUNNING.

@@ -25,28 +25,28 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class Words(_message.Message):
-    """Words, so that none can be told from not said."""
+class StringList(_message.Message):
+    """A list of strings. Optional, so that an empty list can be distinguished from an unset one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    WORDS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The words: at most 64, of 1 to 256 bytes."""
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The strings: at most 64, of 1 to 256 bytes each."""
 
     def __init__(
         self,
         *,
-        words: _abc.Iterable[_builtins.str] | None = ...,
+        values: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Words: _TypeAlias = Words  # noqa: Y015
+Global___StringList: _TypeAlias = StringList  # noqa: Y015
 
 @_typing.final
 class TaskUpsert(_message.Message):
@@ -87,11 +87,11 @@ class TaskUpsert(_message.Message):
     metadata_json: _builtins.str
     """Strict JSON text, at most 128 KiB; empty: none."""
     @_builtins.property
-    def tags(self) -> Global___Words:
+    def tags(self) -> Global___StringList:
         """Words to find it by; they replace all."""
 
     @_builtins.property
-    def prerequisites(self) -> Global___Words:
+    def prerequisites(self) -> Global___StringList:
         """What must hold before it begins; they replace all."""
 
     def __init__(
@@ -105,8 +105,8 @@ class TaskUpsert(_message.Message):
         app_name: _builtins.str | None = ...,
         source_type: _builtins.str | None = ...,
         max_turns: _builtins.int | None = ...,
-        tags: Global___Words | None = ...,
-        prerequisites: Global___Words | None = ...,
+        tags: Global___StringList | None = ...,
+        prerequisites: Global___StringList | None = ...,
         input_json: _builtins.str | None = ...,
         metadata_json: _builtins.str | None = ...,
     ) -> None: ...
@@ -1042,7 +1042,7 @@ class CreateRolloutsRequest(_message.Message):
 Global___CreateRolloutsRequest: _TypeAlias = CreateRolloutsRequest  # noqa: Y015
 
 @_typing.final
-class MadeRollout(_message.Message):
+class CreatedRollout(_message.Message):
     """A rollout that was asked for."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1069,7 +1069,7 @@ class MadeRollout(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___MadeRollout: _TypeAlias = MadeRollout  # noqa: Y015
+Global___CreatedRollout: _TypeAlias = CreatedRollout  # noqa: Y015
 
 @_typing.final
 class CreateRolloutsResponse(_message.Message):
@@ -1079,13 +1079,13 @@ class CreateRolloutsResponse(_message.Message):
 
     ROLLOUTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MadeRollout]:
+    def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreatedRollout]:
         """In the order of the request."""
 
     def __init__(
         self,
         *,
-        rollouts: _abc.Iterable[Global___MadeRollout] | None = ...,
+        rollouts: _abc.Iterable[Global___CreatedRollout] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

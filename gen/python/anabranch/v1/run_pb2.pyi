@@ -704,19 +704,19 @@ class KindProgress(_message.Message):
 
     KIND_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
-    MADE_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
     OPEN_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     CANCELLED_FIELD_NUMBER: _builtins.int
     ROLLOUTS_EXPECTED_FIELD_NUMBER: _builtins.int
-    ROLLOUTS_MADE_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_CREATED_FIELD_NUMBER: _builtins.int
     ROLLOUTS_TERMINAL_FIELD_NUMBER: _builtins.int
     kind: Global___StageKind.ValueType
     """Which kind."""
     planned: _builtins.int
     """Stages planned; 0 if there is no plan for the kind."""
-    made: _builtins.int
+    created: _builtins.int
     """Stages made."""
     open: _builtins.int
     """Stages made that are INITIALIZING, RUNNING or PAUSED."""
@@ -728,7 +728,7 @@ class KindProgress(_message.Message):
     """Stages that are CANCELLED."""
     rollouts_expected: _builtins.int
     """Rollouts planned and made, whichever is more; those of terminal stages as they were made."""
-    rollouts_made: _builtins.int
+    rollouts_created: _builtins.int
     """Rollouts made."""
     rollouts_terminal: _builtins.int
     """Rollouts that are terminal."""
@@ -737,18 +737,18 @@ class KindProgress(_message.Message):
         *,
         kind: Global___StageKind.ValueType = ...,
         planned: _builtins.int = ...,
-        made: _builtins.int = ...,
+        created: _builtins.int = ...,
         open: _builtins.int = ...,
         completed: _builtins.int = ...,
         failed: _builtins.int = ...,
         cancelled: _builtins.int = ...,
         rollouts_expected: _builtins.int = ...,
-        rollouts_made: _builtins.int = ...,
+        rollouts_created: _builtins.int = ...,
         rollouts_terminal: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "completed", b"completed", "failed", b"failed", "kind", b"kind", "made", b"made", "open", b"open", "planned", b"planned", "rollouts_expected", b"rollouts_expected", "rollouts_made", b"rollouts_made", "rollouts_terminal", b"rollouts_terminal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "completed", b"completed", "created", b"created", "failed", b"failed", "kind", b"kind", "open", b"open", "planned", b"planned", "rollouts_created", b"rollouts_created", "rollouts_expected", b"rollouts_expected", "rollouts_terminal", b"rollouts_terminal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -771,7 +771,7 @@ class StageProgress(_message.Message):
     SUBSTEPS_DONE_FIELD_NUMBER: _builtins.int
     SUBSTEPS_EXPECTED_FIELD_NUMBER: _builtins.int
     ROLLOUTS_EXPECTED_FIELD_NUMBER: _builtins.int
-    ROLLOUTS_MADE_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_CREATED_FIELD_NUMBER: _builtins.int
     ROLLOUTS_LIVE_FIELD_NUMBER: _builtins.int
     ROLLOUTS_TERMINAL_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
@@ -796,7 +796,7 @@ class StageProgress(_message.Message):
     """Optimiser steps expected."""
     rollouts_expected: _builtins.int
     """Rollouts planned and made, whichever is more."""
-    rollouts_made: _builtins.int
+    rollouts_created: _builtins.int
     """Rollouts made."""
     rollouts_live: _builtins.int
     """Rollouts that are INITIALIZING or RUNNING."""
@@ -816,13 +816,13 @@ class StageProgress(_message.Message):
         substeps_done: _builtins.int = ...,
         substeps_expected: _builtins.int = ...,
         rollouts_expected: _builtins.int = ...,
-        rollouts_made: _builtins.int = ...,
+        rollouts_created: _builtins.int = ...,
         rollouts_live: _builtins.int = ...,
         rollouts_terminal: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_percent", b"_percent", "percent", b"percent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_percent", b"_percent", "kind", b"kind", "number", b"number", "percent", b"percent", "phase", b"phase", "rollouts_expected", b"rollouts_expected", "rollouts_live", b"rollouts_live", "rollouts_made", b"rollouts_made", "rollouts_terminal", b"rollouts_terminal", "stage_id", b"stage_id", "status", b"status", "substeps_done", b"substeps_done", "substeps_expected", b"substeps_expected", "turns_done", b"turns_done", "turns_expected", b"turns_expected"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_percent", b"_percent", "kind", b"kind", "number", b"number", "percent", b"percent", "phase", b"phase", "rollouts_created", b"rollouts_created", "rollouts_expected", b"rollouts_expected", "rollouts_live", b"rollouts_live", "rollouts_terminal", b"rollouts_terminal", "stage_id", b"stage_id", "status", b"status", "substeps_done", b"substeps_done", "substeps_expected", b"substeps_expected", "turns_done", b"turns_done", "turns_expected", b"turns_expected"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__percent: _TypeAlias = _typing.Literal["percent"]  # noqa: Y015
     _WhichOneofArgType__percent: _TypeAlias = _typing.Literal["_percent", b"_percent"]  # noqa: Y015
