@@ -11,7 +11,7 @@ import { metricsIngest, metricsRead } from './benches/metrics.ts';
 import { peers } from './benches/peers.ts';
 import { read } from './benches/read.ts';
 import { readerBesideWriter } from './benches/reader_beside_writer.ts';
-import { claims, claimsDepth, progress, readRollouts, rolloutList } from './benches/rollouts.ts';
+import { claims, claimsDepth, progress, readRollouts, rolloutList, watchRun } from './benches/rollouts.ts';
 import { runList, runTree } from './benches/runs.ts';
 import { start } from './benches/start.ts';
 
@@ -40,6 +40,7 @@ export const BENCHES: readonly Bench[] = [
   claims,
   claimsDepth,
   rolloutList,
+  watchRun,
   progress,
   readRollouts,
   start,

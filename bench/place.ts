@@ -210,6 +210,10 @@ export class BenchServer {
     return trajectories;
   }
 
+  async completeRun(runId: string): Promise<void> {
+    await this.connected().runs.completeRun({ runId });
+  }
+
   /** A COMPLETED rollout for each of so many, of so many turns; their trajectories' ids. */
   async completedRollouts(stageId: string, count: number, turns: number): Promise<string[]> {
     const trajectories = await this.liveRollouts(stageId, count, turns);

@@ -12,6 +12,8 @@ export interface BareRollouts {
   requeue(): Promise<void>;
   /** A page of 50 rollouts in order, and 50 groups with their statistics; how many rows. */
   list(): Promise<number>;
+  /** All groups and rollouts of the run in order, with the columns of a page; how many rows. */
+  snapshot(): Promise<number>;
   /** Counters of stages and groups, and live rollouts with the ends of their trajectories; how many rows. */
   progress(): Promise<number>;
   /** Rollouts by task and model: counts, what rewards come to, tokens, durations; and trials. How many rows. */
@@ -98,6 +100,8 @@ function fillRollouts(d: Dialect, count: number, as: 'queued' | 'done'): string 
     from n join groups g on g.key = 1000000 + i / ${SIBLINGS}`;
 }
 
+const STAGE = 'g.stage = (select min(key) from stages)';
+
 /** What a list shows: whatever holds JSON of any size is left out. */
 const LIST = [
   `select r.key, r.id, r.group_number, r.number, r.labels, r.priority, r.max_turns, r.max_attempts, r.model_uri, r.status, r.status_message, r.phase,
@@ -107,10 +111,13 @@ const LIST = [
     join groups g on g.key = r.group_key left join tasks k on k.key = r.task left join trajectories t on t.tree = r.tree and t.key = r.trajectory
     order by r.stage, r.group_number, r.number`,
   `select g.key, g.id, g.number, g.batch, g.on_success, g.labels, g.metrics, g.create_time, g.update_time, g.revision from groups g
-    where g.stage = (select min(key) from stages) order by g.number limit 50`,
+    where ${STAGE} order by g.number limit 50`,
   `select r.group_key, r.status, r.success, r.reward, r.id, r.number from rollouts r
     where r.group_key in (select key from groups where stage = (select min(key) from stages) order by number limit 50)`,
 ];
+
+/** All rollouts and groups that a watcher of the run is sent first. */
+const SNAPSHOT = LIST.slice(0, 2).map((text) => text.replace(' limit 50', '').replace(STAGE, `g.run = ${RUN}`));
 
 const PROGRESS = [
   `select kind, status, count(*) as made, sum(completed_substeps) as substeps, sum(timed_substeps) as timed, sum(substep_seconds) as seconds
@@ -177,6 +184,7 @@ function openSqlite(path: string): BareRollouts {
       database.exec('pragma wal_checkpoint(truncate)');
     },
     list: () => rows(LIST),
+    snapshot: () => rows(SNAPSHOT),
     progress: () => rows(PROGRESS),
     summarize: () => rows([summary(SQLITE, true)]),
     async claim() {
@@ -217,6 +225,7 @@ async function openPostgres(url: string): Promise<BareRollouts> {
       await client.query('vacuum rollouts');
     },
     list: () => rows(LIST),
+    snapshot: () => rows(SNAPSHOT),
     progress: () => rows(PROGRESS),
     summarize: () => rows([summary(POSTGRES, false)]),
     async claim() {

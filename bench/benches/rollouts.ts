@@ -8,6 +8,7 @@ import {
   GetProgressRequestSchema,
   SummarizeRequestSchema,
   SummaryKey,
+  WatchRunRequestSchema,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ReadStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { alternate, type Bench, compare, figure, type Run } from '../bench.ts';
@@ -140,6 +141,38 @@ export const rolloutList: Bench = {
       compare(run, { ...about, bench: 'rollout-list', note }, samples['two pages'], samples['by hand']),
       compare(run, { ...about, bench: 'rollout-list-local' }, samples['without the wire'], local.byHand),
     ];
+  },
+};
+
+const WATCHED = 20_000;
+
+export const watchRun: Bench = {
+  names: ['watch-run'],
+  about:
+    'p50 of WatchRun of a COMPLETED run of 20,000 rollouts, from the call to its end after the snapshot; against all its rows by SQL by hand',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const filling = await run.place.server('real', run.engine);
+    const { runId } = await filling.stages();
+    const { database } = filling;
+    await filling.stop();
+    run.say(`making ${WATCHED} rollouts`);
+    await byHand(run, database, { name: 'fill', count: WATCHED, as: 'done' });
+    const ending = await run.place.server('real', run.engine, database);
+    await ending.completeRun(runId);
+    await ending.stop();
+    const init = { runId, allStages: true, rollouts: true, untilTerminal: true };
+    const watched = await asking(run, database, 'RunService/WatchRun', WatchRunRequestSchema, init);
+    const samples = await alternate(run, {
+      WatchRun: watched.p50,
+      'by hand': async () => {
+        const { p50Ms, rows } = await byHand(run, database, { name: 'snapshot' });
+        if (rows < WATCHED) throw new Error(`the run has ${rows} rows`);
+        return p50Ms;
+      },
+    });
+    const note = watched.note();
+    return [compare(run, { bench: 'watch-run', unit: 'ms', note }, samples.WatchRun, samples['by hand'])];
   },
 };
 

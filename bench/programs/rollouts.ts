@@ -4,7 +4,7 @@ import { percentile, program } from './program.ts';
 /** Rollouts by the database's own driver: one question again and again, or what is asked for filled in. */
 export interface RolloutsSettings {
   readonly task:
-    | { readonly name: 'list' | 'progress' | 'summarize' }
+    | { readonly name: 'list' | 'snapshot' | 'progress' | 'summarize' }
     | { readonly name: 'fill'; readonly count: number; readonly as: 'queued' | 'done' };
   readonly database: string;
   readonly warmupSeconds: number;
