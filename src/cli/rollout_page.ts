@@ -98,11 +98,12 @@ function headLines(parts: RolloutPageParts, { columns, paint }: RolloutPageOptio
     ['message', rollout.statusMessage],
     ['id', rollout.id],
     ['run', run === undefined ? rollout.runId : `${run.name} (${run.id})`],
-    ['attempt', rollout.attempt === 0 ? 'none yet' : `${rollout.attempt} of at most ${rollout.maxAttempts}`],
+    ['attempt', attemptFact(rollout)],
     ['trajectory', rollout.trajectoryId],
     ['begins at', beginFact(rollout)],
     ['worker', rollout.workerId],
     ['lease until', rollout.leaseEndTime === undefined ? '' : timeText(rollout.leaseEndTime)],
+    ['claimable', claimableFact(rollout)],
     ['priority', rollout.priority === 0 ? '' : String(rollout.priority)],
     ['model', rollout.modelUri],
     [
@@ -124,6 +125,16 @@ function headLines(parts: RolloutPageParts, { columns, paint }: RolloutPageOptio
       ? []
       : [`  ${paint.dim(label.padEnd(LABEL_COLUMNS))}${cut(printable(fact), columns - LABEL_COLUMNS - 2)}`],
   );
+}
+
+function attemptFact({ attempt, maxAttempts, refundedAttempts: refunded }: Rollout): string {
+  if (attempt === 0) return 'none yet';
+  return `${attempt} of at most ${maxAttempts + refunded}${refunded === 0 ? '' : ` (${refunded} refunded)`}`;
+}
+
+/** From when on a rollout that was released can be claimed again. */
+function claimableFact({ attempt, claimableTime }: Rollout): string {
+  return attempt === 0 || claimableTime === undefined ? '' : timeText(claimableTime);
 }
 
 /** The verdict and whose it is; then what the worker said, which may be something else. */

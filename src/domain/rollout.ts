@@ -101,6 +101,11 @@ export interface Rollout {
   readonly priority: number;
   readonly maxTurns: bigint | undefined;
   readonly maxAttempts: number;
+  /** Attempts that do not count towards `maxAttempts`. */
+  readonly refundedAttempts: number;
+  /** Undefined: no bound. */
+  readonly attemptTimeoutMs: number | undefined;
+  readonly retryDelayMs: number;
   readonly startFrom: StartPoint | undefined;
   readonly modelUri: string;
   readonly status: Status;
@@ -113,7 +118,10 @@ export interface Rollout {
   /** Own steps of that trajectory that are not the root. */
   readonly turns: bigint;
   readonly workerId: string;
+  /** Undefined if nobody holds it, and while its run is paused. */
   readonly leaseEndTime: Instant | undefined;
+  /** From when on it can be claimed; undefined unless it is PENDING. */
+  readonly claimableTime: Instant | undefined;
   readonly result: RolloutResult | undefined;
   readonly validationPassed: boolean | undefined;
   readonly override: ValidationOverride | undefined;
@@ -258,15 +266,25 @@ export const ROLLOUT_MOVES: Readonly<Record<RolloutVerb, { readonly from: readon
     retry: { from: ['FAILED', 'CANCELLED'], to: 'PENDING' },
   });
 
-/** What requeueing leads to (Q3): the last attempt fails, and after a sibling's success under CANCEL_PENDING nothing is tried again. */
+/**
+ * What requeueing leads to (Q3): the last attempt that counts fails, and after a sibling's success under CANCEL_PENDING nothing is tried again.
+ * `countedAttempts` leaves refunded ones out.
+ */
 export function requeued(
-  attempt: number,
+  countedAttempts: number,
   maxAttempts: number,
   onSuccess: OnSuccess,
   siblingSucceeded: boolean,
 ): 'PENDING' | 'FAILED' | 'CANCELLED' {
   if (onSuccess === 'CANCEL_PENDING' && siblingSucceeded) return 'CANCELLED';
-  return attempt >= maxAttempts ? 'FAILED' : 'PENDING';
+  return countedAttempts >= maxAttempts ? 'FAILED' : 'PENDING';
+}
+
+const LONGEST_RETRY_DELAY_MS = 5 * 60_000;
+
+/** How long a rollout waits to be claimed after its n-th counted attempt (Q3), in milliseconds. */
+export function retryDelayAfter(countedAttempts: number, retryDelayMs: number): number {
+  return Math.min(retryDelayMs * 2 ** (countedAttempts - 1), LONGEST_RETRY_DELAY_MS);
 }
 
 /** What is compared when a terminal verb comes again (L5): message and result. */

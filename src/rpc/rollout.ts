@@ -126,7 +126,8 @@ export function rolloutVerbs(
     }),
 
     releaseRollout: unary(wire, rpc.releaseRollout, 'write', async (request, { app, caller }) => {
-      const rollout = fromRollout(await releaseRollout(app, caller, toMove(request)), 'FULL');
+      const { refundAttempt } = request;
+      const rollout = fromRollout(await releaseRollout(app, caller, { ...toMove(request), refundAttempt }), 'FULL');
       return create(ReleaseRolloutResponseSchema, { rollout });
     }),
 

@@ -5,7 +5,7 @@ import { type ClaimRolloutsArgs, claimRollouts } from '../../src/app/rollout/cla
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { RolloutScene } from '../store/rollout_scene.ts';
+import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { describeApp } from './on_app.ts';
@@ -157,8 +157,24 @@ describeApp('ClaimRollouts', (on) => {
       const [held] = await scene.claims({ stageId: stage.id });
       const waiting = claim({ runId: run.id, waitMs: 20_000, workerId: 'next' });
       const token = { id: held!.rollout.id, attempt: 1 };
-      await scene.store.releaseRollout(scene.caller, token, { message: '', metadataJson: '' });
+      await scene.store.releaseRollout(scene.caller, token, { message: '', metadataJson: '', refundAttempt: false });
       expect((await waiting).claims[0]?.rollout).toMatchObject({ attempt: 2, workerId: 'next' });
+    }));
+
+  it('Q3: a claim that waits gets a rollout that was delayed as soon as it can be claimed, without polls', () =>
+    withApp({ pollMs: NEVER }, async (scene, claim) => {
+      const { stage } = await scene.place();
+      await scene.queue(stage, 1, { retryDelayMs: 300 });
+      const held = await scene.claimOne({ stageId: stage.id });
+      await scene.release(tokenOf(held));
+      const { claimableTime } = await scene.rollout(held.rollout.id);
+      const waiting = [1, 2].map((i) => claim({ stageId: stage.id, waitMs: 29_000, workerId: `w${i}` }));
+      const { claims } = await Promise.race(waiting);
+      expect(claims.map(({ rollout }) => rollout.attempt)).toEqual([2]);
+      const record = await scene.record(held.rollout.id);
+      expect(record.attempts[1]?.claimTime).toBeGreaterThanOrEqual(claimableTime! - 1_000_000n);
+      await scene.complete(claims[0]!);
+      await Promise.all(waiting);
     }));
 
   it('Q2: waiting ends when its time is over, when the caller goes, and when the server drains', () =>

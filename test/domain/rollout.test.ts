@@ -9,6 +9,7 @@ import {
   type RolloutResult,
   type RolloutVerb,
   requeued,
+  retryDelayAfter,
   rewardStatistics,
   rolloutOutcome,
   rolloutSuccess,
@@ -253,6 +254,15 @@ describe('verdicts', () => {
         expect(validationPassed(all)).toBe(decides ? !failed : undefined);
       }),
     );
+  });
+});
+
+describe('the delay before the next attempt', () => {
+  it('Q3: doubles with each counted attempt, up to 5 minutes', () => {
+    const delays = [1, 2, 3, 8, 9, 10, 100].map((attempts) => retryDelayAfter(attempts, 1000));
+    expect(delays).toEqual([1000, 2000, 4000, 128_000, 256_000, 300_000, 300_000]);
+    expect([1, 2, 100].map((attempts) => retryDelayAfter(attempts, 0))).toEqual([0, 0, 0]);
+    expect(retryDelayAfter(1, 3_600_000)).toBe(300_000);
   });
 });
 

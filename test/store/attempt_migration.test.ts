@@ -72,6 +72,8 @@ it.each(ENGINES)(
     const after = await again.record(ended);
     expect(after).toEqual({
       ...before,
+      // Of what is stored it is the default.
+      rollout: { ...before.rollout, retryDelayMs: 1000 },
       attempts: [{ ...before.attempts[0], environmentIds: [environment] }],
       environmentIds: [environment],
     });

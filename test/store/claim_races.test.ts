@@ -231,13 +231,15 @@ describe('rollouts that another transaction holds, on postgres', () => {
     await other.query('analyze rollouts');
     const plan =
       await other.query(`begin; set local enable_sort = off; set local enable_bitmapscan = off; set local enable_seqscan = off;
-      explain select * from rollouts as r where r.stage = ${stage.key} and r.status = 'PENDING' order by r.priority desc, r.key limit 32
+      explain select * from rollouts as r where r.stage = ${stage.key} and r.status = 'PENDING' and r.claimable_time <= (select clock_timestamp())
+      order by r.priority desc, r.key limit 32
       for no key update skip locked; rollback`);
     const lines = (plan as unknown as { rows: Record<string, string>[] }[])
       .flatMap(({ rows }) => rows)
       .map((row) => row['QUERY PLAN'])
       .join('\n');
     expect(lines).toContain('using rollouts_queue');
+    expect(lines, 'what is delayed is passed over in the index').toMatch(/Index Cond: .*claimable_time <=/);
     expect(lines).not.toContain('Sort');
     expect(await scene.claims({ count: 32 })).toHaveLength(32);
   });

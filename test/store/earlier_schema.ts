@@ -43,6 +43,18 @@ const UNDO = {
       primary key (rollout, environment))`,
     'create index rollout_environments_by_environment on rollout_environments (environment)',
   ],
+  '0012_attempt_timing': [
+    'alter table runs drop column pauses',
+    'drop index rollouts_queue',
+    'drop index rollouts_queue_by_task',
+    `create index rollouts_queue on rollouts (stage, priority desc, key) where status = 'PENDING'`,
+    `create index rollouts_queue_by_task on rollouts (stage, task, priority desc, key) where status = 'PENDING' and task is not null`,
+    'alter table rollouts drop column attempt_timeout_ms',
+    'alter table rollouts drop column retry_delay_ms',
+    'alter table rollouts drop column refunded_attempts',
+    'alter table rollouts drop column attempt_end_time',
+    'alter table rollouts drop column paused_us',
+  ],
 } as const;
 
 /** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */

@@ -12,6 +12,7 @@ import type {
   CreatedRollout,
   LeaseToken,
   NewRollout,
+  ReleaseSaid,
   RolloutCursor,
   RolloutEnd,
   RolloutFilter,
@@ -135,8 +136,8 @@ export class RolloutScene extends RunScene {
     return this.store.startRollout(this.caller, tokenOf(claim), { ...NOTHING_SAID, ...said });
   }
 
-  release(token: LeaseToken, said: Partial<RolloutSaid> = {}): Promise<Rollout> {
-    return this.store.releaseRollout(this.caller, token, { ...NOTHING_SAID, ...said });
+  release(token: LeaseToken, said: Partial<ReleaseSaid> = {}): Promise<Rollout> {
+    return this.store.releaseRollout(this.caller, token, { ...NOTHING_SAID, refundAttempt: false, ...said });
   }
 
   retry(token: LeaseToken, said: Partial<RolloutSaid> = {}): Promise<Rollout> {
@@ -191,6 +192,9 @@ export function newRollout(fields: Partial<NewRollout> = {}): NewRollout {
     priority: 0,
     maxTurns: undefined,
     maxAttempts: 3,
+    attemptTimeoutMs: undefined,
+    // Most tests claim again at once what was released.
+    retryDelayMs: 0,
     startFrom: undefined,
     modelUri: '',
     metadataJson: '',

@@ -108,6 +108,29 @@ export const MAKING: readonly Bad[] = [
     ...INVALID,
     field: 'rollouts[1].max_attempts',
   },
+  ...(
+    [
+      ['shorter timeout of attempts than a second', { attemptTimeout: { nanos: 999_000_000 } }, 'attempt_timeout'],
+      ['timeout of attempts of no time', { attemptTimeout: {} }, 'attempt_timeout'],
+      ['longer timeout of attempts than 30 days', { attemptTimeout: { seconds: 2_592_001n } }, 'attempt_timeout'],
+      [
+        'timeout of attempts that is rounded to more',
+        { attemptTimeout: { seconds: 2_592_000n, nanos: 1 } },
+        'attempt_timeout',
+      ],
+      ['negative delay before the next attempt', { retryDelay: { seconds: -1n } }, 'retry_delay'],
+      [
+        'delay before the next attempt of more than an hour',
+        { retryDelay: { seconds: 3600n, nanos: 1 } },
+        'retry_delay',
+      ],
+    ] as const
+  ).map(([what, fields, field]) => ({
+    what,
+    call: ({ rollouts, stageId }: RolloutScene) => rollouts.createRollouts({ stageId, rollouts: after(fields) }),
+    ...INVALID,
+    field: `rollouts[1].${field}`,
+  })),
   {
     what: 'rollout without a number',
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: [{ groupNumber: 9n }] }),

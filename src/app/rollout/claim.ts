@@ -31,8 +31,8 @@ export interface ClaimRolloutsArgs {
 const NOTHING: Claimed = { kind: 'claimed', claims: [], drained: false };
 
 /**
- * Q2: claims together with all others who ask at this moment; with `waitMs`, a long poll: hints and polls mean "ask again". It ends early when
- * nothing more can come, though not where that was so from the start: who asks again and again must not spin.
+ * Q2: claims together with all others who ask at this moment; with `waitMs`, a long poll: hints, polls, and the time at which a delayed rollout can be
+ * claimed mean "ask again". It ends early when nothing more can come, though not where that was so from the start: who asks again and again must not spin.
  * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
  */
 export async function claimRollouts(app: App, caller: Caller, args: ClaimRolloutsArgs): Promise<Claimed> {
@@ -75,7 +75,10 @@ async function keepAsking(
       pace.look();
       last = await ask();
       if (last.claims.length > 0 || (last.drained && !first.drained)) return last;
+      const { nextInMs } = last;
+      const due = nextInMs === undefined ? undefined : setTimeout(() => pace.hint(), nextInMs).unref();
       await pace.next();
+      clearTimeout(due);
     }
     return last;
   } finally {

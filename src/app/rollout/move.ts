@@ -22,9 +22,14 @@ export async function startRollout(app: App, caller: Caller, args: RolloutMoveAr
   return app.store.startRollout(caller, requireToken(args), requireRolloutSaid(args.said));
 }
 
+export interface ReleaseRolloutArgs extends RolloutMoveArgs {
+  readonly refundAttempt: boolean;
+}
+
 /** L3, Q1: back to the queue, or FAILED after the last attempt. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
-export async function releaseRollout(app: App, caller: Caller, args: RolloutMoveArgs): Promise<Rollout> {
-  return app.store.releaseRollout(caller, requireToken(args), requireRolloutSaid(args.said));
+export async function releaseRollout(app: App, caller: Caller, args: ReleaseRolloutArgs): Promise<Rollout> {
+  const { refundAttempt } = args;
+  return app.store.releaseRollout(caller, requireToken(args), { ...requireRolloutSaid(args.said), refundAttempt });
 }
 
 /** L3. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */

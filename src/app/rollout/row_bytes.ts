@@ -31,7 +31,7 @@ export function groupBytes({ labels, metrics, metadataJson }: Group, view: BookV
 
 export function rolloutBytes(rollout: Rollout, view: BookView): number {
   const { taskId, modelUri, statusMessage, phase, workerId, result, override } = rollout;
-  let bytes = 640 + sum([taskId, modelUri, statusMessage, phase, workerId]);
+  let bytes = 704 + sum([taskId, modelUri, statusMessage, phase, workerId]);
   bytes += pairsBytes(rollout.labels) + namesBytes(rollout.metrics) + timingsBytes(rollout.timings);
   bytes += resultBytes(result, view);
   if (override !== undefined) bytes += overrideBytes(override);

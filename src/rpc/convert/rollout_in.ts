@@ -33,6 +33,9 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 const DEFAULT_ATTEMPTS = 3;
 const DEFAULT_LEASE_MS = 60_000;
 const LEASE_MS = { least: 1000, most: 24 * 3600 * 1000 };
+const DEFAULT_RETRY_DELAY_MS = 1000;
+const MOST_RETRY_DELAY_MS = 3600 * 1000;
+const ATTEMPT_TIMEOUT_MS = { least: 1000, most: 30 * 24 * 3600 * 1000 };
 const MOST_WAIT_MS = 30_000;
 
 /** Undefined for none. */
@@ -100,6 +103,8 @@ export function toNewRollout(rollout: WireRollout, index: number): NewRolloutArg
     priority,
     maxTurns,
     maxAttempts: maxAttempts || DEFAULT_ATTEMPTS,
+    attemptTimeoutMs: toAttemptTimeoutMs(rollout.attemptTimeout, `${field}.attempt_timeout`),
+    retryDelayMs: toRetryDelayMs(rollout.retryDelay, `${field}.retry_delay`),
     startFrom: startFrom && {
       trajectoryId: startFrom.trajectoryId,
       stepNumber: required(startFrom.stepNumber, `${field}.start_from.step_number`),
@@ -108,6 +113,20 @@ export function toNewRollout(rollout: WireRollout, index: number): NewRolloutArg
     metadataJson,
     onSuccess: toOnSuccess(rollout.onSuccess),
   };
+}
+
+function toAttemptTimeoutMs(duration: WireRollout['attemptTimeout'], field: string): number | undefined {
+  const ms = toMillis(duration, field);
+  if (ms !== undefined && (ms < ATTEMPT_TIMEOUT_MS.least || ms > ATTEMPT_TIMEOUT_MS.most)) {
+    throw invalidField(field, 'must be 1 s to 30 d');
+  }
+  return ms;
+}
+
+function toRetryDelayMs(duration: WireRollout['retryDelay'], field: string): number {
+  const ms = toMillis(duration, field) ?? DEFAULT_RETRY_DELAY_MS;
+  if (ms < 0 || ms > MOST_RETRY_DELAY_MS) throw invalidField(field, 'must be 0 to 1 h');
+  return ms;
 }
 
 export function toClaimArgs(request: ClaimRolloutsRequest): Omit<ClaimRolloutsArgs, 'signal'> {

@@ -144,6 +144,8 @@ export function fromBareRollout(rollout: Rollout): WireRollout {
     inputJson: '',
     priority: rollout.priority,
     maxAttempts: rollout.maxAttempts,
+    refundedAttempts: rollout.refundedAttempts,
+    retryDelay: fromMillis(rollout.retryDelayMs),
     modelUri: '',
     status: fromStatus(rollout.status),
     statusMessage: '',
@@ -161,7 +163,9 @@ export function fromBareRollout(rollout: Rollout): WireRollout {
   };
   if (rollout.maxTurns !== undefined) wire.maxTurns = rollout.maxTurns;
   if (rollout.startFrom !== undefined) wire.startFrom = create(StartPointSchema, rollout.startFrom);
+  if (rollout.attemptTimeoutMs !== undefined) wire.attemptTimeout = fromMillis(rollout.attemptTimeoutMs);
   if (rollout.leaseEndTime !== undefined) wire.leaseEndTime = fromInstant(rollout.leaseEndTime);
+  if (rollout.claimableTime !== undefined) wire.claimableTime = fromInstant(rollout.claimableTime);
   if (rollout.validationPassed !== undefined) wire.validationPassed = rollout.validationPassed;
   if (rollout.success !== undefined) wire.success = rollout.success;
   if (rollout.reward !== undefined) wire.reward = rollout.reward;

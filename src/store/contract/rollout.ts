@@ -67,16 +67,19 @@ export interface RolloutStore {
    */
   endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;
 
-  /** L3's Requeue by its worker (Q1, Q3). Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
-  releaseRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
+  /**
+   * L3's Requeue by its worker (Q1, Q3). The rollout can be claimed again after its retry delay; an attempt that is refunded neither delays it nor counts
+   * towards its most attempts. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+   */
+  releaseRollout(caller: Caller, token: LeaseToken, said: ReleaseSaid): Promise<Rollout>;
 
-  /** L3's Retry: one attempt more is allowed than there were. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+  /** L3's Retry: claimable at once, and one counted attempt more is allowed than there were. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
   retryRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
 
   /**
-   * Requeues at most `limit` rollouts, of all namespaces, whose leases have ended: max(last claim or heartbeat, last append to the attempt's trajectory) +
-   * the latest lease duration, by the database's clock, looked at again under the locks (Q3). Rows that others hold are left for the next time. Returns how
-   * many.
+   * Requeues at most `limit` rollouts, of all namespaces, whose leases or attempt timeouts have ended. A lease ends at max(last claim or heartbeat, last
+   * append to the attempt's trajectory) + the latest lease duration, by the database's clock, looked at again under the locks (Q3). Neither runs while the
+   * run is paused, and rollouts of paused runs are left out. Rows that others hold are left for the next time. Returns how many.
    */
   sweepLeases(limit: number): Promise<number>;
 
@@ -117,6 +120,10 @@ export interface NewRollout {
   readonly priority: number;
   readonly maxTurns: bigint | undefined;
   readonly maxAttempts: number;
+  /** Undefined: no bound. */
+  readonly attemptTimeoutMs: number | undefined;
+  /** After the first counted attempt; it doubles with each further one, up to 5 minutes. */
+  readonly retryDelayMs: number;
   readonly startFrom: StartPoint | undefined;
   readonly modelUri: string;
   readonly metadataJson: string;
@@ -168,7 +175,13 @@ export interface ClaimRequest {
 }
 
 export type ClaimOutcome =
-  | { readonly kind: 'claimed'; readonly claims: readonly Claim[]; readonly drained: boolean }
+  | {
+      readonly kind: 'claimed';
+      readonly claims: readonly Claim[];
+      readonly drained: boolean;
+      /** Without claims: milliseconds until the next delayed rollout that fits can be claimed. Undefined: none is delayed. */
+      readonly nextInMs?: number | undefined;
+    }
   | { readonly kind: 'refused'; readonly error: Error };
 
 export interface Claim {
@@ -199,6 +212,10 @@ export interface RolloutSaid {
   readonly message: string;
   readonly metadataJson: string;
   readonly phase?: string | undefined;
+}
+
+export interface ReleaseSaid extends RolloutSaid {
+  readonly refundAttempt: boolean;
 }
 
 /** What is not there stays; `undefined` that is there clears. */

@@ -11,6 +11,7 @@ import { migration0008 } from './0008_watched_changes.ts';
 import { migration0009 } from './0009_right_answers.ts';
 import { migration0010 } from './0010_trajectories_without_run.ts';
 import { migration0011 } from './0011_attempts.ts';
+import { migration0012 } from './0012_attempt_timing.ts';
 import type { MigrationText } from './migration.ts';
 
 const MIGRATIONS: readonly MigrationText[] = [
@@ -25,6 +26,7 @@ const MIGRATIONS: readonly MigrationText[] = [
   migration0009,
   migration0010,
   migration0011,
+  migration0012,
 ];
 
 /** The database was made by a newer version of the program; nothing was changed. */

@@ -3,7 +3,7 @@ import type { Engine, Queue, QueuedRow, StageName, Tx, Wanted } from '../sql/eng
 import { ANYTHING, byTurn, openStage, QUEUE_ORDER, queuedColumns, queueOf, taskIs } from '../sql/queue.ts';
 import { sequenceOf } from './schema.ts';
 
-type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'kept' | 'db' | 'ask'>;
+type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'kept' | 'db' | 'ask' | 'now'>;
 
 export async function lockQueued(
   engine: Parts,

@@ -1,11 +1,13 @@
 import { parseInstant } from '../../domain/instant.ts';
+import { beginLease, type Lease } from '../../domain/lease.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Claim, ClaimRequest } from '../contract/rollout.ts';
 import { plannedTurns, type Taken } from './claim_places.ts';
 import { type Assigned, assignedTo, readAssignments } from './claim_tasks.ts';
 import { type Engine, Later, type Tx } from './engine.ts';
+import { bindLease, LEASE_COLUMNS, leaseValues } from './lease_rows.ts';
 import { readRollout } from './rollout_rows.ts';
-import { leaseEndFrom } from './rollout_writing.ts';
+import { bindPauses } from './run_pauses.ts';
 import { type RecordedMove, recordStatuses } from './status_changes.ts';
 import { insertTrajectories, trajectoryRow } from './trajectory_making.ts';
 import { bindReal } from './values.ts';
@@ -49,7 +51,7 @@ interface NewAttempt extends Granted {
   readonly number: bigint;
   readonly made: Trajectory;
   readonly byteSum: bigint;
-  readonly leaseEnd: string;
+  readonly lease: Lease;
 }
 
 /** The trajectory begins from nothing, or is a branch at the start point (B1); it belongs where its rollout does, and is of the same task. */
@@ -87,7 +89,7 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
     number,
     made,
     byteSum: point?.byteSum ?? 0n,
-    leaseEnd: leaseEndFrom(now, request.leaseMs),
+    lease: beginLease(time, BigInt(request.leaseMs), row.attempt_timeout_ms ?? undefined, place.run.pauses),
   };
 }
 
@@ -172,18 +174,17 @@ const CLAIMED_COLUMNS = [
   'tree',
   'trajectory',
   'worker_id',
-  'lease_ms',
-  'lease_end_time',
+  ...LEASE_COLUMNS,
   'update_time',
   'status_changes',
   'revision',
   'mark',
 ] as const;
 
-function claimedRow({ row, number, made, request, leaseEnd }: NewAttempt, now: string, mark: bigint): unknown[] {
+function claimedRow({ row, number, made, request, lease }: NewAttempt, now: string, mark: bigint): unknown[] {
   const { tree, key } = made.ref;
   return [
-    ...[row.key, 'INITIALIZING', '', '', number, tree, key, request.workerId, BigInt(request.leaseMs), leaseEnd, now],
+    ...[row.key, 'INITIALIZING', '', '', number, tree, key, request.workerId, ...leaseValues(lease), now],
     ...[row.status_changes + 1n, row.revision + 1n, mark],
   ];
 }
@@ -196,6 +197,7 @@ function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: strin
     ...row,
     ...claimedFields(attempt, now),
     run_id: place.run.id,
+    pauses: bindPauses(place.run.pauses),
     stage_id: place.stage.id,
     trajectory_id: trajectory.id,
     branch_point: trajectory.parent?.branchPoint ?? null,
@@ -207,15 +209,14 @@ function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: strin
   return { rollout, task, validators, trajectory, maxTurns };
 }
 
-function claimedFields({ row, number, request, leaseEnd }: NewAttempt, now: string) {
+function claimedFields({ row, number, request, lease }: NewAttempt, now: string) {
   return {
     status: 'INITIALIZING',
     status_message: '',
     phase: '',
     attempt: number,
     worker_id: request.workerId,
-    lease_ms: BigInt(request.leaseMs),
-    lease_end_time: leaseEnd,
+    ...bindLease(lease),
     update_time: now,
     revision: row.revision + 1n,
   };

@@ -1,6 +1,8 @@
+import type { Pause } from '../../domain/pauses.ts';
 import type { Plan, StageKind } from '../../domain/run.ts';
 import type { Db, Engine, QueuedRow, StageName, Tx } from './engine.ts';
 import { IS_OPEN } from './queue.ts';
+import { readPauses } from './run_pauses.ts';
 import { readPlan } from './run_values.ts';
 import type { HeldPoint } from './start_points.ts';
 import { padded } from './statement_shapes.ts';
@@ -8,7 +10,12 @@ import { padded } from './statement_shapes.ts';
 /** Where rollouts of a stage that is claimed from stand, as their claims tell it. */
 export interface ClaimPlace {
   readonly stage: { readonly key: bigint; readonly id: string; readonly kind: StageKind };
-  readonly run: { readonly key: bigint; readonly id: string; readonly plan: Plan | undefined };
+  readonly run: {
+    readonly key: bigint;
+    readonly id: string;
+    readonly plan: Plan | undefined;
+    readonly pauses: readonly Pause[];
+  };
   readonly experiment: { readonly key: bigint; readonly id: string };
 }
 
@@ -55,7 +62,14 @@ function selectPlaces(db: Db) {
     .innerJoin('runs as u', 'u.key', 's.run')
     .innerJoin('experiments as e', 'e.key', 'u.experiment')
     .select(['s.key as stage_key', 's.id as stage_id', 's.kind'])
-    .select(['u.key as run_key', 'u.id as run_id', 'u.plan', 'e.key as experiment_key', 'e.id as experiment_id'])
+    .select([
+      'u.key as run_key',
+      'u.id as run_id',
+      'u.plan',
+      'u.pauses',
+      'e.key as experiment_key',
+      'e.id as experiment_id',
+    ])
     .where(IS_OPEN);
 }
 
@@ -67,7 +81,7 @@ function placesOf(rows: readonly PlaceRow[]): ClaimPlaces {
       row.stage_key,
       {
         stage: { key: row.stage_key, id: row.stage_id, kind: row.kind as StageKind },
-        run: { key: row.run_key, id: row.run_id, plan: readPlan(row.plan) },
+        run: { key: row.run_key, id: row.run_id, plan: readPlan(row.plan), pauses: readPauses(row.pauses) },
         experiment: { key: row.experiment_key, id: row.experiment_id },
       },
     ]),

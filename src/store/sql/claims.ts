@@ -1,6 +1,7 @@
 import { AnabranchError } from '../../domain/errors.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../contract/rollout.ts';
 import { readShown } from './attempt_rows.ts';
+import { nextInMs } from './claim_delays.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './claim_keys.ts';
 import { type Field, isDrained, type Line, linesOf, readField } from './claim_lines.ts';
 import { type Granted, makeClaims } from './claim_making.ts';
@@ -42,6 +43,9 @@ interface Ahead {
   readonly places: ClaimPlaces;
 }
 
+/** What may still come of a line. */
+type LeftOfLine = Pick<Extract<ClaimOutcome, { kind: 'claimed' }>, 'drained' | 'nextInMs'>;
+
 interface Claimed {
   readonly outcomes: ClaimOutcome[];
   readonly changed: readonly bigint[];
@@ -79,9 +83,9 @@ class Claiming {
     for (const line of open) granted.push(...this.deal(line, await this.take(line)));
     const claims = await makeClaims(engine, tx, now, mark, granted);
     await this.failStartless(now);
-    const drained = await this.drainedLines(open, granted);
+    const left = await this.leftOf(open, granted);
     await keepClaims(engine, tx, now, requests, granted);
-    return new Later(claims.value.then((made) => this.answer(open, repeated, granted, made, drained)));
+    return new Later(claims.value.then((made) => this.answer(open, repeated, granted, made, left)));
   }
 
   private answer(
@@ -89,9 +93,9 @@ class Claiming {
     repeated: ReadonlyMap<number, number>,
     granted: readonly Granted[],
     claims: readonly Claim[],
-    drained: ReadonlySet<OpenLine>,
+    left: ReadonlyMap<OpenLine, LeftOfLine>,
   ): Claimed {
-    this.answerFresh(open, granted, claims, drained);
+    this.answerFresh(open, granted, claims, left);
     // The same request twice at once is one.
     for (const [place, first] of repeated) this.outcomes.set(place, this.outcomeAt(first));
     return { outcomes: this.requests.map((_request, place) => this.outcomeAt(place)), changed: [...this.changed] };
@@ -248,22 +252,31 @@ class Claiming {
     for (const { row } of failing) this.changed.add(row.run);
   }
 
-  /** Of the lines that not all requests got something from, those that nothing can come of any more. */
-  private async drainedLines(lines: readonly OpenLine[], granted: readonly Granted[]): Promise<ReadonlySet<OpenLine>> {
+  /** What may still come of lines that not all requests got something from. */
+  private async leftOf(
+    lines: readonly OpenLine[],
+    granted: readonly Granted[],
+  ): Promise<ReadonlyMap<OpenLine, LeftOfLine>> {
+    const { engine, tx } = this;
     const served = new Set(granted.map(({ at }) => at));
-    const drained = new Set<OpenLine>();
+    const left = new Map<OpenLine, LeftOfLine>();
     for (const line of lines) {
-      if (line.places.every((place) => served.has(place))) continue;
-      if (await isDrained(this.engine, this.tx, line.field, line.wanted)) drained.add(line);
+      const { places, field, wanted } = line;
+      if (places.every((place) => served.has(place))) continue;
+      const [drained, next] = await together([
+        isDrained(engine, tx, field, wanted),
+        nextInMs(engine, tx, field, wanted),
+      ]);
+      left.set(line, { drained, nextInMs: next });
     }
-    return drained;
+    return left;
   }
 
   private answerFresh(
     lines: readonly OpenLine[],
     granted: readonly Granted[],
     claims: readonly Claim[],
-    drained: ReadonlySet<OpenLine>,
+    left: ReadonlyMap<OpenLine, LeftOfLine>,
   ): void {
     const of = new Map<number, Claim[]>();
     for (const [i, { at, row }] of granted.entries()) {
@@ -275,11 +288,8 @@ class Claiming {
     for (const line of lines) {
       for (const place of line.places) {
         const own = of.get(place);
-        this.outcomes.set(place, {
-          kind: 'claimed',
-          claims: own ?? [],
-          drained: own === undefined && drained.has(line),
-        });
+        const { drained = false, nextInMs: next } = (own === undefined ? left.get(line) : undefined) ?? {};
+        this.outcomes.set(place, { kind: 'claimed', claims: own ?? [], drained, nextInMs: next });
       }
     }
   }

@@ -9,6 +9,8 @@ interface GivenFields {
   readonly priority: string;
   readonly max_turns: string | null;
   readonly max_attempts: string;
+  readonly attempt_timeout: string | null;
+  readonly retry_delay: string;
   readonly start_from: string | null;
   readonly model_uri: string;
   readonly metadata_json: string;
@@ -23,6 +25,8 @@ export interface GivenRow {
   readonly priority: bigint;
   readonly max_turns: bigint | null;
   readonly max_attempts: bigint;
+  readonly attempt_timeout_ms: bigint | null;
+  readonly retry_delay_ms: bigint;
   readonly start_trajectory: string | null;
   readonly start_step: bigint | null;
   readonly model_uri: string;
@@ -64,6 +68,8 @@ function givenIn(rollout: NewRollout): GivenFields {
     priority: `${priority}`,
     max_turns: maxTurns === undefined ? null : `${maxTurns}`,
     max_attempts: `${maxAttempts}`,
+    attempt_timeout: rollout.attemptTimeoutMs === undefined ? null : `${rollout.attemptTimeoutMs}`,
+    retry_delay: `${rollout.retryDelayMs}`,
     start_from: startFrom === undefined ? null : `${startFrom.trajectoryId} ${startFrom.stepNumber}`,
     model_uri: modelUri,
     metadata_json: metadataJson,
@@ -77,6 +83,8 @@ function storedIn(row: GivenRow): Omit<GivenFields, 'task_id'> {
     priority: `${row.priority}`,
     max_turns: row.max_turns === null ? null : `${row.max_turns}`,
     max_attempts: `${row.max_attempts}`,
+    attempt_timeout: row.attempt_timeout_ms === null ? null : `${row.attempt_timeout_ms}`,
+    retry_delay: `${row.retry_delay_ms}`,
     start_from: row.start_trajectory === null ? null : `${row.start_trajectory} ${row.start_step}`,
     model_uri: row.model_uri,
     metadata_json: row.metadata_json,

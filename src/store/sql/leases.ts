@@ -1,13 +1,18 @@
 import { sql } from 'kysely';
-import { parseInstant } from '../../domain/instant.ts';
+import { type Instant, parseInstant } from '../../domain/instant.ts';
+import { type Lease, leaseAt, NANOS_PER_MS, renewLease } from '../../domain/lease.ts';
 import type { Status } from '../../domain/lifecycle.ts';
+import type { Pause } from '../../domain/pauses.ts';
 import type { LeaseState, LeaseToken } from '../contract/rollout.ts';
-import { type AttemptEnd, lockAttempts, readAttemptEnds } from './attempts.ts';
+import { lockAttempts, readAttemptEnds } from './attempts.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
+import { LEASE_COLUMNS, leaseValues, readLease } from './lease_rows.ts';
 import { type Leaving, requeue } from './requeueing.ts';
-import { heldOf, type LockedRollout, leaseEndFrom } from './rollout_writing.ts';
+import { heldOf, type LockedRollout } from './rollout_writing.ts';
+import { readPauses } from './run_pauses.ts';
 import { together } from './together.ts';
 import { readNow } from './trajectory_rows.ts';
+import { readOptionalTime } from './values.ts';
 
 /** Said as the index of leases says it. */
 const IS_LIVE = sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`;
@@ -21,14 +26,15 @@ export async function heartbeatRollouts(
   return engine.write(async (tx) => {
     const rows = await lockVisible(engine, tx, namespace, [...new Set(leases.map(({ id }) => id))]);
     const kept = new Set(leases.filter((lease) => holds(rows.get(lease.id), lease)).map(({ id }) => id));
-    const beating = [...rows.values()].filter(({ id }) => kept.has(id));
-    const ends = beating.map((row) => ({ row, ms: leaseMs ?? Number(row.lease_ms) }));
-    await moveLeaseEnds(
-      engine,
-      tx,
-      ends.map(({ row, ms }) => ({ row, from: undefined, ms })),
-    );
-    const remaining = new Map(ends.map(({ row, ms }) => [row.id, ms]));
+    const now = parseInstant(await readNow(tx, engine.now));
+    const renewed = [...rows.values()].flatMap((row) => {
+      const lease = kept.has(row.id) ? readLease(row) : undefined;
+      if (lease === undefined) return [];
+      const ms = leaseMs === undefined ? lease.ms : BigInt(leaseMs);
+      return [{ row, lease: renewLease(lease, now, ms, row.pauses) }];
+    });
+    await writeLeases(engine, tx, renewed);
+    const remaining = new Map(renewed.map(({ row, lease }) => [row.id, remainingOf(lease, now)]));
     return leases.map((lease) => stateOf(lease, rows.get(lease.id), remaining.get(lease.id)));
   });
 }
@@ -42,33 +48,41 @@ type HeldRow = Awaited<ReturnType<typeof lockVisible>> extends Map<string, infer
 async function lockVisible(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
   const query = tx
     .selectFrom('rollouts as r')
-    .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt', 'r.lease_ms', 'r.lease_end_time'])
+    .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt'])
+    .select(LEASE_COLUMNS.map((column) => `r.${column}` as const))
     .where('r.namespace', '=', namespace)
     .where('r.id', 'in', ids)
     .orderBy('r.key');
   const rows = await engine.lock(query, 'write').execute();
-  const statuses = await statusesOfRuns(
+  const runs = await visibleRuns(
     engine,
     tx,
     rows.map(({ run }) => run),
   );
   const visible = rows.flatMap((row) => {
-    const runStatus = statuses.get(row.run);
-    return runStatus === undefined ? [] : [{ ...row, runStatus }];
+    const run = runs.get(row.run);
+    return run === undefined ? [] : [{ ...row, runStatus: run.status, pauses: run.pauses }];
   });
   return new Map(visible.map((row) => [row.id, row]));
 }
 
+interface VisibleRun {
+  readonly status: Status;
+  readonly pauses: readonly Pause[];
+}
+
 /** Of runs that are not deleted, by key. */
-async function statusesOfRuns(engine: Engine, tx: Tx, runs: readonly bigint[]): Promise<Map<bigint, Status>> {
+async function visibleRuns(engine: Engine, tx: Tx, runs: readonly bigint[]): Promise<Map<bigint, VisibleRun>> {
   if (runs.length === 0) return new Map();
   const rows = await tx
     .selectFrom('runs as u')
-    .select(['u.key', 'u.status'])
+    .select(['u.key', 'u.status', 'u.pauses'])
     .where(engine.among(sql.ref('u.key'), [...new Set(runs)]))
     .where('u.hidden', '=', 0)
     .execute();
-  return new Map(rows.map(({ key, status }) => [key, status as Status]));
+  return new Map(
+    rows.map(({ key, status, pauses }) => [key, { status: status as Status, pauses: readPauses(pauses) }]),
+  );
 }
 
 function holds(row: HeldRow | undefined, { attempt }: LeaseToken): boolean {
@@ -88,20 +102,21 @@ function stateOf(lease: LeaseToken, row: HeldRow | undefined, remainingMs: numbe
   return { id, attempt, kept, status, runStatus, remainingMs: kept ? remainingMs : undefined };
 }
 
-interface LeaseMove {
-  readonly row: Pick<LockedRollout, 'key'>;
-  /** The sign of life that the lease counts from; undefined: now. */
-  readonly from: string | undefined;
-  /** How long the lease lasts from any sign of life on (Q3). */
-  readonly ms: number | bigint;
+/** An attempt that has taken too long and was not swept yet has nothing left. */
+function remainingOf({ end }: Lease, now: Instant): number {
+  return Math.max(0, Number((end - now) / NANOS_PER_MS));
 }
 
-/** A sign of life is no change of the row for those who watch its run (M5): it bears no mark and no new revision. */
-async function moveLeaseEnds(engine: Engine, tx: Tx, moves: readonly LeaseMove[]): Promise<void> {
-  if (moves.length === 0) return;
-  const now = await readNow(tx, engine.now);
-  const rows = moves.map(({ row, from, ms }) => [row.key, leaseEndFrom(from ?? now, ms), BigInt(ms)]);
-  await engine.updateRows(tx, 'rollouts', ['key'], ['lease_end_time', 'lease_ms'], rows);
+interface LeaseWrite {
+  readonly row: Pick<LockedRollout, 'key'>;
+  readonly lease: Lease;
+}
+
+/** Leases are no part of what watchers of a run see change (M5): a write of them sets no mark and no new revision. */
+async function writeLeases(engine: Engine, tx: Tx, writes: readonly LeaseWrite[]): Promise<void> {
+  if (writes.length === 0) return;
+  const rows = writes.map(({ row, lease }) => [row.key, ...leaseValues(lease)]);
+  await engine.updateRows(tx, 'rollouts', ['key'], LEASE_COLUMNS, rows);
 }
 
 /** Who requeues rollouts whose workers are silent, in their history. */
@@ -131,13 +146,13 @@ interface Swept {
 
 async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept> {
   const ended = await lockEnded(engine, tx, await readNow(tx, engine.now), limit);
-  const visible = await statusesOfRuns(
+  const runs = await visibleRuns(
     engine,
     tx,
     ended.map(({ run }) => run),
   );
-  // A deletion may have committed since the rows were selected: what is of its run is left to the purge.
-  const rows = ended.filter(({ run }) => visible.has(run));
+  // Since the rows were selected, a run may have been paused, or deleted: what is of a deleted run is left to the purge.
+  const rows = ended.filter(({ run }) => runs.has(run) && runs.get(run)?.status !== 'PAUSED');
   if (rows.length === 0) return { requeued: 0, kept: 0, changed: [] };
   const heads = await lockAttempts(engine, tx, rows, 'never');
   const [now, ends] = await together([
@@ -148,16 +163,18 @@ async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept>
       rows.map(({ key }) => key),
     ),
   ]);
-  const alive: LeaseMove[] = [];
+  const alive: LeaseWrite[] = [];
   const silent: Leaving[] = [];
   for (const row of rows) {
     const [head, end] = [heads.get(row.key), ends.get(row.key)];
     // Somebody holds its trajectory, most likely to append to it: left for the next time.
     if (head === undefined && end !== undefined) continue;
-    if (isKept(row, end, now)) alive.push({ row, from: end?.lastAppendTime, ms: row.lease_ms });
-    else silent.push(silenced(row, head, end, now));
+    const lastAppend = readOptionalTime(end?.lastAppendTime ?? null);
+    const lease = leaseOf(row, lastAppend, runs.get(row.run)?.pauses ?? [], parseInstant(now));
+    if (lease.end >= parseInstant(now)) alive.push({ row, lease });
+    else silent.push(silenced(row, head, lease, parseInstant(now)));
   }
-  await moveLeaseEnds(engine, tx, alive);
+  await writeLeases(engine, tx, alive);
   await requeue(engine, tx, now, silent);
   const changed = silent.flatMap(({ row }) => (row.trajectory === null ? [row.run] : [row.run, row.trajectory]));
   return { requeued: silent.length, kept: alive.length, changed: [...new Set(changed)] };
@@ -169,22 +186,30 @@ async function lockEnded(engine: Engine, tx: Tx, now: string, limit: number): Pr
     .selectAll('r')
     .where(IS_LIVE)
     .where('r.lease_end_time', '<', now)
-    .where(sql<boolean>`not (select u.hidden from ${engine.table('runs')} as u where u.key = r.run)`)
+    .where(
+      sql<boolean>`(select not u.hidden and u.status <> 'PAUSED' from ${engine.table('runs')} as u where u.key = r.run)`,
+    )
     .orderBy('r.lease_end_time')
     .limit(limit);
   return (engine.name === 'sqlite' ? query : query.forNoKeyUpdate().skipLocked()).execute();
 }
 
-/** Q3: the last append to the attempt's trajectory keeps the lease as a heartbeat does. */
-function isKept({ lease_ms }: LockedRollout, end: AttemptEnd | undefined, now: string): boolean {
-  return end?.lastAppendTime !== undefined && leaseEndFrom(end.lastAppendTime, lease_ms) >= now;
+/** Q3: the lease of a rollout that was selected because a lease was to end. */
+function leaseOf(row: LockedRollout, lastAppend: Instant | undefined, pauses: readonly Pause[], now: Instant): Lease {
+  const lease = readLease(row);
+  if (lease === undefined) throw new Error('a rollout without a lease was swept');
+  return leaseAt(lease, lastAppend, pauses, now);
 }
 
-function silenced(row: LockedRollout, head: LockedHead | undefined, end: AttemptEnd | undefined, now: string): Leaving {
-  const heard = parseInstant(row.lease_end_time ?? now) - row.lease_ms * 1_000_000n;
-  const appended = end?.lastAppendTime === undefined ? heard : parseInstant(end.lastAppendTime);
-  const silence = parseInstant(now) - (appended > heard ? appended : heard);
-  const message = `attempt ${row.attempt} lost its lease: no sign of life from worker "${row.worker_id}" for ${silence / 1_000_000_000n} s`;
+function silenced(row: LockedRollout, head: LockedHead | undefined, lease: Lease, now: Instant): Leaving {
   const caller = { namespace: row.namespace, actor: SWEEPER };
-  return { caller, row, head, message, metadataJson: '' };
+  return { caller, row, head, message: whyEnded(row, lease, now), metadataJson: '' };
+}
+
+function whyEnded({ attempt, worker_id, attempt_timeout_ms }: LockedRollout, lease: Lease, now: Instant): string {
+  if (lease.attemptEnd !== undefined && lease.attemptEnd <= now) {
+    return `attempt ${attempt} took longer than its attempt_timeout of ${Number(attempt_timeout_ms) / 1000} s`;
+  }
+  const silence = (now - lease.end) / NANOS_PER_MS + lease.ms;
+  return `attempt ${attempt} lost its lease: no sign of life from worker "${worker_id}" for ${silence / 1000n} s`;
 }

@@ -4,6 +4,14 @@ import type { Engine, Queue, QueuedRow, StageName, Wanted } from './engine.ts';
 /** Said as the indexes of what is PENDING say it: compared with a parameter, a plan that serves every parameter could not use them. */
 export const IS_PENDING = sql`r.status = 'PENDING'`;
 
+/**
+ * What is PENDING and not delayed (Q3). The time is read once a statement, so that the last column of the queue's indexes serves: rollouts that are delayed
+ * are passed over in the index.
+ */
+function isClaimable({ now }: Pick<Engine, 'now'>): RawBuilder<unknown> {
+  return sql`${IS_PENDING} and r.claimable_time <= (select ${now})`;
+}
+
 export const ANYTHING: Wanted = { labels: new Map(), minPriority: 0, except: [] };
 
 /** Which rollouts (`r`) of a status are wanted. */
@@ -40,7 +48,7 @@ export function queuedColumns(engine: Pick<Engine, 'table'>): RawBuilder<unknown
 
 /** What is next in one queue, in its order. */
 export function queueOf(
-  engine: Pick<Engine, 'hasPair' | 'among' | 'table'>,
+  engine: Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>,
   columns: RawBuilder<unknown>,
   stage: RawBuilder<unknown>,
   ofTask: RawBuilder<unknown>,
@@ -48,7 +56,7 @@ export function queueOf(
   limit: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
   return sql`select ${columns} from ${engine.table('rollouts')} as r
-    where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, IS_PENDING)} order by ${QUEUE_ORDER} limit ${limit}`;
+    where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, isClaimable(engine))} order by ${QUEUE_ORDER} limit ${limit}`;
 }
 
 /** The condition that a queue of one task adds. */

@@ -1,7 +1,9 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
+import { formatInstant, parseInstant } from '../../domain/instant.ts';
+import { NANOS_PER_MS } from '../../domain/lease.ts';
 import { isTerminal, type Status } from '../../domain/lifecycle.ts';
-import { type OnSuccess, requeued, rolloutSuccess } from '../../domain/rollout.ts';
+import { type OnSuccess, requeued, retryDelayAfter, rolloutSuccess } from '../../domain/rollout.ts';
 import { NOTHING_SHOWN, SHOWN_COLUMNS, type Shown, shownOf } from './attempt_rows.ts';
 import { type AttemptEnd, endAttempts, readAttemptEnds, rewardAt, timeAttempts, turnsAt } from './attempts.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
@@ -18,6 +20,8 @@ export interface Leaving {
   readonly head: LockedHead | undefined;
   readonly message: string;
   readonly metadataJson: string;
+  /** The attempt does not count towards the most attempts, and delays nothing. */
+  readonly refund?: boolean;
 }
 
 /**
@@ -38,12 +42,14 @@ export async function requeue(engine: Engine, tx: Tx, now: string, leaving: read
   });
   await endAttempts(engine, tx, now, seals);
   const moves = leaving.map((each): PendingMove => {
-    const { row } = each;
+    const { row, refund = false } = each;
     const policy = policies.get(row.group_key) ?? { onSuccess: 'CONTINUE', succeeded: false };
-    const to = requeued(Number(row.attempt), Number(row.max_attempts), policy.onSuccess, policy.succeeded);
+    const counted = Number(row.attempt - row.refunded_attempts) - (refund ? 1 : 0);
+    const to = requeued(counted, Number(row.max_attempts), policy.onSuccess, policy.succeeded);
+    const delayMs = refund ? 0 : retryDelayAfter(counted, Number(row.retry_delay_ms));
     const end = ends.get(row.key);
     const shown = to === 'PENDING' ? NOTHING_SHOWN : { ...shownOf(row), reward: rewardAt(end), turns: turnsAt(end) };
-    return { ...each, to, shown, ended: end };
+    return { ...each, to, delayMs, shown, ended: end };
   });
   await moveMany(engine, tx, now, moves);
 }
@@ -82,6 +88,8 @@ async function readPolicies(engine: Engine, tx: Tx, groups: readonly bigint[]): 
 
 export interface PendingMove extends Leaving {
   readonly to: 'PENDING' | 'FAILED' | 'CANCELLED';
+  /** If it becomes PENDING: how long nobody can claim it. */
+  readonly delayMs?: number;
   /** What the rollout shows of its last attempt from here on. */
   readonly shown: Shown;
   /** The attempt that ends with this move; undefined if the rollout was PENDING, or if the attempt's trajectory is gone. */
@@ -92,9 +100,11 @@ const COLUMNS = [
   'status',
   'status_message',
   'phase',
+  'refunded_attempts',
   'worker_id',
   'lease_ms',
   'lease_end_time',
+  'attempt_end_time',
   ...SHOWN_COLUMNS,
   'claimable_time',
   'end_time',
@@ -123,12 +133,14 @@ export async function moveMany(engine: Engine, tx: Tx, now: string, moves: reado
   await countInGroups(engine, tx, now, await countsOf(tx, moves));
 }
 
-function movedRow({ row, to, message, shown }: PendingMove, now: string, mark: bigint): unknown[] {
+function movedRow({ row, to, message, refund, delayMs = 0, shown }: PendingMove, now: string, mark: bigint): unknown[] {
   const success = bindFlag(rolloutSuccess(to, readFlag(shown.success)));
   const ofAttempt = SHOWN_COLUMNS.map((column) => (column === 'success' ? success : shown[column]));
-  const times = isTerminal(to) ? [row.claimable_time, now] : [now, null];
+  const claimable = formatInstant(parseInstant(now) + BigInt(delayMs) * NANOS_PER_MS, 6);
+  const times = isTerminal(to) ? [row.claimable_time, now] : [claimable, null];
+  const refunded = row.refunded_attempts + (refund === true ? 1n : 0n);
   const counts = [row.status_changes + 1n, row.revision + 1n, mark];
-  return [row.key, to, message, '', '', 0n, null, ...ofAttempt, ...times, now, ...counts];
+  return [row.key, to, message, '', refunded, '', 0n, null, null, ...ofAttempt, ...times, now, ...counts];
 }
 
 /** Turns of an attempt that is over are timed, whether or not the rollout is. */

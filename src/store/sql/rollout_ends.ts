@@ -95,6 +95,7 @@ async function endLocked(
     phase: end.said.phase ?? row.phase,
     worker_id: '',
     lease_end_time: null,
+    attempt_end_time: null,
     // Whoever held what was cancelled holds it no more; one that ended it may say so again.
     ...(end.status === 'CANCELLED' ? { lease_ms: 0n } : {}),
     end_time: now,

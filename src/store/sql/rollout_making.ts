@@ -88,7 +88,7 @@ class Making {
       .leftJoin('tasks as k', 'k.key', 'r.task')
       .select(['r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.input_json', 'r.labels', 'r.priority'])
       .select(['r.max_turns', 'r.max_attempts', 'r.start_trajectory', 'r.start_step', 'r.model_uri'])
-      .select(['r.metadata_json', 'r.first_given'])
+      .select(['r.attempt_timeout_ms', 'r.retry_delay_ms', 'r.metadata_json', 'r.first_given'])
       .where(this.engine.among(sql.ref('r.group_key'), old))
       .where(this.engine.among(sql.ref('r.number'), numbers))
       .execute();
@@ -210,6 +210,8 @@ const COLUMNS = [
   'priority',
   'max_turns',
   'max_attempts',
+  'attempt_timeout_ms',
+  'retry_delay_ms',
   'start_trajectory',
   'start_step',
   'model_uri',
@@ -253,9 +255,11 @@ function newRow(
   mark: bigint,
 ): unknown[] {
   const { id, groupNumber, number, labels, inputJson, priority, maxTurns, maxAttempts, startFrom, modelUri } = making;
+  const attemptTimeoutMs = making.attemptTimeoutMs === undefined ? null : BigInt(making.attemptTimeoutMs);
   return [
     ...[key, namespace, id, run, stage, group, groupNumber, number, task],
     ...[bindLabels(labels), inputJson, BigInt(priority), maxTurns ?? null, BigInt(maxAttempts)],
+    ...[attemptTimeoutMs, BigInt(making.retryDelayMs)],
     ...[startFrom?.trajectoryId ?? null, startFrom?.stepNumber ?? null, modelUri],
     ...['PENDING', '', '', 0n, null, null, '', 0n, null],
     ...['', '', null, null, null, null, null, 0n, '{}', '{}', making.metadataJson],

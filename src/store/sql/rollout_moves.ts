@@ -3,7 +3,7 @@ import { rolloutNotFound } from '../../domain/errors.ts';
 import type { Outcome, Status } from '../../domain/lifecycle.ts';
 import type { Rollout, RolloutVerb } from '../../domain/rollout.ts';
 import { decideRolloutMove } from '../../domain/rollout_moves.ts';
-import type { LeaseToken, RolloutSaid } from '../contract/rollout.ts';
+import type { LeaseToken, ReleaseSaid, RolloutSaid } from '../contract/rollout.ts';
 import { NOTHING_SHOWN } from './attempt_rows.ts';
 import { lockAttempts } from './attempts.ts';
 import type { Engine, Tx } from './engine.ts';
@@ -89,13 +89,13 @@ export async function releaseRollout(
   engine: Engine,
   caller: Caller,
   token: LeaseToken,
-  said: RolloutSaid,
+  said: ReleaseSaid,
 ): Promise<Rollout> {
   return moved(engine, caller, token, 'release', async (tx, row) => {
     const heads = await lockAttempts(engine, tx, [row], 'bounded');
-    const { message, metadataJson } = said;
+    const { message, metadataJson, refundAttempt: refund } = said;
     const now = await readNow(tx, engine.now);
-    await requeue(engine, tx, now, [{ caller, row, head: heads.get(row.key), message, metadataJson }]);
+    await requeue(engine, tx, now, [{ caller, row, head: heads.get(row.key), message, metadataJson, refund }]);
     return [row.trajectory];
   });
 }
@@ -108,7 +108,7 @@ export async function retryRollout(
 ): Promise<Rollout> {
   return moved(engine, caller, token, 'retry', async (tx, row, to) => {
     const now = await readNow(tx, engine.now);
-    const attempts = row.attempt + 1n;
+    const attempts = row.attempt - row.refunded_attempts + 1n;
     // Its trajectory was sealed when it ended.
     await writeRollout(engine, tx, row.key, now, {
       ...NOTHING_SHOWN,

@@ -1,11 +1,15 @@
 import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
 import { rolloutNotFound } from '../../domain/errors.ts';
 import { type Instant, parseInstant } from '../../domain/instant.ts';
+import { leaseAt } from '../../domain/lease.ts';
 import { isTerminal, type Status } from '../../domain/lifecycle.ts';
+import { isPaused } from '../../domain/pauses.ts';
 import type { Rollout, ValidationOverride } from '../../domain/rollout.ts';
 import type { BookView } from '../contract/experiment.ts';
 import type { Db, Engine, Tx } from './engine.ts';
+import { LEASE_COLUMNS, readLease } from './lease_rows.ts';
 import { readResult } from './rollout_results.ts';
+import { readPauses } from './run_pauses.ts';
 import { readTimings } from './stage_rows.ts';
 import type { RolloutsTable, Tables } from './tables.ts';
 import { isSet, readLabels, readMetrics, readOptionalTime, readReal } from './values.ts';
@@ -74,8 +78,11 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
       'r.phase',
       'r.attempt',
       'r.worker_id',
-      'r.lease_ms',
-      'r.lease_end_time',
+      'r.refunded_attempts',
+      'r.attempt_timeout_ms',
+      'r.retry_delay_ms',
+      'r.claimable_time',
+      ...LEASE_COLUMNS.map((column) => `r.${column}` as const),
       'r.result',
       'r.validation_passed',
       'r.success',
@@ -89,6 +96,7 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
       'r.update_time',
       'r.revision',
       'u.id as run_id',
+      'u.pauses',
       's.id as stage_id',
       'g.id as group_id',
       'k.id as task_id',
@@ -193,6 +201,9 @@ export function readRollout(row: RolloutRow): Rollout {
     priority: Number(row.priority),
     maxTurns: row.max_turns ?? undefined,
     maxAttempts: Number(row.max_attempts),
+    refundedAttempts: Number(row.refunded_attempts),
+    attemptTimeoutMs: row.attempt_timeout_ms === null ? undefined : Number(row.attempt_timeout_ms),
+    retryDelayMs: Number(row.retry_delay_ms),
     startFrom: readStart(row),
     modelUri: row.model_uri,
     status,
@@ -203,6 +214,7 @@ export function readRollout(row: RolloutRow): Rollout {
     turns: ended || row.next_step_number === null ? row.turns : turnsOf(row.branch_point, row.next_step_number),
     workerId: row.worker_id,
     leaseEndTime: leaseEnd(row),
+    claimableTime: status === 'PENDING' ? readOptionalTime(row.claimable_time) : undefined,
     result: readResult(row.result, row.summary_json),
     validationPassed: readFlag(row.validation_passed),
     override: readOverride(row),
@@ -228,13 +240,12 @@ export function readStart(row: { readonly start_trajectory: string | null; reado
   return { trajectoryId: row.start_trajectory, stepNumber: row.start_step };
 }
 
-/** Q3: the lease counts from the last claim, heartbeat or append, whichever is the latest. */
-function leaseEnd(row: Pick<RolloutRow, 'lease_end_time' | 'lease_ms' | 'last_append'>): Instant | undefined {
-  if (row.lease_end_time === null) return undefined;
-  const kept = parseInstant(row.lease_end_time);
-  if (row.last_append === null) return kept;
-  const byAppend = parseInstant(row.last_append) + row.lease_ms * 1_000_000n;
-  return byAppend > kept ? byAppend : kept;
+/** Q3: the lease counts from the last claim, heartbeat or append, whichever is the latest. It has no end while the run is paused. */
+function leaseEnd(row: RolloutRow): Instant | undefined {
+  const lease = readLease(row);
+  const pauses = readPauses(row.pauses);
+  if (lease === undefined || isPaused(pauses)) return undefined;
+  return leaseAt(lease, readOptionalTime(row.last_append), pauses).end;
 }
 
 function readOverride(row: RolloutRow): ValidationOverride | undefined {

@@ -1,6 +1,5 @@
 import type { Selectable, Updateable } from 'kysely';
 import { rolloutNotFound } from '../../domain/errors.ts';
-import { formatInstant, parseInstant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { Held } from '../../domain/rollout_moves.ts';
 import type { Engine, Tx } from './engine.ts';
@@ -43,9 +42,4 @@ export async function writeRollout(
     .set((eb) => ({ ...changes, update_time: now, mark, revision: eb('revision', '+', 1n) }))
     .where('key', '=', key)
     .execute();
-}
-
-/** When a lease that lasts so long from a time of the database's ends. */
-export function leaseEndFrom(now: string, leaseMs: number | bigint): string {
-  return formatInstant(parseInstant(now) + BigInt(leaseMs) * 1_000_000n, 6);
 }

@@ -1,11 +1,14 @@
 import type { Caller } from '../../domain/caller.ts';
+import { parseInstant } from '../../domain/instant.ts';
 import { decideMove, isSealed, isTerminal, type SealStatus, type Status } from '../../domain/lifecycle.ts';
+import { pausesAfter } from '../../domain/pauses.ts';
 import { progressOf } from '../../domain/progress.ts';
 import type { Run } from '../../domain/run.ts';
 import type { RunMove, Said } from '../contract/run.ts';
 import { stillThere } from './append.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
 import { inLockOrder } from './heads.ts';
+import { bindPauses, readPauses } from './run_pauses.ts';
 import { findRun } from './run_rows.ts';
 import { readPlan } from './run_values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
@@ -147,6 +150,7 @@ export async function moveLocked(
     result_json: isTerminal(to) ? said.resultJson : '',
     start_time: row.start_time ?? (begins ? now : null),
     end_time: isTerminal(to) ? now : null,
+    pauses: bindPauses(pausesAfter(readPauses(row.pauses), row.status as Status, to, parseInstant(now))),
     status_changes: row.status_changes + 1n,
     ...(begins && isSet(row.fail_when_stale) ? beat(now, row.heartbeat_timeout_ms) : {}),
   });

@@ -24,6 +24,7 @@ export function selectToWrite(tx: Tx) {
       'r.phase',
       'r.metrics',
       'r.result_json',
+      'r.pauses',
       'r.heartbeat_timeout_ms',
       'r.fail_when_stale',
       'r.heartbeat_time',

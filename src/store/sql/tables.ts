@@ -252,6 +252,8 @@ export interface RunsTable {
   phase: string;
   metrics: string;
   result_json: string;
+  /** Its pauses, as JSON text; empty: none. Leases and timeouts of attempts do not run while it is paused. */
+  pauses: Generated<string>;
   heartbeat_timeout_ms: Int;
   fail_when_stale: Flag;
   heartbeat_time: NullableTime;
@@ -402,6 +404,11 @@ export interface RolloutsTable {
   priority: Int;
   max_turns: NullableInt;
   max_attempts: Int;
+  /** Attempts that do not count towards `max_attempts`. */
+  refunded_attempts: Generated<bigint>;
+  /** Null: no bound. */
+  attempt_timeout_ms: NullableInt;
+  retry_delay_ms: Generated<bigint>;
   /** The start point: id of the trajectory, and the last shared step. */
   start_trajectory: string | null;
   start_step: NullableInt;
@@ -416,7 +423,12 @@ export interface RolloutsTable {
   worker_id: string;
   /** How long its lease lasts from its last claim, heartbeat or append, as given last; 0: the current attempt does not hold it, or not any more. */
   lease_ms: Int;
+  /** End of the lease, counted from the last claim or heartbeat; at most `attempt_end_time`. The sweep looks at the rollout then. */
   lease_end_time: NullableTime;
+  /** When `attempt_timeout_ms` ends; null without one, and while nobody holds the rollout. */
+  attempt_end_time: NullableTime;
+  /** Microseconds for which the run had been paused in all when the two times above were written: later pauses move them on. */
+  paused_us: Generated<bigint>;
   /** JSON text, without its summary, which stands apart so that it is read only where it is shown; empty: none. */
   result: string;
   summary_json: string;
@@ -435,7 +447,7 @@ export interface RolloutsTable {
   metadata_json: string;
   /** Of fields that were changed since the creation, what they were created with: JSON text, an object; empty: none. */
   first_given: Generated<string>;
-  /** When it last became claimable. */
+  /** When it last became claimable, or will, if it is PENDING and delayed. */
   claimable_time: NullableTime;
   start_time: NullableTime;
   end_time: NullableTime;

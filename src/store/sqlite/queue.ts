@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Engine, Queue, QueuedRow, StageName, Wanted } from '../sql/engine.ts';
 import { ANYTHING, byTurn, openStage, queuedColumns, queueOf, taskIs } from '../sql/queue.ts';
 
-type Parts = Pick<Engine, 'hasPair' | 'among' | 'table'>;
+type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>;
 
 export type FoundRow = Omit<QueuedRow, 'next_trajectory'>;
 

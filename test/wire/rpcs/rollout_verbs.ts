@@ -108,9 +108,12 @@ export const ROLLOUT_VERB_RPCS = {
     }),
   },
   releaseRollout: {
-    requests: ({ runningId }) => [[{ rolloutId: runningId, attempt: 1, ...SAID }]],
+    requests: ({ runningId }) => [[{ rolloutId: runningId, attempt: 1, refundAttempt: true, ...SAID }]],
     served: ([answer]) => {
-      expect(answer?.rollout).toMatchObject({ status: Status.PENDING, statusMessage: 'why', attempt: 1, workerId: '' });
+      const { rollout } = answer!;
+      expect(rollout).toMatchObject({ status: Status.PENDING, statusMessage: 'why', attempt: 1, workerId: '' });
+      expect(rollout).toMatchObject({ refundedAttempts: 1, retryDelay: { seconds: 1n, nanos: 0 } });
+      expect(rollout?.claimableTime, 'a refunded attempt delays nothing').toEqual(rollout?.updateTime);
     },
     refused: ({ heldId, doneId }) => ({
       ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],

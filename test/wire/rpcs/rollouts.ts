@@ -22,6 +22,8 @@ const GIVEN = {
   metadataJson: '[]',
 };
 
+const TIMED = { attemptTimeout: { seconds: 90n }, retryDelay: { seconds: 0n, nanos: 500_000_000 } };
+
 /** What the scene's first rollout was created with. */
 const CREATED = { labels: { which: 'done', ...LABELS }, inputJson: '{"seed":1}', modelUri: 's3://models/0' };
 
@@ -59,6 +61,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
               rolloutId: randomUUID(),
               taskId,
               inputJson: '{"seed":2}',
+              ...TIMED,
               startFrom: { trajectoryId: mainId, stepNumber: 2n },
               onSuccess: OnSuccess.CANCEL_PENDING,
             },

@@ -541,7 +541,7 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   maxTurns?: bigint | undefined;
 
   /**
-   * Most attempts; the last one that loses its lease fails the rollout.
+   * Most counted attempts: `attempt` - `refunded_attempts`. The rollout fails when the last of them is released or loses its lease.
    *
    * @generated from field: int32 max_attempts = 12;
    */
@@ -611,7 +611,8 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   workerId: string;
 
   /**
-   * When its lease ends without another heartbeat or append, by the database's clock; absent if nobody holds it.
+   * Time at which the attempt loses its lease without another heartbeat or append, by the database's clock; at the latest the end of `attempt_timeout`.
+   * Absent if nobody holds the rollout, and while its run is paused: leases do not run then. Output only.
    *
    * @generated from field: google.protobuf.Timestamp lease_end_time = 22;
    */
@@ -708,6 +709,34 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
    * @generated from field: int64 revision = 35;
    */
   revision: bigint;
+
+  /**
+   * Longest time from a claim to the end of its attempt, without the time in which the run was paused. Absent: no bound.
+   *
+   * @generated from field: google.protobuf.Duration attempt_timeout = 36;
+   */
+  attemptTimeout?: Duration | undefined;
+
+  /**
+   * Delay after the first counted attempt before the rollout can be claimed again. It doubles with each further counted attempt, up to 5 minutes.
+   *
+   * @generated from field: google.protobuf.Duration retry_delay = 37;
+   */
+  retryDelay?: Duration | undefined;
+
+  /**
+   * Time from which the rollout can be claimed, by the database's clock. Set while the rollout is PENDING. Output only.
+   *
+   * @generated from field: google.protobuf.Timestamp claimable_time = 38;
+   */
+  claimableTime?: Timestamp | undefined;
+
+  /**
+   * Number of attempts that were released with `refund_attempt`. They do not count towards `max_attempts`. Output only.
+   *
+   * @generated from field: int32 refunded_attempts = 39;
+   */
+  refundedAttempts: number;
 };
 
 /**

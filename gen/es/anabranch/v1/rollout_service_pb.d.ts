@@ -895,7 +895,7 @@ export declare type NewRollout = Message<"anabranch.v1.NewRollout"> & {
   maxTurns?: bigint | undefined;
 
   /**
-   * Most attempts: 1 to 100; 0 means 3.
+   * Most attempts, without refunded ones: 1 to 100; 0 means 3.
    *
    * @generated from field: int32 max_attempts = 9;
    */
@@ -928,6 +928,24 @@ export declare type NewRollout = Message<"anabranch.v1.NewRollout"> & {
    * @generated from field: anabranch.v1.OnSuccess on_success = 13;
    */
   onSuccess: OnSuccess;
+
+  /**
+   * Longest time from a claim to the end of its attempt: 1 s to 30 d, in whole milliseconds. The time in which the run is paused is not counted. Heartbeats
+   * and appends do not extend it. An attempt that takes longer fails: the rollout is requeued, or FAILED after its last attempt, and the worker's calls fail
+   * with LEASE_LOST. Unset: no bound.
+   *
+   * @generated from field: google.protobuf.Duration attempt_timeout = 14;
+   */
+  attemptTimeout?: Duration | undefined;
+
+  /**
+   * Delay before the rollout can be claimed again after an attempt was released or lost its lease: 0 to 1 h, in whole milliseconds; unset: 1 s. After the
+   * n-th counted attempt, the delay is min(retry_delay * 2^(n-1), 5 minutes). Refunded attempts are not counted, and do not delay. RetryRollout does not
+   * wait.
+   *
+   * @generated from field: google.protobuf.Duration retry_delay = 15;
+   */
+  retryDelay?: Duration | undefined;
 };
 
 /**
@@ -1080,8 +1098,8 @@ export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRe
   leaseDuration?: Duration | undefined;
 
   /**
-   * Waits so long for something to claim: at most 30 s; absent: not at all. Ends sooner with the last of what fits, should it end meanwhile (`drained`), and
-   * when the server shuts down.
+   * Waits so long for something to claim, also for rollouts that are delayed (`claimable_time`): at most 30 s; absent: not at all. Ends sooner with the last
+   * of what fits, should it end meanwhile (`drained`), and when the server shuts down.
    *
    * @generated from field: google.protobuf.Duration wait = 9;
    */
@@ -1280,7 +1298,8 @@ export declare type LeaseState = Message<"anabranch.v1.LeaseState"> & {
   runStatus: Status;
 
   /**
-   * When the lease ends unless it is kept again; absent if it is lost.
+   * Time until the lease ends unless it is kept again, at most what is left of `attempt_timeout`. It does not run while the run is paused. Absent if the
+   * lease is lost.
    *
    * @generated from field: google.protobuf.Duration remaining = 6;
    */
@@ -1888,6 +1907,14 @@ export declare type ReleaseRolloutRequest = Message<"anabranch.v1.ReleaseRollout
    * @generated from field: string metadata_json = 4;
    */
   metadataJson: string;
+
+  /**
+   * The attempt ends for a reason that is not the rollout's, for example because its machine is preempted. It does not count towards `max_attempts`, and the
+   * rollout can be claimed at once. Attempt numbers still rise.
+   *
+   * @generated from field: bool refund_attempt = 5;
+   */
+  refundAttempt: boolean;
 };
 
 /**
@@ -3171,7 +3198,7 @@ export declare const RolloutService: GenService<{
   },
   /**
    * Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-   * whose run or stage is paused or terminal are passed over. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+   * whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
    *
    * @generated from rpc anabranch.v1.RolloutService.ClaimRollouts
    */
@@ -3182,7 +3209,7 @@ export declare const RolloutService: GenService<{
   },
   /**
    * Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-   * `lease_duration` given. So a heartbeat can also shorten a lease.
+   * `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
    *
    * @generated from rpc anabranch.v1.RolloutService.HeartbeatRollouts
    */
@@ -3257,8 +3284,8 @@ export declare const RolloutService: GenService<{
     output: typeof CancelRolloutResponseSchema;
   },
   /**
-   * Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
-   * without verdict, metrics, timings and environments.
+   * Gives a rollout back: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The attempt's
+   * trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReleaseRollout
@@ -3269,7 +3296,7 @@ export declare const RolloutService: GenService<{
     output: typeof ReleaseRolloutResponseSchema;
   },
   /**
-   * Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+   * Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
    * with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.RetryRollout

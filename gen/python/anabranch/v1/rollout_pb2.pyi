@@ -546,6 +546,10 @@ class Rollout(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    ATTEMPT_TIMEOUT_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_FIELD_NUMBER: _builtins.int
+    CLAIMABLE_TIME_FIELD_NUMBER: _builtins.int
+    REFUNDED_ATTEMPTS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id, a UUID: the client's, else a UUIDv7 of the server."""
     run_id: _builtins.str
@@ -567,7 +571,7 @@ class Rollout(_message.Message):
     max_turns: _builtins.int
     """Most turns it may take; absent: the task's, else the plan's."""
     max_attempts: _builtins.int
-    """Most attempts; the last one that loses its lease fails the rollout."""
+    """Most counted attempts: `attempt` - `refunded_attempts`. The rollout fails when the last of them is released or loses its lease."""
     model_uri: _builtins.str
     """Where the weights are that it samples with; empty if not said."""
     status: _status_pb2.Status.ValueType
@@ -596,6 +600,8 @@ class Rollout(_message.Message):
     """Anything else of the client, strict JSON text; empty if none. Left out of the BASIC view."""
     revision: _builtins.int
     """Rises with every change of its row, but not with heartbeats and appends; WatchRun's order of one row's values."""
+    refunded_attempts: _builtins.int
+    """Number of attempts that were released with `refund_attempt`. They do not count towards `max_attempts`. Output only."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Short strings to filter and claim by."""
@@ -606,7 +612,9 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def lease_end_time(self) -> _timestamp_pb2.Timestamp:
-        """When its lease ends without another heartbeat or append, by the database's clock; absent if nobody holds it."""
+        """Time at which the attempt loses its lease without another heartbeat or append, by the database's clock; at the latest the end of `attempt_timeout`.
+        Absent if nobody holds the rollout, and while its run is paused: leases do not run then. Output only.
+        """
 
     @_builtins.property
     def result(self) -> Global___RolloutResult:
@@ -639,6 +647,18 @@ class Rollout(_message.Message):
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When its row was last changed, by the database's clock."""
+
+    @_builtins.property
+    def attempt_timeout(self) -> _duration_pb2.Duration:
+        """Longest time from a claim to the end of its attempt, without the time in which the run was paused. Absent: no bound."""
+
+    @_builtins.property
+    def retry_delay(self) -> _duration_pb2.Duration:
+        """Delay after the first counted attempt before the rollout can be claimed again. It doubles with each further counted attempt, up to 5 minutes."""
+
+    @_builtins.property
+    def claimable_time(self) -> _timestamp_pb2.Timestamp:
+        """Time from which the rollout can be claimed, by the database's clock. Set while the rollout is PENDING. Output only."""
 
     def __init__(
         self,
@@ -678,10 +698,14 @@ class Rollout(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
+        attempt_timeout: _duration_pb2.Duration | None = ...,
+        retry_delay: _duration_pb2.Duration | None = ...,
+        claimable_time: _timestamp_pb2.Timestamp | None = ...,
+        refunded_attempts: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "_reward", b"_reward", "_success", b"_success", "_validation_passed", b"_validation_passed", "create_time", b"create_time", "end_time", b"end_time", "lease_end_time", b"lease_end_time", "max_turns", b"max_turns", "override", b"override", "result", b"result", "reward", b"reward", "start_from", b"start_from", "start_time", b"start_time", "success", b"success", "update_time", b"update_time", "validation_passed", b"validation_passed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "_reward", b"_reward", "_success", b"_success", "_validation_passed", b"_validation_passed", "attempt_timeout", b"attempt_timeout", "claimable_time", b"claimable_time", "create_time", b"create_time", "end_time", b"end_time", "lease_end_time", b"lease_end_time", "max_turns", b"max_turns", "override", b"override", "result", b"result", "retry_delay", b"retry_delay", "reward", b"reward", "start_from", b"start_from", "start_time", b"start_time", "success", b"success", "update_time", b"update_time", "validation_passed", b"validation_passed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "_reward", b"_reward", "_success", b"_success", "_validation_passed", b"_validation_passed", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "group_id", b"group_id", "group_number", b"group_number", "id", b"id", "input_json", b"input_json", "labels", b"labels", "lease_end_time", b"lease_end_time", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_uri", b"model_uri", "number", b"number", "override", b"override", "phase", b"phase", "priority", b"priority", "result", b"result", "revision", b"revision", "reward", b"reward", "run_id", b"run_id", "stage_id", b"stage_id", "start_from", b"start_from", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "success", b"success", "task_id", b"task_id", "timings", b"timings", "trajectory_id", b"trajectory_id", "turns", b"turns", "update_time", b"update_time", "validation_passed", b"validation_passed", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "_reward", b"_reward", "_success", b"_success", "_validation_passed", b"_validation_passed", "attempt", b"attempt", "attempt_timeout", b"attempt_timeout", "claimable_time", b"claimable_time", "create_time", b"create_time", "end_time", b"end_time", "group_id", b"group_id", "group_number", b"group_number", "id", b"id", "input_json", b"input_json", "labels", b"labels", "lease_end_time", b"lease_end_time", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_uri", b"model_uri", "number", b"number", "override", b"override", "phase", b"phase", "priority", b"priority", "refunded_attempts", b"refunded_attempts", "result", b"result", "retry_delay", b"retry_delay", "revision", b"revision", "reward", b"reward", "run_id", b"run_id", "stage_id", b"stage_id", "start_from", b"start_from", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "success", b"success", "task_id", b"task_id", "timings", b"timings", "trajectory_id", b"trajectory_id", "turns", b"turns", "update_time", b"update_time", "validation_passed", b"validation_passed", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_turns: _TypeAlias = _typing.Literal["max_turns"]  # noqa: Y015
     _WhichOneofArgType__max_turns: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns"]  # noqa: Y015

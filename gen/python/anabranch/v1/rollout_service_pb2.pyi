@@ -947,6 +947,8 @@ class NewRollout(_message.Message):
     MODEL_URI_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     ON_SUCCESS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_TIMEOUT_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_FIELD_NUMBER: _builtins.int
     group_number: _builtins.int
     """Its group's number in the stage; required. A group that is not there is made."""
     number: _builtins.int
@@ -962,7 +964,7 @@ class NewRollout(_message.Message):
     max_turns: _builtins.int
     """Most turns it may take; absent: the task's, else the plan's."""
     max_attempts: _builtins.int
-    """Most attempts: 1 to 100; 0 means 3."""
+    """Most attempts, without refunded ones: 1 to 100; 0 means 3."""
     model_uri: _builtins.str
     """Where the weights are that it samples with, at most 2 KiB."""
     metadata_json: _builtins.str
@@ -976,6 +978,20 @@ class NewRollout(_message.Message):
     @_builtins.property
     def start_from(self) -> _rollout_pb2.StartPoint:
         """The step that every attempt begins from; absent: from nothing."""
+
+    @_builtins.property
+    def attempt_timeout(self) -> _duration_pb2.Duration:
+        """Longest time from a claim to the end of its attempt: 1 s to 30 d, in whole milliseconds. The time in which the run is paused is not counted. Heartbeats
+        and appends do not extend it. An attempt that takes longer fails: the rollout is requeued, or FAILED after its last attempt, and the worker's calls fail
+        with LEASE_LOST. Unset: no bound.
+        """
+
+    @_builtins.property
+    def retry_delay(self) -> _duration_pb2.Duration:
+        """Delay before the rollout can be claimed again after an attempt was released or lost its lease: 0 to 1 h, in whole milliseconds; unset: 1 s. After the
+        n-th counted attempt, the delay is min(retry_delay * 2^(n-1), 5 minutes). Refunded attempts are not counted, and do not delay. RetryRollout does not
+        wait.
+        """
 
     def __init__(
         self,
@@ -993,10 +1009,12 @@ class NewRollout(_message.Message):
         model_uri: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         on_success: _rollout_pb2.OnSuccess.ValueType = ...,
+        attempt_timeout: _duration_pb2.Duration | None = ...,
+        retry_delay: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_group_number", b"_group_number", "_max_turns", b"_max_turns", "_number", b"_number", "group_number", b"group_number", "max_turns", b"max_turns", "number", b"number", "start_from", b"start_from"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group_number", b"_group_number", "_max_turns", b"_max_turns", "_number", b"_number", "attempt_timeout", b"attempt_timeout", "group_number", b"group_number", "max_turns", b"max_turns", "number", b"number", "retry_delay", b"retry_delay", "start_from", b"start_from"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_number", b"_group_number", "_max_turns", b"_max_turns", "_number", b"_number", "group_number", b"group_number", "input_json", b"input_json", "labels", b"labels", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "model_uri", b"model_uri", "number", b"number", "on_success", b"on_success", "priority", b"priority", "rollout_id", b"rollout_id", "start_from", b"start_from", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_number", b"_group_number", "_max_turns", b"_max_turns", "_number", b"_number", "attempt_timeout", b"attempt_timeout", "group_number", b"group_number", "input_json", b"input_json", "labels", b"labels", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "model_uri", b"model_uri", "number", b"number", "on_success", b"on_success", "priority", b"priority", "retry_delay", b"retry_delay", "rollout_id", b"rollout_id", "start_from", b"start_from", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__group_number: _TypeAlias = _typing.Literal["group_number"]  # noqa: Y015
     _WhichOneofArgType__group_number: _TypeAlias = _typing.Literal["_group_number", b"_group_number"]  # noqa: Y015
@@ -1157,8 +1175,8 @@ class ClaimRolloutsRequest(_message.Message):
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """Waits so long for something to claim: at most 30 s; absent: not at all. Ends sooner with the last of what fits, should it end meanwhile (`drained`), and
-        when the server shuts down.
+        """Waits so long for something to claim, also for rollouts that are delayed (`claimable_time`): at most 30 s; absent: not at all. Ends sooner with the last
+        of what fits, should it end meanwhile (`drained`), and when the server shuts down.
         """
 
     def __init__(
@@ -1345,7 +1363,9 @@ class LeaseState(_message.Message):
     """Where its run is; unspecified if it was deleted."""
     @_builtins.property
     def remaining(self) -> _duration_pb2.Duration:
-        """When the lease ends unless it is kept again; absent if it is lost."""
+        """Time until the lease ends unless it is kept again, at most what is left of `attempt_timeout`. It does not run while the run is paused. Absent if the
+        lease is lost.
+        """
 
     def __init__(
         self,
@@ -2000,6 +2020,7 @@ class ReleaseRolloutRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
+    REFUND_ATTEMPT_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout."""
     attempt: _builtins.int
@@ -2008,6 +2029,10 @@ class ReleaseRolloutRequest(_message.Message):
     """What to say of it, at most 4 KiB."""
     metadata_json: _builtins.str
     """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    refund_attempt: _builtins.bool
+    """The attempt ends for a reason that is not the rollout's, for example because its machine is preempted. It does not count towards `max_attempts`, and the
+    rollout can be claimed at once. Attempt numbers still rise.
+    """
     def __init__(
         self,
         *,
@@ -2015,10 +2040,11 @@ class ReleaseRolloutRequest(_message.Message):
         attempt: _builtins.int = ...,
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
+        refund_attempt: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "rollout_id", b"rollout_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "refund_attempt", b"refund_attempt", "rollout_id", b"rollout_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

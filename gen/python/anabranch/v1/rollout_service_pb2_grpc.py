@@ -306,7 +306,7 @@ class RolloutServiceServicer:
 
     def ClaimRollouts(self, request, context):
         """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-        whose run or stage is paused or terminal are passed over. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+        whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -314,7 +314,7 @@ class RolloutServiceServicer:
 
     def HeartbeatRollouts(self, request, context):
         """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-        `lease_duration` given. So a heartbeat can also shorten a lease.
+        `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -368,8 +368,8 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseRollout(self, request, context):
-        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
-        without verdict, metrics, timings and environments.
+        """Gives a rollout back: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The attempt's
+        trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -377,7 +377,7 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RetryRollout(self, request, context):
-        """Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+        """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
         with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

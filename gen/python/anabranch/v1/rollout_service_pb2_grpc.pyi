@@ -63,11 +63,11 @@ class RolloutServiceStub:
     """
     ClaimRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]
     """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-    whose run or stage is paused or terminal are passed over. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+    whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
     """
     HeartbeatRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.HeartbeatRolloutsRequest, _rollout_service_pb2.HeartbeatRolloutsResponse]
     """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-    `lease_duration` given. So a heartbeat can also shorten a lease.
+    `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
     """
     StartRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]
     """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
@@ -90,12 +90,12 @@ class RolloutServiceStub:
     CancelRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]
     """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
     ReleaseRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]
-    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
-    without verdict, metrics, timings and environments.
+    """Gives a rollout back: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The attempt's
+    trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     RetryRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]
-    """Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+    """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
     with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]
@@ -179,11 +179,11 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     """
     ClaimRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]  # type: ignore[assignment]
     """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-    whose run or stage is paused or terminal are passed over. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+    whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
     """
     HeartbeatRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.HeartbeatRolloutsRequest, _rollout_service_pb2.HeartbeatRolloutsResponse]  # type: ignore[assignment]
     """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-    `lease_duration` given. So a heartbeat can also shorten a lease.
+    `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
     """
     StartRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]  # type: ignore[assignment]
     """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
@@ -206,12 +206,12 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     CancelRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]  # type: ignore[assignment]
     """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
     ReleaseRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]  # type: ignore[assignment]
-    """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
-    without verdict, metrics, timings and environments.
+    """Gives a rollout back: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The attempt's
+    trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     RetryRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]  # type: ignore[assignment]
-    """Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+    """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
     with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]  # type: ignore[assignment]
@@ -364,7 +364,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ClaimRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.ClaimRolloutsResponse]]:
         """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-        whose run or stage is paused or terminal are passed over. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+        whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod
@@ -374,7 +374,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.HeartbeatRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.HeartbeatRolloutsResponse]]:
         """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-        `lease_duration` given. So a heartbeat can also shorten a lease.
+        `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
         """
 
     @_abc_1.abstractmethod
@@ -439,8 +439,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ReleaseRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ReleaseRolloutResponse, _abc.Awaitable[_rollout_service_pb2.ReleaseRolloutResponse]]:
-        """Gives it back: to PENDING for another worker, or FAILED after the last attempt; the attempt's trajectory is sealed FAILED. The next attempt starts
-        without verdict, metrics, timings and environments.
+        """Gives a rollout back: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The attempt's
+        trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments.
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
 
@@ -450,7 +450,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.RetryRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.RetryRolloutResponse, _abc.Awaitable[_rollout_service_pb2.RetryRolloutResponse]]:
-        """Moves a FAILED or CANCELLED rollout back to PENDING and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
+        """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
         with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
 

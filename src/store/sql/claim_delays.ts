@@ -1,0 +1,29 @@
+import { sql } from 'kysely';
+import { parseInstant } from '../../domain/instant.ts';
+import { NANOS_PER_MS } from '../../domain/lease.ts';
+import type { ClaimRequest } from '../contract/rollout.ts';
+import type { Field } from './claim_lines.ts';
+import type { Engine, Tx } from './engine.ts';
+import { IS_PENDING, isWanted } from './queue.ts';
+
+/** Milliseconds until the first delayed rollout that fits can be claimed, by the database's clock. Undefined: none is delayed where claims are allowed. */
+export async function nextInMs(
+  engine: Engine,
+  tx: Tx,
+  { queues, tasks }: Field,
+  { labels, minPriority }: ClaimRequest,
+): Promise<number | undefined> {
+  if (queues.length === 0) return undefined;
+  const stages = [...new Set(queues.map(({ stage }) => stage))];
+  const ofTasks = tasks === undefined ? sql`` : sql`and ${engine.among(sql.ref('r.task'), tasks)}`;
+  const delayed = sql`${IS_PENDING} and r.claimable_time > (select ${engine.now})`;
+  const { rows } = await sql<{ readonly next: string | null; readonly now: string }>`
+    select min(r.claimable_time) as next, (select ${engine.now}) as now from ${engine.table('rollouts')} as r
+    where ${engine.among(sql.ref('r.stage'), stages)} ${ofTasks}
+    and ${isWanted(engine, { labels, minPriority, except: [] }, delayed)}`.execute(tx);
+  const [found] = rows;
+  if (found === undefined || found.next === null) return undefined;
+  const nanos = parseInstant(found.next) - parseInstant(found.now);
+  // Rounded up: a moment too early finds nothing.
+  return Math.max(0, Number((nanos + NANOS_PER_MS - 1n) / NANOS_PER_MS));
+}

@@ -1,0 +1,18 @@
+import { formatInstant, parseInstant } from '../../domain/instant.ts';
+import type { Pause } from '../../domain/pauses.ts';
+
+/** JSON text, a list of pairs of times; the pause that lasts has no second one. Empty: none. */
+export function bindPauses(pauses: readonly Pause[]): string {
+  if (pauses.length === 0) return '';
+  const pairs = pauses.map(({ start, end }) => (end === undefined ? [start] : [start, end]));
+  return JSON.stringify(pairs.map((times) => times.map((time) => formatInstant(time, 6))));
+}
+
+export function readPauses(text: string): readonly Pause[] {
+  if (text === '') return [];
+  const pairs = JSON.parse(text) as readonly (readonly [string, string?])[];
+  return pairs.map(([start, end]) => ({
+    start: parseInstant(start),
+    end: end === undefined ? undefined : parseInstant(end),
+  }));
+}
