@@ -55,6 +55,7 @@ export const REASONS = [
   'TOO_MANY_CONNECTIONS',
   'NO_ATTEMPT',
   'ROLLOUT_CONFLICT',
+  'QUEUE_CLOSED',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

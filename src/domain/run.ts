@@ -103,6 +103,8 @@ export interface Stage {
   /** Undefined: the plan's. */
   readonly totalSubsteps: bigint | undefined;
   readonly timings: ReadonlyMap<string, TimeSpan>;
+  /** Undefined: the queue is open. */
+  readonly queueCloseTime: Instant | undefined;
   readonly startTime: Instant | undefined;
   readonly endTime: Instant | undefined;
   readonly createTime: Instant;

@@ -71,6 +71,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   TOO_MANY_CONNECTIONS: Code.Unavailable,
   NO_ATTEMPT: Code.FailedPrecondition,
   ROLLOUT_CONFLICT: Code.AlreadyExists,
+  QUEUE_CLOSED: Code.FailedPrecondition,
 };
 
 /** How long a caller should wait before it tries again. */

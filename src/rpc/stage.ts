@@ -2,6 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import type { ServiceImpl } from '@connectrpc/connect';
 import {
   CancelStageResponseSchema,
+  CloseQueueResponseSchema,
   CompleteStageResponseSchema,
   FailStageResponseSchema,
   GetLatestCheckpointedStageResponseSchema,
@@ -17,7 +18,14 @@ import {
   UpdateStageResponseSchema,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { moveStage } from '../app/run/move.ts';
-import { getLatestCheckpointedStage, getOrCreateStage, getStage, listStages, updateStage } from '../app/run/stage.ts';
+import {
+  closeQueue,
+  getLatestCheckpointedStage,
+  getOrCreateStage,
+  getStage,
+  listStages,
+  updateStage,
+} from '../app/run/stage.ts';
 import { invalidField } from '../domain/errors.ts';
 import type { Verb } from '../domain/lifecycle.ts';
 import { type Call, unary, type Wire } from './call.ts';
@@ -32,7 +40,10 @@ type Service = ServiceImpl<typeof RunService>;
 
 export function wholeStages(
   wire: Wire,
-): Pick<Service, 'getOrCreateStage' | 'getStage' | 'listStages' | 'updateStage' | 'getLatestCheckpointedStage'> {
+): Pick<
+  Service,
+  'getOrCreateStage' | 'getStage' | 'listStages' | 'updateStage' | 'getLatestCheckpointedStage' | 'closeQueue'
+> {
   return {
     getOrCreateStage: unary(wire, rpc.getOrCreateStage, 'write', async (request, { app, caller }) => {
       const { runId, batch, phase, modelUri, totalSubsteps, metadataJson } = request;
@@ -85,6 +96,11 @@ export function wholeStages(
         return create(GetLatestCheckpointedStageResponseSchema, { stage: fromStage(found, 'FULL') });
       },
     ),
+
+    closeQueue: unary(wire, rpc.closeQueue, 'write', async ({ stageId }, { app, caller }) => {
+      const stage = await closeQueue(app, caller, { stageId });
+      return create(CloseQueueResponseSchema, { stage: fromStage(stage, 'FULL') });
+    }),
   };
 }
 

@@ -5,6 +5,7 @@ import { type ClaimRolloutsArgs, claimRollouts } from '../../src/app/rollout/cla
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import { openOn } from '../store/on_store.ts';
 import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
@@ -181,7 +182,7 @@ describeApp('ClaimRollouts', (on) => {
     withApp({ pollMs: NEVER }, async (scene, claim, app) => {
       const { stage } = await scene.place();
       const begun = performance.now();
-      expect(await claim({ stageId: stage.id, waitMs: 60 })).toMatchObject({ claims: [], drained: true });
+      expect(await claim({ stageId: stage.id, waitMs: 60 })).toMatchObject({ claims: [], drained: false });
       expect(performance.now() - begun).toBeGreaterThanOrEqual(50);
       const gone = new AbortController();
       const abandoned = claim({ stageId: stage.id, waitMs: 25_000, signal: gone.signal });
@@ -205,13 +206,65 @@ describeApp('ClaimRollouts', (on) => {
     const use = async (scene: RolloutScene, claim: Claim) => {
       const { stage } = await scene.place();
       await scene.queue(stage, 1);
+      await scene.store.closeQueue(scene.namespace, stage.id);
       const [held] = await scene.claims({ stageId: stage.id });
       const begun = performance.now();
       const waiting = claim({ stageId: stage.id, waitMs: 25_000 });
-      await looked.promise; // at one that is held: had nothing been to come from the start, it would wait to the end
+      await looked.promise; // at a rollout that is held
       await scene.complete(held!);
       expect(await waiting).toMatchObject({ claims: [], drained: true });
       expect(performance.now() - begun).toBeLessThan(10_000);
+    };
+    await withApp({ pollMs: NEVER }, use, store);
+  });
+
+  it('Q2: a claim that waits hears of the close that leaves nothing to come, by run or by stage, also of another server', async () => {
+    const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
+    let looks = 0;
+    let looked = Promise.withResolvers<void>();
+    const store = wrappedStore(on.store, {
+      claimRollouts: async (requests) => {
+        const outcomes = await on.store.claimRollouts(requests);
+        looks += 1;
+        if (looks === 2) looked.resolve();
+        return outcomes;
+      },
+    });
+    const use = async (scene: RolloutScene, claim: Claim) => {
+      for (const by of ['run', 'stage'] as const) {
+        const { run, stage } = await scene.place();
+        looks = 0;
+        looked = Promise.withResolvers();
+        const waiting = claim({ ...{ run: { runId: run.id }, stage: { stageId: stage.id } }[by], waitMs: 25_000 });
+        await looked.promise; // after the claim has subscribed: only a hint can wake it now
+        await other.closeQueue(scene.namespace, stage.id);
+        expect(await waiting).toEqual({ kind: 'claimed', claims: [], drained: true });
+        expect(looks).toBeGreaterThan(2);
+      }
+    };
+    try {
+      await withApp({ pollMs: NEVER }, use, store);
+    } finally {
+      if (other !== on.store) await other.close();
+    }
+  });
+
+  it('Q2: a claim of a queue that is drained already looks once and does not wait', async () => {
+    let looks = 0;
+    const store = wrappedStore(on.store, {
+      claimRollouts: (requests) => {
+        looks += 1;
+        return on.store.claimRollouts(requests);
+      },
+    });
+    const use = async (scene: RolloutScene, claim: Claim) => {
+      const { run, stage } = await scene.place();
+      await scene.store.closeQueue(scene.namespace, stage.id);
+      for (const of of [{ runId: run.id }, { stageId: stage.id }]) {
+        looks = 0;
+        expect(await claim({ ...of, waitMs: 25_000 })).toMatchObject({ claims: [], drained: true });
+        expect(looks).toBe(1);
+      }
     };
     await withApp({ pollMs: NEVER }, use, store);
   });

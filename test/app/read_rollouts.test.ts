@@ -114,6 +114,35 @@ describeApp('ReadRollouts', (on) => {
       expect(shownBy(await all(reading))).toEqual([]);
     }));
 
+  it('Q2, Q6: ends once the queue is closed and nothing is PENDING or live, while the stage goes on', () =>
+    withApp({ pollMs: NEVER }, async (trainer) => {
+      const { stage } = await trainer.place();
+      await trainer.group(stage, 0n, ['COMPLETED']);
+      await trainer.makeRollouts(stage, [{ groupNumber: 1n }, { groupNumber: 2n }]);
+      const reading = trainer.reading(stage, { follow: true });
+      expect(shownBy([await next(reading)])).toEqual(['0/0 COMPLETED: a0 b0 group done']);
+      await trainer.store.closeQueue(trainer.namespace, stage.id);
+      await trainer.complete(await trainer.claimOne({ stageId: stage.id }));
+      const second = await nextRollout(reading);
+      expect(shownBy([second]), 'one is left').toEqual(['1/0 COMPLETED: group done']);
+      const last = await trainer.claimOne({ stageId: stage.id });
+      await trainer.complete(last);
+      expect(shownBy(await all(reading))).toEqual(['2/0 COMPLETED: group done']);
+      expect((await trainer.store.getStage(trainer.namespace, { id: stage.id }))?.status).toBe('RUNNING');
+      const again = trainer.reading(stage, { follow: true });
+      expect((await all(again)).filter(({ groupDone }) => groupDone)).toHaveLength(3);
+    }));
+
+  it('Q2, Q6: hears of a close that leaves nothing to come', () =>
+    withApp({ pollMs: NEVER }, async (trainer) => {
+      const { stage } = await trainer.place();
+      const reading = trainer.reading(stage, { follow: true });
+      expect(await next(reading)).toMatchObject({ caughtUp: true });
+      const rest = all(reading);
+      await trainer.store.closeQueue(trainer.namespace, stage.id);
+      expect(await rest).toEqual([]);
+    }));
+
   it('Q4, Q6: whoever follows is let go once the stage has ended and nobody holds a rollout of it, though some are still queued', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();
@@ -284,6 +313,14 @@ async function next(reading: AsyncGenerator<RolloutsRead, void>): Promise<Rollou
   const { value, done } = await reading.next();
   if (done === true) throw new Error('nothing more came');
   return value;
+}
+
+/** The next message that is not a mark. */
+async function nextRollout(reading: AsyncGenerator<RolloutsRead, void>): Promise<RolloutsRead> {
+  for (;;) {
+    const read = await next(reading);
+    if (!read.caughtUp) return read;
+  }
 }
 
 /** A line a rollout: where it stands, how it ended, and the words of its steps. */

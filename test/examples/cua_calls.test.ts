@@ -186,6 +186,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
       stageId: stage.id,
       rollouts: [0n, 1n, 2n].map((number) => ({ ...place, number })),
     });
+    await client.runs.closeQueue({ stageId: stage.id });
     const late = (await RolloutRecorder.start(client, { stageId: stage.id }, 'worker 1'))!;
     const lease = { rolloutId: late.token.rolloutId, attempt: 1 };
     const { leases } = await client.rollouts.heartbeatRollouts({ leases: [lease] });

@@ -139,6 +139,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
         ),
       });
     expect((await sweep()).rollouts.filter(({ existed }) => existed)).toEqual([]);
+    await client.runs.closeQueue({ stageId });
 
     // The first process gives one trial back, fails one of claude's at gears, and dies while it is at work on a third.
     const workerId = 'process 0';
@@ -165,6 +166,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
         metrics: { tokens: 1000 },
       });
     }
+    expect((await client.rollouts.claimRollouts({ stageId, workerId })).drained).toBe(true);
     const { attempts } = await client.rollouts.getRollout({ rolloutId: lost.rolloutId });
     expect(attempts.map(({ status }) => status)).toEqual([Status.FAILED, Status.FAILED, Status.COMPLETED]);
 

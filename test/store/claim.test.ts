@@ -235,23 +235,6 @@ describeStore('claims', (on) => {
     expect((await scene.claimOne()).rollout.id).toBe(second);
   });
 
-  it('Q2: drained is said when nothing that fits is PENDING or live, and not before', async () => {
-    const { scene, run, stage } = await fresh();
-    const ask = async (fields: Parameters<typeof scene.request>[0] = {}) =>
-      claimed((await scene.store.claimRollouts([scene.request({ runId: run.id, ...fields })]))[0]);
-    expect(await ask()).toMatchObject({ claims: [], drained: true });
-    await scene.queue(stage, 1, { labels: new Map([['a', 'b']]) });
-    expect(await ask({ labels: new Map([['a', 'c']]) })).toMatchObject({ claims: [], drained: true });
-    const { claims, drained } = await ask();
-    expect(drained).toBe(false);
-    expect(await ask()).toMatchObject({ claims: [], drained: false });
-    expect(await ask({ minPriority: 1 })).toMatchObject({ claims: [], drained: true });
-    await scene.complete(claims[0]!);
-    expect(await ask()).toMatchObject({ claims: [], drained: true });
-    await scene.queue(stage, 1, { groupNumber: 1n });
-    expect((await ask()).claims).toHaveLength(1);
-  });
-
   it('claims of many callers in one transaction are dealt in the order of their coming, none twice', async () => {
     const { scene, run, stage } = await fresh();
     const ids = await scene.queue(stage, 10);

@@ -97,7 +97,7 @@ describeClaims('claims of rollouts that begin at a step', (scenes) => {
     await scene.delete(again);
     await scene.create({ id: again.id });
     const [outcome] = await scene.store.claimRollouts([scene.request({ count: 2 })]);
-    expect(claimed(outcome)).toMatchObject({ claims: [], drained: true });
+    expect(claimed(outcome).claims).toEqual([]);
     for (const id of [first, second]) expect((await scene.rollout(id)).status).toBe('FAILED');
   });
 

@@ -31,8 +31,8 @@ export interface ClaimRolloutsArgs {
 const NOTHING: Claimed = { kind: 'claimed', claims: [], drained: false };
 
 /**
- * Q2: claims together with all others who ask at this moment; with `waitMs`, a long poll: hints, polls, and the time at which a delayed rollout can be
- * claimed mean "ask again". It ends early when nothing more can come, though not where that was so from the start: who asks again and again must not spin.
+ * Q2: claims together with all others who ask at this moment. With `waitMs` it is a long poll: hints, polls, and the time at which a delayed rollout can
+ * be claimed mean "ask again". It ends early when nothing more can come (`drained`).
  * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
  */
 export async function claimRollouts(app: App, caller: Caller, args: ClaimRolloutsArgs): Promise<Claimed> {
@@ -45,15 +45,18 @@ export async function claimRollouts(app: App, caller: Caller, args: ClaimRollout
   const begun = performance.now();
   const first = await ask();
   const left = waitMs - (performance.now() - begun);
-  if (first.claims.length > 0 || left <= 0) return first;
-  return keepAsking(app, await hintsOf(app, caller, request), ask, first, left, signal);
+  if (isAnswer(first) || left <= 0) return first;
+  return keepAsking(app, await hintsOf(app, caller, request), ask, left, signal);
+}
+
+function isAnswer({ claims, drained }: Claimed): boolean {
+  return claims.length > 0 || drained;
 }
 
 async function keepAsking(
   app: App,
   subscribe: (listener: () => void) => () => void,
   ask: () => Promise<Claimed>,
-  first: Claimed,
   waitMs: number,
   signal: AbortSignal,
 ): Promise<Claimed> {
@@ -69,12 +72,12 @@ async function keepAsking(
   const timer = setTimeout(end, waitMs).unref();
   signal.addEventListener('abort', end, { once: true });
   try {
-    let last = first;
+    let last = NOTHING;
     // Once more before any waiting: what came between the first look and the subscription.
     while (!over) {
       pace.look();
       last = await ask();
-      if (last.claims.length > 0 || (last.drained && !first.drained)) return last;
+      if (isAnswer(last)) return last;
       const { nextInMs } = last;
       const due = nextInMs === undefined ? undefined : setTimeout(() => pace.hint(), nextInMs).unref();
       await pace.next();

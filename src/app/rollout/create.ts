@@ -22,7 +22,7 @@ export interface CreateRolloutsArgs {
 
 /**
  * Q6: makes what is not there, all or none.
- * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
+ * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
  */
 export async function createRollouts(app: App, caller: Caller, args: CreateRolloutsArgs): Promise<CreatedRollout[]> {
   const stageId = parseUuid(args.stageId, 'stage_id');

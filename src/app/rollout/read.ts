@@ -15,7 +15,7 @@ export interface ReadRolloutsArgs {
   readonly stageId: string;
   /** Only groups all of whose rollouts are COMPLETED; otherwise all terminal ones. */
   readonly completeGroupsOnly: boolean;
-  /** Until the stage, or its run, is terminal, and nobody holds a rollout of it any more. */
+  /** Until the stage's queue is closed and no rollout is left; or the stage, or its run, is terminal, and no worker holds a rollout. */
   readonly follow: boolean;
   readonly view: 'BASIC' | 'FULL';
   /** Aborted when the caller is gone: waiting ends at once. */
@@ -66,8 +66,8 @@ async function* follow(
   while (!args.signal.aborted) {
     requireServing(place);
     pace.look();
-    // Read before its groups: what a stage gets once it was seen to have ended is no part of this stream.
-    const { status } = await stageNow(place);
+    // Read before its groups: nothing is created once the queue was seen closed.
+    const { status, queueCloseTime } = await stageNow(place);
     const before = told.size;
     const left = yield* readEnded(place, args, told);
     if (!caughtUp || told.size > before || pace.markDue) {
@@ -75,7 +75,7 @@ async function* follow(
       yield { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
       caughtUp = true;
     }
-    if (isTerminal(status) && left === 'NONE') return;
+    if (queueCloseTime !== undefined && left === 'NONE') return;
     // What is still queued is not claimed any more (Q4), but by a claim that looked at the stage before it ended.
     const isOver = left !== 'HELD' && (isTerminal(status) || (await hasRunEnded(place)));
     if (!isOver) overSince = undefined;

@@ -81,6 +81,11 @@ export async function updateStage(app: App, caller: Caller, { stageId, changes }
   return app.store.updateStage(caller.namespace, id, changes);
 }
 
+/** Errors: STAGE_NOT_FOUND. */
+export async function closeQueue(app: App, caller: Caller, args: { readonly stageId: string }): Promise<Stage> {
+  return app.store.closeQueue(caller.namespace, parseUuid(args.stageId, 'stage_id'));
+}
+
 /** C-33: the stage to resume from. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
 export async function getLatestCheckpointedStage(
   app: App,

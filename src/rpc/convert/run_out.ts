@@ -112,6 +112,7 @@ export function fromStage(stage: Stage, view: View): WireStage {
   wire.phase = stage.phase;
   if (stage.startTime !== undefined) wire.startTime = fromInstant(stage.startTime);
   if (stage.endTime !== undefined) wire.endTime = fromInstant(stage.endTime);
+  if (stage.queueCloseTime !== undefined) wire.queueCloseTime = fromInstant(stage.queueCloseTime);
   wire.createTime = fromInstant(stage.createTime);
   wire.updateTime = fromInstant(stage.updateTime);
   wire.revision = stage.revision;

@@ -25,7 +25,8 @@ export interface RolloutStore {
   /**
    * Creates what does not exist by (group number, number), and groups that are missing, all or none; race-free. What exists must have been created with the
    * same values (ROLLOUT_CONFLICT), whatever was changed since.
-   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point), ROLLOUT_EXISTS (id), ROLLOUT_CONFLICT.
+   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point), ROLLOUT_EXISTS (id), ROLLOUT_CONFLICT,
+   * QUEUE_CLOSED (only if something would be created).
    */
   createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<CreatedRollout[]>;
 
@@ -178,6 +179,7 @@ export type ClaimOutcome =
   | {
       readonly kind: 'claimed';
       readonly claims: readonly Claim[];
+      /** Nothing that fits is PENDING or live, and nothing can be created (Q2). */
       readonly drained: boolean;
       /** Without claims: milliseconds until the next delayed rollout that fits can be claimed. Undefined: none is delayed. */
       readonly nextInMs?: number | undefined;

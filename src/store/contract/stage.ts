@@ -34,6 +34,12 @@ export interface StageStore {
 
   /** L2, L5: as moveRun. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
   moveStage(caller: Caller, id: string, verb: Verb, said: Said): Promise<Stage>;
+
+  /**
+   * Sets `queueCloseTime` if it is not set: from then on no rollout is created in the stage (Q2). Terminal moves do so, too; a reopen clears it. Announces the
+   * run, so that claims that wait look again. Errors: STAGE_NOT_FOUND.
+   */
+  closeQueue(namespace: string, id: string): Promise<Stage>;
 }
 
 export interface NewStage {

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { stageNotFound } from '../../domain/errors.ts';
+import { TERMINAL_STATUSES } from '../../domain/lifecycle.ts';
 import type { ClaimRequest } from '../contract/rollout.ts';
 import type { Db, Engine, Queue, Tx } from './engine.ts';
 import { IS_PENDING, isWanted } from './queue.ts';
@@ -41,6 +42,8 @@ export interface Field {
   readonly runs: readonly bigint[];
   /** Keys of the tasks that are wanted; undefined: any. */
   readonly tasks: readonly bigint[] | undefined;
+  /** No rollout can be created there (Q2). Never so if the request names neither stage nor run. */
+  readonly isClosed: boolean;
 }
 
 /** Read without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
@@ -54,13 +57,16 @@ export async function readField(
     readStages(engine, tx, namespace, runId, stageId),
     readTasks(tx, namespace, taskIds),
   ]);
-  if (stages.length === 0) await requireThere(engine, tx, namespace, runId, stageId);
+  const isClosed =
+    stages.length === 0
+      ? await isOver(engine, tx, namespace, runId, stageId)
+      : (runId !== undefined || stageId !== undefined) && stages.every(({ closed }) => isSet(closed));
   const open = stages.filter(({ paused }) => !isSet(paused));
   const queues = open.flatMap(({ key }): Queue[] =>
     tasks === undefined ? [{ stage: key, task: null }] : tasks.map((task) => ({ stage: key, task })),
   );
   const runs = [...new Set(stages.map(({ run }) => run))];
-  return { queues, stages: stages.map(({ key }) => key), runs, tasks };
+  return { queues, stages: stages.map(({ key }) => key), runs, tasks, isClosed };
 }
 
 /** Stages that are not terminal, of runs that are not. Said as the index of open stages says it. */
@@ -84,6 +90,7 @@ function selectOpen(db: Db, namespace: string, runId: string | undefined, stageI
     .innerJoin('runs as u', (join) => join.onRef('u.key', '=', 's.run').on('u.hidden', '=', 0))
     .select(['s.key', 's.run'])
     .select(sql<boolean | bigint>`(s.status = 'PAUSED' or u.status = 'PAUSED')`.as('paused'))
+    .select(sql<boolean | bigint>`(s.queue_close_time is not null)`.as('closed'))
     .where('s.namespace', '=', namespace)
     .where(sql<boolean>`s.status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`)
     .where(sql<boolean>`u.status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`);
@@ -104,29 +111,49 @@ async function readTasks(tx: Tx, namespace: string, ids: readonly string[]): Pro
   return rows.map(({ key }) => key);
 }
 
-/** Nothing to claim from is one thing, a name of nothing another. */
-async function requireThere(
+/**
+ * Of a request that found no open stage: whether the stage, or its run, is terminal; or whether the run is terminal, or has stages, which are all terminal.
+ * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
+ */
+async function isOver(
   engine: Engine,
   tx: Tx,
   namespace: string,
   runId: string | undefined,
   stageId: string | undefined,
-): Promise<void> {
+): Promise<boolean> {
   const run = runId === undefined ? undefined : await findRunKeys(engine, tx, namespace, runId);
-  if (stageId === undefined) return;
-  const stage = await findStage(tx, namespace, { id: stageId });
-  if (stage === undefined || (run !== undefined && run.key !== stage.run.key)) throw stageNotFound(stageId, runId);
+  if (stageId !== undefined) {
+    const stage = await findStage(tx, namespace, { id: stageId });
+    if (stage === undefined || (run !== undefined && run.key !== stage.run.key)) throw stageNotFound(stageId, runId);
+    return true;
+  }
+  if (run === undefined) return false;
+  const ofRun = sql`from ${engine.table('stages')} as s where s.run = ${run.key}`;
+  const { rows } = await sql<{ readonly over: boolean | bigint }>`select (u.status in (${sql.join(TERMINAL_STATUSES)})
+    or exists (select 1 ${ofRun}) and not exists (select 1 ${ofRun} and s.status not in (${sql.join(TERMINAL_STATUSES)}))) as over
+    from ${engine.table('runs')} as u where u.key = ${run.key}`.execute(tx);
+  return isSet(rows[0]?.over ?? false);
 }
 
-/** Whether nothing more can come of a field unless more is made, or something is retried: nothing that fits is PENDING or live. */
+/**
+ * Q2: nothing that fits is PENDING or live, and nothing can be created. The statement looks at stages again, so that it sees all at one moment: a stage may
+ * have been created or reopened since the field was read.
+ */
 export async function isDrained(engine: Engine, tx: Tx, field: Field, request: ClaimRequest): Promise<boolean> {
+  if (!field.isClosed) return false;
   if (field.stages.length === 0 || field.tasks?.length === 0) return true;
+  const { caller, runId, stageId } = request;
+  const elsewhere = selectOpen(engine.db, caller.namespace, runId, stageId).where(
+    sql<boolean>`(s.queue_close_time is null or not ${engine.among(sql.ref('s.key'), field.stages)})`,
+  );
   const from = sql`select 1 from ${engine.table('rollouts')} as r where ${engine.among(sql.ref('r.stage'), field.stages)}`;
   const ofTasks = field.tasks === undefined ? sql`` : sql`and ${engine.among(sql.ref('r.task'), field.tasks)}`;
   const wanted = { labels: request.labels, minPriority: request.minPriority, except: [] };
   const live = sql`${engine.among(sql.ref('r.run'), field.runs)} and r.status in ('INITIALIZING', 'RUNNING')`;
   const { rows } = await sql<{ readonly more: boolean | bigint }>`select (
-    exists (${from} ${ofTasks} and ${isWanted(engine, wanted, IS_PENDING)})
+    exists ${elsewhere}
+    or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, IS_PENDING)})
     or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, live)})) as more`.execute(tx);
   return !isSet(rows[0]?.more ?? false);
 }

@@ -31,7 +31,7 @@ export class Later<T> {
 
 /** How a row is locked until the transaction ends. Weaker ones let more go on beside them. */
 export type RowLock =
-  /** Deletes, and nothing beside it. */
+  /** Deletes, or waits for all that keep the row. */
   | 'delete'
   /** Writes the row; branches of it go on. */
   | 'write'

@@ -7,7 +7,7 @@ import type { Engine, Tx } from './engine.ts';
 import { differingFields, type GivenRow } from './given_fields.ts';
 import { countInGroups } from './group_counters.ts';
 import { type GroupRef, makeGroups } from './group_making.ts';
-import { keepStage, type StageKeys } from './stage_keys.ts';
+import { type KeptStage, keepStage, type StageKeys } from './stage_keys.ts';
 import { recordStatuses } from './status_changes.ts';
 import { together } from './together.ts';
 import { branchPointBeyondEnd } from './trajectory_making.ts';
@@ -37,10 +37,10 @@ class Making {
   private readonly engine: Engine;
   private readonly tx: Tx;
   private readonly caller: Caller;
-  private readonly stage: StageKeys;
+  private readonly stage: KeptStage;
   private readonly rollouts: readonly NewRollout[];
 
-  constructor(engine: Engine, tx: Tx, caller: Caller, stage: StageKeys, rollouts: readonly NewRollout[]) {
+  constructor(engine: Engine, tx: Tx, caller: Caller, stage: KeptStage, rollouts: readonly NewRollout[]) {
     this.engine = engine;
     this.tx = tx;
     this.caller = caller;
@@ -54,6 +54,7 @@ class Making {
     const there = await this.there([...groups.values()]);
     this.refuseDifferent(there);
     const missing = this.rollouts.filter(({ groupNumber, number }) => !there.has(tupleKey(groupNumber, number)));
+    this.requireOpenQueue(missing);
     await this.refuseTaken(missing);
     const tasks = await this.tasks(missing);
     await this.requireStarts(missing);
@@ -103,6 +104,11 @@ class Making {
       const fields = differingFields(rollout, existing.task_id ?? '', existing);
       if (fields.length > 0) throw rolloutConflict(rollout, existing.id, fields);
     }
+  }
+
+  /** A retry of a call that was answered creates nothing, so it succeeds. Errors: QUEUE_CLOSED. */
+  private requireOpenQueue([first]: readonly NewRollout[]): void {
+    if (first !== undefined && !this.stage.isQueueOpen) throw queueClosed(this.stage.id, first);
   }
 
   /** Errors: ROLLOUT_EXISTS. */
@@ -278,6 +284,14 @@ function rolloutConflict({ groupNumber, number }: NewRollout, id: string, fields
     'ROLLOUT_CONFLICT',
     `Number ${number} of group ${groupNumber} is rollout ${id}, which was created with other values of ${names}. Send the values of its creation, or use another number.`,
     { metadata: { rollout: id, fields: fields.join(',') } },
+  );
+}
+
+function queueClosed(stageId: string, { groupNumber, number }: NewRollout): AnabranchError {
+  return new AnabranchError(
+    'QUEUE_CLOSED',
+    `The queue of stage ${stageId} is closed, so number ${number} of group ${groupNumber} cannot be created. Use another stage, or create all rollouts before the queue is closed (CloseQueue, or the end of the stage).`,
+    { metadata: { stage: stageId } },
   );
 }
 

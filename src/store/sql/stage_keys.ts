@@ -15,11 +15,21 @@ export async function findStageKeys(engine: Engine, db: Db | Tx, namespace: stri
   return row;
 }
 
-/** The stage and its run under locks that keep them from being deleted (B4) and let their verbs go on. Errors: STAGE_NOT_FOUND. */
-export async function keepStage(engine: Engine, tx: Tx, namespace: string, id: string): Promise<StageKeys> {
-  const row = await engine.lock(selectStageKeys(tx, namespace, id), 'keep').executeTakeFirst();
+/** A stage that is kept, as it stays until the transaction ends. */
+export interface KeptStage extends StageKeys {
+  readonly id: string;
+  readonly isQueueOpen: boolean;
+}
+
+/**
+ * Locks a stage and its run so that they are not deleted (B4) and the queue is not closed until the transaction ends; other verbs continue.
+ * Errors: STAGE_NOT_FOUND.
+ */
+export async function keepStage(engine: Engine, tx: Tx, namespace: string, id: string): Promise<KeptStage> {
+  const query = selectStageKeys(tx, namespace, id).select('s.queue_close_time');
+  const row = await engine.lock(query, 'keep').executeTakeFirst();
   if (row === undefined) throw stageNotFound(id);
-  return row;
+  return { key: row.key, run: row.run, id, isQueueOpen: row.queue_close_time === null };
 }
 
 function selectStageKeys(db: Db | Tx, namespace: string, id: string) {

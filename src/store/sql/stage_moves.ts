@@ -8,18 +8,39 @@ import { endOfStage, type LockedStage, lockStage, writeStage } from './stage_wri
 import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
 
-/** L2, L5: a verb moves the stage's status, or finds it in effect already and writes nothing. */
+/** L2, L5: a verb moves the stage's status, or finds it in effect already and writes nothing. A reopen opens the queue also of a stage that is RUNNING. */
 export async function moveStage(engine: Engine, caller: Caller, id: string, verb: Verb, said: Said): Promise<Stage> {
-  const { stage, moved } = await engine.write(async (tx) => {
-    const row = await lockStage(engine, tx, caller.namespace, id);
+  const { stage, changed } = await engine.write(async (tx) => {
+    const row = await lockStage(engine, tx, caller.namespace, id, CLOSING.has(verb) ? 'delete' : 'write');
     const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: '' };
     const to = decideMove('stage', row.status as Status, stored, verb, said);
+    const opens = to === undefined && verb === 'reopen' && row.queue_close_time !== null;
     if (to !== undefined) await moveLocked(engine, tx, caller, row, to, said);
+    else if (opens) await writeStage(engine, tx, row.key, await readNow(tx, engine.now), { queue_close_time: null });
     const after = await findStage(tx, caller.namespace, { id });
     if (after === undefined) throw new Error('a stage locked in this transaction is not there');
-    return { stage: after, moved: to !== undefined };
+    return { stage: after, changed: to !== undefined || opens };
   });
-  if (moved) engine.announce([stage.run.key]);
+  if (changed) engine.announce([stage.run.key]);
+  return stage;
+}
+
+const CLOSING: ReadonlySet<Verb> = new Set(['complete', 'fail', 'cancel']);
+
+/** Closes the queue of a stage, unless it is closed: once this has committed, no transaction creates a rollout in the stage. */
+export async function closeQueue(engine: Engine, namespace: string, id: string): Promise<Stage> {
+  const { stage, closed } = await engine.write(async (tx) => {
+    const row = await lockStage(engine, tx, namespace, id, 'delete');
+    const closes = row.queue_close_time === null;
+    if (closes) {
+      const now = await readNow(tx, engine.now);
+      await writeStage(engine, tx, row.key, now, { queue_close_time: now });
+    }
+    const after = await findStage(tx, namespace, { id });
+    if (after === undefined) throw new Error('a stage locked in this transaction is not there');
+    return { stage: after, closed: closes };
+  });
+  if (closed) engine.announce([stage.run.key]);
   return stage;
 }
 
@@ -46,6 +67,7 @@ async function moveLocked(
     end_expected_turns: end?.expectedTurns ?? null,
     end_expected_substeps: end?.expectedSubsteps ?? null,
     end_share: end?.share ?? null,
+    queue_close_time: queueCloseTime(row, to, now),
     status_changes: row.status_changes + 1n,
     // The time that it stood still is nobody's.
     ...(begins && row.substeps_time !== null ? { substeps_time: now } : {}),
@@ -60,6 +82,12 @@ async function moveLocked(
     metadataJson: said.metadataJson,
     progressPercent: share === undefined ? undefined : share * 100,
   });
+}
+
+/** The queue of a terminal stage is closed, and a stage that is reopened has an open one. */
+function queueCloseTime({ status, queue_close_time }: LockedStage, to: Status, now: string): string | null {
+  if (isTerminal(to)) return queue_close_time ?? now;
+  return isTerminal(status as Status) ? null : queue_close_time;
 }
 
 function entityOf({ run, key }: LockedStage): StatusEntity {

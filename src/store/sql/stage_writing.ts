@@ -13,12 +13,21 @@ import { readReal } from './values.ts';
 
 export type LockedStage = Selectable<StagesTable>;
 
-/** A stage's row, locked for writing, its run kept. Errors: STAGE_NOT_FOUND. */
-export async function lockStage(engine: Engine, tx: Tx, namespace: string, id: string): Promise<LockedStage> {
+/**
+ * A stage's row, locked for writing, its run kept. To close its queue it must be locked as for `delete`: this waits for transactions that create rollouts in it
+ * (`keepStage`). Errors: STAGE_NOT_FOUND.
+ */
+export async function lockStage(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  id: string,
+  lock: 'write' | 'delete' = 'write',
+): Promise<LockedStage> {
   const seen = await findStage(tx, namespace, { id });
   if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw stageNotFound(id);
   const row = await engine
-    .lock(tx.selectFrom('stages').selectAll().where('key', '=', seen.key), 'write')
+    .lock(tx.selectFrom('stages').selectAll().where('key', '=', seen.key), lock)
     .executeTakeFirst();
   if (row === undefined) throw stageNotFound(id);
   return row;

@@ -29,7 +29,7 @@ import { moveRun } from './run_moves.ts';
 import { findRun } from './run_rows.ts';
 import { listRunTree } from './run_tree.ts';
 import { createRun, listRuns, listRunTrees, updateRun } from './runs.ts';
-import { moveStage } from './stage_moves.ts';
+import { closeQueue, moveStage } from './stage_moves.ts';
 import { findStage } from './stage_rows.ts';
 import { getLatestCheckpointedStage, getOrCreateStage, listStages, updateStage } from './stages.ts';
 import { collectStates, findStates, readState, Upload } from './states.ts';
@@ -240,6 +240,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   moveStage(caller, id, verb, said) {
     return moveStage(this.engine, caller, id, verb, said);
+  },
+  closeQueue(namespace, id) {
+    return closeQueue(this.engine, namespace, id);
   },
 
   logMetrics(namespace, runId, points) {

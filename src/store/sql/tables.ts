@@ -298,6 +298,8 @@ export interface StagesTable {
   end_expected_turns: Real | null;
   end_expected_substeps: Real | null;
   end_share: Real | null;
+  /** Since when CreateRollouts is refused; null: the queue is open. Set in every terminal stage. */
+  queue_close_time: NullableTime;
   start_time: NullableTime;
   end_time: NullableTime;
   create_time: Time;

@@ -49,6 +49,7 @@ async function collect(client: AnabranchClient, run: Run, stageId: string): Prom
       labels: { model: HYPERPARAMETERS.model_name },
     })),
   });
+  await client.runs.closeQueue({ stageId });
   for (const number of [0, 1]) {
     const recorder = await RolloutRecorder.start(client, { stageId }, `worker ${number}`);
     if (recorder === undefined) throw new Error('a rollout that nobody else claims was not claimed');

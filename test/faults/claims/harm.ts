@@ -85,6 +85,7 @@ async function makeRollouts(client: AnabranchClient, { groups, groupSize }: Clai
     maxAttempts: MOST_ATTEMPTS,
   }));
   await client.rollouts.createRollouts({ stageId: stage!.id, rollouts });
+  await client.runs.closeQueue({ stageId: stage!.id });
   return stage!.id;
 }
 

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import { OnSuccess } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { CATALOGUE_RPCS } from './catalogue.ts';
@@ -73,7 +74,13 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       const made = { existed: false, rolloutId: expect.stringMatching(/./), groupId: expect.stringMatching(/./) };
       expect(answer?.rollouts).toMatchObject([{ rolloutId: doneId, groupId: endedGroupId, existed: true }, made]);
     },
-    refused: ({ stageId, mainId, doneId }) => ({
+    refused: ({ runId, stageId, mainId, doneId, runs }) => ({
+      QUEUE_CLOSED: async () => {
+        const place = { runId, kind: StageKind.TRAIN_STEP, number: 99n };
+        const closedId = (await runs.getOrCreateStage(place)).stage!.id;
+        await runs.closeQueue({ stageId: closedId });
+        return [{ stageId: closedId, rollouts: [{ groupNumber: 0n, number: 0n }] }];
+      },
       STAGE_NOT_FOUND: [{ stageId: NOBODY, rollouts: [{ groupNumber: 0n, number: 0n }] }],
       TASK_NOT_FOUND: [{ stageId, rollouts: [{ groupNumber: 0n, number: 9n, taskId: 'nobody' }] }],
       TRAJECTORY_NOT_FOUND: [startingAt(stageId, NOBODY, 0n)],

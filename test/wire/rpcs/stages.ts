@@ -142,6 +142,15 @@ export const STAGE_RPCS = {
       STAGE_NOT_FOUND: [{ runId, kind: StageKind.EVAL }],
     }),
   },
+  closeQueue: {
+    requests: ({ evalId }) => [[{ stageId: evalId }]],
+    served: ([answer], { evalId }) => {
+      const { stage } = answer!;
+      expect(stage).toMatchObject({ id: evalId, status: Status.RUNNING, metadataJson: '{"n":1}' });
+      expect(stage?.queueCloseTime).toEqual(stage?.updateTime);
+    },
+    refused: () => ({ STAGE_NOT_FOUND: [{ stageId: NOBODY }] }),
+  },
   startStage: verb(Status.RUNNING, { ready: ({ baselineId }) => baselineId, illegal: 'trainedId' }),
   pauseStage: verb(Status.PAUSED, { ready: ({ evalId }) => evalId, illegal: 'baselineId' }),
   resumeStage: verb(Status.RUNNING, {

@@ -420,6 +420,13 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_ROLLOUT_CONFLICT = 55;
    */
   ROLLOUT_CONFLICT = 55,
+
+  /**
+   * FAILED_PRECONDITION. CreateRollouts would create a rollout in a stage whose queue is closed. Metadata: `stage`.
+   *
+   * @generated from enum value: ERROR_REASON_QUEUE_CLOSED = 56;
+   */
+  QUEUE_CLOSED = 56,
 }
 
 /**

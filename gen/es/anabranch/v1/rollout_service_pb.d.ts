@@ -1098,8 +1098,8 @@ export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRe
   leaseDuration?: Duration | undefined;
 
   /**
-   * Waits so long for something to claim, also for rollouts that are delayed (`claimable_time`): at most 30 s; absent: not at all. Ends sooner with the last
-   * of what fits, should it end meanwhile (`drained`), and when the server shuts down.
+   * Longest time to wait for something to claim, also for delayed rollouts (`claimable_time`): at most 30 s. Unset: the call does not wait. Waiting ends early
+   * when the response is `drained`, and when the server shuts down.
    *
    * @generated from field: google.protobuf.Duration wait = 9;
    */
@@ -1189,7 +1189,12 @@ export declare type ClaimRolloutsResponse = Message<"anabranch.v1.ClaimRolloutsR
   claims: Claim[];
 
   /**
-   * Nothing that fits is PENDING, INITIALIZING or RUNNING: nothing more can come unless more is made, or something is retried.
+   * True if nothing more can come, so that the worker can end. This needs both:
+   *  - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not count: they cannot be claimed.
+   *  - Nothing can be created. With `stage_id`: the queue of the stage is closed, or its run is terminal. With `run_id` alone: the run has stages and the
+   *    queues of all of them are closed, or the run is terminal.
+   * Never true if the request names neither stage nor run. RetryRollout, ReopenStage, ReopenRun and, with `run_id` alone, GetOrCreateStage can bring new work
+   * later.
    *
    * @generated from field: bool drained = 2;
    */
@@ -2226,8 +2231,8 @@ export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequ
   completeGroupsOnly: boolean;
 
   /**
-   * Go on as groups become terminal, until the stage or its run is terminal and nobody holds a rollout of it any more: groups of which rollouts are
-   * still queued then are left out.
+   * If true, the stream continues as groups become terminal. The stream ends once the stage's queue is closed and no rollout is PENDING, INITIALIZING or
+   * RUNNING. If the stage or its run is terminal, the stream ends once no worker holds a rollout; groups with rollouts that are still PENDING are left out.
    *
    * @generated from field: bool follow = 3;
    */
@@ -3186,8 +3191,9 @@ export declare const RolloutService: GenService<{
   },
   /**
    * Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-   * exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
-   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
+   * exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
+   * call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
+   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
    *
    * @generated from rpc anabranch.v1.RolloutService.CreateRollouts
    */

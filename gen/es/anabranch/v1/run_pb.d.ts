@@ -591,6 +591,14 @@ export declare type Stage = Message<"anabranch.v1.Stage"> & {
    * @generated from field: int64 revision = 20;
    */
   revision: bigint;
+
+  /**
+   * Output only. When the queue was closed, by the database's clock: by CloseQueue, or by the move to COMPLETED, FAILED or CANCELLED. Absent while the
+   * queue is open: ReopenStage clears it.
+   *
+   * @generated from field: google.protobuf.Timestamp queue_close_time = 21;
+   */
+  queueCloseTime?: Timestamp | undefined;
 };
 
 /**

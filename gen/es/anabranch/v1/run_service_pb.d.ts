@@ -2767,6 +2767,46 @@ export declare type ReopenStageResponse = Message<"anabranch.v1.ReopenStageRespo
 export declare const ReopenStageResponseSchema: GenMessage<ReopenStageResponse>;
 
 /**
+ * Which queue to close.
+ *
+ * @generated from message anabranch.v1.CloseQueueRequest
+ */
+export declare type CloseQueueRequest = Message<"anabranch.v1.CloseQueueRequest"> & {
+  /**
+   * Required. The stage.
+   *
+   * @generated from field: string stage_id = 1;
+   */
+  stageId: string;
+};
+
+/**
+ * Describes the message anabranch.v1.CloseQueueRequest.
+ * Use `create(CloseQueueRequestSchema)` to create a new message.
+ */
+export declare const CloseQueueRequestSchema: GenMessage<CloseQueueRequest>;
+
+/**
+ * Response of CloseQueue.
+ *
+ * @generated from message anabranch.v1.CloseQueueResponse
+ */
+export declare type CloseQueueResponse = Message<"anabranch.v1.CloseQueueResponse"> & {
+  /**
+   * The stage, FULL view, with `queue_close_time`.
+   *
+   * @generated from field: anabranch.v1.Stage stage = 1;
+   */
+  stage?: Stage | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.CloseQueueResponse.
+ * Use `create(CloseQueueResponseSchema)` to create a new message.
+ */
+export declare const CloseQueueResponseSchema: GenMessage<CloseQueueResponse>;
+
+/**
  * What to log.
  *
  * @generated from message anabranch.v1.LogMetricsRequest
@@ -3997,7 +4037,7 @@ export declare const RunService: GenService<{
     output: typeof ResumeStageResponseSchema;
   },
   /**
-   * Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
+   * Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
    * Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RunService.CompleteStage
@@ -4008,7 +4048,7 @@ export declare const RunService: GenService<{
     output: typeof CompleteStageResponseSchema;
   },
   /**
-   * Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
+   * Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
    * Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RunService.FailStage
@@ -4019,7 +4059,7 @@ export declare const RunService: GenService<{
     output: typeof FailStageResponseSchema;
   },
   /**
-   * Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
+   * Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
    * Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RunService.CancelStage
@@ -4030,7 +4070,7 @@ export declare const RunService: GenService<{
     output: typeof CancelStageResponseSchema;
   },
   /**
-   * Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
+   * Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
    * Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RunService.ReopenStage
@@ -4039,6 +4079,18 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof ReopenStageRequestSchema;
     output: typeof ReopenStageResponseSchema;
+  },
+  /**
+   * Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
+   * and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
+   * already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
+   *
+   * @generated from rpc anabranch.v1.RunService.CloseQueue
+   */
+  closeQueue: {
+    methodKind: "unary";
+    input: typeof CloseQueueRequestSchema;
+    output: typeof CloseQueueResponseSchema;
   },
   /**
    * Logs points of metric series: all or none. Of two with one identity the last arrival wins, within a call too.

@@ -152,6 +152,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields` (names of the fields that differ,
     separated by commas).
     """
+    ERROR_REASON_QUEUE_CLOSED: _ErrorReason.ValueType  # 56
+    """FAILED_PRECONDITION. CreateRollouts would create a rollout in a stage whose queue is closed. Metadata: `stage`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: the closed catalogue of reasons.
@@ -292,4 +294,6 @@ ERROR_REASON_ROLLOUT_CONFLICT: ErrorReason.ValueType  # 55
 """ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields` (names of the fields that differ,
 separated by commas).
 """
+ERROR_REASON_QUEUE_CLOSED: ErrorReason.ValueType  # 56
+"""FAILED_PRECONDITION. CreateRollouts would create a rollout in a stage whose queue is closed. Metadata: `stage`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

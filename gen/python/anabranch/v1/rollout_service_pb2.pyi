@@ -1175,8 +1175,8 @@ class ClaimRolloutsRequest(_message.Message):
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """Waits so long for something to claim, also for rollouts that are delayed (`claimable_time`): at most 30 s; absent: not at all. Ends sooner with the last
-        of what fits, should it end meanwhile (`drained`), and when the server shuts down.
+        """Longest time to wait for something to claim, also for delayed rollouts (`claimable_time`): at most 30 s. Unset: the call does not wait. Waiting ends early
+        when the response is `drained`, and when the server shuts down.
         """
 
     def __init__(
@@ -1264,7 +1264,13 @@ class ClaimRolloutsResponse(_message.Message):
     CLAIMS_FIELD_NUMBER: _builtins.int
     DRAINED_FIELD_NUMBER: _builtins.int
     drained: _builtins.bool
-    """Nothing that fits is PENDING, INITIALIZING or RUNNING: nothing more can come unless more is made, or something is retried."""
+    """True if nothing more can come, so that the worker can end. This needs both:
+     - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not count: they cannot be claimed.
+     - Nothing can be created. With `stage_id`: the queue of the stage is closed, or its run is terminal. With `run_id` alone: the run has stages and the
+       queues of all of them are closed, or the run is terminal.
+    Never true if the request names neither stage nor run. RetryRollout, ReopenStage, ReopenRun and, with `run_id` alone, GetOrCreateStage can bring new work
+    later.
+    """
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """What was claimed; empty if nothing was there."""
@@ -2352,8 +2358,8 @@ class ReadRolloutsRequest(_message.Message):
     has, with all of them, without steps.
     """
     follow: _builtins.bool
-    """Go on as groups become terminal, until the stage or its run is terminal and nobody holds a rollout of it any more: groups of which rollouts are
-    still queued then are left out.
+    """If true, the stream continues as groups become terminal. The stream ends once the stage's queue is closed and no rollout is PENDING, INITIALIZING or
+    RUNNING. If the stage or its run is terminal, the stream ends once no worker holds a rollout; groups with rollouts that are still PENDING are left out.
     """
     view: _trajectory_pb2.View.ValueType
     """Of steps and rollouts; default FULL."""

@@ -297,8 +297,9 @@ class RolloutServiceServicer:
 
     def CreateRollouts(self, request, context):
         """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-        exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
-        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
+        exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
+        call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
+        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

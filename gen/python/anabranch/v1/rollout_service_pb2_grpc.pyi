@@ -58,8 +58,9 @@ class RolloutServiceStub:
     """Changes what the mask names. Errors: GROUP_NOT_FOUND."""
     CreateRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateRolloutsRequest, _rollout_service_pb2.CreateRolloutsResponse]
     """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-    exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
-    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
+    exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
+    call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
+    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
     """
     ClaimRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]
     """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
@@ -174,8 +175,9 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     """Changes what the mask names. Errors: GROUP_NOT_FOUND."""
     CreateRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateRolloutsRequest, _rollout_service_pb2.CreateRolloutsResponse]  # type: ignore[assignment]
     """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-    exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
-    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
+    exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
+    call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
+    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
     """
     ClaimRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]  # type: ignore[assignment]
     """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
@@ -353,8 +355,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.CreateRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.CreateRolloutsResponse]]:
         """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-        exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata.
-        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT.
+        exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
+        call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
+        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
         """
 
     @_abc_1.abstractmethod

@@ -497,6 +497,7 @@ class Stage(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    QUEUE_CLOSE_TIME_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id, a UUID of the server."""
     run_id: _builtins.str
@@ -549,6 +550,12 @@ class Stage(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When its row was last changed, by the database's clock."""
 
+    @_builtins.property
+    def queue_close_time(self) -> _timestamp_pb2.Timestamp:
+        """Output only. When the queue was closed, by the database's clock: by CloseQueue, or by the move to COMPLETED, FAILED or CANCELLED. Absent while the
+        queue is open: ReopenStage clears it.
+        """
+
     def __init__(
         self,
         *,
@@ -572,10 +579,11 @@ class Stage(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
+        queue_close_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_total_substeps", b"_total_substeps", "batch", b"batch", "create_time", b"create_time", "end_time", b"end_time", "start_time", b"start_time", "total_substeps", b"total_substeps", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_total_substeps", b"_total_substeps", "batch", b"batch", "create_time", b"create_time", "end_time", b"end_time", "queue_close_time", b"queue_close_time", "start_time", b"start_time", "total_substeps", b"total_substeps", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_total_substeps", b"_total_substeps", "batch", b"batch", "completed_substeps", b"completed_substeps", "create_time", b"create_time", "end_time", b"end_time", "id", b"id", "kind", b"kind", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_checkpoint_uri", b"model_checkpoint_uri", "model_uri", b"model_uri", "number", b"number", "phase", b"phase", "revision", b"revision", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "timings", b"timings", "total_substeps", b"total_substeps", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_total_substeps", b"_total_substeps", "batch", b"batch", "completed_substeps", b"completed_substeps", "create_time", b"create_time", "end_time", b"end_time", "id", b"id", "kind", b"kind", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_checkpoint_uri", b"model_checkpoint_uri", "model_uri", b"model_uri", "number", b"number", "phase", b"phase", "queue_close_time", b"queue_close_time", "revision", b"revision", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "timings", b"timings", "total_substeps", b"total_substeps", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
     _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015

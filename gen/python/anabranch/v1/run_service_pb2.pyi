@@ -2777,6 +2777,52 @@ class ReopenStageResponse(_message.Message):
 Global___ReopenStageResponse: _TypeAlias = ReopenStageResponse  # noqa: Y015
 
 @_typing.final
+class CloseQueueRequest(_message.Message):
+    """Which queue to close."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_ID_FIELD_NUMBER: _builtins.int
+    stage_id: _builtins.str
+    """Required. The stage."""
+    def __init__(
+        self,
+        *,
+        stage_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage_id", b"stage_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseQueueRequest: _TypeAlias = CloseQueueRequest  # noqa: Y015
+
+@_typing.final
+class CloseQueueResponse(_message.Message):
+    """Response of CloseQueue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def stage(self) -> _run_pb2.Stage:
+        """The stage, FULL view, with `queue_close_time`."""
+
+    def __init__(
+        self,
+        *,
+        stage: _run_pb2.Stage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseQueueResponse: _TypeAlias = CloseQueueResponse  # noqa: Y015
+
+@_typing.final
 class LogMetricsRequest(_message.Message):
     """What to log."""
 

@@ -202,6 +202,11 @@ class RunServiceStub:
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.ReopenStageRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_run__service__pb2.ReopenStageResponse.FromString,
                 _registered_method=True)
+        self.CloseQueue = channel.unary_unary(
+                '/anabranch.v1.RunService/CloseQueue',
+                request_serializer=anabranch_dot_v1_dot_run__service__pb2.CloseQueueRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_run__service__pb2.CloseQueueResponse.FromString,
+                _registered_method=True)
         self.LogMetrics = channel.unary_unary(
                 '/anabranch.v1.RunService/LogMetrics',
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.LogMetricsRequest.SerializeToString,
@@ -466,7 +471,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CompleteStage(self, request, context):
-        """Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
+        """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
         Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -474,7 +479,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FailStage(self, request, context):
-        """Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
+        """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
         Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -482,7 +487,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelStage(self, request, context):
-        """Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
+        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
         Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -490,8 +495,17 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReopenStage(self, request, context):
-        """Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
+        """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
         Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseQueue(self, request, context):
+        """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
+        and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
+        already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -715,6 +729,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.ReopenStage,
                     request_deserializer=anabranch_dot_v1_dot_run__service__pb2.ReopenStageRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_run__service__pb2.ReopenStageResponse.SerializeToString,
+            ),
+            'CloseQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseQueue,
+                    request_deserializer=anabranch_dot_v1_dot_run__service__pb2.CloseQueueRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_run__service__pb2.CloseQueueResponse.SerializeToString,
             ),
             'LogMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.LogMetrics,
@@ -1641,6 +1660,33 @@ class RunService:
             '/anabranch.v1.RunService/ReopenStage',
             anabranch_dot_v1_dot_run__service__pb2.ReopenStageRequest.SerializeToString,
             anabranch_dot_v1_dot_run__service__pb2.ReopenStageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.RunService/CloseQueue',
+            anabranch_dot_v1_dot_run__service__pb2.CloseQueueRequest.SerializeToString,
+            anabranch_dot_v1_dot_run__service__pb2.CloseQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

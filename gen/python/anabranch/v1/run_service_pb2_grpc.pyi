@@ -135,20 +135,25 @@ class RunServiceStub:
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     CompleteStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CompleteStageRequest, _run_service_pb2.CompleteStageResponse]
-    """Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
+    """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailStageRequest, _run_service_pb2.FailStageResponse]
-    """Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
+    """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelStageRequest, _run_service_pb2.CancelStageResponse]
-    """Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
+    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     ReopenStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReopenStageRequest, _run_service_pb2.ReopenStageResponse]
-    """Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
+    """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """
+    CloseQueue: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CloseQueueRequest, _run_service_pb2.CloseQueueResponse]
+    """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
+    and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
+    already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
     """
     LogMetrics: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.LogMetricsRequest, _run_service_pb2.LogMetricsResponse]
     """Logs points of metric series: all or none. Of two with one identity the last arrival wins, within a call too.
@@ -284,20 +289,25 @@ class RunServiceAsyncStub(RunServiceStub):
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     CompleteStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CompleteStageRequest, _run_service_pb2.CompleteStageResponse]  # type: ignore[assignment]
-    """Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
+    """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailStageRequest, _run_service_pb2.FailStageResponse]  # type: ignore[assignment]
-    """Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
+    """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelStageRequest, _run_service_pb2.CancelStageResponse]  # type: ignore[assignment]
-    """Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
+    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     ReopenStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReopenStageRequest, _run_service_pb2.ReopenStageResponse]  # type: ignore[assignment]
-    """Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
+    """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """
+    CloseQueue: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CloseQueueRequest, _run_service_pb2.CloseQueueResponse]  # type: ignore[assignment]
+    """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
+    and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
+    already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
     """
     LogMetrics: _aio.UnaryUnaryMultiCallable[_run_service_pb2.LogMetricsRequest, _run_service_pb2.LogMetricsResponse]  # type: ignore[assignment]
     """Logs points of metric series: all or none. Of two with one identity the last arrival wins, within a call too.
@@ -610,7 +620,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CompleteStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CompleteStageResponse, _abc.Awaitable[_run_service_pb2.CompleteStageResponse]]:
-        """Ends as intended: RUNNING or PAUSED to COMPLETED. Children are not touched. Already in effect: changes nothing.
+        """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
         Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
@@ -620,7 +630,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.FailStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.FailStageResponse, _abc.Awaitable[_run_service_pb2.FailStageResponse]]:
-        """Ends by an error: anything that is not terminal to FAILED. Children are not touched. Already in effect: changes nothing.
+        """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
         Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
@@ -630,7 +640,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CancelStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CancelStageResponse, _abc.Awaitable[_run_service_pb2.CancelStageResponse]]:
-        """Ends by choice: anything that is not terminal to CANCELLED. Children are not touched. Already in effect: changes nothing.
+        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
         Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
@@ -640,8 +650,19 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ReopenStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ReopenStageResponse, _abc.Awaitable[_run_service_pb2.ReopenStageResponse]]:
-        """Goes on with what had ended: COMPLETED, FAILED or CANCELLED to RUNNING. Already in effect: changes nothing.
+        """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
         Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """
+
+    @_abc_1.abstractmethod
+    def CloseQueue(
+        self,
+        request: _run_service_pb2.CloseQueueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.CloseQueueResponse, _abc.Awaitable[_run_service_pb2.CloseQueueResponse]]:
+        """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
+        and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
+        already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
