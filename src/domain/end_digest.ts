@@ -3,13 +3,14 @@ import type { Digest } from './ids.ts';
 import type { RolloutResult } from './rollout.ts';
 import type { TimeSpan } from './run.ts';
 
-/** What a request reports that completes or fails a rollout. */
+/** What a request reports that completes, fails or releases a rollout. */
 export interface EndReport {
   readonly message: string;
   readonly result: RolloutResult | undefined;
   readonly metrics: ReadonlyMap<string, number>;
   readonly timings: ReadonlyMap<string, TimeSpan>;
   readonly validations: readonly ReportedValidation[];
+  readonly refundAttempt?: boolean;
 }
 
 interface ReportedValidation {
@@ -27,13 +28,14 @@ interface ReportedValidation {
  * L5: the SHA-256 by which a repeated end of an attempt is told from a different one. Maps count in any order, validations too; numbers count by value, with
  * one NaN and two zeros; texts byte for byte. Digests are stored, so the form must not change.
  */
-export function endDigest({ message, result, metrics, timings, validations }: EndReport): Digest {
+export function endDigest({ message, result, metrics, timings, validations, refundAttempt }: EndReport): Digest {
   const form = [
     message,
     result === undefined ? null : resultForm(result),
     sorted([...metrics].map(([key, value]) => [key, numberForm(value)])),
     sorted([...timings].map(([name, { startTime, endTime }]) => [name, timeForm(startTime), timeForm(endTime)])),
     sorted(validations.map(validationForm)),
+    ...(refundAttempt === true ? ['refund'] : []),
   ];
   return hash('sha256', JSON.stringify(form));
 }

@@ -67,10 +67,29 @@ export function decideRolloutMove(
   return undefined;
 }
 
+/**
+ * L5: whether a release is to be written; false if the attempt does not hold the rollout any more. `endedBy` is the stored digest of the request that ended
+ * the attempt, empty if no request of its worker did. Then no report is accepted, so that none is lost unnoticed.
+ * Errors: LEASE_LOST, RESULT_CONFLICT, ILLEGAL_TRANSITION.
+ */
+export function decideRelease(
+  rollout: Held,
+  endedBy: string,
+  attempt: number,
+  { digest, reports }: { readonly digest: string; readonly reports: boolean },
+): boolean {
+  if (attempt === rollout.attempt && !rollout.held) {
+    if (endedBy === '' && reports) throw leaseLost(rollout, attempt);
+    if (endedBy !== '' && endedBy !== digest) throw resultConflict(rollout, 'release');
+  }
+  const nothing = { message: '', resultJson: '' };
+  return decideRolloutMove(rollout, nothing, 'release', attempt, nothing) !== undefined;
+}
+
 function resultConflict({ status }: Pick<Held, 'status'>, verb: RolloutVerb): AnabranchError {
   return new AnabranchError(
     'RESULT_CONFLICT',
-    `This rollout is ${status} already, and was ended by a request with another message, result, metrics, timings or validations. Repeat that request as it was, or retry the rollout.`,
+    `This rollout is ${status}: its attempt was ended by a request with another message, result, metrics, timings or validations. Repeat that request as it was${verb === 'release' ? '' : ', or retry the rollout'}.`,
     { metadata: { status, verb } },
   );
 }

@@ -26,10 +26,15 @@ import { setRolloutPhase, updateRollout } from '../app/rollout/update.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from '../app/rollout/validation.ts';
 import { unary, type Wire } from './call.ts';
 import { toView } from './convert/filter.ts';
-import { toNewRollout, toNewValidation, toResult, toRolloutChanges, toRolloutFilter } from './convert/rollout_in.ts';
+import {
+  toNewRollout,
+  toNewValidation,
+  toReport,
+  toResult,
+  toRolloutChanges,
+  toRolloutFilter,
+} from './convert/rollout_in.ts';
 import { fromAttempt, fromBareValidation, fromOverride, fromRollout, fromValidation } from './convert/rollout_out.ts';
-import { toTimings } from './convert/run_in.ts';
-import { toMap } from './convert/values.ts';
 import { required } from './place.ts';
 
 const rpc = RolloutService.method;
@@ -104,17 +109,19 @@ export function rolloutVerbs(
         ...toMove(request),
         status: 'COMPLETED',
         result: toResult(request.result),
-        validations: request.validations.map((validation, i) => toNewValidation(validation, `validations[${i}]`)),
         expectedNextStepNumber: request.expectedNextStepNumber,
-        metrics: toMap(request.metrics),
-        timings: toTimings(request.timings),
+        report: toReport(request),
       });
       return create(CompleteRolloutResponseSchema, { rollout: fromRollout(ended, 'FULL') });
     }),
 
     failRollout: unary(wire, rpc.failRollout, 'write', async (request, { app, caller }) => {
-      const result = toResult(request.result);
-      const ended = await endRollout(app, caller, { ...toMove(request), status: 'FAILED', result });
+      const ended = await endRollout(app, caller, {
+        ...toMove(request),
+        status: 'FAILED',
+        result: toResult(request.result),
+        report: toReport(request),
+      });
       return create(FailRolloutResponseSchema, { rollout: fromRollout(ended, 'FULL') });
     }),
 
@@ -127,8 +134,10 @@ export function rolloutVerbs(
 
     releaseRollout: unary(wire, rpc.releaseRollout, 'write', async (request, { app, caller }) => {
       const { refundAttempt } = request;
-      const rollout = fromRollout(await releaseRollout(app, caller, { ...toMove(request), refundAttempt }), 'FULL');
-      return create(ReleaseRolloutResponseSchema, { rollout });
+      const args = { ...toMove(request), refundAttempt, report: toReport(request) };
+      return create(ReleaseRolloutResponseSchema, {
+        rollout: fromRollout(await releaseRollout(app, caller, args), 'FULL'),
+      });
     }),
 
     retryRollout: unary(wire, rpc.retryRollout, 'write', async (request, { app, caller }) => {

@@ -158,7 +158,7 @@ describeApp('ClaimRollouts', (on) => {
       const [held] = await scene.claims({ stageId: stage.id });
       const waiting = claim({ runId: run.id, waitMs: 20_000, workerId: 'next' });
       const token = { id: held!.rollout.id, attempt: 1 };
-      await scene.store.releaseRollout(scene.caller, token, { message: '', metadataJson: '', refundAttempt: false });
+      await scene.release(token);
       expect((await waiting).claims[0]?.rollout).toMatchObject({ attempt: 2, workerId: 'next' });
     }));
 

@@ -6,6 +6,7 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { NewEnvironment } from '../../src/store/contract/environment.ts';
 import type { NewGroup } from '../../src/store/contract/group.ts';
 import type {
+  AttemptReport,
   Claim,
   ClaimOutcome,
   ClaimRequest,
@@ -136,8 +137,9 @@ export class RolloutScene extends RunScene {
     return this.store.startRollout(this.caller, tokenOf(claim), { ...NOTHING_SAID, ...said });
   }
 
-  release(token: LeaseToken, said: Partial<ReleaseSaid> = {}): Promise<Rollout> {
-    return this.store.releaseRollout(this.caller, token, { ...NOTHING_SAID, refundAttempt: false, ...said });
+  release(token: LeaseToken, said: Partial<ReleaseSaid> = {}, report: Partial<AttemptReport> = {}): Promise<Rollout> {
+    const released = { ...NOTHING_SAID, refundAttempt: false, ...said };
+    return this.store.releaseRollout(this.caller, token, released, { ...NO_REPORT, ...report });
   }
 
   retry(token: LeaseToken, said: Partial<RolloutSaid> = {}): Promise<Rollout> {
@@ -160,10 +162,8 @@ export class RolloutScene extends RunScene {
     return this.store.endRollout(this.caller, {
       said: NOTHING_SAID,
       result: undefined,
-      validations: [],
       expectedNextStepNumber: undefined,
-      metrics: new Map(),
-      timings: new Map(),
+      ...NO_REPORT,
       ...fields,
     });
   }
@@ -179,6 +179,8 @@ export class RolloutScene extends RunScene {
 }
 
 export const NOTHING_SAID: RolloutSaid = { message: '', metadataJson: '' };
+
+export const NO_REPORT: AttemptReport = { validations: [], metrics: new Map(), timings: new Map() };
 
 export function newRollout(fields: Partial<NewRollout> = {}): NewRollout {
   return {

@@ -4,9 +4,8 @@ import { parseUuid } from '../../domain/ids.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Rollout, RolloutResult } from '../../domain/rollout.ts';
-import type { TimeSpan } from '../../domain/run.ts';
 import { requireJson, requireText } from '../../domain/text.ts';
-import type { NewValidation, RolloutEnd, RolloutSaid } from '../../store/contract/rollout.ts';
+import type { AttemptReport, NewValidation, RolloutEnd, RolloutSaid } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
 import { requireNames } from '../run/fields.ts';
 import { requireMetrics } from '../trajectory/incoming.ts';
@@ -24,12 +23,17 @@ export async function startRollout(app: App, caller: Caller, args: RolloutMoveAr
 
 export interface ReleaseRolloutArgs extends RolloutMoveArgs {
   readonly refundAttempt: boolean;
+  readonly report: AttemptReport;
 }
 
-/** L3, Q1: back to the queue, or FAILED after the last attempt. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+/**
+ * L3, Q1: back to the queue, or FAILED after the last attempt, with what the worker reports of the attempt.
+ * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+ */
 export async function releaseRollout(app: App, caller: Caller, args: ReleaseRolloutArgs): Promise<Rollout> {
-  const { refundAttempt } = args;
-  return app.store.releaseRollout(caller, requireToken(args), { ...requireRolloutSaid(args.said), refundAttempt });
+  const { refundAttempt, report } = args;
+  const said = { ...requireRolloutSaid(args.said), refundAttempt };
+  return app.store.releaseRollout(caller, requireToken(args), said, requireReport(report));
 }
 
 /** L3. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
@@ -44,34 +48,35 @@ export interface RolloutEndArgs {
   readonly attempt: number | undefined;
   readonly said: RolloutSaid;
   readonly result?: RolloutResult | undefined;
-  readonly validations?: readonly NewValidation[];
   readonly expectedNextStepNumber?: bigint | undefined;
-  readonly metrics?: ReadonlyMap<string, number>;
-  readonly timings?: ReadonlyMap<string, TimeSpan>;
+  readonly report?: AttemptReport;
 }
+
+const NO_REPORT: AttemptReport = Object.freeze({ validations: [], metrics: new Map(), timings: new Map() });
 
 /**
  * L3, Q1: the end of a rollout with all that came of it, in one transaction.
  * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
  */
 export async function endRollout(app: App, caller: Caller, args: RolloutEndArgs): Promise<Rollout> {
-  const { status, attempt, result, validations = [], expectedNextStepNumber } = args;
-  const { metrics = new Map(), timings = new Map() } = args;
+  const { status, attempt, result, expectedNextStepNumber, report = NO_REPORT } = args;
   if (result !== undefined) requireResult(result);
-  requireMetrics(metrics, 'metrics');
-  requireNames(timings, 'timings', LIMITS.timings);
   const end: RolloutEnd = {
     id: parseUuid(args.rolloutId, 'rollout_id'),
     status,
     attempt,
     said: requireRolloutSaid(args.said),
     result,
-    validations: requireValidations(validations),
     expectedNextStepNumber,
-    metrics,
-    timings,
+    ...requireReport(report),
   };
   return app.store.endRollout(caller, end);
+}
+
+function requireReport({ validations, metrics, timings }: AttemptReport): AttemptReport {
+  requireMetrics(metrics, 'metrics');
+  requireNames(timings, 'timings', LIMITS.timings);
+  return { validations: requireValidations(validations), metrics, timings };
 }
 
 /** What a verb says beside itself. */

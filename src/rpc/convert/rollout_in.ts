@@ -3,6 +3,7 @@ import type {
   ClaimRolloutsRequest,
   ListRolloutsRequest,
   ListTasksRequest,
+  ReleaseRolloutRequest,
   UpdateGroupRequest,
   UpdateRolloutRequest,
   NewRollout as WireRollout,
@@ -15,6 +16,7 @@ import type { ClaimRolloutsArgs } from '../../app/rollout/claim.ts';
 import type { NewRolloutArgs } from '../../app/rollout/create.ts';
 import type { UpdateGroupArgs } from '../../app/rollout/group.ts';
 import type { ListRolloutsArgs } from '../../app/rollout/list.ts';
+import type { ReleaseRolloutArgs } from '../../app/rollout/move.ts';
 import type { ListTasksArgs, upsertTasks } from '../../app/rollout/task.ts';
 import type { UpdateRolloutArgs } from '../../app/rollout/update.ts';
 import type { RecordValidationArgs } from '../../app/rollout/validation.ts';
@@ -197,6 +199,18 @@ export function toResult(result: WireResult | undefined): RolloutResult | undefi
   if (result === undefined) return undefined;
   const { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson } = result;
   return { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson };
+}
+
+export function toReport({
+  validations,
+  metrics,
+  timings,
+}: Pick<ReleaseRolloutRequest, 'validations' | 'metrics' | 'timings'>): ReleaseRolloutArgs['report'] {
+  return {
+    validations: validations.map((validation, i) => toNewValidation(validation, `validations[${i}]`)),
+    metrics: toMap(metrics),
+    timings: toTimings(timings),
+  };
 }
 
 export function toNewValidation(validation: WireValidation, field: string): RecordValidationArgs['validation'] {

@@ -69,10 +69,12 @@ export interface RolloutStore {
   endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;
 
   /**
-   * L3's Requeue by its worker (Q1, Q3). The rollout can be claimed again after its retry delay; an attempt that is refunded neither delays it nor counts
-   * towards its most attempts. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+   * L3's Requeue by its worker (Q1, Q3), with what the worker reports of the attempt. The rollout can be claimed again after its retry delay; an attempt that
+   * is refunded neither delays it nor counts towards its most attempts. An attempt that was released already: the same request succeeds and changes nothing,
+   * and a different one is RESULT_CONFLICT. An attempt that ended otherwise accepts no report (LEASE_LOST).
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
-  releaseRollout(caller: Caller, token: LeaseToken, said: ReleaseSaid): Promise<Rollout>;
+  releaseRollout(caller: Caller, token: LeaseToken, said: ReleaseSaid, report: AttemptReport): Promise<Rollout>;
 
   /** L3's Retry: claimable at once, and one counted attempt more is allowed than there were. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
   retryRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
@@ -236,17 +238,21 @@ export interface RolloutChanges {
   readonly environmentIds?: readonly string[];
 }
 
-export interface RolloutEnd {
+/** What a worker reports of an attempt at its end, besides the result. */
+export interface AttemptReport {
+  readonly validations: readonly NewValidation[];
+  readonly metrics: ReadonlyMap<string, number>;
+  readonly timings: ReadonlyMap<string, TimeSpan>;
+}
+
+export interface RolloutEnd extends AttemptReport {
   readonly id: string;
   readonly status: SealStatus;
   /** Undefined for Cancel: whoever holds it. */
   readonly attempt: number | undefined;
   readonly said: RolloutSaid;
   readonly result: RolloutResult | undefined;
-  readonly validations: readonly NewValidation[];
   readonly expectedNextStepNumber: bigint | undefined;
-  readonly metrics: ReadonlyMap<string, number>;
-  readonly timings: ReadonlyMap<string, TimeSpan>;
 }
 
 export interface NewValidation {

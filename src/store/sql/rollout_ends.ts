@@ -5,6 +5,7 @@ import type { Outcome, SealStatus } from '../../domain/lifecycle.ts';
 import { type Rollout, type RolloutVerb, rolloutOutcome } from '../../domain/rollout.ts';
 import { decideRolloutMove } from '../../domain/rollout_moves.ts';
 import type { RolloutEnd } from '../contract/rollout.ts';
+import { writeReport } from './attempt_reports.ts';
 import { type AttemptRow, changeAttempt, NOTHING_SHOWN, readAttemptRow, type Shown, shownOf } from './attempt_rows.ts';
 import {
   type AttemptEnd,
@@ -17,18 +18,14 @@ import {
 } from './attempts.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
 import { countInGroups } from './group_counters.ts';
-import { mergeMetrics } from './metric_maps.ts';
 import { entityOf, recordMove } from './rollout_moves.ts';
 import { bindResult, readResult } from './rollout_results.ts';
 import { readFlag, readWritten } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { applySuccess } from './sibling_policy.ts';
-import { bindTimings } from './stage_rows.ts';
-import { mergeTimings } from './stages.ts';
 import { messageOfEnd } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
-import { writeValidations } from './validations.ts';
-import { bindFlag, bindMetrics, bindReal } from './values.ts';
+import { bindFlag, bindReal } from './values.ts';
 
 const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
   SealStatus,
@@ -123,10 +120,7 @@ async function endAttempt(
   now: string,
   came: AttemptEnd | undefined,
 ): Promise<Shown> {
-  const passed =
-    end.validations.length === 0
-      ? readFlag(attempt.validation_passed)
-      : await writeValidations(tx, row, attempt.number, end.validations, now);
+  const reported = await writeReport(tx, row, attempt, end, now);
   const reward = end.result?.reward;
   const shown = await changeAttempt(tx, { ...row, status: end.status }, attempt, {
     status: end.status,
@@ -135,11 +129,9 @@ async function endAttempt(
     result: bindResult(end.result),
     summary_json: end.result?.summaryJson ?? '',
     result_success: bindFlag(end.result?.success),
-    validation_passed: bindFlag(passed),
     reward: reward === undefined ? rewardAt(came) : bindReal(reward),
     turns: turnsAt(came),
-    metrics: bindMetrics(mergeMetrics(attempt.metrics, end.metrics)),
-    timings: bindTimings(mergeTimings(attempt.timings, end.timings)),
+    ...reported,
     end_digest: digest,
   });
   return shown ?? NOTHING_SHOWN;

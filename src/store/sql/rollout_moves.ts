@@ -1,10 +1,12 @@
 import type { Caller } from '../../domain/caller.ts';
+import { endDigest } from '../../domain/end_digest.ts';
 import { rolloutNotFound } from '../../domain/errors.ts';
 import type { Outcome, Status } from '../../domain/lifecycle.ts';
 import type { Rollout, RolloutVerb } from '../../domain/rollout.ts';
-import { decideRolloutMove } from '../../domain/rollout_moves.ts';
-import type { LeaseToken, ReleaseSaid, RolloutSaid } from '../contract/rollout.ts';
-import { NOTHING_SHOWN } from './attempt_rows.ts';
+import { decideRelease, decideRolloutMove } from '../../domain/rollout_moves.ts';
+import type { AttemptReport, LeaseToken, ReleaseSaid, RolloutSaid } from '../contract/rollout.ts';
+import { writeReport } from './attempt_reports.ts';
+import { changeAttempt, NOTHING_SHOWN, readAttemptRow } from './attempt_rows.ts';
 import { lockAttempts } from './attempts.ts';
 import type { Engine, Tx } from './engine.ts';
 import { keepGiven } from './given_fields.ts';
@@ -43,7 +45,7 @@ async function moved(
   engine: Engine,
   caller: Caller,
   token: LeaseToken,
-  verb: RolloutVerb,
+  verb: Exclude<RolloutVerb, 'release'>,
   move: (tx: Tx, row: LockedRollout, to: Status) => Promise<readonly (bigint | null)[]>,
 ): Promise<Rollout> {
   const { rollout, changed } = await engine.write(async (tx) => {
@@ -89,15 +91,34 @@ export async function releaseRollout(
   engine: Engine,
   caller: Caller,
   token: LeaseToken,
-  said: ReleaseSaid,
+  { message, metadataJson, refundAttempt }: ReleaseSaid,
+  report: AttemptReport,
 ): Promise<Rollout> {
-  return moved(engine, caller, token, 'release', async (tx, row) => {
-    const heads = await lockAttempts(engine, tx, [row], 'bounded');
-    const { message, metadataJson, refundAttempt: refund } = said;
-    const now = await readNow(tx, engine.now);
-    await requeue(engine, tx, now, [{ caller, row, head: heads.get(row.key), message, metadataJson, refund }]);
-    return [row.trajectory];
+  const digest = endDigest({ message, result: undefined, refundAttempt, ...report });
+  const { rollout, changed } = await engine.write(async (tx) => {
+    const row = await lockRollout(engine, tx, caller.namespace, token.id);
+    const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
+    const said = { digest, reports: isReport(report) };
+    const moves = decideRelease(heldOf(row), attempt?.end_digest ?? '', token.attempt, said);
+    if (moves && attempt !== undefined) {
+      const heads = await lockAttempts(engine, tx, [row], 'bounded');
+      const now = await readNow(tx, engine.now);
+      const reported = await writeReport(tx, row, attempt, report, now);
+      const shown = await changeAttempt(tx, row, attempt, { ...reported, end_digest: digest });
+      const head = heads.get(row.key);
+      await requeue(engine, tx, now, [
+        { caller, row: { ...row, ...shown }, head, message, metadataJson, refund: refundAttempt },
+      ]);
+    }
+    const after = await readWritten(engine, tx, caller.namespace, row);
+    return { rollout: after, changed: moves ? [row.run, row.trajectory] : [] };
   });
+  engine.announce(changed.filter((key) => key !== null));
+  return rollout;
+}
+
+function isReport({ validations, metrics, timings }: AttemptReport): boolean {
+  return validations.length > 0 || metrics.size > 0 || timings.size > 0;
 }
 
 export async function retryRollout(

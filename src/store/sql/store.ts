@@ -285,8 +285,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   endRollout(caller, end) {
     return endRollout(this.engine, caller, end);
   },
-  releaseRollout(caller, token, said) {
-    return releaseRollout(this.engine, caller, token, said);
+  releaseRollout(caller, token, said, report) {
+    return releaseRollout(this.engine, caller, token, said, report);
   },
   retryRollout(caller, token, said) {
     return retryRollout(this.engine, caller, token, said);

@@ -14,6 +14,8 @@ const RESULT = {
   summaryJson: '{"n":2}',
 };
 
+const MEASURED = { metrics: { tokens: 7 }, timings: { task: { startTime: LONG_AGO, endTime: LATE } } };
+
 /** What the scene's first rollout was completed with. */
 const DONE = { taskCompleted: true, summaryJson: '{"n":1}' };
 
@@ -52,8 +54,7 @@ export const ROLLOUT_VERB_RPCS = {
             { validatorId: lookId, success: false },
           ],
           expectedNextStepNumber: 0n,
-          metrics: { tokens: 7 },
-          timings: { task: { startTime: LONG_AGO, endTime: LATE } },
+          ...MEASURED,
         },
       ],
     ],
@@ -83,13 +84,19 @@ export const ROLLOUT_VERB_RPCS = {
     }),
   },
   failRollout: {
-    requests: ({ runningId }) => [[{ rolloutId: runningId, attempt: 1, ...SAID, result: RESULT }]],
+    requests: ({ runningId, stateId }) => {
+      const validations = [{ validatorId: stateId, success: true }];
+      return [[{ rolloutId: runningId, attempt: 1, ...SAID, result: RESULT, validations, ...MEASURED }]];
+    },
     served: ([answer]) => {
       const ended = { status: Status.FAILED, statusMessage: 'why', result: RESULT, success: false };
-      expect(answer?.rollout).toMatchObject(ended);
+      expect(answer?.rollout).toMatchObject({ ...ended, ...MEASURED, validationPassed: true });
     },
-    refused: ({ heldId, failedId, doneId }) => ({
+    refused: ({ heldId, runningId, failedId, doneId }) => ({
       ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],
+      VALIDATOR_NOT_FOUND: [
+        { rolloutId: runningId, attempt: 1, validations: [{ validatorId: NOBODY, success: true }] },
+      ],
       LEASE_LOST: [{ rolloutId: heldId, attempt: 2 }],
       ILLEGAL_TRANSITION: [{ rolloutId: doneId, attempt: 1 }],
       RESULT_CONFLICT: [{ rolloutId: failedId, attempt: 1, message: 'for another reason' }],
@@ -108,17 +115,27 @@ export const ROLLOUT_VERB_RPCS = {
     }),
   },
   releaseRollout: {
-    requests: ({ runningId }) => [[{ rolloutId: runningId, attempt: 1, refundAttempt: true, ...SAID }]],
+    requests: ({ runningId, stateId }) => {
+      const validations = [{ validatorId: stateId, success: true }];
+      return [[{ rolloutId: runningId, attempt: 1, refundAttempt: true, ...SAID, validations, ...MEASURED }]];
+    },
     served: ([answer]) => {
       const { rollout } = answer!;
       expect(rollout).toMatchObject({ status: Status.PENDING, statusMessage: 'why', attempt: 1, workerId: '' });
       expect(rollout).toMatchObject({ refundedAttempts: 1, retryDelay: { seconds: 1n, nanos: 0 } });
       expect(rollout?.claimableTime, 'a refunded attempt delays nothing').toEqual(rollout?.updateTime);
     },
-    refused: ({ heldId, doneId }) => ({
+    refused: ({ heldId, runningId, doneId, rollouts }) => ({
       ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],
       LEASE_LOST: [{ rolloutId: heldId, attempt: 2 }],
+      VALIDATOR_NOT_FOUND: [
+        { rolloutId: runningId, attempt: 1, validations: [{ validatorId: NOBODY, success: true }] },
+      ],
       ILLEGAL_TRANSITION: [{ rolloutId: doneId, attempt: 1 }],
+      RESULT_CONFLICT: async () => {
+        await rollouts.releaseRollout({ rolloutId: runningId, attempt: 1, message: 'for one reason' });
+        return [{ rolloutId: runningId, attempt: 1, message: 'for one reason', metrics: { tokens: 1 } }];
+      },
     }),
   },
   retryRollout: {

@@ -1797,6 +1797,27 @@ export declare type FailRolloutRequest = Message<"anabranch.v1.FailRolloutReques
    * @generated from field: anabranch.v1.RolloutResult result = 5;
    */
   result?: RolloutResult | undefined;
+
+  /**
+   * Results of validators for the attempt, recorded in the same transaction; at most 16, each validator once.
+   *
+   * @generated from field: repeated anabranch.v1.NewValidation validations = 6;
+   */
+  validations: NewValidation[];
+
+  /**
+   * Metrics of the attempt to set; others stay.
+   *
+   * @generated from field: map<string, double> metrics = 7;
+   */
+  metrics: { [key: string]: number };
+
+  /**
+   * Timings of the attempt to set by name; others stay.
+   *
+   * @generated from field: map<string, anabranch.v1.TimeSpan> timings = 8;
+   */
+  timings: { [key: string]: TimeSpan };
 };
 
 /**
@@ -1920,6 +1941,27 @@ export declare type ReleaseRolloutRequest = Message<"anabranch.v1.ReleaseRollout
    * @generated from field: bool refund_attempt = 5;
    */
   refundAttempt: boolean;
+
+  /**
+   * Results of validators for the attempt, recorded in the same transaction; at most 16, each validator once.
+   *
+   * @generated from field: repeated anabranch.v1.NewValidation validations = 6;
+   */
+  validations: NewValidation[];
+
+  /**
+   * Metrics of the attempt to set; others stay.
+   *
+   * @generated from field: map<string, double> metrics = 7;
+   */
+  metrics: { [key: string]: number };
+
+  /**
+   * Timings of the attempt to set by name; others stay.
+   *
+   * @generated from field: map<string, anabranch.v1.TimeSpan> timings = 8;
+   */
+  timings: { [key: string]: TimeSpan };
 };
 
 /**
@@ -3270,7 +3312,7 @@ export declare const RolloutService: GenService<{
   },
   /**
    * Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.FailRollout
    */
@@ -3290,9 +3332,11 @@ export declare const RolloutService: GenService<{
     output: typeof CancelRolloutResponseSchema;
   },
   /**
-   * Gives a rollout back: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The attempt's
-   * trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+   * Returns a rollout to the queue: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The
+   * attempt's trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments. Repeated requests are treated as by
+   * CompleteRollout. An attempt that the server ended (its lease was lost, the rollout was cancelled) accepts no validations, metrics or timings (LEASE_LOST);
+   * RecordValidation and UpdateRollout do.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReleaseRollout
    */

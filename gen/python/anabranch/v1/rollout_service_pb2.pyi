@@ -1904,11 +1904,55 @@ class FailRolloutRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TimingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _run_pb2.TimeSpan: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _run_pb2.TimeSpan | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    VALIDATIONS_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    TIMINGS_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout."""
     attempt: _builtins.int
@@ -1921,6 +1965,18 @@ class FailRolloutRequest(_message.Message):
     def result(self) -> _rollout_pb2.RolloutResult:
         """What came of it all the same."""
 
+    @_builtins.property
+    def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
+        """Results of validators for the attempt, recorded in the same transaction; at most 16, each validator once."""
+
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Metrics of the attempt to set; others stay."""
+
+    @_builtins.property
+    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+        """Timings of the attempt to set by name; others stay."""
+
     def __init__(
         self,
         *,
@@ -1929,10 +1985,13 @@ class FailRolloutRequest(_message.Message):
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         result: _rollout_pb2.RolloutResult | None = ...,
+        validations: _abc.Iterable[Global___NewValidation] | None = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "result", b"result", "rollout_id", b"rollout_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "metrics", b"metrics", "result", b"result", "rollout_id", b"rollout_id", "timings", b"timings", "validations", b"validations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2022,11 +2081,55 @@ class ReleaseRolloutRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TimingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _run_pb2.TimeSpan: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _run_pb2.TimeSpan | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     REFUND_ATTEMPT_FIELD_NUMBER: _builtins.int
+    VALIDATIONS_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    TIMINGS_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout."""
     attempt: _builtins.int
@@ -2039,6 +2142,18 @@ class ReleaseRolloutRequest(_message.Message):
     """The attempt ends for a reason that is not the rollout's, for example because its machine is preempted. It does not count towards `max_attempts`, and the
     rollout can be claimed at once. Attempt numbers still rise.
     """
+    @_builtins.property
+    def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
+        """Results of validators for the attempt, recorded in the same transaction; at most 16, each validator once."""
+
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Metrics of the attempt to set; others stay."""
+
+    @_builtins.property
+    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+        """Timings of the attempt to set by name; others stay."""
+
     def __init__(
         self,
         *,
@@ -2047,10 +2162,13 @@ class ReleaseRolloutRequest(_message.Message):
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         refund_attempt: _builtins.bool = ...,
+        validations: _abc.Iterable[Global___NewValidation] | None = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "refund_attempt", b"refund_attempt", "rollout_id", b"rollout_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "metrics", b"metrics", "refund_attempt", b"refund_attempt", "rollout_id", b"rollout_id", "timings", b"timings", "validations", b"validations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
