@@ -10,7 +10,7 @@ import {
   type LeaseState as WireLease,
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { claimRollouts } from '../app/rollout/claim.ts';
-import { type Extent, fitClaims } from '../app/rollout/fit.ts';
+import { type ClaimExtent, fitClaims } from '../app/rollout/fit.ts';
 import { heartbeatRollouts } from '../app/rollout/lease.ts';
 import { unary, type Wire } from './call.ts';
 import { fromMillis } from './convert/duration.ts';
@@ -32,7 +32,7 @@ export function claimMethods(
       const { claims, drained } = await claimRollouts(app, caller, { ...toClaimArgs(request), signal });
       const extents = fitClaims(claims);
       return create(ClaimRolloutsResponseSchema, {
-        claims: claims.map((claim, i) => fromClaim(claim, extents[i] ?? 'BARE')),
+        claims: claims.map((claim, i) => fromClaim(claim, extents[i] ?? 'INPUT')),
         drained,
       });
     }),
@@ -49,11 +49,12 @@ export function claimMethods(
   };
 }
 
-function fromClaim({ rollout, task, validators, trajectory, maxTurns }: Claim, extent: Extent): WireClaim {
+function fromClaim({ rollout, task, validators, trajectory, maxTurns }: Claim, extent: ClaimExtent): WireClaim {
   const wire = create(ClaimSchema);
   const view = extent === 'WHOLE' ? 'FULL' : 'BASIC';
-  wire.rollout = extent === 'BARE' ? fromBareRollout(rollout) : fromRollout(rollout, view);
-  if (task !== undefined && extent !== 'BARE') wire.task = fromTask(task, view);
+  const { inputJson } = rollout;
+  wire.rollout = extent === 'BARE' ? fromBareRollout(rollout) : { ...fromRollout(rollout, view), inputJson };
+  if (task !== undefined && extent !== 'BARE') wire.task = { ...fromTask(task, view), inputJson: task.inputJson };
   wire.trajectory = fromTrajectory(trajectory, view);
   if (extent === 'WHOLE') wire.validators = validators.map(fromValidator);
   if (maxTurns !== undefined) wire.maxTurns = maxTurns;

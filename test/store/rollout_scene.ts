@@ -100,6 +100,7 @@ export class RolloutScene extends RunScene {
       workerId: 'worker',
       leaseMs: 60_000,
       trajectories: Array.from({ length: count }, () => ({ id: randomUUID(), uid: randomUUID() })),
+      countFitting: ({ length }) => length,
       key: undefined,
       ...given,
     };

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { toBinary } from '@bufbuild/protobuf';
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
@@ -39,31 +40,75 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     return (await runs.getOrCreateStage(place)).stage!.id;
   }
 
-  it('RD3: claims that do not fit together say so, and have what a worker cannot do without', async () => {
+  it('Q2: claims that do not fit into one answer are fewer, each with both inputs, and the others stay in the queue', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
     const taskId = `large/${stageId}`;
     await rollouts.upsertTasks({ tasks: [{ id: taskId, inputJson: LARGE, metadataJson: LARGE }] });
-    for (let i = 0; i < 100; i += 4) {
+    const COUNT = 12;
+    for (let i = 0; i < COUNT; i += 4) {
       const some = [0, 1, 2, 3].map((j) => ({ groupNumber: 0n, number: BigInt(i + j), taskId, inputJson: LARGE }));
       await rollouts.createRollouts({ stageId, rollouts: some.map((each) => ({ ...each, labels: LABELS })) });
     }
-    const answer = await rollouts.claimRollouts({ stageId, workerId: 'w', maxRollouts: 100 });
-    expect(toBinary(ClaimRolloutsResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
-    expect(answer.claims).toHaveLength(100);
-    expect(answer.claims[0]).toMatchObject({
-      truncated: false,
-      rollout: { inputJson: LARGE },
-      task: { inputJson: LARGE },
-    });
-    const last = answer.claims[99]!;
-    expect(last).toMatchObject({ truncated: true, rollout: { attempt: 1, taskId, number: 99n, inputJson: '' } });
-    expect(last.trajectory).toMatchObject({ id: last.rollout?.trajectoryId, nextStepNumber: 0n });
-    const shown = await rollouts.getRollout({ rolloutId: last.rollout!.id });
-    expect(shown.rollout).toMatchObject({ inputJson: LARGE, labels: LABELS });
+    const numbers: bigint[] = [];
+    while (numbers.length < COUNT) {
+      const answer = await rollouts.claimRollouts({
+        stageId,
+        workerId: 'w',
+        maxRollouts: 100,
+        requestId: randomUUID(),
+      });
+      expect(toBinary(ClaimRolloutsResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
+      expect(answer.claims.length).toBeGreaterThan(0);
+      for (const { rollout, task, truncated } of answer.claims) {
+        expect([rollout?.inputJson === LARGE, task?.inputJson === LARGE, truncated]).toEqual([true, true, false]);
+      }
+      numbers.push(...answer.claims.map(({ rollout }) => rollout!.number));
+      const pending = await rollouts.listRollouts({ stageId, statuses: [Status.PENDING], pageSize: 100 });
+      expect(pending.rollouts.map(({ number, attempt }) => [number, attempt])).toEqual(
+        Array.from({ length: COUNT - numbers.length }, (_, i) => [BigInt(numbers.length + i), 0]),
+      );
+    }
+    expect(numbers).toEqual(Array.from({ length: COUNT }, (_, i) => BigInt(i)));
     const page = await rollouts.listRollouts({ stageId, view: View.FULL, pageSize: 100 });
     expect(toBinary(ListRolloutsResponseSchema, page).length).toBeLessThan(LIMITS.messageBytes);
     expect(page.nextPageToken).not.toBe('');
+  });
+
+  it('Q2: a claim keeps both inputs if the validators of its task are too large for one answer, and says so', async () => {
+    const { rollouts } = clients();
+    const stageId = await makeStage();
+    const taskId = `many validators/${stageId}`;
+    await rollouts.upsertTasks({ tasks: [{ id: taskId, inputJson: LARGE }] });
+    for (let i = 0; i < 16; i += 8) {
+      const types = Array.from({ length: 8 }, (_, j) => `type ${i + j}`);
+      const configJson = `"${'c'.repeat(64_000)}"`;
+      await rollouts.upsertValidators({ validators: types.map((type) => ({ taskId, type, configJson })) });
+    }
+    const places = [0n, 1n].map((number) => ({ groupNumber: 0n, number, taskId, inputJson: LARGE }));
+    await rollouts.createRollouts({ stageId, rollouts: places });
+    const { claims } = await rollouts.claimRollouts({ stageId, workerId: 'w', maxRollouts: 2 });
+    expect(claims).toHaveLength(1);
+    expect(claims[0]).toMatchObject({ truncated: true, validators: [] });
+    expect([claims[0]?.rollout?.inputJson, claims[0]?.task?.inputJson]).toEqual([LARGE, LARGE]);
+  });
+
+  it('Q2: a repeated claim whose rollouts have grown since keeps the input of each, and leaves metadata out', async () => {
+    const { rollouts } = clients();
+    const stageId = await makeStage();
+    const places = [0n, 1n, 2n, 3n, 4n, 5n].map((number) => ({ groupNumber: 0n, number, inputJson: LARGE }));
+    await rollouts.createRollouts({ stageId, rollouts: places });
+    const request = { stageId, workerId: 'w', maxRollouts: 6, requestId: randomUUID() };
+    const { claims } = await rollouts.claimRollouts(request);
+    expect(claims.map(({ truncated }) => truncated)).toEqual(places.map(() => false));
+    for (const { rollout } of claims) {
+      const updateMask = { paths: ['metadata_json'] };
+      await rollouts.updateRollout({ rolloutId: rollout!.id, attempt: 1, updateMask, metadataJson: LARGE });
+    }
+    const again = await rollouts.claimRollouts(request);
+    expect(toBinary(ClaimRolloutsResponseSchema, again).length).toBeLessThan(LIMITS.messageBytes);
+    expect(again.claims.map(({ rollout }) => rollout?.inputJson === LARGE)).toEqual(places.map(() => true));
+    expect(again.claims.at(-1)).toMatchObject({ truncated: true, rollout: { metadataJson: '' } });
   });
 
   async function judgedTask(taskId: string, validators: number) {

@@ -8,6 +8,7 @@ import { idempotencyKey, mapText } from '../idempotency.ts';
 import { requireLabels } from '../run/fields.ts';
 import { WatchPace } from '../run/watch_pace.ts';
 import type { Claimed } from './claim_collector.ts';
+import { countFittingClaims } from './fit.ts';
 
 export interface ClaimRolloutsArgs {
   /** Empty: of any. */
@@ -123,5 +124,6 @@ function requestOf(caller: Caller, args: ClaimRolloutsArgs): Omit<ClaimRequest, 
   const tasks = [...new Set(taskIds)].sort();
   const fields = [runId, stageId, JSON.stringify(tasks), mapText(labels), workerId, ...numbers];
   const key = idempotencyKey('ClaimRollouts', args.requestId, fields);
-  return { caller, runId, stageId, taskIds: tasks, labels, minPriority, workerId, leaseMs, key };
+  const wanted = { runId, stageId, taskIds: tasks, labels, minPriority };
+  return { caller, ...wanted, workerId, leaseMs, countFitting: countFittingClaims, key };
 }

@@ -16,35 +16,50 @@ import {
 /** What of large rows fits into one answer (RD3): as much as possible, and in any case what one cannot do without. */
 
 /** WHOLE: all of it; BASIC: no JSON (FM7); BARE: ids, numbers and times. */
-export type Extent = 'WHOLE' | 'BASIC' | 'BARE';
+type Extent = 'WHOLE' | 'BASIC' | 'BARE';
 
 /** Of ids, numbers and times. */
 const BARE_BYTES = 1024;
 
-/** How much of each claim is shown: what the earlier ones leave, though each at least BARE. */
-export function fitClaims(claims: readonly Claim[]): Extent[] {
-  let left = PAGE_BYTES - claims.reduce((bytes, claim) => bytes + bareClaimBytes(claim), 0);
+/** WHOLE: all of a claim; INPUT: no validators, and of the JSON only `input_json`; BARE: ids, numbers and times. */
+export type ClaimExtent = 'WHOLE' | 'INPUT' | 'BARE';
+
+/** Q2: returns how many claims, from the first, fit whole into one answer. At least one. */
+export function countFittingClaims(claims: readonly Claim[]): number {
+  let bytes = 0;
+  const cut = claims.findIndex((claim) => {
+    bytes += claimBytes(claim, 'WHOLE');
+    return bytes > PAGE_BYTES;
+  });
+  return cut === -1 ? claims.length : Math.max(1, cut);
+}
+
+/**
+ * How much of each claim is shown: all of it, unless it has very many validators, or rollouts and tasks have grown since the claims were granted. Then all
+ * claims keep their `input_json` if there is room, and the first ones are shown whole.
+ */
+export function fitClaims(claims: readonly Claim[]): ClaimExtent[] {
+  const bytesOfEach = (extent: ClaimExtent) => claims.reduce((bytes, claim) => bytes + claimBytes(claim, extent), 0);
+  const least = bytesOfEach('INPUT') <= PAGE_BYTES ? 'INPUT' : 'BARE';
+  let left = PAGE_BYTES - bytesOfEach(least);
   return claims.map((claim) => {
-    for (const extent of ['WHOLE', 'BASIC'] as const) {
-      const more = claimBytes(claim, extent) - bareClaimBytes(claim);
-      if (more > left) continue;
-      left -= Math.max(0, more);
-      return extent;
-    }
-    return 'BARE';
+    const more = claimBytes(claim, 'WHOLE') - claimBytes(claim, least);
+    if (more > left) return least;
+    left -= more;
+    return 'WHOLE';
   });
 }
 
-function bareClaimBytes({ rollout, trajectory }: Claim): number {
-  return BARE_BYTES + 2 * utf8(rollout.taskId) + utf8(rollout.workerId) + utf8(trajectory.name);
-}
-
-function claimBytes({ rollout, task, validators, trajectory }: Claim, extent: 'WHOLE' | 'BASIC'): number {
-  const view = extent === 'WHOLE' ? 'FULL' : 'BASIC';
-  let bytes = 64 + rolloutBytes(rollout, view) + trajectoryBytes(trajectory, view);
-  if (task !== undefined) bytes += taskBytes(task, view);
-  if (extent === 'WHOLE') for (const validator of validators) bytes += validatorBytes(validator);
-  return bytes;
+/** No fewer bytes than the claim takes. */
+function claimBytes({ rollout, task, validators, trajectory }: Claim, extent: ClaimExtent): number {
+  const bare = BARE_BYTES + 2 * utf8(rollout.taskId) + utf8(rollout.workerId) + utf8(trajectory.name);
+  if (extent === 'BARE') return bare;
+  const input = utf8(rollout.inputJson) + (task === undefined ? 0 : utf8(task.inputJson) + taskBytes(task, 'BASIC'));
+  const basic = bare + rolloutBytes(rollout, 'BASIC') + trajectoryBytes(trajectory, 'BASIC') + input;
+  if (extent === 'INPUT') return basic;
+  const judged = validators.reduce((bytes, validator) => bytes + validatorBytes(validator), 0);
+  const metadata = utf8(rollout.metadataJson) + utf8(trajectory.metadataJson) + utf8(task?.metadataJson ?? '');
+  return basic + judged + metadata;
 }
 
 export interface FittingRecord {

@@ -174,6 +174,8 @@ export interface ClaimRequest {
   readonly leaseMs: number;
   /** Ids for the attempts' trajectories: as many as may be claimed. */
   readonly trajectories: readonly { readonly id: string; readonly uid: string }[];
+  /** Returns how many of these claims, from the first, fit into the answer; at least 1. The others are not claimed (Q2). */
+  readonly countFitting: (claims: readonly Claim[]) => number;
   readonly key: IdempotencyKey | undefined;
 }
 

@@ -3,7 +3,7 @@ import { beginLease, type Lease } from '../../domain/lease.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Claim, ClaimRequest } from '../contract/rollout.ts';
 import { plannedTurns, type Taken } from './claim_places.ts';
-import { type Assigned, assignedTo, readAssignments } from './claim_tasks.ts';
+import { type Assigned, type Assignments, assignedTo, readAssignments } from './claim_tasks.ts';
 import { type Engine, Later, type Tx } from './engine.ts';
 import { bindLease, LEASE_COLUMNS, leaseValues } from './lease_rows.ts';
 import { readRollout } from './rollout_rows.ts';
@@ -21,9 +21,14 @@ export interface Granted extends Taken {
   readonly ids: { readonly id: string; readonly uid: string };
 }
 
+/** Returns the claims that `makeClaims` would make. Writes nothing. */
+export function previewClaims(granted: readonly Granted[], assignments: Assignments, now: string): Claim[] {
+  return granted.map((each) => claimOf(attemptOf(each, now), assignedTo(each.row, assignments), now));
+}
+
 /**
  * Q1: attempts with their trajectories, the moves of their rollouts and what was asked for, in few statements however many. In the order given; they are
- * there when what is assigned with them has been read, which nothing of the transaction needs to wait for.
+ * there when what is assigned with them has been read (`known`: it was read before), which nothing of the transaction needs to wait for.
  */
 export async function makeClaims(
   engine: Engine,
@@ -31,6 +36,7 @@ export async function makeClaims(
   now: string,
   mark: bigint,
   granted: readonly Granted[],
+  known: Assignments,
 ): Promise<Later<Claim[]>> {
   if (granted.length === 0) return new Later(Promise.resolve([]));
   const attempts = granted.map((each) => attemptOf(each, now));
@@ -38,6 +44,7 @@ export async function makeClaims(
     engine,
     tx,
     granted.map(({ row }) => row),
+    known,
   );
   const claims = assigning.then((assignments) =>
     attempts.map((attempt) => claimOf(attempt, assignedTo(attempt.row, assignments), now)),

@@ -15,14 +15,15 @@ export type Assignments = ReadonlyMap<bigint, Assigned>;
 
 const NOTHING: Assigned = { task: undefined, validators: [] };
 
-/** Of the tasks of these rollouts, in a number of statements that does not grow with them; they are sent at once. */
+/** Of the tasks of these rollouts, in a number of statements that does not grow with them; they are sent at once. `known` ones are not read again. */
 export async function readAssignments(
   engine: Engine,
   tx: Tx,
   rollouts: readonly { readonly task: bigint | null }[],
+  known: Assignments = new Map(),
 ): Promise<Assignments> {
-  const found = [...new Set(rollouts.flatMap(({ task }) => task ?? []))];
-  if (found.length === 0) return new Map();
+  const found = [...new Set(rollouts.flatMap(({ task }) => task ?? []))].filter((task) => !known.has(task));
+  if (found.length === 0) return known;
   const { db, kept } = engine;
   const keys = padded(found);
   const [tasks, validators] = await Promise.all([
@@ -38,9 +39,10 @@ export async function readAssignments(
     ),
   ]);
   const of = Map.groupBy(validators, ({ task }) => task);
-  return new Map(
-    tasks.map((row) => [row.key, { task: readTask(row), validators: (of.get(row.key) ?? []).map(readValidator) }]),
-  );
+  const read = tasks.map((row): [bigint, Assigned] => {
+    return [row.key, { task: readTask(row), validators: (of.get(row.key) ?? []).map(readValidator) }];
+  });
+  return new Map([...known, ...read]);
 }
 
 export function assignedTo({ task }: { readonly task: bigint | null }, assignments: Assignments): Assigned {

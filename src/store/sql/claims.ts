@@ -4,9 +4,10 @@ import { readShown } from './attempt_rows.ts';
 import { nextInMs } from './claim_delays.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './claim_keys.ts';
 import { type Field, isDrained, type Line, linesOf, readField } from './claim_lines.ts';
-import { type Granted, makeClaims } from './claim_making.ts';
+import { type Granted, makeClaims, previewClaims } from './claim_making.ts';
 import { type ClaimPlaces, readPlace, readPlaces, type Taken } from './claim_places.ts';
 import { readClaims } from './claim_reading.ts';
+import { type Assignments, readAssignments } from './claim_tasks.ts';
 import { type Engine, Later, type QueuedRow, type Tx } from './engine.ts';
 import { moveMany } from './requeueing.ts';
 import { readStart } from './rollout_rows.ts';
@@ -61,6 +62,8 @@ class Claiming {
   /** Rollouts that cannot begin where they are to begin, and why. */
   private readonly failing: { readonly row: QueuedRow; readonly why: string }[] = [];
   private readonly changed = new Set<bigint>();
+  /** Of tasks that were read to see what fits into an answer. */
+  private assignments: Assignments = new Map();
 
   constructor(engine: Engine, tx: Tx, requests: readonly ClaimRequest[]) {
     this.engine = engine;
@@ -80,8 +83,8 @@ class Claiming {
     const repeated = await this.answerKept(kept);
     const open = this.openLines(lines, fields, ahead, repeated);
     const granted: Granted[] = [];
-    for (const line of open) granted.push(...this.deal(line, await this.take(line)));
-    const claims = await makeClaims(engine, tx, now, mark, granted);
+    for (const line of open) granted.push(...(await this.deal(line, await this.take(line), now)));
+    const claims = await makeClaims(engine, tx, now, mark, granted, this.assignments);
     await this.failStartless(now);
     const left = await this.leftOf(open, granted);
     await keepClaims(engine, tx, now, requests, granted);
@@ -223,15 +226,26 @@ class Claiming {
     return taken;
   }
 
-  /** In the order of the queue, to requests in the order of their coming. */
-  private deal({ places }: OpenLine, taken: readonly Taken[]): Granted[] {
+  /** In the order of the queue, to requests in the order of their coming. What does not fit into an answer goes to the next request, or stays PENDING. */
+  private async deal({ places }: OpenLine, taken: readonly Taken[], now: string): Promise<Granted[]> {
+    if (taken.length > 1 && places.some((place) => this.wantedOf([place]) > 1)) await this.readAssignments(taken);
     let next = 0;
     return places.flatMap((place) => {
       const request = this.requests[place]!;
-      const share = taken.slice(next, next + request.trajectories.length);
-      next += share.length;
-      return share.map((each, i) => ({ ...each, at: place, request, ids: request.trajectories[i]! }));
+      const share = taken
+        .slice(next, next + request.trajectories.length)
+        .map((each, i): Granted => ({ ...each, at: place, request, ids: request.trajectories[i]! }));
+      const fitting =
+        share.length > 1 ? request.countFitting(previewClaims(share, this.assignments, now)) : share.length;
+      next += fitting;
+      return share.slice(0, fitting);
     });
+  }
+
+  /** The size of an answer depends on tasks and validators. */
+  private async readAssignments(taken: readonly Taken[]): Promise<void> {
+    const rows = taken.map(({ row }) => row);
+    this.assignments = await readAssignments(this.engine, this.tx, rows, this.assignments);
   }
 
   /** Q3: nobody can begin there. */

@@ -1077,7 +1077,7 @@ export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRe
   minPriority: number;
 
   /**
-   * At most so many: 1 to 100; 0 means 1.
+   * Maximum number of rollouts to claim: 1 to 100; 0 means 1. Fewer are claimed if the answer would exceed 1 MiB; the others stay PENDING.
    *
    * @generated from field: int32 max_rollouts = 6;
    */
@@ -1161,8 +1161,9 @@ export declare type Claim = Message<"anabranch.v1.Claim"> & {
   maxTurns?: bigint | undefined;
 
   /**
-   * Not all of it fitted into 1 MiB with the other claims: GetRollout, GetTask and ListValidators show it whole. `attempt`, `max_turns`, and the trajectory's
-   * id, uid and next_step_number are here in any case.
+   * True if the claim is not complete, which happens only if the task has very large validators, or if a repeated request returns rollouts or tasks that have
+   * grown since the claim. Left out then are the validators and `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and
+   * `input_json` are left out too. GetRollout, GetTask and ListValidators show them.
    *
    * @generated from field: bool truncated = 6;
    */
@@ -1182,7 +1183,7 @@ export declare const ClaimSchema: GenMessage<Claim>;
  */
 export declare type ClaimRolloutsResponse = Message<"anabranch.v1.ClaimRolloutsResponse"> & {
   /**
-   * What was claimed; empty if nothing was there.
+   * The claims, each with the `input_json` of rollout and task. Empty if there was nothing to claim.
    *
    * @generated from field: repeated anabranch.v1.Claim claims = 1;
    */

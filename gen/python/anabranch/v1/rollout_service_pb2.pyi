@@ -1156,7 +1156,7 @@ class ClaimRolloutsRequest(_message.Message):
     min_priority: _builtins.int
     """Only of at least this priority."""
     max_rollouts: _builtins.int
-    """At most so many: 1 to 100; 0 means 1."""
+    """Maximum number of rollouts to claim: 1 to 100; 0 means 1. Fewer are claimed if the answer would exceed 1 MiB; the others stay PENDING."""
     worker_id: _builtins.str
     """Who claims, in the worker's own words, 1 to 128 bytes."""
     request_id: _builtins.str
@@ -1216,8 +1216,9 @@ class Claim(_message.Message):
     max_turns: _builtins.int
     """Most turns it may take: its own, else the task's, else the plan's; absent if none says."""
     truncated: _builtins.bool
-    """Not all of it fitted into 1 MiB with the other claims: GetRollout, GetTask and ListValidators show it whole. `attempt`, `max_turns`, and the trajectory's
-    id, uid and next_step_number are here in any case.
+    """True if the claim is not complete, which happens only if the task has very large validators, or if a repeated request returns rollouts or tasks that have
+    grown since the claim. Left out then are the validators and `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and
+    `input_json` are left out too. GetRollout, GetTask and ListValidators show them.
     """
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
@@ -1273,7 +1274,7 @@ class ClaimRolloutsResponse(_message.Message):
     """
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
-        """What was claimed; empty if nothing was there."""
+        """The claims, each with the `input_json` of rollout and task. Empty if there was nothing to claim."""
 
     def __init__(
         self,
