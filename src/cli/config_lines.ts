@@ -6,8 +6,8 @@ const PATH_MOST_COLUMNS = 32;
 const MOST_LINES = 24;
 const OWN = ' *';
 
-/** The effective config; a star where the run says it itself, not its parent or its experiment. */
-export function configLines({ configJson, configOverridesJson }: Run, columns: number): string[] {
+/** Returns the lines of the effective config, with a star at what the run's own config sets, then the paths that the run removed. */
+export function configLines({ configJson, configOverridesJson, removedConfigPaths }: Run, columns: number): string[] {
   const own = new Set(leavesOf(configOverridesJson).map(({ path }) => path));
   const leaves = leavesOf(configJson);
   const shown = leaves.slice(0, MOST_LINES).map(({ path, value }) => ({
@@ -18,7 +18,9 @@ export function configLines({ configJson, configOverridesJson }: Run, columns: n
   const pathColumns = Math.min(widest, PATH_MOST_COLUMNS);
   const lines = shown.map(({ path, value }) => `${fill(path, pathColumns)}  ${cut(value, columns - pathColumns - 2)}`);
   const more = leaves.length - shown.length;
-  return more === 0 ? lines : [...lines, `… ${more} more; --json shows all`];
+  if (more > 0) lines.push(`… ${more} more; --json shows all`);
+  if (removedConfigPaths.length > 0) lines.push(cut(`removed: ${printable(removedConfigPaths.join(', '))}`, columns));
+  return lines;
 }
 
 interface Leaf {

@@ -1,4 +1,5 @@
 import { invalidField } from './errors.ts';
+import { pointerPart } from './json_pointer.ts';
 import { LIMITS } from './limits.ts';
 import { jsonFault } from './text.ts';
 
@@ -53,15 +54,38 @@ export function formatJson(value: Json): string {
   return JSON.stringify(value);
 }
 
-/** JSON Merge Patch, RFC 7396: what an object patches is patched key by key, null removes, anything else replaces. */
-export function mergePatch(target: Json | undefined, patch: Json): Json {
-  if (!isObject(patch)) return patch;
-  const merged = new Map(target !== undefined && isObject(target) ? Object.entries(target) : []);
-  for (const [key, value] of Object.entries(patch)) {
-    if (value === null) merged.delete(key);
-    else merged.set(key, mergePatch(merged.get(key), value));
-  }
+/** Merges objects deeply, key by key. Any other value of `overrides` replaces the value in `base`: a list, a scalar, and null, which is a value too. */
+export function mergeDeep(base: Json | undefined, overrides: Json): Json {
+  if (base === undefined || !isObject(base) || !isObject(overrides)) return overrides;
+  const merged = new Map(Object.entries(base));
+  for (const [key, value] of Object.entries(overrides)) merged.set(key, mergeDeep(merged.get(key), value));
   return Object.fromEntries(merged);
+}
+
+/** What a path of keys leads to: a key of an object, nothing, or something within a list. */
+export type PathEnd = 'KEY' | 'ABSENT' | 'WITHIN_LIST';
+
+export function followPath(value: Json, path: readonly string[]): PathEnd {
+  let at = value;
+  for (const key of path) {
+    if (Array.isArray(at)) return 'WITHIN_LIST';
+    const next = isObject(at) ? own(at, key) : undefined;
+    if (next === undefined) return 'ABSENT';
+    at = next;
+  }
+  return 'KEY';
+}
+
+/** Returns the value without the keys that the paths lead to. Objects that lose all their keys stay. Paths that lead to no key are ignored. */
+export function withoutPaths(value: Json, paths: readonly (readonly string[])[]): Json {
+  if (!isObject(value) || paths.length === 0) return value;
+  const pathsOf = Map.groupBy(paths, ([key]) => key);
+  const kept: [string, Json][] = [];
+  for (const [key, inner] of Object.entries(value)) {
+    const below = (pathsOf.get(key) ?? []).map((path) => path.slice(1));
+    if (!below.some((path) => path.length === 0)) kept.push([key, withoutPaths(inner, below)]);
+  }
+  return Object.fromEntries(kept);
 }
 
 /** A place where two values differ: its JSON Pointer (RFC 6901), and both values as JSON text (empty: none there). */
@@ -75,7 +99,7 @@ export interface JsonDifference {
 export function* jsonDifferences(one: Json | undefined, other: Json | undefined, path = ''): Generator<JsonDifference> {
   if (one !== undefined && other !== undefined && isObject(one) && isObject(other)) {
     for (const key of [...new Set([...Object.keys(one), ...Object.keys(other)])].sort()) {
-      yield* jsonDifferences(own(one, key), own(other, key), `${path}/${escaped(key)}`);
+      yield* jsonDifferences(own(one, key), own(other, key), `${path}${pointerPart(key)}`);
     }
     return;
   }
@@ -101,10 +125,6 @@ function canonical(value: Json | undefined): string {
   }
   const text = JSON.stringify(value);
   return isRawJSON(value) && isExact(text) ? JSON.stringify(Number(text)) : text;
-}
-
-function escaped(key: string): string {
-  return key.replaceAll('~', '~0').replaceAll('/', '~1');
 }
 
 function exactNumbers(_key: string, value: unknown, context: { readonly source?: string }): unknown {

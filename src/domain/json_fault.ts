@@ -1,3 +1,5 @@
+import { pointerPart } from './json_pointer.ts';
+
 /** A value of a text that strict JSON does not have. */
 export interface InvalidValue {
   /** JSON Pointer (RFC 6901) to the value. Empty: the value is the whole text. */
@@ -46,8 +48,4 @@ function keyOf(string: string): string {
   } catch {
     return string.slice(1, -1);
   }
-}
-
-function pointerPart(part: string | number): string {
-  return `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`;
 }

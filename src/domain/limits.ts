@@ -49,6 +49,9 @@ export const LIMITS = Object.freeze({
   effectiveConfigBytes: 256 * 1024,
   /** Objects and lists that stand around a config's innermost value. */
   configDepth: 100,
+  /** Paths that a run removes from the config that it starts from, and bytes of each. */
+  removedConfigPaths: 100,
+  configPathBytes: 256,
   /** Entries of a stage's timings. */
   timings: 64,
   /** Points of one LogMetrics. */

@@ -41,6 +41,8 @@ export interface Run {
   /** The effective config (M4). Empty in the BASIC view, as all that holds JSON. */
   readonly configJson: string;
   readonly configOverridesJson: string;
+  /** As the client gave them. Empty in the BASIC view. */
+  readonly removedConfigPaths: readonly string[];
   readonly labels: ReadonlyMap<string, string>;
   readonly metadataJson: string;
   readonly plan: Plan | undefined;

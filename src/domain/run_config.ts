@@ -1,46 +1,122 @@
 import { AnabranchError, invalidField } from './errors.ts';
-import { formatJson, type Json, jsonDifferences, mergePatch, parseJson } from './json.ts';
+import { followPath, formatJson, type Json, jsonDifferences, mergeDeep, parseJson, withoutPaths } from './json.ts';
+import { parsePointer } from './json_pointer.ts';
 import { LIMITS } from './limits.ts';
 import { type Plan, STAGE_KINDS, type StagePlan } from './run.ts';
-import { fitsBytes } from './text.ts';
+import { fitsBytes, requireText } from './text.ts';
 
 /** Configs are JSON objects as text; empty means none, which is an object without keys. */
 function readConfig(text: string): Json {
   return text === '' ? {} : parseJson(text);
 }
 
+/** What a run states of its config. */
+export interface OwnConfig {
+  /** A JSON object, or empty. */
+  readonly configJson: string;
+  /** JSON Pointers to the keys that are removed from the base before `configJson` is merged over it. */
+  readonly removedConfigPaths: readonly string[];
+}
+
+/** How errors name the config that a run starts from, and the field of the request with the run's own config. */
+export interface ConfigNames {
+  readonly base: string;
+  readonly own: string;
+}
+
+export const ROOT_CONFIG: ConfigNames = Object.freeze({ base: "the experiment's default config", own: 'config_json' });
+export const BRANCH_CONFIG: ConfigNames = Object.freeze({
+  base: "the parent run's effective config",
+  own: 'config_overrides_json',
+});
+
+/** Checks what can be checked without the base. Errors: INVALID_REQUEST with the index of the path. */
+export function requireRemovedPaths(paths: readonly string[]): readonly string[] {
+  for (const [i, path] of paths.entries()) {
+    requireText(path, removedField(i));
+    if (keysOf(path).length > 0) continue;
+    const wanted = 'must be a JSON Pointer (RFC 6901) to a key, such as "/optimizer/lr"';
+    throw invalidField(removedField(i), `${wanted}, got "${path}"`);
+  }
+  return paths;
+}
+
 /**
- * M4: what a run works by: a config (the experiment's default, or the parent's effective one) with the run's own merged over it. Where there is nothing
- * of its own it is the text it was. Refuses a result that is too large, naming the field of the run's own.
+ * M4: Returns the base without the removed keys, with the run's own config merged over the rest. All paths are looked up in the base before any key is
+ * removed, so their order does not matter, and a path may be repeated or lead below another one. If nothing is stated, the text of the base is returned
+ * unchanged. Errors: INVALID_REQUEST (a path that leads to no key, with its index; a result that is too large).
  */
-export function effectiveConfig(base: string, own: string, field: string): string {
-  if (own === '') return base === '' ? '{}' : base;
-  const effective = formatJson(mergePatch(readConfig(base), readConfig(own)));
+export function effectiveConfig(base: string, own: OwnConfig, names: ConfigNames): string {
+  const { configJson, removedConfigPaths } = own;
+  if (configJson === '' && removedConfigPaths.length === 0) return base === '' ? '{}' : base;
+  const effective = formatJson(
+    mergeDeep(reducedBase(readConfig(base), removedConfigPaths, names), readConfig(configJson)),
+  );
   if (!fitsBytes(effective, LIMITS.effectiveConfigBytes)) {
+    const [bytes, most] = [Buffer.byteLength(effective), LIMITS.effectiveConfigBytes];
     throw invalidField(
-      field,
-      `makes a config of ${Buffer.byteLength(effective)} bytes together with the one that it is merged over; at most ${LIMITS.effectiveConfigBytes} are kept`,
+      names.own,
+      `must make an effective config of at most ${most} bytes when it is merged over ${names.base}, got ${bytes} bytes`,
     );
   }
   return effective;
 }
 
-/** What of a run is compared when a run of the name is there already. */
-export interface Stated {
-  /** Its own config; empty: not stated. */
-  readonly configJson: string;
+function reducedBase(base: Json, paths: readonly string[], names: ConfigNames): Json {
+  const keyPaths = paths.map(keysOf);
+  for (const [i, keys] of keyPaths.entries()) {
+    const end = followPath(base, keys);
+    if (end === 'ABSENT') {
+      throw invalidField(
+        removedField(i),
+        `must lead to a key of ${names.base}, got "${paths[i]}", which is absent: correct the path, or leave it out`,
+      );
+    }
+    if (end === 'WITHIN_LIST') {
+      throw invalidField(
+        removedField(i),
+        `must lead to a key outside of lists, got "${paths[i]}", which points into a list of ${names.base}: replace the list in ${names.own}`,
+      );
+    }
+  }
+  return withoutPaths(base, keyPaths);
+}
+
+function removedField(index: number): string {
+  return `removed_config_paths[${index}]`;
+}
+
+/** Empty for a text that names no key. */
+function keysOf(path: string): readonly string[] {
+  return parsePointer(path) ?? [];
+}
+
+/** What a request states of a run, and what is compared when a run with its name exists. */
+export interface Stated extends OwnConfig {
   readonly plan: Plan | undefined;
 }
 
-/** M4: where what is stated differs by value from what is there, as paths of fields; nothing that is not stated differs. */
-export function statedDifferences(there: Stated, stated: Stated): string[] {
+/**
+ * M4: Returns the paths of fields that differ by value between an existing run and what is stated. The config is stated if it has text or removed paths;
+ * removed paths are compared as a set.
+ */
+export function statedDifferences(existing: Stated, stated: Stated): string[] {
   const fields: string[] = [];
-  if (stated.configJson !== '' && stated.configJson !== there.configJson) {
-    const differences = jsonDifferences(readConfig(there.configJson), readConfig(stated.configJson));
+  const statesConfig = stated.configJson !== '' || stated.removedConfigPaths.length > 0;
+  if (statesConfig && stated.configJson !== existing.configJson) {
+    const differences = jsonDifferences(readConfig(existing.configJson), readConfig(stated.configJson));
     for (const { path } of differences) fields.push(`config_json${path}`);
   }
-  if (stated.plan !== undefined) fields.push(...planDifferences(there.plan, stated.plan));
+  if (statesConfig && setText(stated.removedConfigPaths) !== setText(existing.removedConfigPaths)) {
+    fields.push('removed_config_paths');
+  }
+  if (stated.plan !== undefined) fields.push(...planDifferences(existing.plan, stated.plan));
   return fields;
+}
+
+/** Equal sets have equal texts. */
+function setText(paths: readonly string[]): string {
+  return JSON.stringify([...new Set(paths)].sort());
 }
 
 const PLANNED = [

@@ -194,8 +194,15 @@ export function families(wire: Wire): Pick<Service, 'getRunTree' | 'compareRuns'
 
     compareRuns: unary(wire, rpc.compareRuns, 'read', async (request, { app, caller }) => {
       const { runIds, startStepNumber, endStepNumber } = request;
-      const comparisons = await compareRuns(app, caller, { runIds, startStepNumber, endStepNumber });
-      return create(CompareRunsResponseSchema, { comparisons: comparisons.map(fromRunComparison) });
+      const { removedConfigPaths, comparisons } = await compareRuns(app, caller, {
+        runIds,
+        startStepNumber,
+        endStepNumber,
+      });
+      return create(CompareRunsResponseSchema, {
+        comparisons: comparisons.map(fromRunComparison),
+        removedConfigPaths: [...removedConfigPaths],
+      });
     }),
   };
 }
@@ -247,9 +254,12 @@ function ownerOf({
   return { noun: 'TRAJECTORY', id: trajectoryId ?? '' } as const;
 }
 
-function fromRunComparison({ runId, configDifferences, truncated, trajectories }: RunComparison) {
+function fromRunComparison(comparison: RunComparison) {
+  const { runId, removedConfigPaths, pathsTruncated, configDifferences, truncated, trajectories } = comparison;
   return {
     runId,
+    removedConfigPaths: [...removedConfigPaths],
+    removedConfigPathsTruncated: pathsTruncated,
     configDifferences: [...configDifferences],
     configDifferencesTruncated: truncated,
     ...(trajectories === undefined ? {} : { trajectories: fromComparison(trajectories) }),

@@ -25,6 +25,7 @@ const MAKING: CreateRunArgs = {
   ifExists: 'FAIL',
   description: '',
   configJson: '',
+  removedConfigPaths: [],
   labels: new Map(),
   metadataJson: '',
   plan: undefined,
@@ -206,10 +207,11 @@ describeApp('CompareRuns', (on) => {
     const [one, other] = [await run('{"lr":1,"deep":{"a":[1,2]}}'), await run('{"lr":1.0,"deep":{"a":[1]}}')];
     const compare = () => compareRuns(app, books.caller, { runIds: [one.id, other.id], ...NO_REWARDS });
     const differences = [{ path: '/deep/a', valueJson: '[1,2]', otherValueJson: '[1]' }];
-    expect(await compare()).toMatchObject([{ configDifferences: differences, trajectories: { sharedSteps: 0n } }]);
+    const { comparisons } = await compare();
+    expect(comparisons).toMatchObject([{ configDifferences: differences, trajectories: { sharedSteps: 0n } }]);
     meanwhile = () => books.delete(one.mainTrajectory!);
     expect((await refusalOf(compare())).reason).toBe('TRAJECTORY_DELETED');
-    const [without] = await compare();
+    const [without] = (await compare()).comparisons;
     expect(without).toMatchObject({ runId: other.id, configDifferences: differences, truncated: false });
     expect(without!.trajectories).toBeUndefined();
     await app.close();

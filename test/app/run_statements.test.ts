@@ -16,6 +16,7 @@ const MAKING: RunMakingArgs = {
   name: '',
   description: '',
   configJson: '{"lr":0.1}',
+  removedConfigPaths: [],
   labels: new Map([['model', 'pid']]),
   metadataJson: '',
   plan: {

@@ -54,6 +54,7 @@ export const RUNS: readonly Run[] = [
     branchPoint: 200n,
     configJson: '{"agent":{"weights":[0,0,1,0],"kind":"reflex"},"learning_rate":0.1,"seed":9007199254740993}',
     configOverridesJson: '{"learning_rate":0.1}',
+    removedConfigPaths: ['/agent/gain', '/notes'],
     labels: { model: 'reflex', sweep_id: 'a' },
     mainTrajectoryId: trajectoryId(2),
     nextStepNumber: 350n,

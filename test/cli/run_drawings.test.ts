@@ -91,13 +91,25 @@ describe('progress in words', () => {
 });
 
 describe('the lines of a config', () => {
-  const linesOf = (configJson: string, configOverridesJson = '') =>
-    configLines(create(RunSchema, { configJson, configOverridesJson }), 78);
+  const linesOf = (configJson: string, configOverridesJson = '', removedConfigPaths: string[] = []) =>
+    configLines(create(RunSchema, { configJson, configOverridesJson, removedConfigPaths }), 78);
 
   it('show numbers as they were written, and mark what the run says itself', () => {
     expect(
       linesOf('{"a":{"b":1.50,"c":{"d":9007199254740993}},"e":[1e400,{}],"f":null,"g":{}}', '{"a":{"b":1.5}}'),
     ).toEqual(['a.b    1.50 *', 'a.c.d  9007199254740993', 'e      [1e400,{}]', 'f      null', 'g      {}']);
+  });
+
+  it('end with the paths that the run removed, as they were sent, in one line', () => {
+    expect(linesOf('{"a":1}', '', ['/opt/eps', '/a~1b'])).toEqual(['a  1', 'removed: /opt/eps, /a~1b']);
+    expect(linesOf('{}', '', ['/a\u001b[2J'])).toEqual(['removed: /a [2J']);
+    const many = linesOf(
+      '{}',
+      '',
+      Array.from({ length: 100 }, (_, i) => `/key ${i}`),
+    );
+    expect(many).toHaveLength(1);
+    expect(widthOf(many[0]!)).toBeLessThanOrEqual(78);
   });
 
   it('are none for an empty one, and not too many for a large one', () => {
@@ -137,6 +149,7 @@ describe('what is drawn of runs', () => {
     metrics: numbers,
     labels: fc.dictionary(name, name, { maxKeys: 3 }),
     configJson: fc.dictionary(name, fc.jsonValue()).map((config) => JSON.stringify(config)),
+    removedConfigPaths: fc.array(name, { maxLength: 3 }),
     resultJson: fc.json(),
     startTime: time,
     endTime: time,

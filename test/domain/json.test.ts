@@ -4,12 +4,13 @@ import {
   formatJson,
   type JsonDifference,
   jsonDifferences,
-  mergePatch,
+  mergeDeep,
   parseJson,
   requireConfig,
 } from '../../src/domain/json.ts';
+import { arbitraryConfig, leavesOf, leavesOfText, mergedLeaves, NUMBERS, textOf } from './config_model.ts';
 
-const merged = (target: string, patch: string) => formatJson(mergePatch(parseJson(target), parseJson(patch)));
+const merged = (base: string, overrides: string) => formatJson(mergeDeep(parseJson(base), parseJson(overrides)));
 const differences = (one: string | undefined, other: string | undefined) => [
   ...jsonDifferences(
     one === undefined ? undefined : parseJson(one),
@@ -22,58 +23,29 @@ const difference = (path: string, valueJson: string, otherValueJson: string): Js
   otherValueJson,
 });
 
-/** RFC 7396, appendix A: original, patch, result. */
-const APPENDIX = [
+/** Base, overrides, result. */
+const MERGES = [
   ['{"a":"b"}', '{"a":"c"}', '{"a":"c"}'],
   ['{"a":"b"}', '{"b":"c"}', '{"a":"b","b":"c"}'],
-  ['{"a":"b"}', '{"a":null}', '{}'],
-  ['{"a":"b","b":"c"}', '{"a":null}', '{"b":"c"}'],
+  ['{"a":{"b":1,"c":2}}', '{"a":{"c":3,"d":4}}', '{"a":{"b":1,"c":3,"d":4}}'],
+  ['{"a":"b"}', '{"a":null}', '{"a":null}'],
+  ['{"a":{"b":"c"}}', '{"a":null}', '{"a":null}'],
+  ['{"a":{"b":"c"}}', '{"a":{"b":"d","c":null}}', '{"a":{"b":"d","c":null}}'],
+  ['{"a":null}', '{"a":{"b":null}}', '{"a":{"b":null}}'],
+  ['{}', '{"a":{"bb":{"ccc":null}}}', '{"a":{"bb":{"ccc":null}}}'],
+  ['{"e":null}', '{"a":1}', '{"e":null,"a":1}'],
   ['{"a":["b"]}', '{"a":"c"}', '{"a":"c"}'],
   ['{"a":"c"}', '{"a":["b"]}', '{"a":["b"]}'],
-  ['{"a":{"b":"c"}}', '{"a":{"b":"d","c":null}}', '{"a":{"b":"d"}}'],
-  ['{"a":[{"b":"c"}]}', '{"a":[1]}', '{"a":[1]}'],
-  ['["a","b"]', '["c","d"]', '["c","d"]'],
-  ['{"a":"b"}', '["c"]', '["c"]'],
-  ['{"a":"foo"}', 'null', 'null'],
-  ['{"a":"foo"}', '"bar"', '"bar"'],
-  ['{"e":null}', '{"a":1}', '{"e":null,"a":1}'],
-  ['[1,2]', '{"a":"b","c":null}', '{"a":"b"}'],
-  ['{}', '{"a":{"bb":{"ccc":null}}}', '{"a":{"bb":{}}}'],
+  ['{"a":[1,2]}', '{"a":[null]}', '{"a":[null]}'],
+  ['{"a":[{"b":"c"}]}', '{"a":[{"d":1}]}', '{"a":[{"d":1}]}'],
+  ['{"a":[1,2]}', '{"a":{"b":null}}', '{"a":{"b":null}}'],
+  ['{"a":{"b":1}}', '{"a":{}}', '{"a":{"b":1}}'],
+  ['{"a":1,"a":{"b":2}}', '{"a":{"c":3,"c":4}}', '{"a":{"b":2,"c":4}}'],
 ] as const;
 
-/** RFC 7396, section 3. */
-const EXAMPLE = {
-  original: {
-    title: 'Goodbye!',
-    author: { givenName: 'John', familyName: 'Doe' },
-    tags: ['example', 'sample'],
-    content: 'This will be unchanged',
-  },
-  patch: { title: 'Hello!', phoneNumber: '+01-123-456-7890', author: { familyName: null }, tags: ['example'] },
-  result: {
-    title: 'Hello!',
-    author: { givenName: 'John' },
-    tags: ['example'],
-    content: 'This will be unchanged',
-    phoneNumber: '+01-123-456-7890',
-  },
-};
-
-/** Numbers whose text says more than JavaScript would write again. */
-const NUMBERS = ['9007199254740993', '123456789012345678901234567890', '1e400', '-1E-400', '1.0', '-0', '0.10', '1E5'];
-
 describe('M4: merging configs', () => {
-  it.each(APPENDIX)('is RFC 7396: %s patched with %s is %s', (target, patch, result) => {
-    expect(merged(target, patch)).toBe(result);
-  });
-
-  it('is RFC 7396: its own example', () => {
-    const { original, patch, result } = EXAMPLE;
-    expect(JSON.parse(merged(JSON.stringify(original), JSON.stringify(patch)))).toEqual(result);
-  });
-
-  it('begins from nothing as from an empty object', () => {
-    expect(formatJson(mergePatch(undefined, parseJson('{"a":{"b":null,"c":1}}')))).toBe('{"a":{"c":1}}');
+  it.each(MERGES)('merges objects, replaces everything else and keeps null: %s and %s make %s', (base, own, result) => {
+    expect(merged(base, own)).toBe(result);
   });
 
   it.each(NUMBERS)('keeps the number %s as it was written, in what is merged and in what it is merged into', (text) => {
@@ -85,27 +57,29 @@ describe('M4: merging configs', () => {
   it('takes any key for a key: __proto__, constructor, an empty one', () => {
     const text = '{"__proto__":{"a":1},"constructor":2,"":3}';
     expect(merged('{}', text)).toBe(text);
-    expect(merged(text, '{"__proto__":{"b":2},"constructor":null}')).toBe('{"__proto__":{"a":1,"b":2},"":3}');
+    expect(merged(text, '{"__proto__":{"b":2},"constructor":null}')).toBe(
+      '{"__proto__":{"a":1,"b":2},"constructor":null,"":3}',
+    );
     expect(({} as { a?: unknown }).a).toBeUndefined();
   });
 
-  it('is what the pseudo code of RFC 7396 does, for any two values', () => {
+  it('merges as a model does that knows only paths and leaves', () => {
     fc.assert(
-      fc.property(fc.jsonValue(), fc.jsonValue(), (target, patch) => {
-        const [one, other] = [JSON.stringify(target), JSON.stringify(patch)];
-        expect(JSON.parse(merged(one, other))).toEqual(pseudoCode(JSON.parse(one), JSON.parse(other)));
+      fc.property(arbitraryConfig, arbitraryConfig, (base, own) => {
+        const result = merged(textOf(base), textOf(own));
+        expect(leavesOfText(result)).toEqual(mergedLeaves(leavesOf(base), leavesOf(own)));
       }),
     );
   });
 
-  it('comes to the same again when it is done again, and does not change what it is given', () => {
+  it('makes the same config when it merges the same overrides again, and does not change its arguments', () => {
     fc.assert(
-      fc.property(fc.jsonValue(), fc.jsonValue(), (a, b) => {
-        const [target, patch] = [parseJson(JSON.stringify(a)), parseJson(JSON.stringify(b))];
-        const before = [formatJson(target), formatJson(patch)];
-        const once = mergePatch(target, patch);
-        expect(formatJson(mergePatch(once, patch))).toBe(formatJson(once));
-        expect([formatJson(target), formatJson(patch)]).toEqual(before);
+      fc.property(arbitraryConfig, arbitraryConfig, (a, b) => {
+        const [base, own] = [parseJson(textOf(a)), parseJson(textOf(b))];
+        const before = [formatJson(base), formatJson(own)];
+        const once = mergeDeep(base, own);
+        expect(formatJson(mergeDeep(once, own))).toBe(formatJson(once));
+        expect([formatJson(base), formatJson(own)]).toEqual(before);
       }),
     );
   });
@@ -234,18 +208,6 @@ describe('a config as a client gives it', () => {
       expect(requireConfig(text, 'config_json')).toBe(text);
   });
 });
-
-/** MergePatch of RFC 7396, section 2, line by line. */
-function pseudoCode(target: unknown, patch: unknown): unknown {
-  if (typeof patch !== 'object' || patch === null || Array.isArray(patch)) return patch;
-  const isTargetObject = typeof target === 'object' && target !== null && !Array.isArray(target);
-  const result = new Map<string, unknown>(isTargetObject ? Object.entries(target) : []);
-  for (const [name, value] of Object.entries(patch)) {
-    if (value === null) result.delete(name);
-    else result.set(name, pseudoCode(result.get(name), value));
-  }
-  return Object.fromEntries(result);
-}
 
 /** What a reader of RFC 6901 would do with a path. */
 function setAt(root: object, path: string, valueJson: string): void {

@@ -51,18 +51,30 @@ describeStore('branching runs', (on) => {
     expect(await here.history('RUN', run)).toMatchObject([{ oldStatus: undefined, newStatus: 'RUNNING' }]);
   });
 
-  it("M4: the effective config is the parent's with the overrides merged over it; null removes; the text stays byte for byte", async () => {
+  it("M4: the effective config is the parent's without the removed keys, with the overrides merged over it; what was sent is kept", async () => {
     const here = scene();
     const { id } = await here.experiment({ defaultConfigJson: '{"lr": 1, "a": {"x": 1, "y": 2}, "keep": 1.50}' });
     const source = await here.makeRunWith(['s'], { experiment: { id }, configJson: '{"lr": 2}' });
     const overrides = '{ "a": {"x": null},  "lr": 3e0 }';
-    const { run } = await here.branchOff(source, 0n, { configJson: overrides });
-    expect(run.configOverridesJson).toBe(overrides);
-    expect(JSON.parse(run.configJson)).toEqual({ lr: 3, a: { y: 2 }, keep: 1.5 });
-    const { run: child } = await here.branchOff(run, 0n, { configJson: '{"lr": null}' });
-    expect(JSON.parse(child.configJson)).toEqual({ a: { y: 2 }, keep: 1.5 });
+    const { run } = await here.branchOff(source, 0n, { configJson: overrides, removedConfigPaths: ['/a/y'] });
+    expect(run).toMatchObject({ configOverridesJson: overrides, removedConfigPaths: ['/a/y'] });
+    expect(run.configJson).toBe('{"lr":3e0,"a":{"x":null},"keep":1.50}');
+    const { run: child } = await here.branchOff(run, 0n, { configJson: '{"lr": null}', removedConfigPaths: ['/a/x'] });
+    expect(child.configJson).toBe('{"lr":null,"a":{},"keep":1.50}');
     const { run: same } = await here.branchOff(run, 0n);
-    expect(same).toMatchObject({ configJson: run.configJson, configOverridesJson: '' });
+    expect(same).toMatchObject({ configJson: run.configJson, configOverridesJson: '', removedConfigPaths: [] });
+    expect(await here.run(run.id)).toEqual(run);
+  });
+
+  it("M4: a removed path that leads to no key of the parent's effective config is refused with its index, and makes nothing", async () => {
+    const here = scene();
+    const { id } = await here.experiment({ defaultConfigJson: '{"lr": 1, "seed": 2}' });
+    const source = await here.makeRunWith(['s'], { experiment: { id }, removedConfigPaths: ['/lr'] });
+    const refused = await refusalOf(here.branchOff(source, 0n, { removedConfigPaths: ['/seed', '/lr'] }));
+    const field = 'removed_config_paths[1]';
+    const description = expect.stringContaining("the parent run's effective config");
+    expect(refused).toMatchObject({ reason: 'INVALID_REQUEST', violations: [{ field, description }] });
+    expect(await here.runNames()).toHaveLength(1);
   });
 
   it('M4: what a branch says of itself goes before what it would take over; labels and metadata are its own', async () => {

@@ -56,6 +56,7 @@ const UNDO = {
     'alter table rollouts drop column paused_us',
   ],
   '0013_queue_close_time': ['alter table stages drop column queue_close_time'],
+  '0015_removed_config_paths': ['alter table runs drop column removed_config_paths'],
 } as const;
 
 /** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */

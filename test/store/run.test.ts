@@ -32,6 +32,7 @@ describeStore('making, getting and listing runs', (on) => {
       experiment: { name: 'default' },
       configJson: '{}',
       configOverridesJson: '',
+      removedConfigPaths: [],
       parent: undefined,
       mainTrajectory: undefined,
       status: 'PENDING',
@@ -59,11 +60,43 @@ describeStore('making, getting and listing runs', (on) => {
     const { id } = await here.experiment({ defaultConfigJson });
     const own = '{"opt": {"eps": null, "beta": 9007199254740993}, "drop": [2],\n "lr": 0.01}';
     const run = await here.makeRun({ experiment: { id }, configJson: own });
-    expect(run.configOverridesJson).toBe(own);
-    expect(run.configJson).toBe('{"lr":0.01,"opt":{"name":"adam","beta":9007199254740993},"drop":[2]}');
+    expect(run).toMatchObject({ configOverridesJson: own, removedConfigPaths: [] });
+    expect(run.configJson).toBe('{"lr":0.01,"opt":{"name":"adam","eps":null,"beta":9007199254740993},"drop":[2]}');
     await here.store.updateExperiment(here.namespace, id, { defaultConfigJson: '{}' });
     expect((await here.run(run.id)).configJson).toBe(run.configJson);
     expect(await here.makeRun({ experiment: { id } })).toMatchObject({ configJson: '{}', configOverridesJson: '' });
+  });
+
+  it('M4: removed paths take keys out of the default config before the own one is merged, and are kept as they were sent', async () => {
+    const here = scene();
+    const defaultConfigJson = '{"lr": 1e-3, "opt": {"name": "adam", "eps": 1.0}, "a/b": {"🌊": null}}';
+    const { id } = await here.experiment({ defaultConfigJson });
+    const removedConfigPaths = ['/opt/eps', '/a~1b/🌊', '/opt/eps', '/lr'];
+    const configJson = '{"lr": null}';
+    const run = await here.makeRun({ experiment: { id }, configJson, removedConfigPaths, metadataJson: '{}' });
+    expect(run).toMatchObject({ configOverridesJson: configJson, removedConfigPaths });
+    expect(run.configJson).toBe('{"opt":{"name":"adam"},"a/b":{},"lr":null}');
+    await here.store.updateExperiment(here.namespace, id, { defaultConfigJson: '{}' });
+    expect(await here.run(run.id)).toEqual(run);
+    const [basic] = await here.runs();
+    expect(basic).toMatchObject({ id: run.id, removedConfigPaths: [] });
+    const [full] = await here.store.listRuns(here.namespace, {}, { limit: 1, after: undefined }, 'FULL');
+    expect(full).toEqual(run);
+  });
+
+  it('M4: a removed path that leads to no key of the default config is refused with its index, and makes nothing', async () => {
+    const here = scene();
+    const { id } = await here.experiment({ defaultConfigJson: '{"lr": 1, "list": [{"a": 1}]}' });
+    const ask = (removedConfigPaths: string[]) =>
+      refusalOf(here.make({ experiment: { id }, removedConfigPaths, configJson: '{"own": 1}' }));
+    for (const path of ['/own', '/list/0', '/list/0/a']) {
+      expect(await ask(['/lr', path])).toMatchObject({
+        reason: 'INVALID_REQUEST',
+        violations: [{ field: 'removed_config_paths[1]', description: expect.stringContaining(`"${path}"`) }],
+      });
+    }
+    expect(await here.runNames()).toEqual([]);
+    expect(await here.makeRun({ experiment: { id } })).toMatchObject({ number: 1n });
   });
 
   it('M4: a config that grows too large by merging is refused by name, and makes nothing', async () => {
@@ -205,6 +238,25 @@ describeStore('making, getting and listing runs', (on) => {
     );
     expect((await ask({ configJson: many })).metadata.fields?.length).toBeLessThan(4096);
     expect(await here.run(made.id)).toEqual(made);
+  });
+
+  it('M4: RETURN_EXISTING compares removed paths as they were sent, whatever the default config is now', async () => {
+    const here = scene();
+    const { id } = await here.experiment({ defaultConfigJson: '{"lr": 2, "seed": 1}' });
+    const stated = { experiment: { id }, name: 'one', configJson: '{"a": 1}', removedConfigPaths: ['/lr', '/seed'] };
+    const made = await here.makeRun(stated);
+    await here.store.updateExperiment(here.namespace, id, { defaultConfigJson: '{}' });
+    const again = { ...stated, returnExisting: true };
+    expect(await here.make(again)).toMatchObject({ created: false, run: made });
+    expect(await here.make({ ...again, removedConfigPaths: ['/seed', '/lr'] })).toMatchObject({ run: made });
+    expect(await here.make({ ...again, configJson: '', removedConfigPaths: [] })).toMatchObject({ run: made });
+    for (const removedConfigPaths of [[], ['/lr'], ['/lr', '/other']]) {
+      const refused = await refusalOf(here.make({ ...again, removedConfigPaths }));
+      const metadata = { run_id: made.id, fields: 'removed_config_paths' };
+      expect(refused).toMatchObject({ reason: 'CONFIG_MISMATCH', metadata });
+    }
+    const without = await refusalOf(here.make({ ...again, configJson: '' }));
+    expect(without.metadata.fields).toBe('config_json/a');
   });
 
   it('M4: RETURN_EXISTING of a run without a plan names the plan that is stated', async () => {

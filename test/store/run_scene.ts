@@ -126,6 +126,7 @@ function newMaking() {
     name: '',
     description: '',
     configJson: '',
+    removedConfigPaths: [],
     labels: new Map<string, string>(),
     metadataJson: '',
     plan: undefined,

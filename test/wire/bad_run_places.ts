@@ -128,11 +128,12 @@ export const NAMES: readonly Bad[] = [
         name: 'main',
         ifExists: IfExists.RETURN_EXISTING,
         configJson: '{"seed":3}',
+        removedConfigPaths: ['/lr'],
         plan: { concurrency: 1 },
       }),
     code: Code.FailedPrecondition,
     reason: 'CONFIG_MISMATCH',
-    metadata: { fields: expect.stringMatching(/^config_json\/seed,plan\./) },
+    metadata: { fields: expect.stringMatching(/^config_json\/seed,removed_config_paths,plan\./) },
   },
   {
     what: 'experiment named twice',

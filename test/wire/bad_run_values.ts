@@ -63,6 +63,46 @@ export const VALUES: readonly Bad[] = [
     field: 'config_overrides_json',
   },
   {
+    what: 'removed path that is absent from the default config',
+    call: ({ runs, experimentId }) => runs.createRun({ experimentId, removedConfigPaths: ['/lr', '/seed/x'] }),
+    ...INVALID,
+    field: 'removed_config_paths[1]',
+  },
+  {
+    what: "removed path that points into a list of the parent's effective config",
+    call: async ({ runs }) => {
+      const { run } = await runs.createRun({ configJson: '{"a":1,"list":[{"b":1}]}', mainTrajectory: { root: {} } });
+      const removedConfigPaths = ['/a', '/list', '/a', '/list/0/b'];
+      return runs.branchRun({ runId: run!.id, stepNumber: 0n, removedConfigPaths });
+    },
+    ...INVALID,
+    field: 'removed_config_paths[3]',
+  },
+  ...['', 'lr', '/a~2', '/a\0'].map(
+    (path): Bad => ({
+      what: `removed path that is no JSON Pointer to a key: ${JSON.stringify(path)}`,
+      call: ({ runs, experimentId }) => runs.createRun({ experimentId, removedConfigPaths: ['/seed', path] }),
+      ...INVALID,
+      field: 'removed_config_paths[1]',
+    }),
+  ),
+  {
+    what: 'removed path over its limit',
+    call: ({ runs, runId }) =>
+      runs.branchRun({ runId, stepNumber: 0n, removedConfigPaths: [`/${'k'.repeat(LIMITS.configPathBytes)}`] }),
+    ...INVALID,
+    field: 'removed_config_paths[0]',
+  },
+  {
+    what: 'removed paths over their number',
+    call: ({ runs, runId }) => {
+      const removedConfigPaths = Array.from({ length: LIMITS.removedConfigPaths + 1 }, () => '/lr');
+      return runs.branchRun({ runId, stepNumber: 0n, removedConfigPaths });
+    },
+    ...INVALID,
+    field: 'removed_config_paths',
+  },
+  {
     what: 'metadata that is no JSON',
     call: ({ runs }) => runs.createRun({ metadataJson: "{'a': 1}" }),
     ...INVALID,

@@ -48,7 +48,7 @@ describe('the books of runs over every wire', () => {
       totalSubsteps: 0n,
     });
     await trajectories.appendStep({ trajectoryId: run!.mainTrajectoryId, step: { stepNumber: 1n, reward: 0.25 } });
-    await runs.branchRun({ runId, stepNumber: 0n, configOverridesJson: '{"lr":null}', name: `branch ${randomUUID()}` });
+    await runs.branchRun({ runId, stepNumber: 0n, removedConfigPaths: ['/lr'], name: `branch ${randomUUID()}` });
     await runs.completeRun({ runId, message: 'done', resultJson: '[1.0]' });
     return runId;
   }

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { type DescMessage, type Message, toBinary } from '@bufbuild/protobuf';
 import { createClient, type Interceptor } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
@@ -58,18 +59,31 @@ const METRICS = Object.fromEntries(Array.from({ length: 256 }, (_, i) => [`${i}`
 const config = (key: string, bytes: number) => `{"${key}":"${'x'.repeat(bytes - key.length - 7)}"}`;
 const text = (bytes: number) => JSON.stringify('m'.repeat(bytes - 2));
 
+/** As many keys as a run can remove, of the largest size. */
+const longKeys = (first: string) =>
+  Array.from({ length: LIMITS.removedConfigPaths }, (_, i) => `${first}${i}`.padEnd(LIMITS.configPathBytes - 1, 'k'));
+const pathsTo = (keys: readonly string[]) => keys.map((key) => `/${key}`);
+const objectOf = (keys: readonly string[]) => Object.fromEntries(keys.map((key) => [key, 1]));
+
 /** As large as a run can be made: its effective config comes of two, its result of its end. */
 async function largestRun(name: string): Promise<string> {
   const { runs } = client;
-  const parent = await runs.createRun({
-    name: `parent of ${name}`,
-    configJson: config('parent', 128 * KIB),
+  const root = await runs.createRun({
+    name: `root of ${name}`,
+    configJson: config('root', 128 * KIB),
     mainTrajectory: { root: {} },
+  });
+  const keys = longKeys('k');
+  const parent = await runs.branchRun({
+    runId: root.run!.id,
+    stepNumber: 0n,
+    configOverridesJson: JSON.stringify({ ...objectOf(keys), own: 'x'.repeat(100 * KIB) }),
   });
   const { run } = await runs.branchRun({
     runId: parent.run!.id,
     stepNumber: 0n,
     name,
+    removedConfigPaths: pathsTo(keys),
     description: 'd'.repeat(16 * KIB),
     configOverridesJson: config('own', 128 * KIB),
     labels: LABELS,
@@ -186,7 +200,15 @@ describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
     const observation = (letter: string) => ({ content: { text: letter.repeat(400 * KIB) } });
     const differing = (letter: string) =>
       JSON.stringify(Object.fromEntries(Array.from({ length: 1500 }, (_, i) => [`key ${i}`, letter.repeat(60)])));
-    const { run } = await runs.createRun({ configJson: differing('a'), mainTrajectory: { root: { reward: 1 } } });
+    const [keys, branchKeys] = [longKeys('a'), longKeys('b')];
+    const defaultConfigJson = JSON.stringify(objectOf([...keys, ...branchKeys]));
+    const { experiment } = await runs.createExperiment({ name: randomUUID(), defaultConfigJson });
+    const { run } = await runs.createRun({
+      experimentId: experiment!.id,
+      configJson: differing('a'),
+      removedConfigPaths: pathsTo(keys),
+      mainTrajectory: { root: { reward: 1 } },
+    });
     const append = (trajectoryId: string, stepNumber: bigint, letter: string) =>
       trajectories.appendStep({ trajectoryId, step: { stepNumber, reward: 1, observations: [observation(letter)] } });
     const { mainTrajectoryId, id: runId } = run!;
@@ -199,14 +221,25 @@ describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
     const others: string[] = [];
     for (let i = 0; i < 19; i += 1) {
       const letter = String.fromCharCode('b'.charCodeAt(0) + i);
-      const branch = await runs.branchRun({ runId, stepNumber: 0n, configOverridesJson: differing(letter) });
+      const branch = await runs.branchRun({
+        runId,
+        stepNumber: 0n,
+        configOverridesJson: differing(letter),
+        removedConfigPaths: pathsTo(branchKeys),
+      });
       await append(branch.mainTrajectory!.id, 1n, letter);
       others.push(branch.run!.id);
     }
-    const { comparisons } = await runs.compareRuns({ runIds: [runId, ...others], endStepNumber: 1000n });
+    const { comparisons, removedConfigPaths } = await runs.compareRuns({
+      runIds: [runId, ...others],
+      endStepNumber: 1000n,
+    });
+    expect(removedConfigPaths).toEqual(pathsTo(keys));
     for (const [i, each] of comparisons.entries()) {
       expect(each).toMatchObject({ runId: others[i], configDifferencesTruncated: true });
-      expect(each.configDifferences.length).toBeGreaterThan(5);
+      expect(each.configDifferences.length).toBeGreaterThan(2);
+      expect(each.removedConfigPaths).toEqual(pathsTo(branchKeys).slice(0, each.removedConfigPaths.length));
+      expect(each.removedConfigPathsTruncated).toBe(true);
       expect(each.trajectories?.firstDifference).toMatchObject({
         stepNumber: 1n,
         field: 'observations[0].content.text',
@@ -217,6 +250,10 @@ describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
     expect(comparisons).toHaveLength(19);
     const one = await runs.compareRuns({ runIds: [runId, others[0]!] });
     expect(one.comparisons[0]?.configDifferences).toHaveLength(LIMITS.configDifferences);
+    expect(one.comparisons[0]).toMatchObject({
+      removedConfigPaths: pathsTo(branchKeys),
+      removedConfigPathsTruncated: false,
+    });
     expectAllToFit();
   });
 

@@ -1,5 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import { parseTagName, parseUuid } from '../../domain/ids.ts';
+import { BRANCH_CONFIG } from '../../domain/run_config.ts';
 import type { MadeRun } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { idempotencyKey } from '../idempotency.ts';
@@ -22,7 +23,7 @@ export interface BranchRunArgs extends RunMakingArgs {
  */
 export async function branchRun(app: App, caller: Caller, args: BranchRunArgs): Promise<MadeRun> {
   const sourceId = parseUuid(args.runId, 'run_id');
-  const making = runMakingOf(args, 'config_overrides_json');
+  const making = runMakingOf(args, BRANCH_CONFIG.own);
   const at = 'tag' in args.at ? { tag: parseTagName(args.at.tag, 'tag') } : args.at;
   const key = idempotencyKey('BranchRun', args.requestId, [
     sourceId,

@@ -10,15 +10,24 @@ import type { App } from '../app.ts';
 import { type Comparison, compareWhole, type ListRange, requireListRange } from '../trajectory/compare.ts';
 import { trajectoryDeleted } from '../trajectory/step_page.ts';
 import { findRun } from './get.ts';
+import { pathsBytes } from './row_bytes.ts';
 
 export interface CompareRunsArgs extends ListRange {
   /** The first is what the others are compared with; 2 to 20, each once. */
   readonly runIds: readonly string[];
 }
 
+export interface RunComparisons {
+  /** Of the first run. */
+  readonly removedConfigPaths: readonly string[];
+  readonly comparisons: readonly RunComparison[];
+}
+
 /** How a run compares with the first. */
 export interface RunComparison {
   readonly runId: string;
+  readonly removedConfigPaths: readonly string[];
+  readonly pathsTruncated: boolean;
   readonly configDifferences: readonly JsonDifference[];
   /** There are more. */
   readonly truncated: boolean;
@@ -26,7 +35,7 @@ export interface RunComparison {
   readonly trajectories: Comparison | undefined;
 }
 
-/** What all comparisons together may take, and what one takes that has nothing to tell. */
+/** What the whole answer may take, and what one comparison takes that has nothing to tell. */
 const ANSWER_BYTES = LIMITS.messageBytes - 64 * 1024;
 const COMPARISON_BYTES = 512;
 const REWARD_BYTES = 48;
@@ -38,7 +47,7 @@ const CHARACTER_BYTES = 3;
  * RD5 of the main trajectories, and where the effective configs differ. Values that are long are cut, and differences that do not fit are left
  * out and told of, so that the answer stays below 1 MiB (RD3). Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
  */
-export async function compareRuns(app: App, caller: Caller, args: CompareRunsArgs): Promise<RunComparison[]> {
+export async function compareRuns(app: App, caller: Caller, args: CompareRunsArgs): Promise<RunComparisons> {
   requireListRange(args, LIMITS.compareRunSteps);
   const ids = args.runIds.map((id, i) => parseUuid(id, `run_ids[${i}]`));
   if (new Set(ids).size < ids.length) throw invalidField('run_ids', 'must name each run once');
@@ -46,10 +55,11 @@ export async function compareRuns(app: App, caller: Caller, args: CompareRunsArg
   for (const [i, id] of ids.entries()) sides.push(await openSide(app, caller, id, `run_ids[${i}]`));
   const [one, ...others] = sides;
   if (one === undefined || others.length === 0) throw invalidField('run_ids', 'must name at least two runs');
-  const room = Math.floor(ANSWER_BYTES / others.length) - COMPARISON_BYTES;
+  const { removedConfigPaths } = one.run;
+  const room = Math.floor((ANSWER_BYTES - pathsBytes(removedConfigPaths)) / others.length) - COMPARISON_BYTES;
   const comparisons: RunComparison[] = [];
   for (const other of others) comparisons.push(await compareSides(app, caller, one, other, args, room));
-  return comparisons;
+  return { removedConfigPaths, comparisons };
 }
 
 interface Side {
@@ -83,8 +93,26 @@ async function compareSides(
   let left = room - (whole?.rewards.length ?? 0) * REWARD_BYTES;
   const trajectories = whole === undefined ? undefined : withCutDifference(whole, left / 4);
   left -= bytesOf(trajectories?.firstDifference);
+  const removedConfigPaths = pathsThatFit(other.run.removedConfigPaths, left / 2);
+  left -= pathsBytes(removedConfigPaths);
   const configs = differencesThatFit(one.config, other.config, left);
-  return { runId: other.run.id, configDifferences: configs.listed, truncated: configs.truncated, trajectories };
+  return {
+    runId: other.run.id,
+    removedConfigPaths,
+    pathsTruncated: removedConfigPaths.length < other.run.removedConfigPaths.length,
+    configDifferences: configs.listed,
+    truncated: configs.truncated,
+    trajectories,
+  };
+}
+
+function pathsThatFit(paths: readonly string[], room: number): readonly string[] {
+  let left = room;
+  const tooMany = paths.findIndex((path) => {
+    left -= pathsBytes([path]);
+    return left < 0;
+  });
+  return tooMany < 0 ? paths : paths.slice(0, tooMany);
 }
 
 function withCutDifference(comparison: Comparison, bytes: number): Comparison {

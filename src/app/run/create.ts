@@ -3,6 +3,7 @@ import { invalidField } from '../../domain/errors.ts';
 import { requireConfig } from '../../domain/json.ts';
 import type { InitialStatus } from '../../domain/lifecycle.ts';
 import { DEFAULT_EXPERIMENT, type Plan, type Stage } from '../../domain/run.ts';
+import { ROOT_CONFIG, requireRemovedPaths } from '../../domain/run_config.ts';
 import { requireJson, requireText } from '../../domain/text.ts';
 import type { MadeRun, NewMainTrajectory, NewRun } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
@@ -19,6 +20,8 @@ export interface RunMakingArgs {
   readonly description: string;
   /** A JSON object, or empty: its own config, or its overrides. */
   readonly configJson: string;
+  /** JSON Pointers to keys of the config that it starts from: the experiment's default, or the parent's effective config. */
+  readonly removedConfigPaths: readonly string[];
   readonly labels: ReadonlyMap<string, string>;
   readonly metadataJson: string;
   readonly plan: Plan | undefined;
@@ -57,7 +60,7 @@ export interface CreatedRun extends MadeRun {
  * DIGEST_MISMATCH.
  */
 export async function createRun(app: App, caller: Caller, args: CreateRunArgs): Promise<CreatedRun> {
-  const making = runMakingOf(args, 'config_json');
+  const making = runMakingOf(args, ROOT_CONFIG.own);
   const returnExisting = args.ifExists === 'RETURN_EXISTING';
   if (returnExisting && args.name === '') {
     throw invalidField('name', 'must be set when if_exists is RETURN_EXISTING: a run is found by its name');
@@ -122,6 +125,7 @@ export function runMakingOf(args: RunMakingArgs, configField: string): RunMaking
     name: requireText(args.name, 'name'),
     description: requireText(args.description, 'description'),
     configJson: requireConfig(args.configJson, configField),
+    removedConfigPaths: requireRemovedPaths(args.removedConfigPaths),
     labels: requireLabels(args.labels),
     metadataJson: requireJson(args.metadataJson, 'metadata_json'),
     plan: requirePlan(args.plan),
@@ -137,6 +141,7 @@ export function makingFields(args: RunMakingArgs): (string | undefined)[] {
     args.name,
     args.description,
     args.configJson,
+    JSON.stringify(args.removedConfigPaths),
     mapText(args.labels),
     args.metadataJson,
     args.plan === undefined ? undefined : JSON.stringify(args.plan),

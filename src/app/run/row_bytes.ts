@@ -19,8 +19,8 @@ export function runBytes(run: Run, view: BookView): number {
   let bytes = 640 + sum([name, description, experiment.name, statusMessage, phase]);
   bytes += 64 * (plan?.stagePlans.length ?? 0) + pairsBytes(run.labels) + namesBytes(run.metrics);
   if (view === 'BASIC') return bytes;
-  const { configJson, configOverridesJson, metadataJson, resultJson } = run;
-  return bytes + 16 + sum([configJson, configOverridesJson, metadataJson, resultJson]);
+  const { configJson, configOverridesJson, removedConfigPaths, metadataJson, resultJson } = run;
+  return bytes + 16 + sum([configJson, configOverridesJson, metadataJson, resultJson]) + pathsBytes(removedConfigPaths);
 }
 
 export function stageBytes(stage: Stage, view: BookView): number {
@@ -48,6 +48,10 @@ export function namesBytes(map: ReadonlyMap<string, number>): number {
   let bytes = 0;
   for (const key of map.keys()) bytes += 24 + utf8(key);
   return bytes;
+}
+
+export function pathsBytes(paths: readonly string[]): number {
+  return 4 * paths.length + sum(paths);
 }
 
 export function sum(texts: readonly string[]): number {

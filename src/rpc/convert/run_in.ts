@@ -47,12 +47,13 @@ export function toRunMaking(
   configJson: string,
   unset: InitialStatus,
 ): RunMakingArgs {
-  const { requestId, name, description, metadataJson, failWhenStale } = request;
+  const { requestId, name, description, removedConfigPaths, metadataJson, failWhenStale } = request;
   return {
     requestId,
     name,
     description,
     configJson,
+    removedConfigPaths,
     labels: toMap(request.labels),
     metadataJson,
     plan: toPlan(request.plan),

@@ -63,6 +63,7 @@ export function fromRun(run: Run, view: View): WireRun {
     description: run.description,
     configJson: isFull ? run.configJson : '',
     configOverridesJson: isFull ? run.configOverridesJson : '',
+    removedConfigPaths: isFull ? [...run.removedConfigPaths] : [],
     metadataJson: isFull ? run.metadataJson : '',
     resultJson: isFull ? run.resultJson : '',
     labels: fromMap(run.labels),

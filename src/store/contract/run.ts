@@ -18,7 +18,7 @@ export interface RunStore {
    * Makes a run with the next number of its experiment, its effective config (M4), its first StatusChange, and its main trajectory if given, in
    * one transaction. With `returnExisting` the run that has the name is the answer, unless config or plan are stated and differ.
    * Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (made under this key, deleted since),
-   * INVALID_REQUEST (effective config too large), TRAJECTORY_EXISTS, STATE_NOT_FOUND.
+   * INVALID_REQUEST (effective config too large; removed path that leads to no key), TRAJECTORY_EXISTS, STATE_NOT_FOUND.
    */
   createRun(caller: Caller, making: NewRun, key?: IdempotencyKey): Promise<MadeRun>;
 
@@ -115,6 +115,8 @@ export interface RunMaking {
   readonly description: string;
   /** A JSON object, or empty: its own config, or its overrides. */
   readonly configJson: string;
+  /** JSON Pointers to keys of the config that it starts from. */
+  readonly removedConfigPaths: readonly string[];
   readonly labels: ReadonlyMap<string, string>;
   readonly metadataJson: string;
   readonly plan: Plan | undefined;

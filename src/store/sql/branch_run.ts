@@ -1,7 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, noMainTrajectory, runNotFound } from '../../domain/errors.ts';
 import type { Run } from '../../domain/run.ts';
-import { effectiveConfig } from '../../domain/run_config.ts';
+import { BRANCH_CONFIG, effectiveConfig } from '../../domain/run_config.ts';
 import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { MadeRun, NewRunBranch } from '../contract/run.ts';
@@ -62,7 +62,7 @@ async function makeRunBranch(
   if (source === undefined) throw runNotFound(seen.id);
   if (named !== undefined) throw runExists(making.name, named.id);
   if (main === undefined) throw noMainTrajectory(source.id);
-  const configJson = effectiveConfig(source.configJson, making.configJson, 'config_overrides_json');
+  const configJson = effectiveConfig(source.configJson, making, BRANCH_CONFIG);
   const [point, name, now] = await together([
     branchPointOf(tx, main, making.at),
     making.name === '' ? defaultName(tx, experiment) : making.name,

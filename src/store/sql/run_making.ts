@@ -54,6 +54,7 @@ export async function insertRun(
     description: placed.description,
     config_json: placed.configJson,
     config_overrides_json: making.configJson,
+    removed_config_paths: JSON.stringify(making.removedConfigPaths),
     labels: bindLabels(making.labels),
     metadata_json: making.metadataJson,
     plan: bindPlan(plan),

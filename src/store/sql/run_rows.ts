@@ -19,7 +19,9 @@ export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
       ])
       // JSON of any size: the BASIC view does not even read it.
       .$if(view === 'FULL', (all) =>
-        all.select(['r.config_json', 'r.config_overrides_json', 'r.metadata_json', 'r.result_json']),
+        all
+          .select(['r.config_json', 'r.config_overrides_json', 'r.metadata_json', 'r.result_json'])
+          .select('r.removed_config_paths'),
       )
   );
 }

@@ -45,6 +45,7 @@ export type RunValues = readonly [
   configOverridesJson?: string,
   metadataJson?: string,
   resultJson?: string,
+  removedConfigPaths?: string,
 ];
 
 /** What a run shows of others. */
@@ -57,6 +58,7 @@ export interface RunNames {
 }
 
 const NO_LABELS: ReadonlyMap<string, string> = new Map();
+const NO_PATHS = '[]';
 const NO_METRICS: ReadonlyMap<string, number> = new Map();
 
 /** Reads runs one after another; what many of them share is read once. */
@@ -106,6 +108,7 @@ export class RunReader {
       configOverridesJson = '',
       metadataJson = '',
       resultJson = '',
+      removedConfigPaths = NO_PATHS,
     ] = values;
     return {
       key: BigInt(key),
@@ -117,6 +120,7 @@ export class RunReader {
       description: description ?? '',
       configJson,
       configOverridesJson,
+      removedConfigPaths: removedConfigPaths === NO_PATHS ? [] : (JSON.parse(removedConfigPaths) as string[]),
       labels: labels === null ? NO_LABELS : readLabels(labels),
       metadataJson,
       plan: plan === null ? undefined : this.planOf(plan),

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { experimentNotFound } from '../../domain/errors.ts';
 import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../domain/run.ts';
-import { configMismatch, effectiveConfig, statedDifferences } from '../../domain/run_config.ts';
+import { configMismatch, effectiveConfig, ROOT_CONFIG, statedDifferences } from '../../domain/run_config.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { BookView, ExperimentPlace } from '../contract/experiment.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
@@ -58,7 +58,7 @@ async function makeRun(
   experiment: LockedExperiment,
   inline: readonly EncodedState[],
 ): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
-  const configJson = effectiveConfig(experiment.defaultConfigJson, making.configJson, 'config_json');
+  const configJson = effectiveConfig(experiment.defaultConfigJson, making, ROOT_CONFIG);
   const [name, key, now, mark] = await together([
     making.name === '' ? defaultName(tx, experiment) : making.name,
     engine.nextKey(tx, 'runs'),
@@ -108,7 +108,8 @@ async function existing(
   const there = await madeRuns(engine, caller).find(tx, ref);
   if (there === undefined) throw new Error('a run found in this transaction is not there');
   const { run } = there;
-  const differences = statedDifferences({ configJson: run.configOverridesJson, plan: run.plan }, making);
+  const { configOverridesJson, removedConfigPaths, plan } = run;
+  const differences = statedDifferences({ configJson: configOverridesJson, removedConfigPaths, plan }, making);
   if (differences.length > 0) throw configMismatch(run, differences);
   return there;
 }

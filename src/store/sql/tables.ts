@@ -239,6 +239,8 @@ export interface RunsTable {
   description: string;
   config_json: string;
   config_overrides_json: string;
+  /** JSON text: a list of strings. */
+  removed_config_paths: string;
   labels: string;
   metadata_json: string;
   /** JSON text; empty: none. */

@@ -75,7 +75,8 @@ export async function claimOne({ rollouts, runs }: WireClient, stageId: string):
 }
 
 async function makeBranch({ runs, trajectories }: WireClient, runId: string): Promise<string> {
-  const overrides = { name: 'branch', configOverridesJson: '{"lr":0.5}', labels: LABELS };
+  const config = { configOverridesJson: '{"lr":0.5}', removedConfigPaths: ['/lr'] };
+  const overrides = { name: 'branch', ...config, labels: LABELS };
   const branch = await runs.branchRun({ runId, stepNumber: 1n, ...overrides, initialStatus: Status.RUNNING });
   const own = { stepNumber: 2n, reward: 5 };
   await trajectories.appendStep({ trajectoryId: branch.mainTrajectory!.id, step: own });

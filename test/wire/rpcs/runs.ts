@@ -59,6 +59,7 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
           name: 'made',
           ifExists: IfExists.RETURN_EXISTING,
           configJson: '{ "lr": null, "steps": 9007199254740993 }',
+          removedConfigPaths: ['/seed'],
           mainTrajectory: { trajectoryId: randomUUID(), taskId: 'task', root: { ...richStep(1n), stepNumber: 0n } },
         },
       ],
@@ -66,7 +67,8 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
     ],
     served: ([answer], { experimentId, experimentName }) => {
       const config = {
-        configJson: '{"seed":1,"steps":9007199254740993}',
+        configJson: '{"lr":null,"steps":9007199254740993}',
+        removedConfigPaths: ['/seed'],
         configOverridesJson: '{ "lr": null, "steps": 9007199254740993 }',
       };
       const made = { ...withoutInitialStatus(MADE), ...config, experimentId, experimentName, name: 'made' };
@@ -120,13 +122,18 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
           branchTrajectoryId: randomUUID(),
           requestId: randomUUID(),
           name: 'new branch',
-          configOverridesJson: '{"seed":null}',
+          configOverridesJson: '{"lr":null}',
+          removedConfigPaths: ['/seed'],
         },
       ],
     ],
     served: ([answer], { runId, mainId, experimentId }) => {
       const made = { ...withoutInitialStatus(MADE), number: 5n, name: 'new branch', parentId: runId, treeId: runId };
-      const config = { configJson: '{"lr":0.1}', configOverridesJson: '{"seed":null}' };
+      const config = {
+        configJson: '{"lr":null}',
+        configOverridesJson: '{"lr":null}',
+        removedConfigPaths: ['/seed'],
+      };
       expect(answer?.run).toMatchObject({ ...made, ...config, branchPoint: 2n, nextStepNumber: 3n, rewardSum: 3 });
       const main = { id: answer?.run?.mainTrajectoryId, parentId: mainId, branchPoint: 2n, runId: answer?.run?.id };
       expect(answer?.mainTrajectory).toMatchObject({ ...main, experimentId, nextStepNumber: 3n });
@@ -247,7 +254,8 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
     served: ([answer], { branchId, bareId }) => {
       const [branch, bare] = answer?.comparisons ?? [];
       const differences = [{ path: '/lr', valueJson: '0.1', otherValueJson: '0.5' }];
-      expect(branch).toMatchObject({ runId: branchId, configDifferences: differences });
+      expect(branch).toMatchObject({ runId: branchId, configDifferences: differences, removedConfigPaths: ['/lr'] });
+      expect(answer?.removedConfigPaths).toEqual([]);
       const difference = { stepNumber: 2n, field: 'reward', valueJson: '2', otherValueJson: '5' };
       expect(branch?.trajectories).toMatchObject({ sharedSteps: 2n, firstDifference: difference, rewardDifference: 0 });
       expect(branch?.trajectories?.rewards.map((pair) => pair.difference)).toEqual([0, 3, undefined]);

@@ -283,7 +283,8 @@ export enum ErrorReason {
   RUN_EXISTS = 36,
 
   /**
-   * FAILED_PRECONDITION. The run that is there was made with another config or plan. Metadata: `run_id`, `fields` (paths, separated by commas).
+   * FAILED_PRECONDITION. The existing run was created with another config, other removed paths or another plan. Metadata: `run_id`, `fields` (paths,
+   * separated by commas).
    *
    * @generated from enum value: ERROR_REASON_CONFIG_MISMATCH = 37;
    */

@@ -180,16 +180,17 @@ export declare type Run = Message<"anabranch.v1.Run"> & {
   description: string;
 
   /**
-   * The effective config, a JSON object as text: the experiment's default config ⊕ the parent run's overrides, root first ⊕ its own, by RFC 7396
-   * (JSON Merge Patch), computed when the run was made. Left out of the BASIC view.
+   * Output only. The effective config, a JSON object as text. The server computes it once, when it creates the run: it takes the experiment's default
+   * config (for a branch, the parent's effective config), removes the keys of `removed_config_paths`, and merges the run's own config over the rest.
+   * Objects are merged deeply; lists and scalars are replaced; null is a value. Empty in the BASIC view.
    *
    * @generated from field: string config_json = 7;
    */
   configJson: string;
 
   /**
-   * What the client gave for this run alone (`config_json` of CreateRun, `config_overrides_json` of BranchRun), byte for byte; empty if
-   * nothing. Left out of the BASIC view. (SSDB `config_overrides`.)
+   * The run's own config as the client sent it, byte for byte: `config_json` of CreateRun or `config_overrides_json` of BranchRun. Empty if
+   * none was sent, and in the BASIC view. (SSDB `config_overrides`.)
    *
    * @generated from field: string config_overrides_json = 8;
    */
@@ -356,6 +357,14 @@ export declare type Run = Message<"anabranch.v1.Run"> & {
    * @generated from field: int64 revision = 31;
    */
   revision: bigint;
+
+  /**
+   * The keys that the run removed from the config that it started from, as the client sent them: `removed_config_paths` of CreateRun or BranchRun.
+   * JSON Pointers (RFC 6901). Empty in the BASIC view.
+   *
+   * @generated from field: repeated string removed_config_paths = 32;
+   */
+  removedConfigPaths: string[];
 };
 
 /**

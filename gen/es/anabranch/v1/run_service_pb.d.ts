@@ -552,8 +552,8 @@ export declare type CreateRunRequest = Message<"anabranch.v1.CreateRunRequest"> 
   description: string;
 
   /**
-   * Config of its own, a JSON object as text, merged over the experiment's default config by RFC 7396; at most 128 KiB, the result at most 256;
-   * empty: none. Hyperparameters belong here.
+   * The run's own config, a JSON object as text, for example its hyperparameters. Merged over the experiment's default config: objects are merged
+   * deeply, lists and scalars are replaced, null is a value. At most 128 KiB; the effective config at most 256 KiB. Optional.
    *
    * @generated from field: string config_json = 8;
    */
@@ -607,6 +607,15 @@ export declare type CreateRunRequest = Message<"anabranch.v1.CreateRunRequest"> 
    * @generated from field: bool fail_when_stale = 15;
    */
   failWhenStale: boolean;
+
+  /**
+   * Keys to remove from the experiment's default config before config_json is merged over it: JSON Pointers (RFC 6901) such as `/optimizer/eps`, at
+   * most 100, each of at most 256 bytes. Each path must lead to a key of the default config, and not into a list; all are looked up before the
+   * first key is removed, so that paths may overlap or be repeated. Errors: INVALID_REQUEST with the index of the path.
+   *
+   * @generated from field: repeated string removed_config_paths = 16;
+   */
+  removedConfigPaths: string[];
 };
 
 /**
@@ -1117,8 +1126,8 @@ export declare type BranchRunRequest = Message<"anabranch.v1.BranchRunRequest"> 
   description: string;
 
   /**
-   * What its config has else than the parent's, a JSON object as text, merged over the parent's effective config by RFC 7396 (null removes); at
-   * most 128 KiB, the result at most 256; empty: nothing.
+   * The run's own config, a JSON object as text. Merged over the parent's effective config as in CreateRun: null is a value, and
+   * removed_config_paths removes keys. At most 128 KiB; the effective config at most 256 KiB. Optional.
    *
    * @generated from field: string config_overrides_json = 9;
    */
@@ -1165,6 +1174,13 @@ export declare type BranchRunRequest = Message<"anabranch.v1.BranchRunRequest"> 
    * @generated from field: bool fail_when_stale = 15;
    */
   failWhenStale: boolean;
+
+  /**
+   * Keys to remove from the parent's effective config before config_overrides_json is merged over it. As in CreateRun.
+   *
+   * @generated from field: repeated string removed_config_paths = 16;
+   */
+  removedConfigPaths: string[];
 };
 
 /**
@@ -1370,6 +1386,20 @@ export declare type RunComparison = Message<"anabranch.v1.RunComparison"> & {
    * @generated from field: anabranch.v1.CompareTrajectoriesResponse trajectories = 4;
    */
   trajectories?: CompareTrajectoriesResponse | undefined;
+
+  /**
+   * `removed_config_paths` of the other run, as many as fit.
+   *
+   * @generated from field: repeated string removed_config_paths = 5;
+   */
+  removedConfigPaths: string[];
+
+  /**
+   * True if the other run has more removed paths than are listed. GetRun returns all.
+   *
+   * @generated from field: bool removed_config_paths_truncated = 6;
+   */
+  removedConfigPathsTruncated: boolean;
 };
 
 /**
@@ -1390,6 +1420,13 @@ export declare type CompareRunsResponse = Message<"anabranch.v1.CompareRunsRespo
    * @generated from field: repeated anabranch.v1.RunComparison comparisons = 1;
    */
   comparisons: RunComparison[];
+
+  /**
+   * `removed_config_paths` of the first run.
+   *
+   * @generated from field: repeated string removed_config_paths = 2;
+   */
+  removedConfigPaths: string[];
 };
 
 /**
@@ -3643,7 +3680,8 @@ export enum IfExists {
   FAIL = 1,
 
   /**
-   * The run of that name is the answer, with where to resume. It is refused (CONFIG_MISMATCH) if config or plan are stated and differ.
+   * Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config or a plan that differs from the
+   * run's. The config is compared if config_json or removed_config_paths is set, and then both are; the order of paths does not matter.
    *
    * @generated from enum value: IF_EXISTS_RETURN_EXISTING = 2;
    */

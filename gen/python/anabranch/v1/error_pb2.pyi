@@ -103,7 +103,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_RUN_EXISTS: _ErrorReason.ValueType  # 36
     """ALREADY_EXISTS. A run of that id, or of that name in the experiment, is there. Metadata: `run`, `run_id` (of the one that is there)."""
     ERROR_REASON_CONFIG_MISMATCH: _ErrorReason.ValueType  # 37
-    """FAILED_PRECONDITION. The run that is there was made with another config or plan. Metadata: `run_id`, `fields` (paths, separated by commas)."""
+    """FAILED_PRECONDITION. The existing run was created with another config, other removed paths or another plan. Metadata: `run_id`, `fields` (paths,
+    separated by commas).
+    """
     ERROR_REASON_NO_MAIN_TRAJECTORY: _ErrorReason.ValueType  # 38
     """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
     ERROR_REASON_ILLEGAL_TRANSITION: _ErrorReason.ValueType  # 39
@@ -245,7 +247,9 @@ ERROR_REASON_EXPERIMENT_EXISTS: ErrorReason.ValueType  # 35
 ERROR_REASON_RUN_EXISTS: ErrorReason.ValueType  # 36
 """ALREADY_EXISTS. A run of that id, or of that name in the experiment, is there. Metadata: `run`, `run_id` (of the one that is there)."""
 ERROR_REASON_CONFIG_MISMATCH: ErrorReason.ValueType  # 37
-"""FAILED_PRECONDITION. The run that is there was made with another config or plan. Metadata: `run_id`, `fields` (paths, separated by commas)."""
+"""FAILED_PRECONDITION. The existing run was created with another config, other removed paths or another plan. Metadata: `run_id`, `fields` (paths,
+separated by commas).
+"""
 ERROR_REASON_NO_MAIN_TRAJECTORY: ErrorReason.ValueType  # 38
 """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
 ERROR_REASON_ILLEGAL_TRANSITION: ErrorReason.ValueType  # 39

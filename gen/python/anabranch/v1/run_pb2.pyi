@@ -220,6 +220,7 @@ class Run(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    REMOVED_CONFIG_PATHS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id, a UUID: the client's, else a UUIDv7 of the server."""
     number: _builtins.int
@@ -233,12 +234,13 @@ class Run(_message.Message):
     description: _builtins.str
     """Free text; empty if none."""
     config_json: _builtins.str
-    """The effective config, a JSON object as text: the experiment's default config ⊕ the parent run's overrides, root first ⊕ its own, by RFC 7396
-    (JSON Merge Patch), computed when the run was made. Left out of the BASIC view.
+    """Output only. The effective config, a JSON object as text. The server computes it once, when it creates the run: it takes the experiment's default
+    config (for a branch, the parent's effective config), removes the keys of `removed_config_paths`, and merges the run's own config over the rest.
+    Objects are merged deeply; lists and scalars are replaced; null is a value. Empty in the BASIC view.
     """
     config_overrides_json: _builtins.str
-    """What the client gave for this run alone (`config_json` of CreateRun, `config_overrides_json` of BranchRun), byte for byte; empty if
-    nothing. Left out of the BASIC view. (SSDB `config_overrides`.)
+    """The run's own config as the client sent it, byte for byte: `config_json` of CreateRun or `config_overrides_json` of BranchRun. Empty if
+    none was sent, and in the BASIC view. (SSDB `config_overrides`.)
     """
     metadata_json: _builtins.str
     """Anything else of the client, strict JSON text; empty if none. Left out of the BASIC view."""
@@ -306,6 +308,12 @@ class Run(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When its row was last changed, by the database's clock."""
 
+    @_builtins.property
+    def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The keys that the run removed from the config that it started from, as the client sent them: `removed_config_paths` of CreateRun or BranchRun.
+        JSON Pointers (RFC 6901). Empty in the BASIC view.
+        """
+
     def __init__(
         self,
         *,
@@ -340,10 +348,11 @@ class Run(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
+        removed_config_paths: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "_next_step_number", b"_next_step_number", "_reward_sum", b"_reward_sum", "branch_point", b"branch_point", "create_time", b"create_time", "end_time", b"end_time", "heartbeat_time", b"heartbeat_time", "heartbeat_timeout", b"heartbeat_timeout", "next_step_number", b"next_step_number", "plan", b"plan", "reward_sum", b"reward_sum", "start_time", b"start_time", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "_next_step_number", b"_next_step_number", "_reward_sum", b"_reward_sum", "branch_point", b"branch_point", "config_json", b"config_json", "config_overrides_json", b"config_overrides_json", "create_time", b"create_time", "description", b"description", "end_time", b"end_time", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "fail_when_stale", b"fail_when_stale", "heartbeat_time", b"heartbeat_time", "heartbeat_timeout", b"heartbeat_timeout", "id", b"id", "labels", b"labels", "main_trajectory_id", b"main_trajectory_id", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "next_step_number", b"next_step_number", "number", b"number", "parent_id", b"parent_id", "phase", b"phase", "plan", b"plan", "result_json", b"result_json", "revision", b"revision", "reward_sum", b"reward_sum", "stale", b"stale", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "tree_id", b"tree_id", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "_next_step_number", b"_next_step_number", "_reward_sum", b"_reward_sum", "branch_point", b"branch_point", "config_json", b"config_json", "config_overrides_json", b"config_overrides_json", "create_time", b"create_time", "description", b"description", "end_time", b"end_time", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "fail_when_stale", b"fail_when_stale", "heartbeat_time", b"heartbeat_time", "heartbeat_timeout", b"heartbeat_timeout", "id", b"id", "labels", b"labels", "main_trajectory_id", b"main_trajectory_id", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "next_step_number", b"next_step_number", "number", b"number", "parent_id", b"parent_id", "phase", b"phase", "plan", b"plan", "removed_config_paths", b"removed_config_paths", "result_json", b"result_json", "revision", b"revision", "reward_sum", b"reward_sum", "stale", b"stale", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "tree_id", b"tree_id", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__branch_point: _TypeAlias = _typing.Literal["branch_point"]  # noqa: Y015
     _WhichOneofArgType__branch_point: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point"]  # noqa: Y015

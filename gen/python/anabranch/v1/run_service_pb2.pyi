@@ -38,7 +38,9 @@ class _IfExistsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IfExists.Val
     IF_EXISTS_FAIL: _IfExists.ValueType  # 1
     """The call is refused (RUN_EXISTS)."""
     IF_EXISTS_RETURN_EXISTING: _IfExists.ValueType  # 2
-    """The run of that name is the answer, with where to resume. It is refused (CONFIG_MISMATCH) if config or plan are stated and differ."""
+    """Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config or a plan that differs from the
+    run's. The config is compared if config_json or removed_config_paths is set, and then both are; the order of paths does not matter.
+    """
 
 class IfExists(_IfExists, metaclass=_IfExistsEnumTypeWrapper):
     """What to do if the name is taken."""
@@ -48,7 +50,9 @@ IF_EXISTS_UNSPECIFIED: IfExists.ValueType  # 0
 IF_EXISTS_FAIL: IfExists.ValueType  # 1
 """The call is refused (RUN_EXISTS)."""
 IF_EXISTS_RETURN_EXISTING: IfExists.ValueType  # 2
-"""The run of that name is the answer, with where to resume. It is refused (CONFIG_MISMATCH) if config or plan are stated and differ."""
+"""Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config or a plan that differs from the
+run's. The config is compared if config_json or removed_config_paths is set, and then both are; the order of paths does not matter.
+"""
 Global___IfExists: _TypeAlias = IfExists  # noqa: Y015
 
 class _SummaryKey:
@@ -563,6 +567,7 @@ class CreateRunRequest(_message.Message):
     INITIAL_STATUS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_TIMEOUT_FIELD_NUMBER: _builtins.int
     FAIL_WHEN_STALE_FIELD_NUMBER: _builtins.int
+    REMOVED_CONFIG_PATHS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Id for it, a UUID; empty: the server makes a UUIDv7."""
     request_id: _builtins.str
@@ -578,8 +583,8 @@ class CreateRunRequest(_message.Message):
     description: _builtins.str
     """Free text, at most 16 KiB."""
     config_json: _builtins.str
-    """Config of its own, a JSON object as text, merged over the experiment's default config by RFC 7396; at most 128 KiB, the result at most 256;
-    empty: none. Hyperparameters belong here.
+    """The run's own config, a JSON object as text, for example its hyperparameters. Merged over the experiment's default config: objects are merged
+    deeply, lists and scalars are replaced, null is a value. At most 128 KiB; the effective config at most 256 KiB. Optional.
     """
     metadata_json: _builtins.str
     """Strict JSON text, at most 256 KiB; empty: none."""
@@ -603,6 +608,13 @@ class CreateRunRequest(_message.Message):
     def heartbeat_timeout(self) -> _duration_pb2.Duration:
         """After so long without HeartbeatRun it counts as stale: 1 s to 30 days; absent: 5 minutes."""
 
+    @_builtins.property
+    def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys to remove from the experiment's default config before config_json is merged over it: JSON Pointers (RFC 6901) such as `/optimizer/eps`, at
+        most 100, each of at most 256 bytes. Each path must lead to a key of the default config, and not into a list; all are looked up before the
+        first key is removed, so that paths may overlap or be repeated. Errors: INVALID_REQUEST with the index of the path.
+        """
+
     def __init__(
         self,
         *,
@@ -621,10 +633,11 @@ class CreateRunRequest(_message.Message):
         initial_status: _status_pb2.Status.ValueType = ...,
         heartbeat_timeout: _duration_pb2.Duration | None = ...,
         fail_when_stale: _builtins.bool = ...,
+        removed_config_paths: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_timeout", b"heartbeat_timeout", "main_trajectory", b"main_trajectory", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_json", b"config_json", "description", b"description", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "if_exists", b"if_exists", "initial_status", b"initial_status", "labels", b"labels", "main_trajectory", b"main_trajectory", "metadata_json", b"metadata_json", "name", b"name", "plan", b"plan", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_json", b"config_json", "description", b"description", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "if_exists", b"if_exists", "initial_status", b"initial_status", "labels", b"labels", "main_trajectory", b"main_trajectory", "metadata_json", b"metadata_json", "name", b"name", "plan", b"plan", "removed_config_paths", b"removed_config_paths", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1130,6 +1143,7 @@ class BranchRunRequest(_message.Message):
     INITIAL_STATUS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_TIMEOUT_FIELD_NUMBER: _builtins.int
     FAIL_WHEN_STALE_FIELD_NUMBER: _builtins.int
+    REMOVED_CONFIG_PATHS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run to branch from; its main trajectory is branched."""
     step_number: _builtins.int
@@ -1147,8 +1161,8 @@ class BranchRunRequest(_message.Message):
     description: _builtins.str
     """Free text, at most 16 KiB; empty: `Branched from NAME at step N`."""
     config_overrides_json: _builtins.str
-    """What its config has else than the parent's, a JSON object as text, merged over the parent's effective config by RFC 7396 (null removes); at
-    most 128 KiB, the result at most 256; empty: nothing.
+    """The run's own config, a JSON object as text. Merged over the parent's effective config as in CreateRun: null is a value, and
+    removed_config_paths removes keys. At most 128 KiB; the effective config at most 256 KiB. Optional.
     """
     metadata_json: _builtins.str
     """Strict JSON text, at most 256 KiB; empty: none. The parent's is not taken over."""
@@ -1168,6 +1182,10 @@ class BranchRunRequest(_message.Message):
     def heartbeat_timeout(self) -> _duration_pb2.Duration:
         """As in CreateRun; absent: the parent's."""
 
+    @_builtins.property
+    def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys to remove from the parent's effective config before config_overrides_json is merged over it. As in CreateRun."""
+
     def __init__(
         self,
         *,
@@ -1186,10 +1204,11 @@ class BranchRunRequest(_message.Message):
         initial_status: _status_pb2.Status.ValueType = ...,
         heartbeat_timeout: _duration_pb2.Duration | None = ...,
         fail_when_stale: _builtins.bool = ...,
+        removed_config_paths: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "heartbeat_timeout", b"heartbeat_timeout", "plan", b"plan", "step_number", b"step_number", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "branch_id", b"branch_id", "branch_trajectory_id", b"branch_trajectory_id", "config_overrides_json", b"config_overrides_json", "description", b"description", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "initial_status", b"initial_status", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "plan", b"plan", "request_id", b"request_id", "run_id", b"run_id", "step_number", b"step_number", "tag", b"tag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "branch_id", b"branch_id", "branch_trajectory_id", b"branch_trajectory_id", "config_overrides_json", b"config_overrides_json", "description", b"description", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "initial_status", b"initial_status", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "plan", b"plan", "removed_config_paths", b"removed_config_paths", "request_id", b"request_id", "run_id", b"run_id", "step_number", b"step_number", "tag", b"tag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
     _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
@@ -1370,10 +1389,14 @@ class RunComparison(_message.Message):
     CONFIG_DIFFERENCES_FIELD_NUMBER: _builtins.int
     CONFIG_DIFFERENCES_TRUNCATED_FIELD_NUMBER: _builtins.int
     TRAJECTORIES_FIELD_NUMBER: _builtins.int
+    REMOVED_CONFIG_PATHS_FIELD_NUMBER: _builtins.int
+    REMOVED_CONFIG_PATHS_TRUNCATED_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The other run."""
     config_differences_truncated: _builtins.bool
     """There are more differences than are listed."""
+    removed_config_paths_truncated: _builtins.bool
+    """True if the other run has more removed paths than are listed. GetRun returns all."""
     @_builtins.property
     def config_differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigDifference]:
         """Where the effective configs differ, by path; at most 1,000, and as many as fit."""
@@ -1382,6 +1405,10 @@ class RunComparison(_message.Message):
     def trajectories(self) -> _trajectory_service_pb2.CompareTrajectoriesResponse:
         """How the main trajectories compare, the first run's being the one; absent where one of the runs has none."""
 
+    @_builtins.property
+    def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """`removed_config_paths` of the other run, as many as fit."""
+
     def __init__(
         self,
         *,
@@ -1389,10 +1416,12 @@ class RunComparison(_message.Message):
         config_differences: _abc.Iterable[Global___ConfigDifference] | None = ...,
         config_differences_truncated: _builtins.bool = ...,
         trajectories: _trajectory_service_pb2.CompareTrajectoriesResponse | None = ...,
+        removed_config_paths: _abc.Iterable[_builtins.str] | None = ...,
+        removed_config_paths_truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["trajectories", b"trajectories"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_differences", b"config_differences", "config_differences_truncated", b"config_differences_truncated", "run_id", b"run_id", "trajectories", b"trajectories"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_differences", b"config_differences", "config_differences_truncated", b"config_differences_truncated", "removed_config_paths", b"removed_config_paths", "removed_config_paths_truncated", b"removed_config_paths_truncated", "run_id", b"run_id", "trajectories", b"trajectories"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1405,18 +1434,24 @@ class CompareRunsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COMPARISONS_FIELD_NUMBER: _builtins.int
+    REMOVED_CONFIG_PATHS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def comparisons(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunComparison]:
         """One entry a run after the first, in the order of the request."""
+
+    @_builtins.property
+    def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """`removed_config_paths` of the first run."""
 
     def __init__(
         self,
         *,
         comparisons: _abc.Iterable[Global___RunComparison] | None = ...,
+        removed_config_paths: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["comparisons", b"comparisons"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comparisons", b"comparisons", "removed_config_paths", b"removed_config_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
