@@ -87,3 +87,8 @@ const NO_DIGESTS: readonly Digest[] = [];
 export function addReward(sum: number, reward: number | undefined): number {
   return reward === undefined || Number.isNaN(reward) ? sum : sum + reward;
 }
+
+/** Like `addReward`, of a trajectory's own steps. Undefined while none of them has a reward that counts. */
+export function addOwnReward(sum: number | undefined, reward: number | undefined): number | undefined {
+  return reward === undefined || Number.isNaN(reward) ? sum : addReward(sum ?? 0, reward);
+}

@@ -33,6 +33,8 @@ export interface Trajectory {
   readonly writerEpoch: bigint;
   readonly nextStepNumber: bigint;
   readonly rewardSum: number;
+  /** Sum of the rewards of its own steps, added in order. Undefined: none of them has a reward that counts (W11). */
+  readonly branchRewardSum: number | undefined;
   readonly createTime: Instant;
   readonly updateTime: Instant;
   readonly sealTime: Instant | undefined;

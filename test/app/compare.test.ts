@@ -23,6 +23,7 @@ describeApp('CompareTrajectories', (on) => {
       },
       rewardSum: 4,
       otherRewardSum: 1,
+      rewardDifference: -3,
       rewards: [
         { stepNumber: 1n, reward: 1, otherReward: 1 },
         { stepNumber: 2n, reward: 1, otherReward: 1 },
@@ -33,6 +34,21 @@ describeApp('CompareTrajectories', (on) => {
       otherNextStepNumber: 5n,
     });
   });
+
+  it.each([1e16, Number.POSITIVE_INFINITY, Number.NaN])(
+    'RD5: rewards that are shared, such as %d, do not hide the difference of two branches',
+    async (reward) => {
+      const scene = on.scene();
+      const main = await scene.create();
+      await scene.write(main, [step(0n, 's0', { reward }), step(1n, 's1', { reward })]);
+      const [one, other] = [await scene.branch(main, 1n), await scene.branch(main, 1n)];
+      await scene.write(one, [step(2n, 'a', { reward: 1 }), step(3n, 'b', { reward: 1 })]);
+      await scene.write(other, [step(2n, 'a', { reward: 0.5 })]);
+      expect(await compare(scene, one, other)).toMatchObject({ sharedSteps: 2n, rewardDifference: -1.5 });
+      expect(await compare(scene, main, other)).toMatchObject({ sharedSteps: 2n, rewardDifference: 0.5 });
+      expect(await compare(scene, one, one)).toMatchObject({ sharedSteps: 4n, rewardDifference: 0 });
+    },
+  );
 
   it('RD5: unrelated trajectories share nothing, but may be equal for long', async () => {
     const scene = on.scene();

@@ -37,6 +37,7 @@ function row(fields: Partial<Trajectory> = {}): Trajectory {
     writerEpoch: 0n,
     nextStepNumber: 5n,
     rewardSum: 0,
+    branchRewardSum: undefined,
     createTime: 0n,
     updateTime: 0n,
     sealTime: undefined,

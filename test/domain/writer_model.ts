@@ -252,6 +252,7 @@ function rowOf(state: State): Trajectory {
     writerEpoch: BigInt(state.epoch),
     nextStepNumber: BigInt(state.steps.length),
     rewardSum: 0,
+    branchRewardSum: undefined,
     createTime: 0n,
     updateTime: 0n,
     sealTime: undefined,

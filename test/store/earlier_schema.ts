@@ -57,6 +57,7 @@ const UNDO = {
   ],
   '0013_queue_close_time': ['alter table stages drop column queue_close_time'],
   '0015_removed_config_paths': ['alter table runs drop column removed_config_paths'],
+  '0016_branch_reward_sum': ['alter table trajectories drop column branch_reward_sum'],
 } as const;
 
 /** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */

@@ -15,6 +15,7 @@ import { countRows } from './sql.ts';
 interface Naive {
   readonly row: Trajectory;
   readonly words: string[];
+  readonly rewards: (number | undefined)[];
   /** Who owns each step. */
   readonly owners: Naive[];
   readonly parent: Naive | undefined;
@@ -25,12 +26,18 @@ interface Naive {
 
 type Operation =
   | { readonly kind: 'create'; readonly words: number }
-  | { readonly kind: 'append'; readonly at: number; readonly words: number }
+  | { readonly kind: 'append'; readonly at: number; readonly rewards: readonly (number | undefined)[] }
   | { readonly kind: 'replay'; readonly at: number; readonly from: number }
   | { readonly kind: 'branch'; readonly at: number; readonly step: number }
   | { readonly kind: 'seal'; readonly at: number }
   | { readonly kind: 'delete'; readonly at: number; readonly mode: OnBranches }
   | { readonly kind: 'read'; readonly at: number; readonly from: number; readonly to: number };
+
+/** Among them rewards that do not count, and rewards whose sums lose what is small. Infinities are rare, since a sum never leaves them. */
+const reward = fc.oneof(
+  { weight: 40, arbitrary: fc.constantFrom(undefined, Number.NaN, -0, 1, 0.1, -0.3, 1e16, -1e16, 5e-324) },
+  { weight: 1, arbitrary: fc.constantFrom(1e308, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY) },
+);
 
 /** `FC_RUNS=1000` looks harder. */
 const RUNS = Number(process.env.FC_RUNS ?? 25);
@@ -40,7 +47,11 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('create' as const), words: fc.nat(3) }) },
   {
     weight: 5,
-    arbitrary: fc.record({ kind: fc.constant('append' as const), at, words: fc.integer({ min: 1, max: 4 }) }),
+    arbitrary: fc.record({
+      kind: fc.constant('append' as const),
+      at,
+      rewards: fc.array(reward, { minLength: 1, maxLength: 4 }),
+    }),
   },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('replay' as const), at, from: fc.nat(20) }) },
   { weight: 8, arbitrary: fc.record({ kind: fc.constant('branch' as const), at, step: fc.nat(20) }) },
@@ -55,6 +66,12 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('read' as const), at, from: fc.nat(20), to: fc.nat(20) }) },
 );
+
+/** Added from left to right; what is missing or NaN does not count. Undefined: nothing counts. */
+function sumOf(rewards: readonly (number | undefined)[]): number | undefined {
+  const counted = rewards.filter((each) => each !== undefined && !Number.isNaN(each)) as number[];
+  return counted.length === 0 ? undefined : counted.reduce((sum, each) => sum + each, 0);
+}
 
 /** Both at once: every operation is done to the store and to the model, and must come to the same. */
 class Twin {
@@ -71,7 +88,7 @@ class Twin {
     const living = this.living();
     const target = living[operation.at % living.length];
     if (target === undefined) return;
-    if (operation.kind === 'append') await this.append(target, operation.words);
+    if (operation.kind === 'append') await this.append(target, operation.rewards);
     else if (operation.kind === 'replay') await this.replay(target, operation.from);
     else if (operation.kind === 'branch') await this.branch(target, operation.step);
     else if (operation.kind === 'seal') await this.seal(target);
@@ -91,7 +108,8 @@ class Twin {
       expect(steps.map(({ owner }) => owner.key)).toEqual(naive.owners.map(({ row }) => row.ref.key));
       const now = await scene.get(naive.row.id);
       expect(now.status).toBe(naive.sealed ? 'COMPLETED' : 'RUNNING');
-      expect(now.rewardSum).toBe(naive.words.length);
+      expect(now.rewardSum).toBe(sumOf(naive.rewards) ?? 0);
+      expect(now.branchRewardSum).toBe(sumOf(naive.rewards.slice(naive.branchPoint + 1)));
     }
     for (const gone of this.all.filter(({ hidden }) => hidden)) expect(await scene.isThere(gone.row.id)).toBe(false);
     await this.compareTrees();
@@ -121,6 +139,7 @@ class Twin {
     const naive: Naive = {
       row: await this.scene.create(),
       words: [],
+      rewards: [],
       owners: [],
       parent: undefined,
       branchPoint: -1,
@@ -128,21 +147,28 @@ class Twin {
       hidden: false,
     };
     this.all.push(naive);
-    if (words > 0) await this.append(naive, words);
+    if (words > 0)
+      await this.append(
+        naive,
+        Array.from({ length: words }, () => 1),
+      );
   }
 
-  private async append(naive: Naive, count: number): Promise<void> {
-    const words = Array.from({ length: count }, () => `w${this.words++}`);
-    const steps = words.map((word, i) => wordStep(BigInt(naive.words.length + i), word, { reward: 1 }));
+  private async append(naive: Naive, rewards: readonly (number | undefined)[]): Promise<void> {
+    const words = rewards.map(() => `w${this.words++}`);
+    const steps = words.map((word, i) => wordStep(BigInt(naive.words.length + i), word, { reward: rewards[i] }));
     const outcome = await this.attempt(this.scene.append(naive.row, steps));
     expect(outcome).toBe(naive.sealed ? 'TRAJECTORY_SEALED' : 'done');
     if (naive.sealed) return;
     naive.words.push(...words);
+    naive.rewards.push(...rewards);
     naive.owners.push(...words.map(() => naive));
   }
 
   private async replay(naive: Naive, from: number): Promise<void> {
-    const steps = naive.words.slice(from).map((word, i) => wordStep(BigInt(from + i), word, { reward: 1 }));
+    const steps = naive.words
+      .slice(from)
+      .map((word, i) => wordStep(BigInt(from + i), word, { reward: naive.rewards[from + i] }));
     if (steps.length === 0) return;
     expect((await this.scene.append(naive.row, steps)).duplicates).toBe(steps.length);
     const other = wordStep(BigInt(from), 'other');
@@ -162,6 +188,7 @@ class Twin {
     this.all.push({
       row,
       words: source.words.slice(0, n + 1),
+      rewards: source.rewards.slice(0, n + 1),
       owners: source.owners.slice(0, n + 1),
       parent,
       branchPoint: n,

@@ -3,7 +3,7 @@ import { stepDifference } from '../../domain/compare.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { type Segment, sharedSteps } from '../../domain/lineage.ts';
-import type { Trajectory } from '../../domain/trajectory.ts';
+import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
 import type { StepOutline } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from './get.ts';
@@ -28,6 +28,8 @@ export interface Comparison {
   readonly firstDifference: StepDifference | undefined;
   readonly rewardSum: number;
   readonly otherRewardSum: number;
+  /** What the other gained beyond the one. */
+  readonly rewardDifference: number;
   readonly rewards: readonly RewardPair[];
   readonly nextStepNumber: bigint;
   readonly otherNextStepNumber: bigint;
@@ -75,10 +77,23 @@ export async function compareWhole(
     firstDifference: await firstDifference(one, other, shared),
     rewardSum: a.rewardSum,
     otherRewardSum: b.rewardSum,
+    rewardDifference: rewardDifference(a, b, shared),
     rewards: await listRewards(one, other, range),
     nextStepNumber: a.nextStepNumber,
     otherNextStepNumber: b.nextStepNumber,
   };
+}
+
+/** Shared rewards cancel out, so they are left out where that takes no reading of steps: large ones would hide small differences. */
+function rewardDifference(a: Trajectory, b: Trajectory, shared: bigint): number {
+  const [one, other] = [rewardAfter(a, shared), rewardAfter(b, shared)];
+  return one === undefined || other === undefined ? b.rewardSum - a.rewardSum : other - one;
+}
+
+/** The sum of the rewards after the shared steps; undefined if some of these steps are inherited, or some of its own steps are shared. */
+function rewardAfter(trajectory: Trajectory, shared: bigint): number | undefined {
+  if (trajectory.nextStepNumber === shared) return 0;
+  return ownBegin(trajectory) === shared ? (trajectory.branchRewardSum ?? 0) : undefined;
 }
 
 /** One of the two, as it was when the call began: steps that come later are not looked at. */

@@ -16,7 +16,7 @@ export function fromComparison(comparison: Comparison): CompareTrajectoriesRespo
   }
   wire.rewardSum = comparison.rewardSum;
   wire.otherRewardSum = comparison.otherRewardSum;
-  wire.rewardDifference = comparison.otherRewardSum - comparison.rewardSum;
+  wire.rewardDifference = comparison.rewardDifference;
   wire.rewards = comparison.rewards.map(fromRewardPair);
   wire.nextStepNumber = comparison.nextStepNumber;
   wire.otherNextStepNumber = comparison.otherNextStepNumber;

@@ -31,6 +31,7 @@ export function fromTrajectory(trajectory: Trajectory, view: 'BASIC' | 'FULL'): 
     writerEpoch: trajectory.writerEpoch,
     nextStepNumber: trajectory.nextStepNumber,
     rewardSum: trajectory.rewardSum,
+    branchRewardSum: trajectory.branchRewardSum ?? 0,
     createTime: fromInstant(trajectory.createTime),
     updateTime: fromInstant(trajectory.updateTime),
   };

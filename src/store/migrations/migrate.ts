@@ -14,6 +14,7 @@ import { migration0011 } from './0011_attempts.ts';
 import { migration0012 } from './0012_attempt_timing.ts';
 import { migration0013 } from './0013_queue_close_time.ts';
 import { migration0015 } from './0015_removed_config_paths.ts';
+import { migration0016 } from './0016_branch_reward_sum.ts';
 import type { MigrationText } from './migration.ts';
 
 const MIGRATIONS: readonly MigrationText[] = [
@@ -31,6 +32,7 @@ const MIGRATIONS: readonly MigrationText[] = [
   migration0012,
   migration0013,
   migration0015,
+  migration0016,
 ];
 
 /** The database was made by a newer version of the program; nothing was changed. */

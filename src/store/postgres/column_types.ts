@@ -59,6 +59,7 @@ export const COLUMN_TYPES: Partial<Record<keyof Tables, Columns>> & {
     run: 'int8',
     experiment: 'int8',
     depth: 'int8',
+    branch_reward_sum: 'float8',
   },
   status_changes: {
     tree: 'int8',

@@ -36,7 +36,7 @@ import { padded } from '../sql/statement_shapes.ts';
 import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
-import { bindDigest, bindReal, readDigest } from '../sql/values.ts';
+import { bindDigest, bindOptionalReal, bindReal, readDigest } from '../sql/values.ts';
 import { postgresAggregates } from './aggregates.ts';
 import { ARRAY_TYPES, COLUMN_TYPES, STEP_TYPES } from './column_types.ts';
 import { encodeCopy } from './copy.ts';
@@ -465,6 +465,7 @@ class PostgresEngine implements Engine {
       heads.map((head) => head.key),
       heads.map((head) => head.nextStepNumber),
       heads.map((head) => head.rewardSum),
+      heads.map((head) => head.branchRewardSum),
       heads.map((head) => head.byteSum),
       heads.map((head) => head.status),
       heads.map((head) => head.statusMessage),
@@ -477,7 +478,8 @@ class PostgresEngine implements Engine {
     this.parts.turns.wrote();
     const lease = await this.lease();
     try {
-      const head = [seen.tree, seen.key, seen.nextStepNumber, seen.writerEpoch, bindReal(sums.rewardSum), sums.byteSum];
+      const moved = [bindReal(sums.rewardSum), sums.byteSum, bindOptionalReal(sums.branchRewardSum)];
+      const head = [seen.tree, seen.key, seen.nextStepNumber, seen.writerEpoch, ...moved];
       const { rows } = await lease.query(APPEND_ONE, [...head, ...values.filter((_, i) => !GIVEN_BY_HEAD.has(i))]);
       return (rows as { update_time: string }[])[0]?.update_time;
     } catch (error) {
@@ -637,18 +639,18 @@ const BEGIN_CLAIM = `select clock_timestamp() as now, pg_current_xact_id()::text
   set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`;
 
 const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch_point, t.status, t.status_message, t.seal_time, t.writer_id,
-  t.writer_epoch, t.next_step_number, t.reward_sum, t.byte_sum, clock_timestamp() as now
+  t.writer_epoch, t.next_step_number, t.reward_sum, t.branch_reward_sum, t.byte_sum, clock_timestamp() as now
   from unnest($1::bigint[], $2::bigint[]) as k (tree, key)
   join ${SCHEMA}.trajectories as t on t.tree = k.tree and t.key = k.key
   order by t.tree, t.key for no key update of t`;
 
 const UPDATE_HEADS = `update ${SCHEMA}.trajectories as t set next_step_number = h.next_step_number, reward_sum = h.reward_sum,
-  byte_sum = h.byte_sum, status = h.status, status_message = h.status_message, update_time = h.update_time, seal_time = h.seal_time
-  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::double precision[], $5::bigint[], $6::text[], $7::text[], $8::timestamptz[],
-    $9::timestamptz[]) as h (tree, key, next_step_number, reward_sum, byte_sum, status, status_message, update_time, seal_time)
+  branch_reward_sum = h.branch_reward_sum, byte_sum = h.byte_sum, status = h.status, status_message = h.status_message, update_time = h.update_time, seal_time = h.seal_time
+  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::double precision[], $5::double precision[], $6::bigint[], $7::text[], $8::text[],
+    $9::timestamptz[], $10::timestamptz[]) as h (tree, key, next_step_number, reward_sum, branch_reward_sum, byte_sum, status, status_message, update_time, seal_time)
   where t.tree = h.tree and t.key = h.key`;
 
-/** Places among the columns of a step of what the statement knows from the head. */
+/** Places among the columns of a step of what the statement knows from the head. $7 is of the head alone. */
 const HEAD_COLUMNS: Readonly<Record<string, string>> = {
   tree: '$1',
   trajectory: '$2',
@@ -668,6 +670,7 @@ const APPEND_ONE = `with free as materialized (
     select tree, key from ${SCHEMA}.trajectories where tree = $1::bigint and key = $2::bigint for no key update skip locked),
   m as (
     update ${SCHEMA}.trajectories as t set next_step_number = t.next_step_number + 1, reward_sum = $5::double precision, byte_sum = $6::bigint,
+      branch_reward_sum = $7::double precision,
       update_time = clock_timestamp()
     from free where t.tree = free.tree and t.key = free.key and t.tree = $1::bigint and t.key = $2::bigint
       and t.next_step_number = $3::bigint and t.writer_epoch = $4::bigint and t.status = 'RUNNING' and not t.hidden
@@ -678,7 +681,7 @@ const APPEND_ONE = `with free as materialized (
   select update_time from m`;
 
 function stepValues(): string {
-  let parameter = 6;
+  let parameter = 7;
   return STEP_COLUMNS.map((column) => {
     const known = HEAD_COLUMNS[column];
     if (known !== undefined) return known;

@@ -27,7 +27,7 @@ import { recordStatus } from './status_changes.ts';
 import { type EncodedState, encodeStates, StepWriter, type Sums, statesOf } from './step_writer.ts';
 import { together } from './together.ts';
 import { findById, findByKey, readNow } from './trajectory_rows.ts';
-import { bindReal, readDigest, readOptionalTime } from './values.ts';
+import { bindOptionalReal, bindReal, readDigest, readOptionalTime } from './values.ts';
 
 /** Time that an open waits for a row that other transactions hold, in milliseconds. */
 const OPEN_WAIT_MS = 3000;
@@ -262,6 +262,7 @@ class Group {
       key: locked.key,
       nextStepNumber: head.end,
       rewardSum: bindReal(head.rewardSum),
+      branchRewardSum: bindOptionalReal(sums.branchRewardSum),
       byteSum: sums.byteSum,
       status: head.status,
       statusMessage: head.statusMessage,
@@ -318,7 +319,7 @@ function newLine(locked: LockedHead): Line {
       writerEpoch: locked.writerEpoch,
       rewardSum: locked.rewardSum,
     },
-    sums: { rewardSum: locked.rewardSum, byteSum: locked.byteSum },
+    sums: { rewardSum: locked.rewardSum, branchRewardSum: locked.branchRewardSum, byteSum: locked.byteSum },
     sealTime: locked.sealTime,
     statusBefore: locked.status,
     changed: false,

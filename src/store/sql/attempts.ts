@@ -7,12 +7,12 @@ import type { Db, Engine, LockedHead, Tx } from './engine.ts';
 import { type EndedAttempt, type TimedTurns, timeTurns } from './group_counters.ts';
 import { inLockOrder } from './heads.ts';
 import { readResult } from './rollout_results.ts';
-import { lastAppend, ownReward, readFlag, turnsOf } from './rollout_rows.ts';
+import { lastAppend, readFlag, turnsOf } from './rollout_rows.ts';
 import type { LockedRollout } from './rollout_writing.ts';
 import { sealHeads } from './sealing.ts';
 import { readTimings } from './stage_rows.ts';
 import { together } from './together.ts';
-import { bindReal, readMetrics, readOptionalTime, readReal } from './values.ts';
+import { bindOptionalReal, readMetrics, readOptionalReal, readOptionalTime } from './values.ts';
 
 type Placed = Pick<LockedRollout, 'key' | 'tree' | 'trajectory'>;
 
@@ -61,7 +61,7 @@ export async function readAttemptEnds(
     )
     .innerJoin('attempts as a', (join) => join.onRef('a.rollout', '=', 'r.key').onRef('a.number', '=', 'r.attempt'))
     .select(['r.key', 't.tree', 't.key as trajectory', 't.branch_point', 't.next_step_number'])
-    .select(['a.claim_time', ownReward(engine).as('reward'), lastAppend(engine).as('last_append')])
+    .select(['a.claim_time', 't.branch_reward_sum as reward', lastAppend(engine).as('last_append')])
     .where(engine.among(sql.ref('r.key'), rollouts))
     .execute();
   return new Map(rows.map((row) => [row.key, readEnd(row)]));
@@ -82,7 +82,7 @@ function readEnd(row: {
   const firstTurn = (row.branch_point ?? 0n) + 1n;
   return {
     turns,
-    reward: row.reward === null ? undefined : readReal(row.reward),
+    reward: readOptionalReal(row.reward),
     lastAppendTime,
     timing: { tree, trajectory, firstTurn, turns, claimTime, lastAppendTime: lastAppendTime ?? claimTime },
   };
@@ -121,7 +121,7 @@ export async function endAttempts(
 
 /** As a column has it: null without a reward. */
 export function rewardAt(end: AttemptEnd | undefined): number | string | null {
-  return end?.reward === undefined ? null : bindReal(end.reward);
+  return bindOptionalReal(end?.reward);
 }
 
 export function turnsAt(end: AttemptEnd | undefined): bigint {
@@ -141,7 +141,7 @@ export async function sealAttempts(engine: Engine, tx: Tx, now: string, seals: r
 type AttemptOnly = Omit<Attempt, 'validations' | 'override' | 'environmentIds'>;
 
 /** All attempts of a rollout, by number, without what other tables hold of them. */
-export async function listAttempts(engine: Engine, db: Db | Tx, rollout: bigint): Promise<AttemptOnly[]> {
+export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<AttemptOnly[]> {
   const rows = await db
     .selectFrom('attempts as a')
     .leftJoin('trajectories as t', (join) =>
@@ -150,9 +150,7 @@ export async function listAttempts(engine: Engine, db: Db | Tx, rollout: bigint)
     .select(['a.number', 'a.status', 'a.message', 'a.worker_id', 'a.claim_time', 'a.end_time', 't.id'])
     .select(['a.result', 'a.summary_json', 'a.success', 'a.metrics', 'a.timings', 'a.start_time'])
     .select(
-      sql<number | string | null>`case when a.end_time is null then ${ownReward(engine)} else a.reward end`.as(
-        'reward',
-      ),
+      sql<number | string | null>`case when a.end_time is null then t.branch_reward_sum else a.reward end`.as('reward'),
     )
     .where('a.rollout', '=', rollout)
     .orderBy('a.number')
@@ -168,7 +166,7 @@ export async function listAttempts(engine: Engine, db: Db | Tx, rollout: bigint)
     endTime: readOptionalTime(row.end_time),
     result: readResult(row.result, row.summary_json),
     success: readFlag(row.success),
-    reward: row.reward === null ? undefined : readReal(row.reward),
+    reward: readOptionalReal(row.reward),
     metrics: readMetrics(row.metrics),
     timings: readTimings(row.timings),
   }));

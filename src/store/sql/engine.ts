@@ -289,6 +289,7 @@ export interface LockedHead extends TrajectoryRef {
   readonly writerEpoch: bigint;
   readonly nextStepNumber: bigint;
   readonly rewardSum: number;
+  readonly branchRewardSum: number | undefined;
   readonly byteSum: bigint;
 }
 
@@ -318,6 +319,7 @@ export interface HeadRow {
   readonly key: bigint;
   readonly nextStepNumber: bigint;
   readonly rewardSum: number | string;
+  readonly branchRewardSum: number | string | null;
   readonly byteSum: bigint;
   readonly status: string;
   readonly statusMessage: string;

@@ -1,7 +1,7 @@
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { LockedHead } from './engine.ts';
-import { isSet, readReal } from './values.ts';
+import { isSet, readOptionalReal, readReal } from './values.ts';
 
 /** The columns that an engine's `lockHeads` selects. */
 export interface HeadColumns {
@@ -18,6 +18,7 @@ export interface HeadColumns {
   writer_epoch: bigint;
   next_step_number: bigint;
   reward_sum: number | string;
+  branch_reward_sum: number | string | null;
   byte_sum: bigint;
   now: string;
 }
@@ -37,6 +38,7 @@ export function readHead(row: HeadColumns): LockedHead {
     writerEpoch: row.writer_epoch,
     nextStepNumber: row.next_step_number,
     rewardSum: readReal(row.reward_sum),
+    branchRewardSum: readOptionalReal(row.branch_reward_sum),
     byteSum: row.byte_sum,
   };
 }

@@ -12,7 +12,7 @@ import { readResult } from './rollout_results.ts';
 import { readPauses } from './run_pauses.ts';
 import { readTimings } from './stage_rows.ts';
 import type { RolloutsTable, Tables } from './tables.ts';
-import { isSet, readLabels, readMetrics, readOptionalTime, readReal } from './values.ts';
+import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime } from './values.ts';
 
 export type RolloutRow = Awaited<ReturnType<ReturnType<typeof selectRollouts>['execute']>>[number];
 
@@ -114,32 +114,18 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
       large('input_json').as('input_json'),
       large('summary_json').as('summary_json'),
       large('metadata_json').as('metadata_json'),
-      sql<number | string | null>`case when ${IS_LIVE} then ${ownReward(engine)} end`.as('own_reward'),
+      sql<number | string | null>`case when ${IS_LIVE} then t.branch_reward_sum end`.as('own_reward'),
       sql<string | null>`case when ${IS_LIVE} then ${lastAppend(engine)} end`.as('last_append'),
     ]);
 }
 
-/** The reward of a live rollout is that of its trajectory as it is now. A PENDING rollout shows none. */
+/** The reward of a live rollout is the sum of its trajectory's own steps as it is now. A PENDING rollout shows none. */
 const IS_LIVE = sql`r.status in ('INITIALIZING', 'RUNNING')`;
 
-/**
- * The sum over own steps of the trajectory (`t`), beyond what it stood at at the branch point; null where none has a reward that counts (W11). NaN is a text on
- * SQLite.
- */
-export function ownReward(engine: Engine) {
-  // Not EXISTS: Postgres may answer it by reading the whole table of steps, once for all rows.
-  const rewarded = sql`((select 1 from ${engine.table('steps')} as w
-    where w.tree = t.tree and w.trajectory = t.key and w.reward <> 'NaN' limit 1) is not null)`;
-  const shared = sql`coalesce((select p.reward_sum from ${engine.table('steps')} as p
-    where p.tree = t.tree and p.trajectory = t.parent and p.step_number = t.branch_point), 0)`;
-  return sql<number | string | null>`case when not ${rewarded} then null
-    when t.reward_sum = 'NaN' then 'NaN' else t.reward_sum - ${shared} end`;
-}
-
-/** The reward as it is shown. */
-export function shownReward(engine: Engine) {
-  return sql<number | string | null>`case when ${IS_LIVE} then ${ownReward(engine)} else r.reward end`;
-}
+/** The reward of a rollout (`r`) as it is shown; `t` is the trajectory of its attempt. */
+export const SHOWN_REWARD = sql<
+  number | string | null
+>`case when ${IS_LIVE} then t.branch_reward_sum else r.reward end`;
 
 /** When the last own step of the trajectory (`t`) was committed; null without one: creating a trajectory is not an append (Q3). */
 export function lastAppend(engine: Engine) {
@@ -219,7 +205,7 @@ export function readRollout(row: RolloutRow): Rollout {
     validationPassed: readFlag(row.validation_passed),
     override: readOverride(row),
     success: readFlag(row.success),
-    reward: reward === null ? undefined : readReal(reward),
+    reward: readOptionalReal(reward),
     metrics: readMetrics(row.metrics),
     timings: readTimings(row.timings),
     metadataJson: row.metadata_json,

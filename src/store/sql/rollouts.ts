@@ -10,7 +10,7 @@ import { listAttempts } from './attempts.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { keepGiven } from './given_fields.ts';
 import { mergeMetrics } from './metric_maps.ts';
-import { findRollout, type RolloutRow, readRollout, readWritten, selectPage, shownReward } from './rollout_rows.ts';
+import { findRollout, type RolloutRow, readRollout, readWritten, SHOWN_REWARD, selectPage } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { findRunKeys } from './run_keys.ts';
 import { bindTimings, findStage } from './stage_rows.ts';
@@ -24,7 +24,7 @@ export async function getRollout(engine: Engine, namespace: string, id: string):
   const rollout = await findRollout(engine, engine.db, namespace, { id });
   if (rollout === undefined) return undefined;
   const [rows, validations, overrides, environments] = await Promise.all([
-    listAttempts(engine, engine.db, rollout.key),
+    listAttempts(engine.db, rollout.key),
     listValidations(engine.db, rollout.key),
     standingOverrides(engine.db, rollout.key),
     listEnvironmentIds(engine.db, rollout.key),
@@ -166,7 +166,7 @@ async function placeOf(engine: Engine, namespace: string, of: RolloutFilter['of'
 /** W11: what is missing or NaN is in no range; 'NaN' is the text that SQLite keeps, and Postgres' own NaN: both engines would sort it above every number. */
 function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilter): RawBuilder<boolean>[] {
   if (minReward === undefined && maxReward === undefined) return [];
-  const reward = sql`(select ${shownReward(engine)} from (select 1 as one) as x left join ${engine.table('trajectories')} as t
+  const reward = sql`(select ${SHOWN_REWARD} from (select 1 as one) as x left join ${engine.table('trajectories')} as t
     on t.tree = r.tree and t.key = r.trajectory and not t.hidden)`;
   const conditions = [sql<boolean>`${reward} <> 'NaN'`];
   if (minReward !== undefined) conditions.push(sql<boolean>`${reward} >= ${minReward}`);

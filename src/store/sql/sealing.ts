@@ -2,7 +2,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { isSealed, type SealStatus } from '../../domain/lifecycle.ts';
 import type { Engine, HeadRow, LockedHead, Tx } from './engine.ts';
 import { type RecordedMove, recordStatuses } from './status_changes.ts';
-import { bindReal } from './values.ts';
+import { bindOptionalReal, bindReal } from './values.ts';
 
 /** A trajectory to seal because what it belongs to has ended. */
 export interface HeadSeal {
@@ -28,7 +28,12 @@ export async function sealHeads(engine: Engine, tx: Tx, now: string, seals: read
 }
 
 function sealed({ head, status, message }: HeadSeal, now: string): HeadRow {
-  const { tree, key, nextStepNumber, rewardSum, byteSum } = head;
+  const { tree, key, nextStepNumber, byteSum } = head;
+  const sums = {
+    rewardSum: bindReal(head.rewardSum),
+    branchRewardSum: bindOptionalReal(head.branchRewardSum),
+    byteSum,
+  };
   const end = { status, statusMessage: message, updateTime: now, sealTime: now };
-  return { tree, key, nextStepNumber, rewardSum: bindReal(rewardSum), byteSum, ...end };
+  return { tree, key, nextStepNumber, ...sums, ...end };
 }

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { type Instant, parseInstant } from '../../domain/instant.ts';
 import type { StateRef, StoredStep } from '../../domain/step.ts';
 import { readActions, readObservations } from './content_json.ts';
-import { isSet, readMetrics, readOptionalTime, readReal } from './values.ts';
+import { isSet, readMetrics, readOptionalReal, readOptionalTime, readReal } from './values.ts';
 
 /** What every view shows of a step, beside its number. */
 export const BASIC = sql`s.reward, s.terminated, s.truncated, s.writer_epoch, s.reward_sum, s.commit_time, s.start_time, s.end_time, s.metrics`;
@@ -58,7 +58,7 @@ export class StepReader {
       stepNumber,
       actions: actions === undefined ? [] : readActions(actions),
       observations: observations === undefined ? [] : readObservations(observations),
-      reward: reward === null ? undefined : readReal(reward),
+      reward: readOptionalReal(reward),
       terminated: isSet(terminated),
       truncated: isSet(truncated),
       infoJson: infoJson ?? '',

@@ -1,11 +1,11 @@
 import type { Digest } from '../../domain/ids.ts';
-import { addReward, contentStates, type NewState, type NewStep } from '../../domain/step.ts';
+import { addOwnReward, addReward, contentStates, type NewState, type NewStep } from '../../domain/step.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import { bindActions, bindObservations, type StateSizes } from './content_json.ts';
 import type { Engine, Tx } from './engine.ts';
 import type { ReferredStates } from './referred_states.ts';
 import { type EncodedBytes, encodeBytes } from './state_bytes.ts';
-import { bindClientTime, bindDigest, bindMetrics, bindReal, flag } from './values.ts';
+import { bindClientTime, bindDigest, bindMetrics, bindOptionalReal, bindReal, flag } from './values.ts';
 
 /** A state that came inline, ready to be stored. Encoded before the transaction begins, so that no lock waits for compression. */
 export interface EncodedState extends EncodedBytes {
@@ -17,9 +17,11 @@ export function encodeStates(states: readonly NewState[]): EncodedState[] {
   return states.map(({ digest, data }) => ({ digest, size: data.length, ...encodeBytes(data) }));
 }
 
-/** Running sums at the step before (see migration 0001), and who writes. */
+/** Running sums at a step: along the lineage, but for `branchRewardSum`. */
 export interface Sums {
   readonly rewardSum: number;
+  /** Of own steps alone. Undefined while none of them has a reward that counts. */
+  readonly branchRewardSum: number | undefined;
   readonly byteSum: bigint;
 }
 
@@ -79,6 +81,7 @@ export function stepRow(
   const observations = bindObservations(step.observations, sizes);
   const metrics = bindMetrics(step.metrics);
   const rewardSum = addReward(before.rewardSum, step.reward);
+  const branchRewardSum = addOwnReward(before.branchRewardSum, step.reward);
   const byteSum =
     before.byteSum +
     BigInt(
@@ -94,7 +97,7 @@ export function stepRow(
     ref.key,
     step.stepNumber,
     namespace,
-    step.reward === undefined ? null : bindReal(step.reward),
+    bindOptionalReal(step.reward),
     flag(step.terminated),
     flag(step.truncated),
     writerEpoch,
@@ -110,7 +113,7 @@ export function stepRow(
     step.infoJson,
     step.metadataJson,
   ];
-  return { values, sums: { rewardSum, byteSum } };
+  return { values, sums: { rewardSum, branchRewardSum, byteSum } };
 }
 
 /** Gathers the rows of new steps and of their references to states in one transaction, and writes them in few statements. */
@@ -148,14 +151,14 @@ export class StepWriter {
   ): Sums {
     this.referred.add(namespace, inline);
     const sizes = this.referred.sizes(namespace);
-    let { rewardSum, byteSum } = before;
+    let sums = before;
     for (const step of steps) {
-      const row = stepRow(namespace, ref, writerEpoch, { rewardSum, byteSum }, step, sizes, this.now);
-      ({ rewardSum, byteSum } = row.sums);
+      const row = stepRow(namespace, ref, writerEpoch, sums, step, sizes, this.now);
+      sums = row.sums;
       this.steps.push(row.values);
       this.addStates(namespace, ref, step);
     }
-    return { rewardSum, byteSum };
+    return sums;
   }
 
   /** Adds a state to a step that is stored already (W10). Returns the state's size. */

@@ -7,7 +7,7 @@ import type { Engine } from './engine.ts';
 import { nextTurn } from './next_turn.ts';
 import { MOST_SEGMENTS, segmentTable } from './segments.ts';
 import { BASIC, FULL, readStateRef, type StateRow, StepReader, type StepRow } from './step_rows.ts';
-import { readDigest, readReal } from './values.ts';
+import { readDigest, readOptionalReal } from './values.ts';
 
 export async function readSteps(
   engine: Engine,
@@ -160,7 +160,7 @@ export async function readOutlines(
     order by s.step_number`.execute(engine.db);
   return rows.map((row) => ({
     stepNumber: row.step_number,
-    reward: row.reward === null ? undefined : readReal(row.reward),
+    reward: readOptionalReal(row.reward),
     contentDigest: readDigest(row.content_digest),
   }));
 }

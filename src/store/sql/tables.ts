@@ -80,6 +80,10 @@ export interface TrajectoriesTable {
   purging: UnsetFlag;
   /** The trajectory is hidden, stays for its branches, and its steps after the last branch point are being removed. */
   trimming: UnsetFlag;
+  /**
+   * Sum of the rewards of own steps, in order. Null: no own step has a reward that counts, or the trajectory was trimmed, which shows no rewards.
+   */
+  branch_reward_sum: NullableReal;
 }
 
 export interface StepsTable {

@@ -11,7 +11,7 @@ import { recordStatus } from './status_changes.ts';
 import { type EncodedState, StepWriter, type Sums, statesOf } from './step_writer.ts';
 import { together } from './together.ts';
 import { readNow } from './trajectory_rows.ts';
-import { bindLabels, bindReal, isSet, readReal } from './values.ts';
+import { bindLabels, bindOptionalReal, bindReal, isSet, readReal } from './values.ts';
 
 /** L1: what a trajectory begins as. */
 const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
@@ -39,6 +39,7 @@ export async function makeRoot(
     task_id: making.taskId,
     next_step_number: making.root === undefined ? 0n : 1n,
     reward_sum: bindReal(sums.rewardSum),
+    branch_reward_sum: bindOptionalReal(sums.branchRewardSum),
     byte_sum: sums.byteSum,
     depth: 0n,
   });
@@ -55,7 +56,7 @@ async function writeRoot(
   { root }: NewRoot,
   inline: readonly EncodedState[],
 ): Promise<Sums> {
-  const empty = { rewardSum: 0, byteSum: 0n };
+  const empty = { rewardSum: 0, branchRewardSum: undefined, byteSum: 0n };
   if (root === undefined) return empty;
   const referred = new ReferredStates(engine, tx);
   await referred.find(caller.namespace, statesOf(root));
@@ -104,6 +105,7 @@ export async function makeBranch(
     task_id: source.taskId,
     next_step_number: point + 1n,
     reward_sum: bindReal(readReal(shared.step.reward_sum)),
+    branch_reward_sum: null,
     byte_sum: shared.step.byte_sum,
     depth: shared.ownerDepth + 1n,
   });
@@ -157,6 +159,7 @@ export interface Placement extends Belonging {
   readonly task_id: string;
   readonly next_step_number: bigint;
   readonly reward_sum: number | string;
+  readonly branch_reward_sum: number | string | null;
   readonly byte_sum: bigint;
   readonly depth: bigint;
 }
@@ -182,11 +185,12 @@ export function trajectoryRow(
   now: string,
   place: Placement,
 ): unknown[] {
-  const { tree, key, parent, branch_point, task_id, next_step_number, reward_sum, byte_sum, run, experiment, depth } =
-    place;
+  const { tree, key, parent, branch_point, task_id, next_step_number, run, experiment, depth } = place;
+  const { reward_sum, branch_reward_sum, byte_sum } = place;
   return [
     ...[tree, key, namespace, id, uid, parent, branch_point, name, task_id, bindLabels(labels), metadataJson, '{}'],
     ...['RUNNING', '', '', 0n, next_step_number, reward_sum, byte_sum, 0, now, now, null, run, experiment, depth],
+    branch_reward_sum,
   ];
 }
 
@@ -221,6 +225,7 @@ const TRAJECTORY_COLUMNS = [
   'run',
   'experiment',
   'depth',
+  'branch_reward_sum',
 ] as const;
 
 async function ownerKey(tx: Tx, namespace: string, source: Trajectory, at: bigint): Promise<bigint> {

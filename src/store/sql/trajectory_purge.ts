@@ -185,7 +185,12 @@ class TreePurge {
     const end = await this.lastSteps(key, needed + 1n, before, limit);
     if (end < before) await this.deleteSteps([key], end);
     const sums = await this.sumsBefore(key, end);
-    await this.setEnd(key, { next_step_number: end, trimming: end > needed + 1n ? 1 : 0, ...sums });
+    await this.setEnd(key, {
+      next_step_number: end,
+      trimming: end > needed + 1n ? 1 : 0,
+      branch_reward_sum: null,
+      ...sums,
+    });
     return tags + Number(before - end);
   }
 
@@ -374,6 +379,7 @@ class TreePurge {
     changes: {
       readonly next_step_number?: bigint;
       readonly reward_sum?: number | string;
+      readonly branch_reward_sum?: null;
       readonly byte_sum?: bigint;
       readonly trimming?: 0 | 1;
     },

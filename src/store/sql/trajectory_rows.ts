@@ -4,7 +4,7 @@ import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import type { Tables, TrajectoriesTable } from './tables.ts';
-import { isSet, readLabels, readMetrics, readOptionalTime, readReal } from './values.ts';
+import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime, readReal } from './values.ts';
 
 export type TrajectoryRow = Selectable<TrajectoriesTable> & {
   tree_id: string | null;
@@ -91,6 +91,7 @@ export function readTrajectory(row: TrajectoryRow): Trajectory {
     writerEpoch: row.writer_epoch,
     nextStepNumber: row.next_step_number,
     rewardSum: readReal(row.reward_sum),
+    branchRewardSum: readOptionalReal(row.branch_reward_sum),
     createTime: parseInstant(row.create_time),
     updateTime: parseInstant(row.update_time),
     sealTime: readOptionalTime(row.seal_time),

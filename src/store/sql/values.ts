@@ -24,6 +24,14 @@ export function readReal(value: number | string | bigint): number {
   return typeof value === 'number' ? value : Number(value);
 }
 
+export function bindOptionalReal(value: number | undefined): number | string | null {
+  return value === undefined ? null : bindReal(value);
+}
+
+export function readOptionalReal(value: number | string | bigint | null): number | undefined {
+  return value === null ? undefined : readReal(value);
+}
+
 export function bindDigest(digest: string): Buffer {
   return Buffer.from(digest, 'hex');
 }

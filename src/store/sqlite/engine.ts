@@ -48,10 +48,10 @@ import { WriteLock } from './write_lock.ts';
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
 const SELECT_HEAD = `select tree, key, namespace, uid, hidden, branch_point, status, status_message, seal_time, writer_id, writer_epoch,
-  next_step_number, reward_sum, byte_sum, ${CLOCK}() as now
+  next_step_number, reward_sum, branch_reward_sum, byte_sum, ${CLOCK}() as now
   from trajectories where tree = ? and key = ?`;
-const UPDATE_HEAD = `update trajectories set next_step_number = ?, reward_sum = ?, byte_sum = ?, status = ?, status_message = ?, update_time = ?,
-  seal_time = ? where key = ?`;
+const UPDATE_HEAD = `update trajectories set next_step_number = ?, reward_sum = ?, branch_reward_sum = ?, byte_sum = ?, status = ?, status_message = ?,
+  update_time = ?, seal_time = ? where key = ?`;
 const SELECT_STATE = 'select size, referenced from states where namespace = ? and digest = ?';
 
 const REFER_TO_STATE = 'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ?';
@@ -381,6 +381,7 @@ class SqliteEngine implements Engine {
       update.run([
         head.nextStepNumber,
         head.rewardSum,
+        head.branchRewardSum,
         head.byteSum,
         head.status,
         head.statusMessage,

@@ -63,6 +63,7 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
         metadataJson: '{"seed":1}',
         nextStepNumber: 4n,
         rewardSum: 6,
+        branchRewardSum: 6,
       });
     },
     refused: () => ({ TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }] }),

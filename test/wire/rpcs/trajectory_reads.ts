@@ -25,6 +25,7 @@ export const TRAJECTORY_READS = {
     ],
     served: ([answer], { id, task }) => {
       const made = { parentId: id, branchPoint: 2n, treeId: id, taskId: task, nextStepNumber: 3n, rewardSum: 3 };
+      expect(answer?.trajectory?.branchRewardSum).toBe(0);
       expect(answer?.trajectory).toMatchObject({ ...made, name: 'new branch', labels: LABELS, metadataJson: '1' });
     },
     refused: ({ id, branchId, trajectories }) => ({

@@ -165,6 +165,14 @@ export declare type Trajectory = Message<"anabranch.v1.Trajectory"> & {
    * @generated from field: string experiment_id = 21;
    */
   experimentId: string;
+
+  /**
+   * Output only. Sum of the rewards of its own steps, in order, without the steps it shares with its parent; missing and NaN rewards are skipped. 0 without
+   * a reward. Equal to `reward_sum` for a root. Not `reward_sum` minus the parent's: a difference of large sums loses small rewards.
+   *
+   * @generated from field: double branch_reward_sum = 22;
+   */
+  branchRewardSum: number;
 };
 
 /**

@@ -1722,7 +1722,8 @@ export declare type CompareTrajectoriesResponse = Message<"anabranch.v1.CompareT
   otherRewardSum: number;
 
   /**
-   * The other's sum minus the one's.
+   * Rewards of the other minus rewards of the one. Shared rewards are left out if each of the two owns all of its steps after the shared ones and none
+   * before; otherwise `other_reward_sum` minus `reward_sum`.
    *
    * @generated from field: double reward_difference = 5;
    */

@@ -114,6 +114,7 @@ class Trajectory(_message.Message):
     SEAL_TIME_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
+    BRANCH_REWARD_SUM_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id, a UUID: the client's, else a UUIDv7 of the server."""
     uid: _builtins.str
@@ -146,6 +147,10 @@ class Trajectory(_message.Message):
     """The run it belongs to; empty if none. A branch takes over its source's; BranchRun's belongs to the new run."""
     experiment_id: _builtins.str
     """The experiment it belongs to: its run's, or the one named when it was made; empty if none."""
+    branch_reward_sum: _builtins.float
+    """Output only. Sum of the rewards of its own steps, in order, without the steps it shares with its parent; missing and NaN rewards are skipped. 0 without
+    a reward. Equal to `reward_sum` for a root. Not `reward_sum` minus the parent's: a difference of large sums loses small rewards.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Short strings to filter by. A branch has its own."""
@@ -190,10 +195,11 @@ class Trajectory(_message.Message):
         seal_time: _timestamp_pb2.Timestamp | None = ...,
         run_id: _builtins.str = ...,
         experiment_id: _builtins.str = ...,
+        branch_reward_sum: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time", b"create_time", "seal_time", b"seal_time", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time", b"create_time", "experiment_id", b"experiment_id", "id", b"id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "next_step_number", b"next_step_number", "parent_id", b"parent_id", "reward_sum", b"reward_sum", "run_id", b"run_id", "seal_time", b"seal_time", "status", b"status", "status_message", b"status_message", "task_id", b"task_id", "tree_id", b"tree_id", "uid", b"uid", "update_time", b"update_time", "writer_epoch", b"writer_epoch", "writer_id", b"writer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "branch_reward_sum", b"branch_reward_sum", "create_time", b"create_time", "experiment_id", b"experiment_id", "id", b"id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "next_step_number", b"next_step_number", "parent_id", b"parent_id", "reward_sum", b"reward_sum", "run_id", b"run_id", "seal_time", b"seal_time", "status", b"status", "status_message", b"status_message", "task_id", b"task_id", "tree_id", b"tree_id", "uid", b"uid", "update_time", b"update_time", "writer_epoch", b"writer_epoch", "writer_id", b"writer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__branch_point: _TypeAlias = _typing.Literal["branch_point"]  # noqa: Y015
     _WhichOneofArgType__branch_point: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point"]  # noqa: Y015

@@ -1749,7 +1749,9 @@ class CompareTrajectoriesResponse(_message.Message):
     other_reward_sum: _builtins.float
     """The other's sum of rewards, shared steps included."""
     reward_difference: _builtins.float
-    """The other's sum minus the one's."""
+    """Rewards of the other minus rewards of the one. Shared rewards are left out if each of the two owns all of its steps after the shared ones and none
+    before; otherwise `other_reward_sum` minus `reward_sum`.
+    """
     next_step_number: _builtins.int
     """The one's next_step_number when it was read."""
     other_next_step_number: _builtins.int
