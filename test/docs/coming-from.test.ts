@@ -1,30 +1,9 @@
 import { readFileSync } from 'node:fs';
-import { createRegistry, type DescMessage, type Registry } from '@bufbuild/protobuf';
+import type { DescMessage } from '@bufbuild/protobuf';
 import { describe, expect, it } from 'vitest';
-import { file_anabranch_v1_error } from '../../gen/es/anabranch/v1/error_pb.js';
-import { file_anabranch_v1_rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
-import { file_anabranch_v1_rollout_service } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { file_anabranch_v1_run } from '../../gen/es/anabranch/v1/run_pb.js';
-import { file_anabranch_v1_run_service } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { file_anabranch_v1_state } from '../../gen/es/anabranch/v1/state_pb.js';
-import { file_anabranch_v1_state_service } from '../../gen/es/anabranch/v1/state_service_pb.js';
-import { file_anabranch_v1_status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { file_anabranch_v1_trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { file_anabranch_v1_trajectory_service } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { comingFrom, fieldsOf } from './coming_from.ts';
+import { registry } from './contract.ts';
 
-const registry: Registry = createRegistry(
-  file_anabranch_v1_error,
-  file_anabranch_v1_rollout,
-  file_anabranch_v1_rollout_service,
-  file_anabranch_v1_run,
-  file_anabranch_v1_run_service,
-  file_anabranch_v1_state,
-  file_anabranch_v1_state_service,
-  file_anabranch_v1_status,
-  file_anabranch_v1_trajectory,
-  file_anabranch_v1_trajectory_service,
-);
 /** Every row that the three systems' feature list has, in its order. */
 const seedRows: Readonly<Record<string, readonly string[]>> = JSON.parse(read('test/docs/seed-rows.json'));
 /** Every column of their tables. */
