@@ -40,7 +40,7 @@ describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
 
   it('keeps the books of a run as it says', async () => {
     await using server = await startTestServer({ engine });
-    const program = pointedAt(programOf(readSnippets(), 'runs'), `${server.host}:${server.port}`);
+    const program = pointedAt(programOf(readSnippets(), 'runs', 'ts'), `${server.host}:${server.port}`);
 
     expect(await runTypeScript(program)).toEqual({
       output: ['{ optimizer: { lr: 0.5, momentum: 0.9 } }', 'first 100'],
@@ -65,7 +65,7 @@ describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
 describe.each(ENGINES)('the rollouts of README.md, on %s', (engine) => {
   it('are claimed, played, completed and read as it says', async () => {
     await using server = await startTestServer({ engine });
-    const program = pointedAt(programOf(readSnippets(), 'rollouts'), `${server.host}:${server.port}`);
+    const program = pointedAt(programOf(readSnippets(), 'rollouts', 'ts'), `${server.host}:${server.port}`);
 
     expect(await runTypeScript(program)).toEqual({
       output: ['guess-7 0 2', 'guess-7 1 2', '1 0.5'],

@@ -39,6 +39,14 @@ describe('the snippets of a document', () => {
     expect(pointedAt(program, '127.0.0.1:1')).toBe('curl http://127.0.0.1:1/healthz\n\necho two\n');
   });
 
+  it('of one group in several languages are a program in each', () => {
+    const found = snippetsOf(
+      '<!-- snippet: runs-ts -->\n```ts\nx\n```\n<!-- snippet: runs-python -->\n```python\ny\n```',
+    );
+    expect(programOf(found, 'runs', 'python')).toBe('y\n');
+    expect(() => programOf(found, 'runs')).toThrow('several languages');
+  });
+
   it('cannot be missed by a slip of the pen', () => {
     expect(() => snippetsOf('<!-- snippet: a -->\n\n```sh\nx\n```')).toThrow('no fenced block follows');
     expect(() => snippetsOf('<!-- snippet: a -->\n```sh\nx\n')).toThrow('no fenced block follows');
@@ -56,8 +64,9 @@ describe('README.md', () => {
     }
   });
 
-  it('shows the books of a run', () => {
-    expect(readSnippets().map((each) => each.name)).toContain('runs-ts');
+  it('shows runs and rollouts in TypeScript and in Python', () => {
+    const names = readSnippets().map((each) => each.name);
+    expect(names).toEqual(expect.arrayContaining(['runs-ts', 'runs-python', 'rollouts-ts', 'rollouts-python']));
   });
 
   it('FM8: shows how a raw client goes on after a restart, and the shift between actions and observations', () => {

@@ -1,16 +1,16 @@
 /**
  * The runnable snippets of a document, as they stand there.
  *
- * A fenced block that a test runs has this comment on the line before its fence (and it renders as nothing):
+ * A fenced block that a test runs has this comment on the line before its fence (it renders as nothing):
  *
  *     <!-- snippet: python-write -->
  *     ```python
  *     …
  *     ```
  *
- * The name is the language, a hyphen, and what the block shows; it is unique in its document. The blocks of one language, in the order of the
- * document, are one program: a reader may paste them one below the other, and `programOf` does. They talk to ADDRESS; a test puts the address of
- * its own server there with `pointedAt`. Nothing else may be changed before they run.
+ * A name begins with its group, which is followed by a hyphen, and is unique in its document. The blocks of one group and one language,
+ * in the order of the document, are one program (`programOf`): a reader may paste them one below the other. They call the server at
+ * ADDRESS; a test replaces that by the address of its own server (`pointedAt`). Nothing else may be changed before they run.
  */
 import { readFileSync } from 'node:fs';
 
@@ -20,9 +20,9 @@ export const ADDRESS = '127.0.0.1:50051';
 export interface Snippet {
   /** `python-write`. */
   readonly name: string;
-  /** `python`: what the name begins with. */
+  /** `python`: the name up to its first hyphen. */
   readonly group: string;
-  /** What stands after the fence's backticks. */
+  /** The language after the backticks of the fence. */
   readonly fence: string;
   /** 1-based line of the first line of code, for messages. */
   readonly line: number;
@@ -53,12 +53,13 @@ export function readSnippets(path = 'README.md'): Snippet[] {
   return snippetsOf(readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8'), path);
 }
 
-/** The blocks of one language as one program. Throws where there is none. */
-export function programOf(snippets: readonly Snippet[], group: string): string {
-  const code = snippets.filter((each) => each.group === group).map((each) => each.code);
-  if (code.length === 0)
+/** The blocks of one group as one program; of a group in several languages those with one fence. Throws where there is none. */
+export function programOf(snippets: readonly Snippet[], group: string, fence?: string): string {
+  const chosen = snippets.filter((each) => each.group === group && (fence === undefined || each.fence === fence));
+  if (chosen.length === 0)
     throw new Error(`no snippet of ${group}: there are ${snippets.map((each) => each.name).join(', ')}`);
-  return code.join('\n');
+  if (new Set(chosen.map((each) => each.fence)).size > 1) throw new Error(`${group} has several languages: name one`);
+  return chosen.map((each) => each.code).join('\n');
 }
 
 /** The same code, talking to another server (`127.0.0.1:41234`). Throws where it does not talk to ADDRESS at all. */

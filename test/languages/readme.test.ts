@@ -11,18 +11,31 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-function program(group: string): string {
-  return pointedAt(programOf(readSnippets(), group), `${server.host}:${server.port}`);
+function program(group: string, fence?: string): string {
+  return pointedAt(programOf(readSnippets(), group, fence), `${server.host}:${server.port}`);
+}
+
+function runPython(code: string): Promise<string> {
+  return run(PYTHON, ['-B', '-'], { stdin: code, env: { PYTHONPATH: PYTHON_PATH, PYTHONUTF8: '1' } });
 }
 
 describe('README.md', () => {
   it('its Python writes, reads, branches and restarts as it says', async () => {
-    const env = { PYTHONPATH: PYTHON_PATH, PYTHONUTF8: '1' };
-    const printed = await run(PYTHON, ['-B', '-'], { stdin: program('python'), env });
+    const printed = await runPython(program('python'));
     expect(printed).toContain('durable: every step below 4');
     expect(printed).toContain("['[0]', '[1]', '[2]', '[3]']");
     expect(printed).toContain("b'x=2'");
     expect(printed).toContain('next_step_number: 5');
+  });
+
+  it('its Python creates a run, logs metrics, branches and watches as it says', async () => {
+    const printed = await runPython(program('runs', 'python'));
+    expect(printed.trim().split('\n')).toEqual(["{'optimizer': {'lr': 0.5, 'momentum': 0.9}}", 'second 100.0']);
+  });
+
+  it('its Python creates, claims, plays and reads rollouts as it says', async () => {
+    const printed = await runPython(program('rollouts', 'python'));
+    expect(printed.trim().split('\n')).toEqual(['guess-7 0 2', 'guess-7 1 2', '1 0.5']);
   });
 
   it('its curl writes, reads and branches, and does so again when sent again', async () => {
