@@ -37,6 +37,21 @@ function objection(file: string, wanted: string): string | undefined {
   return `may not know ${target}`;
 }
 
+/** Returns every package and Node module that is loaded when this file is run. Imports of types only are erased. */
+function packagesLoadedBy(start: string): Set<string> {
+  const codeOf = new Map(files.map(({ path: file, code }) => [file, code]));
+  const loaded = new Set([start]);
+  const packages = new Set<string>();
+  for (const file of loaded) {
+    const code = (codeOf.get(file) ?? '').replace(/^\s*(import|export) type\b[^;]*;/gm, '');
+    for (const wanted of importsOf(code)) {
+      if (wanted.startsWith('.')) loaded.add(path.posix.normalize(path.posix.join(path.posix.dirname(file), wanted)));
+      else packages.add(wanted);
+    }
+  }
+  return packages;
+}
+
 /** A parameter or variable named `process` is another thing than the global. */
 function usesProcess({ code }: SourceFile): boolean {
   if (/\bnode:process\b/.test(code)) return true;
@@ -60,6 +75,12 @@ describe('the rooms of the house', () => {
     // A lock file says which process holds the database, so that a person can find it.
     const argued = ['src/main.ts', 'src/store/sqlite/lock.ts'];
     expect(files.filter(usesProcess).map((file) => file.path)).toEqual(argued);
+  });
+
+  it('keep packages out of the read threads of SQLite, each of which loads its modules anew', () => {
+    const loaded = [...packagesLoadedBy('src/store/sqlite/read_thread.ts')];
+    expect(loaded).toContain('node:sqlite');
+    expect(loaded.filter((wanted) => !wanted.startsWith('node:'))).toEqual([]);
   });
 
   it('give the programs in examples only what a user of the package has: the client and the generated code', () => {

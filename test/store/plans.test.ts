@@ -1,7 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
-import { addAggregates } from '../../src/store/sqlite/aggregates.ts';
+import { addAggregates } from '../../src/store/sqlite/sum_of_squares.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';

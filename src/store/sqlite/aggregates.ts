@@ -1,8 +1,6 @@
-import type { DatabaseSync } from 'node:sqlite';
 import { type RawBuilder, sql } from 'kysely';
 import type { Aggregates } from '../sql/aggregates.ts';
-
-const SQUARES = 'anabranch_squares';
+import { SQUARES } from './sum_of_squares.ts';
 
 /** Which keys `->>` takes as they are: others would be paths. */
 const PLAIN_KEY = /^[A-Za-z_][\w.:/ -]*$/;
@@ -35,27 +33,4 @@ function at<T>(object: RawBuilder<unknown>, key: string): RawBuilder<T> {
   return PLAIN_KEY.test(key)
     ? sql`(${object} ->> ${key})`
     : sql`(select pair.value from json_each(${object}) as pair where pair.key = ${key})`;
-}
-
-/**
- * SQLite has no variance of its own. The mean moves along with the values (Welford), of which each counts from the first, so that large ones that lie
- * close together cost no digits.
- */
-export function addAggregates(database: DatabaseSync): void {
-  database.aggregate<Float64Array>(SQUARES, {
-    deterministic: true,
-    start: () => new Float64Array(4),
-    step(sums, value) {
-      if (typeof value !== 'number') return sums;
-      const [count = 0, mean = 0, squares = 0] = sums;
-      if (count === 0) sums[3] = value;
-      const from = value - (sums[3] ?? 0);
-      const moved = mean + (from - mean) / (count + 1);
-      sums[0] = count + 1;
-      sums[1] = moved;
-      sums[2] = squares + (from - mean) * (from - moved);
-      return sums;
-    },
-    result: ([count = 0, , squares = 0]) => (count === 0 ? null : squares),
-  });
 }

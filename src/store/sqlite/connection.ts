@@ -1,10 +1,10 @@
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
-import { SqliteAdapter, type SqliteDatabase, SqliteDialect } from 'kysely';
+import type { SqliteDatabase } from 'kysely';
 import { formatInstant } from '../../domain/instant.ts';
 import { StoreOpenError } from '../contract/store.ts';
-import { addAggregates } from './aggregates.ts';
 import { translateError } from './errors.ts';
 import { markAsOurs } from './file_owner.ts';
+import { addAggregates } from './sum_of_squares.ts';
 
 /** Statements kept prepared per connection; shapes are few, so this is a bound against surprises, not a policy. */
 const MAX_STATEMENTS = 500;
@@ -106,19 +106,6 @@ function commitClock(): () => string {
     last = now > last ? now : last + 1000n;
     return formatInstant(last, 6);
   };
-}
-
-/** SQLite changes its schema in transactions, so a migration is made whole or not at all (D3). */
-class Adapter extends SqliteAdapter {
-  override get supportsTransactionalDdl(): boolean {
-    return true;
-  }
-}
-
-export class Dialect extends SqliteDialect {
-  override createAdapter(): Adapter {
-    return new Adapter();
-  }
 }
 
 /** Opens the file for writing, durable against power loss (D1): WAL and FULL, asserted on every open since files remember otherwise. */

@@ -1,0 +1,27 @@
+import type { DatabaseSync } from 'node:sqlite';
+
+/** The SQL function that returns the sum of the squared differences from the mean. */
+export const SQUARES = 'anabranch_squares';
+
+/**
+ * Adds the aggregate that a variance is computed from, which SQLite lacks. Uses Welford's moving mean over the
+ * differences from the first value, so that large values that lie close together lose no digits.
+ */
+export function addAggregates(database: DatabaseSync): void {
+  database.aggregate<Float64Array>(SQUARES, {
+    deterministic: true,
+    start: () => new Float64Array(4),
+    step(sums, value) {
+      if (typeof value !== 'number') return sums;
+      const [count = 0, mean = 0, squares = 0] = sums;
+      if (count === 0) sums[3] = value;
+      const from = value - (sums[3] ?? 0);
+      const moved = mean + (from - mean) / (count + 1);
+      sums[0] = count + 1;
+      sums[1] = moved;
+      sums[2] = squares + (from - mean) * (from - moved);
+      return sums;
+    },
+    result: ([count = 0, , squares = 0]) => (count === 0 ? null : squares),
+  });
+}
