@@ -191,7 +191,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     const lease = { rolloutId: late.token.rolloutId, attempt: 1 };
     const { leases } = await client.rollouts.heartbeatRollouts({ leases: [lease] });
     expect(leases).toMatchObject([{ kept: true, status: Status.INITIALIZING }]);
-    await client.rollouts.releaseRollout({ ...lease, message: 'preempted' });
+    await client.rollouts.releaseRollout({ ...lease, message: 'preempted', refundAttempt: true });
     const next = (await RolloutRecorder.start(client, { stageId: stage.id }, 'worker 2'))!;
     expect(next.token).toEqual({ ...lease, attempt: 2 });
     const refused = await late.updateStatus('task_execution').catch((error: unknown) => error);
@@ -200,7 +200,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
 
     await next.fail('the box is gone');
     const { rollout: retried } = await client.rollouts.retryRollout({ ...next.token, message: 'new box' });
-    expect(retried).toMatchObject({ status: Status.PENDING, attempt: 2, maxAttempts: 3 });
+    expect(retried).toMatchObject({ status: Status.PENDING, attempt: 2, maxAttempts: 2, refundedAttempts: 1 });
     const third = (await RolloutRecorder.start(client, { stageId: stage.id }, 'worker 2'))!;
     await third.complete(true);
     const { attempts } = await client.rollouts.getRollout({ rolloutId: lease.rolloutId });

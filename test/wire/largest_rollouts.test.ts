@@ -170,7 +170,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     const { rollouts } = clients();
     const stageId = await makeStage();
     const { taskId, validatorIds } = await judgedTask(`tried/${stageId}`, 6);
-    const place = { groupNumber: 0n, number: 0n, taskId, maxAttempts: 9 };
+    const place = { groupNumber: 0n, number: 0n, taskId, maxAttempts: 9, retryDelay: {} };
     const rolloutId = (await rollouts.createRollouts({ stageId, rollouts: [place] })).rollouts[0]!.rolloutId;
     for (let attempt = 1; attempt <= 4; attempt += 1) {
       await rollouts.claimRollouts({ stageId, workerId: 'w' });

@@ -83,6 +83,7 @@ async function makeRollouts(client: AnabranchClient, { groups, groupSize }: Clai
     groupNumber: BigInt(Math.floor(i / groupSize)),
     number: BigInt(i % groupSize),
     maxAttempts: MOST_ATTEMPTS,
+    retryDelay: {},
   }));
   await client.rollouts.createRollouts({ stageId: stage!.id, rollouts });
   await client.runs.closeQueue({ stageId: stage!.id });
