@@ -3,7 +3,6 @@
  * trajectories that come with the claims, and completes them. It holds nothing that the store does not: a rollout whose worker died is
  * claimed again by another.
  */
-import { setTimeout as pause } from 'node:timers/promises';
 import type { Claim } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../client/index.ts';
@@ -68,21 +67,17 @@ export async function runRolloutWorker(
   }
 }
 
-/** Who has completed the last rollout waits so long for more before it sees that the run has ended, and the demo waits for it. */
-const WAIT_SECONDS = 1n;
+const WAIT_SECONDS = 30n;
 
-/** Waits in a claim while others hold what is left, and ends when the run does. */
+/** Waits for rollouts that others may release, and ends when nothing more can come. */
 async function* claims({ client, task, signal }: Surroundings): AsyncGenerator<Claim> {
   const { runId, workerId, leaseSeconds } = task;
   const leaseDuration = { seconds: BigInt(leaseSeconds) };
   const request = { runId, workerId, leaseDuration, wait: { seconds: WAIT_SECONDS } };
   for (;;) {
     const { claims, drained } = await client.rollouts.claimRollouts(request, { signal });
+    if (drained) return;
     yield* claims;
-    if (!drained) continue;
-    const { run } = await client.runs.getRun({ runId }, { signal });
-    if (run?.endTime !== undefined) return;
-    await pause(100, undefined, { signal }); // the trainer is about to make more
   }
 }
 

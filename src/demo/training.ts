@@ -129,39 +129,51 @@ function stageName(kind: StageKind, number: bigint): string {
 async function train(run: Run, crew: Crew, options: TrainingOptions): Promise<void> {
   const { client, seed, signal } = options;
   const random = Random.seeded(seed);
+  const stages = await makeStages(run, options);
   let policy = FIRST_POLICY;
   await using metrics = openMetricLogger(client, { runId: run.id, signal });
   for (let step = 1; step <= TRAIN_STEPS; step++) {
     const sampled = Array.from({ length: GROUPS }, () => samplePolicies(policy, GROUP_SIZE, random));
-    const stage = { kind: StageKind.TRAIN_STEP, number: BigInt(step), version: step - 1 };
-    const groups = await playStage(run, stage, sampled, { ...options, crew });
+    const stage = { stage: stages[step - 1], version: step - 1 };
+    const groups = await playStage(stage, sampled, { ...options, crew });
     policy = improvePolicy(policy, groups);
     metrics.log('reward_mean', step, meanReward(groups));
   }
   const evaluated = [Array.from({ length: GROUP_SIZE }, () => policy)];
-  const stage = { kind: StageKind.EVAL, number: BigInt(TRAIN_STEPS), version: TRAIN_STEPS };
-  const groups = await playStage(run, stage, evaluated, { ...options, crew });
+  const stage = { stage: stages[TRAIN_STEPS], version: TRAIN_STEPS };
+  const groups = await playStage(stage, evaluated, { ...options, crew });
   const resultJson = JSON.stringify({ policy, reward_mean: meanReward(groups) });
   await client.runs.completeRun({ runId: run.id, resultJson }, { signal });
 }
 
+/**
+ * Creates the training steps and the evaluation, all PENDING. Workers claim by run and end when the queues of all its stages are closed, so each stage must
+ * exist before the queue of the one before it is closed.
+ */
+async function makeStages({ id: runId }: Run, { client, signal }: TrainingOptions): Promise<Stage[]> {
+  const steps = Array.from({ length: TRAIN_STEPS }, (_, i) => ({ kind: StageKind.TRAIN_STEP, number: BigInt(i + 1) }));
+  const stages: Stage[] = [];
+  for (const place of [...steps, { kind: StageKind.EVAL, number: BigInt(TRAIN_STEPS) }]) {
+    const { stage } = await client.runs.getOrCreateStage({ runId, ...place }, { signal });
+    stages.push(present(stage, 'stage'));
+  }
+  return stages;
+}
+
 interface StageToPlay {
-  readonly kind: StageKind;
-  readonly number: bigint;
+  readonly stage: Stage | undefined;
   /** Of the policy that its samples stray from: how often it was improved. */
   readonly version: number;
 }
 
 /** Has the policies played, a group for each list, and reads back what came of them. */
 async function playStage(
-  run: Run,
-  { kind, number, version }: StageToPlay,
+  { stage, version }: StageToPlay,
   policies: readonly (readonly Gains[])[],
   { client, onEvent, signal, seed, crew }: TrainingOptions & { readonly crew: Crew },
 ): Promise<Sample[][]> {
-  const wanted = { runId: run.id, kind, number, initialStatus: Status.RUNNING, phase: 'sampling' };
-  const made = await client.runs.getOrCreateStage(wanted, { signal });
-  const stageId = present(made.stage, 'stage').id;
+  const { id: stageId, kind, number } = present(stage, 'stage');
+  await client.runs.startStage({ stageId, phase: 'sampling' }, { signal });
   // Siblings of a training group have the same task, to be compared; an evaluation has a task for each.
   const taskId = (group: number, sibling: number) =>
     `cartpole-${seed}-${kind === StageKind.EVAL ? `eval-${sibling}` : `${number}-${group}`}`;
@@ -176,6 +188,7 @@ async function playStage(
   );
   await makeTasks(client, [...new Set(rollouts.map((rollout) => rollout.taskId))], signal);
   await client.rollouts.createRollouts({ stageId, rollouts }, { signal });
+  await client.runs.closeQueue({ stageId }, { signal });
   crew.begin();
   const groups = await readGroups(client, stageId, policies.length, signal);
   const metrics = { reward_mean: meanReward(groups) };
@@ -206,7 +219,7 @@ function seedOf(text: string): number {
   return hash >>> 0;
 }
 
-/** The trainer's read: the rollouts of each group with their steps, as soon as the whole group has ended. */
+/** The trainer's read: the rollouts of each group with their steps, as soon as the whole group has ended; the stream ends with the last group. */
 async function readGroups(
   client: AnabranchClient,
   stageId: string,
@@ -223,9 +236,9 @@ async function readGroups(
     if (!message.groupDone) continue;
     groups.push(group);
     group = [];
-    if (groups.length === count) return groups;
   }
-  throw new Error(`only ${groups.length} of ${count} groups were played`);
+  if (groups.length !== count) throw new Error(`${groups.length} of ${count} groups were played`);
+  return groups;
 }
 
 function sampleOf({ rollout, reward }: { readonly rollout: Rollout; readonly reward: number }): Sample {

@@ -20,7 +20,7 @@ export interface Crew {
   begin(): void;
   /** The rollout whose first worker was killed; empty before. */
   readonly killedRolloutId: string;
-  /** When all have ended, which they do when the run has: resolves, or rejects with the failure of one. */
+  /** Resolves when all workers have ended, which they do when no rollout can come any more. Rejects with the failure of one. */
   ended(): Promise<void>;
 }
 

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
+import { timestampMs } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -157,6 +158,18 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
       );
       const { run } = await client.runs.getRun({ runId: training().runId });
       expect(run).toMatchObject({ status: Status.COMPLETED, experimentName: 'cartpole-training' });
+    });
+
+    it('Q2: the queue of each stage is closed before the stage ends, and workers end by themselves', async () => {
+      const { runId } = training();
+      const { stages } = await client.runs.listStages({ runId });
+      expect(stages).toHaveLength(3);
+      for (const { queueCloseTime, endTime } of stages) {
+        expect(timestampMs(queueCloseTime!)).toBeLessThan(timestampMs(endTime!));
+      }
+      const { environments } = await client.rollouts.listEnvironments({ runId });
+      const statuses = environments.map(({ status }) => status).toSorted((a, b) => a - b);
+      expect(statuses).toEqual([Status.COMPLETED, Status.COMPLETED, Status.COMPLETED, Status.FAILED]);
     });
 
     it('Q3: the rollout whose worker was killed is claimed again once its lease has ended, and is played by another', async () => {
