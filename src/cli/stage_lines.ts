@@ -3,7 +3,7 @@ import type { Progress, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { cut, fill, numbersText, type Paint, printable, widthOf } from './columns.ts';
 import { countText, percentText, tookText } from './progress_text.ts';
-import { colourOf, kindName, statusName } from './status.ts';
+import { colourOf, isTerminal, kindName, statusName } from './status.ts';
 
 interface Stages {
   /** In the order of making. */
@@ -81,11 +81,17 @@ export function noteOf(stage: Stage): string {
   const parts = [
     phase,
     statusMessage,
+    queueNote(stage),
     countText(completedSubsteps, totalSubsteps, 'substeps'),
     numbersText(metrics),
     modelCheckpointUri,
   ];
   return printable(joined(parts));
+}
+
+/** Empty for a stage that is terminal: its queue is closed in any case. */
+function queueNote({ status, queueCloseTime }: Stage): string {
+  return queueCloseTime === undefined || isTerminal(status) ? '' : 'queue closed';
 }
 
 function joined(parts: readonly string[]): string {

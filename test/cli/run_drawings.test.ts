@@ -4,13 +4,14 @@ import pc from 'picocolors';
 import { describe, expect, it } from 'vitest';
 import { ProgressSchema, RunSchema, StageKind, StageSchema } from '../../gen/es/anabranch/v1/run_pb.js';
 import { RunWithProgressSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
 import { configLines } from '../../src/cli/config_lines.ts';
 import { countText, durationText, percentText, progressBar } from '../../src/cli/progress_text.ts';
 import { runPage } from '../../src/cli/run_page.ts';
 import { runsTable } from '../../src/cli/runs_table.ts';
 import { sparkline } from '../../src/cli/sparkline.ts';
-import { screenLines } from '../../src/cli/watch_text.ts';
+import { screenLines, stageText } from '../../src/cli/watch_text.ts';
 
 const paint = pc.createColors(false);
 const pointsOf = (...values: number[]) => values.map((value, at) => ({ at, value }));
@@ -46,6 +47,18 @@ describe('a sparkline', () => {
         expect(widthOf(sparkline(ascending, columns))).toBeLessThanOrEqual(columns);
       }),
     );
+  });
+});
+
+describe('a stage in words', () => {
+  const ofStatus = (status: Status, fields: MessageInitShape<typeof StageSchema> = {}) =>
+    stageText(create(StageSchema, { status, phase: 'sampling', ...fields }));
+  const queueCloseTime = { seconds: 1n };
+
+  it('says that the queue is closed, unless the stage is terminal', () => {
+    expect(ofStatus(Status.RUNNING)).toBe('running, sampling');
+    expect(ofStatus(Status.RUNNING, { queueCloseTime })).toBe('running, sampling, queue closed');
+    expect(ofStatus(Status.COMPLETED, { queueCloseTime })).toBe('completed, sampling');
   });
 });
 
