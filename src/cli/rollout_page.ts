@@ -181,7 +181,7 @@ function endFact({ startTime, endTime }: Rollout): string {
 
 /** `state       yes  wanted 200, found 200, 1 s` */
 function validationLines(validations: readonly Validation[], { columns, paint }: RolloutPageOptions): string[] {
-  const title = (each: Validation) => printable(each.validatorType) + (each.advisory ? ' (advisory)' : '');
+  const title = (each: Validation) => printable(each.name) + (each.advisory ? ' (advisory)' : '');
   const width = Math.min(32, widest(validations.map(title)));
   return validations.map((each) => {
     const verdict = verdictText(each.success);

@@ -128,8 +128,8 @@ async function play(claim: Claim, held: Held, { client, task, report, signal }: 
       message: success ? `balanced for ${turns} turns` : `fell at turn ${turns}`,
       expectedNextStepNumber: writer.nextStepNumber,
       result: { taskCompleted: success },
-      validations: claim.validators.map(({ id: validatorId }) => ({
-        validatorId,
+      validations: claim.validators.map(({ type }) => ({
+        name: type,
         success,
         actualResult: `${turns} turns`,
       })),

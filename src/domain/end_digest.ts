@@ -14,8 +14,9 @@ export interface EndReport {
 }
 
 interface ReportedValidation {
-  readonly validatorId: string;
+  readonly name: string;
   readonly success: boolean;
+  readonly advisory: boolean;
   readonly query: string;
   readonly expectedResult: string;
   readonly actualResult: string;
@@ -47,10 +48,10 @@ function resultForm(result: RolloutResult): unknown[] {
 }
 
 function validationForm(validation: ReportedValidation): [string, ...unknown[]] {
-  const { validatorId, success, query, expectedResult, actualResult, executionMs, errorMessage, detailsJson } =
+  const { name, success, advisory, query, expectedResult, actualResult, executionMs, errorMessage, detailsJson } =
     validation;
   const texts = [query, expectedResult, actualResult, errorMessage, detailsJson];
-  return [validatorId, success, numberForm(executionMs), ...texts];
+  return [name, success, numberForm(executionMs), ...texts, advisory];
 }
 
 /** JSON has no number for NaN, infinities and negative zero. */

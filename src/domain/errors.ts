@@ -196,7 +196,7 @@ export function taskNotFound(id: string): AnabranchError {
 export function validatorNotFound(id: string): AnabranchError {
   return new AnabranchError(
     'VALIDATOR_NOT_FOUND',
-    `No validator ${id} judges this: make it first (UpsertValidators). ListValidators shows those of a task.`,
+    `validator_id ${id} is not the id of a validator. ListValidators returns the validators of a task.`,
     { metadata: { validator: id } },
   );
 }

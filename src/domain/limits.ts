@@ -68,6 +68,8 @@ export const LIMITS = Object.freeze({
   openStages: 100,
   /** Bytes of the errors of a rollout's result together. */
   resultErrorBytes: 128 * 1024,
+  /** Validations of one attempt under names that no validator of the task has as its type. */
+  freeValidations: 128,
   /** Combinations that Summarize answers. */
   summaries: 10_000,
 });

@@ -178,8 +178,10 @@ export interface Attempt {
 export interface Validation {
   /** The attempt that was judged. */
   readonly attempt: number;
+  /** Unique in the attempt: the type of a validator of the rollout's task, or a free name. */
+  readonly name: string;
+  /** Empty: the name is free. */
   readonly validatorId: string;
-  readonly validatorType: string;
   readonly advisory: boolean;
   readonly success: boolean;
   readonly query: string;

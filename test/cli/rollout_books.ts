@@ -182,11 +182,11 @@ const DETAILS = {
   ],
   validations: [
     {
-      ...{ validatorType: 'screenshot', success: true, advisory: true, query: 'Is the screen dark?' },
+      ...{ name: 'screenshot', success: true, advisory: true, query: 'Is the screen dark?' },
       executionDuration: { seconds: 2n },
     },
     {
-      ...{ validatorType: 'state', success: false, expectedResult: 'ui_mode=night', actualResult: 'ui_mode=day' },
+      ...{ name: 'state', success: false, expectedResult: 'ui_mode=night', actualResult: 'ui_mode=day' },
       errorMessage: 'adb timed out',
     },
   ],

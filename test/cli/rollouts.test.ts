@@ -127,7 +127,7 @@ describe('anabranch rollout', () => {
         { number: 1, trajectoryId: '' },
         { number: 2, trajectoryId: trajectoryId(23) },
       ],
-      validations: [{ validatorType: 'screenshot', advisory: true }, { actualResult: 'ui_mode=day' }],
+      validations: [{ name: 'screenshot', advisory: true }, { actualResult: 'ui_mode=day' }],
       overrides: [
         { ordinal: '1', success: true },
         { ordinal: '0', actor: 'ben' },

@@ -73,7 +73,7 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
 
     const first = await claimAndPlay('worker-1', 3);
     await seen('train step 1, rollout 0/0: running, by worker-1\n');
-    const validations = first.validators.map(({ id }) => ({ validatorId: id, success: false, actualResult: 'grey' }));
+    const validations = first.validators.map(({ type }) => ({ name: type, success: false, actualResult: 'grey' }));
     await client.rollouts.completeRollout({ ...first.held, message: 'it rains', validations });
     await seen('train step 1, rollout 0/0: completed, it rains, 3 turns, reward 3, success: no\n');
     const reason = 'the picture was taken at night';

@@ -17,14 +17,16 @@ const REPORT: EndReport = {
     ['loss', Number.NaN],
   ]),
   timings: new Map([['task', { startTime: 1n, endTime: undefined }]]),
-  validations: ['a', 'b'].map((validatorId) => ({
-    ...{ validatorId, success: true, query: 'q', expectedResult: 'x', actualResult: 'y', executionMs: 3 },
+  validations: ['a', 'b'].map((name) => ({
+    ...{ name, success: true, advisory: false, query: 'q', expectedResult: 'x', actualResult: 'y', executionMs: 3 },
     ...{ errorMessage: '', detailsJson: '{}' },
   })),
 };
 
 it('L5: the digest of an end is the one that databases have stored', () => {
-  expect(endDigest(REPORT)).toBe('6fa6000355eb07583bc65cd82026e74bb032516c7f9571ddfafbd31302fbf4af');
+  expect(endDigest(REPORT)).toBe('06980e4f1bd3a242abf965c4268fafaeb4a9dec23e63c0793926c824169a90a6');
+  const bare = 'c78f7b0a64f4c7c02a9ff1b3a26e9f837c0a790fb6fdec4c9c0fe0069d1f1187';
+  expect(endDigest({ ...REPORT, validations: [] })).toBe(bare);
 });
 
 it('L5: order of metrics, timings and validations is no difference', () => {
@@ -54,6 +56,8 @@ it('L5: any other value is a difference, and so is a value that is absent', () =
     { validations: [] },
     { validations: [first] },
     { validations: [first, { ...second, success: false }] },
+    { validations: [first, { ...second, name: 'c' }] },
+    { validations: [first, { ...second, advisory: true }] },
     ...(['query', 'expectedResult', 'actualResult', 'errorMessage', 'detailsJson'] as const).map((field) => {
       return { validations: [first, { ...second, [field]: 'other' }] };
     }),

@@ -108,7 +108,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   it('C-13, C-36, C-44, C-53 to C-55: a turn is one step, with its actions and screenshots, found by its number', async () => {
     const { id: rolloutId, trajectoryId } = await rolloutOf(client, 1, 0);
     const record = await client.rollouts.getRollout({ rolloutId });
-    expect(record.validations).toMatchObject([{ validatorType: 'state', success: true, actualResult: 'results' }]);
+    expect(record.validations).toMatchObject([{ name: 'state', success: true, actualResult: 'results' }]);
     expect(record.attempts).toMatchObject([{ number: 1, status: Status.COMPLETED, trajectoryId }]);
     const { step } = await client.trajectories.getStep({ trajectoryId, stepNumber: 2n });
     expect(step?.actions.map(({ type, name, tokenIds }) => [type, name, tokenIds])).toEqual([

@@ -15,11 +15,19 @@ it.each(ENGINES)(
     const here = new RolloutScene(store);
     const { run, stage } = await here.place();
     const taskId = await here.task('t');
-    const validatorId = await here.validator(taskId, 'state');
+    await here.validator(taskId, 'state');
     const environment = await here.environment(run);
     const [released = '', ended = '', untried = ''] = await here.queue(stage, 3, { taskId });
     const found: NewValidation = {
-      ...{ validatorId, success: true, query: '', expectedResult: '', actualResult: '', executionMs: undefined },
+      ...{
+        name: 'state',
+        success: true,
+        advisory: false,
+        query: '',
+        expectedResult: '',
+        actualResult: '',
+        executionMs: undefined,
+      },
       ...{ errorMessage: '', detailsJson: '' },
     };
 

@@ -58,6 +58,18 @@ const UNDO = {
   '0013_queue_close_time': ['alter table stages drop column queue_close_time'],
   '0015_removed_config_paths': ['alter table runs drop column removed_config_paths'],
   '0016_branch_reward_sum': ['alter table trajectories drop column branch_reward_sum'],
+  // The primary key changes, which SQLite cannot do, and must have its name on Postgres, which is free only when the table is gone.
+  '0017_named_validations': [
+    'create table kept_validations as select * from validations where validator is not null',
+    'drop table validations',
+    `create table validations (rollout bigint not null, attempt bigint not null default 0, validator bigint not null, namespace text not null,
+      advisory boolean not null, success boolean not null, query text not null, expected_result text not null, actual_result text not null,
+      execution_ms bigint, error_message text not null, details_json text not null, record_time timestamptz not null,
+      primary key (rollout, attempt, validator))`,
+    `insert into validations select rollout, attempt, validator, namespace, advisory, success, query, expected_result, actual_result, execution_ms,
+      error_message, details_json, record_time from kept_validations`,
+    'drop table kept_validations',
+  ],
 } as const;
 
 /** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */

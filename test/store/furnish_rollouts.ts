@@ -11,7 +11,7 @@ export const FURNISHED_TRAJECTORIES = 3n;
 export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> {
   const here = new RolloutScene(scene.store, scene.namespace);
   const taskId = await here.task('furnished');
-  const validatorId = await here.validator(taskId, 'state');
+  await here.validator(taskId, 'state');
   const stage = await here.stage(run, { kind: 'EVAL', status: 'RUNNING', number: 77n });
   const environment = await here.store.createEnvironment(here.caller, newEnvironment(run.id, { type: 'android' }));
   await here.store.moveEnvironment(here.caller, environment.id, 'start', SILENT, 'gbox');
@@ -20,7 +20,7 @@ export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> 
   if (first === undefined || second === undefined) throw new Error('nothing was claimed');
   await here.append(first.trajectory, [wordStep(0n, 'root'), wordStep(1n, 'turn')]);
   const said = { query: '', expectedResult: '', actualResult: '', executionMs: 3, errorMessage: '', detailsJson: '' };
-  const validations = [{ validatorId, success: true, ...said }];
+  const validations = ['state', 'free'].map((name) => ({ name, success: true, advisory: false, ...said }));
   await here.complete(first, { validations, result: { ...NO_RESULT, reward: 1 }, metrics: new Map([['tokens', 9]]) });
   const judgement = { success: false, reason: 'seen', actor: 'Ann' };
   await here.store.overrideValidation(here.caller, first.rollout.id, undefined, judgement);

@@ -131,23 +131,26 @@ describeStore('verbs of rollouts', (on) => {
   it('L5: metrics, timings and validations are part of an end: the same request again succeeds, whatever arrived since, another is RESULT_CONFLICT', async () => {
     const { scene, stage } = await fresh();
     const taskId = await scene.task('t');
-    const [state, shot] = [await scene.validator(taskId, 'state'), await scene.validator(taskId, 'shot')];
+    await scene.validator(taskId, 'state');
     const [id = ''] = await scene.queue(stage, 1, { taskId });
     const claim = await scene.claimOne();
     const texts = { query: '', expectedResult: '', actualResult: '', errorMessage: '', detailsJson: '' };
-    const said = (validatorId: string, success: boolean, fields: Partial<NewValidation> = {}) => [
-      { validatorId, success, executionMs: undefined, ...texts, ...fields },
+    const said = (name: string, success: boolean, fields: Partial<NewValidation> = {}) => [
+      { name, success, advisory: false, executionMs: undefined, ...texts, ...fields },
     ];
     const end = {
-      validations: said(state, true),
+      validations: said('state', true),
       metrics: new Map([['tokens', 5]]),
       timings: new Map([['task', { startTime: 1n, endTime: 2n }]]),
     };
     const done = await scene.complete(claim, end);
     const others = [
-      ...[said(state, false), said(shot, true), said(state, true, { actualResult: 'x' }), []].map((validations) => {
-        return { ...end, validations };
-      }),
+      ...[said('state', false), said('shot', true), said('state', true, { actualResult: 'x' }), []].map(
+        (validations) => {
+          return { ...end, validations };
+        },
+      ),
+      { ...end, validations: said('state', true, { advisory: true }) },
       { ...end, metrics: new Map([['tokens', 6]]) },
       { ...end, metrics: new Map() },
       { ...end, timings: new Map([['task', { startTime: 1n, endTime: 3n }]]) },
@@ -166,7 +169,7 @@ describeStore('verbs of rollouts', (on) => {
       expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
     };
     await areTold();
-    await scene.store.recordValidation(scene.namespace, id, undefined, said(state, false)[0]!);
+    await scene.store.recordValidation(scene.namespace, id, undefined, said('state', false)[0]!);
     await scene.store.updateRollout(scene.namespace, id, 1, { metrics: new Map([['tokens', 6]]) });
     await scene.store.updateRollout(scene.namespace, id, 1, {
       timings: new Map([['task', { startTime: 1n, endTime: 3n }]]),
@@ -273,11 +276,11 @@ describeStore('verbs of rollouts', (on) => {
   it('Q2: retry gives one attempt more than there were, without what the last one left', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t');
-    const validator = await scene.validator('t', 'state');
+    await scene.validator('t', 'state');
     const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 1, taskId: 't' });
     const claim = await scene.claimOne();
     await scene.store.recordValidation(scene.namespace, id, 1, {
-      ...{ validatorId: validator, success: true, query: '', expectedResult: '', actualResult: 'x' },
+      ...{ name: 'state', success: true, advisory: false, query: '', expectedResult: '', actualResult: 'x' },
       ...{ executionMs: undefined, errorMessage: '', detailsJson: '' },
     });
     const failed = await scene.fail(claim, { result: { ...NO_RESULT, reward: 1, errors: ['e'] } });

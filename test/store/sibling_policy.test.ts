@@ -91,16 +91,17 @@ describeStore('what a success means for its siblings', (on) => {
     const here = await fresh();
     const { scene, stage } = here;
     await scene.task('t');
-    const [state, shot] = [await scene.validator('t', 'state'), await scene.validator('t', 'shot')];
+    const [state, shot] = ['state', 'shot'] as const;
+    for (const type of [state, shot]) await scene.validator('t', type);
     const [id = '', ...others] = await scene.queue(stage, count, {
       taskId: 't',
       onSuccess: 'CANCEL_PENDING',
       ...fields,
     });
     await scene.complete(await scene.claimOne(), { result: failed });
-    const record = (validatorId: string, success: boolean) => {
+    const record = (name: string, success: boolean) => {
       const nothing = { query: '', expectedResult: '', actualResult: '', errorMessage: '', detailsJson: '' };
-      const validation: NewValidation = { validatorId, success, executionMs: undefined, ...nothing };
+      const validation: NewValidation = { name, success, advisory: false, executionMs: undefined, ...nothing };
       return scene.store.recordValidation(scene.namespace, id, undefined, validation);
     };
     const override = (success: boolean | undefined, of = id) =>

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { LIMITS } from '../../src/domain/limits.ts';
 import type { LeaseToken, NewValidation, RolloutChanges } from '../../src/store/contract/rollout.ts';
 import { wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
@@ -10,10 +11,11 @@ import { countRows } from './sql.ts';
 const ALL = { limit: 1000, after: undefined };
 const NO_SPAN = { startTime: undefined, endTime: undefined };
 
-function newValidation(validatorId: string, success: boolean, fields: Partial<NewValidation> = {}): NewValidation {
+function newValidation(name: string, success: boolean, fields: Partial<NewValidation> = {}): NewValidation {
   return {
-    validatorId,
+    name,
     success,
+    advisory: false,
     query: '',
     expectedResult: '',
     actualResult: '',
@@ -30,12 +32,13 @@ describeStore('validations', (on) => {
     const here = new RolloutScene(on.store);
     const { run, stage } = await here.place();
     const task = await here.task('t');
-    const [state, shot] = [await here.validator(task, 'state'), await here.validator(task, 'shot')];
-    const hint = await here.validator(task, 'hint', true);
+    const [state, shot, hint] = ['state', 'shot', 'hint'] as const;
+    const ids = { state: await here.validator(task, state), shot: await here.validator(task, shot) };
+    await here.validator(task, hint, true);
     const [id = ''] = await here.queue(stage, 1, { taskId: task });
     const claim = await here.claimOne();
-    const record = (validatorId: string, success: boolean, attempt?: number) =>
-      here.store.recordValidation(here.namespace, id, attempt, newValidation(validatorId, success));
+    const record = (name: string, success: boolean, attempt?: number) =>
+      here.store.recordValidation(here.namespace, id, attempt, newValidation(name, success));
     const verdictOf = async () => {
       const { validationPassed, override, success } = await here.rollout(id);
       return [validationPassed, override?.success, success];
@@ -44,17 +47,17 @@ describeStore('validations', (on) => {
       here.store.overrideValidation(here.caller, id, attempt, { success, reason: 'seen', actor: 'Ann' });
     const update = (attempt: number | undefined, changes: RolloutChanges) =>
       here.store.updateRollout(here.namespace, id, attempt, changes);
-    return { here, run, stage, state, shot, hint, id, claim, record, override, update, verdictOf };
+    return { here, run, stage, state, shot, hint, ids, id, claim, record, override, update, verdictOf };
   };
   const reason = (call: Promise<unknown>) => refusalOf(call).then((refusal) => refusal.reason);
 
-  it("C-38, C-45: one row an attempt and validator, however often it is recorded; what it was asked is the validator's", async () => {
-    const { here, id, state } = await fresh();
+  it("C-38, C-45: one row an attempt and name, however often it is recorded; what it was asked is the validator's", async () => {
+    const { here, id, state, ids } = await fresh();
     const said = { actualResult: 'off', executionMs: 12, errorMessage: 'late', detailsJson: '{"x":1}' };
     const first = await here.store.recordValidation(here.namespace, id, undefined, newValidation(state, false, said));
     expect(first.validation).toMatchObject({
-      validatorId: state,
-      validatorType: 'state',
+      name: 'state',
+      validatorId: ids.state,
       advisory: false,
       success: false,
       query: 'is it state?',
@@ -90,10 +93,74 @@ describeStore('validations', (on) => {
     await record(shot, true);
     expect(await verdictOf()).toEqual([true, undefined, true]);
     expect((await here.rollout(id)).result).toMatchObject({ success: false, agentReportedSuccess: true });
-    expect((await here.record(id)).validations.map(({ validatorType }) => validatorType)).toEqual([
-      'hint',
-      'shot',
-      'state',
+    expect((await here.record(id)).validations.map(({ name }) => name)).toEqual(['hint', 'shot', 'state']);
+  });
+
+  it('M3: validations under free names judge as those of validators do, also of a rollout without a task', async () => {
+    const { here, stage, state } = await fresh();
+    const [bare = ''] = await here.queue(stage, 1, { groupNumber: 1n });
+    const claim = await here.claimOne();
+    const record = (name: string, success: boolean, fields: Partial<NewValidation> = {}) =>
+      here.store.recordValidation(here.namespace, bare, undefined, newValidation(name, success, fields));
+    const said = { query: 'is it?', expectedResult: 'yes', actualResult: 'no' };
+    const advised = await record('hint', false, { advisory: true });
+    expect(advised.validation).toMatchObject({ name: 'hint', validatorId: '', advisory: true, query: '' });
+    expect(advised.rollout.validationPassed).toBeUndefined();
+    // The type of a validator of another task is as free as any other name.
+    const failed = await record(state, false, said);
+    expect(failed.validation).toMatchObject({ name: state, validatorId: '', advisory: false, attempt: 1, ...said });
+    expect(failed.rollout).toMatchObject({ validationPassed: false, success: false });
+    const passed = await record(state, true);
+    expect(passed.validation).toMatchObject({ success: true, query: '', expectedResult: '', actualResult: '' });
+    expect(passed.rollout).toMatchObject({ validationPassed: true, success: true });
+    const validations = [newValidation('Z', true), newValidation('ä', false, { advisory: true })];
+    const done = await here.complete(claim, { validations, result: { ...NO_RESULT, success: false } });
+    expect(done).toMatchObject({ status: 'COMPLETED', validationPassed: true, success: true });
+    const all = (await here.record(bare)).validations;
+    expect(all.map(({ name, success }) => [name, success])).toEqual([
+      ['Z', true],
+      ['hint', false],
+      [state, true],
+      ['ä', false],
+    ]);
+    expect((await record('ä', false)).rollout.success, 'it is not advisory any more').toBe(false);
+  });
+
+  it("M3: of a validator of the task its own flag counts, whatever the validation's says; a free name may stand beside it", async () => {
+    const { here, id, state, hint, ids, verdictOf } = await fresh();
+    const record = (name: string, success: boolean, advisory: boolean) =>
+      here.store.recordValidation(here.namespace, id, undefined, newValidation(name, success, { advisory }));
+    expect((await record(hint, false, false)).validation.advisory).toBe(true);
+    const own = await record(state, true, true);
+    expect(own.validation).toMatchObject({ validatorId: ids.state, advisory: false });
+    expect(await verdictOf()).toEqual([true, undefined, true]);
+    await record('State', false, false);
+    expect(await verdictOf()).toEqual([false, undefined, false]);
+  });
+
+  it(`M3: an attempt has at most ${LIMITS.freeValidations} validations under free names, beside those of validators`, async () => {
+    const { here, id, claim, state, record } = await fresh();
+    const names = Array.from({ length: LIMITS.freeValidations }, (_, i) => `free ${i}`);
+    for (const name of names.slice(1)) await record(name, true);
+    const two = ['free 0', 'one more'].map((name) => newValidation(name, true));
+    const refused = await refusalOf(here.complete(claim, { validations: two }));
+    expect(refused).toMatchObject({ reason: 'INVALID_REQUEST', violations: [{ field: 'name' }] });
+    expect(await here.rollout(id)).toMatchObject({ status: 'INITIALIZING' });
+    await record('free 0', true);
+    expect(await refusalOf(record('one more', true))).toMatchObject({ reason: 'INVALID_REQUEST' });
+    await record('free 0', false);
+    await record(state, true);
+    expect((await here.record(id)).validations.map(({ name }) => name)).toEqual([...names, state].sort());
+  });
+
+  it('M3: a free name that became the type of a validator of the task names that validator from then on', async () => {
+    const { here, id, record } = await fresh();
+    expect((await record('late', false)).validation).toMatchObject({ validatorId: '', query: '' });
+    const validatorId = await here.validator('t', 'late', true);
+    expect((await here.record(id)).validations).toMatchObject([{ validatorId: '', advisory: false }]);
+    await record('late', true);
+    expect((await here.record(id)).validations).toMatchObject([
+      { name: 'late', validatorId, advisory: true, success: true, query: 'is it late?' },
     ]);
   });
 
@@ -146,7 +213,7 @@ describeStore('validations', (on) => {
     const result = { ...NO_RESULT, reward: 2, errors: ['no such button'], summaryJson: '{"turns":3}' };
     await here.fail(next, { result, metrics: new Map([['tokens', 1]]) });
     const { attempts, rollout } = await here.record(id);
-    const said = attempts.map(({ validations }) => validations.map((each) => [each.validatorType, each.success]));
+    const said = attempts.map(({ validations }) => validations.map((each) => [each.name, each.success]));
     expect(said).toEqual([[['state', true]], [['shot', false]]]);
     expect(attempts).toMatchObject([
       {
@@ -334,25 +401,17 @@ describeStore('validations', (on) => {
   });
 
   it('refuses a verdict for what is not there, and keeps nothing of it', async () => {
-    const { here, id, claim, state, stage } = await fresh();
-    const of = (rollout: string, validator: string, namespace = here.namespace) =>
-      here.store.recordValidation(namespace, rollout, undefined, newValidation(validator, true));
-    const foreign = await here.validator(await here.task('u'), 'state');
-    const [bare = ''] = await here.queue(stage, 1, { groupNumber: 9n });
-    await here.claimOne();
-    expect(await reason(of(id, randomUUID()))).toBe('VALIDATOR_NOT_FOUND');
-    expect(await reason(of(id, foreign))).toBe('VALIDATOR_NOT_FOUND');
-    expect(await reason(of(bare, state))).toBe('VALIDATOR_NOT_FOUND');
-    expect(await reason(of(randomUUID(), state))).toBe('ROLLOUT_NOT_FOUND');
-    expect(await reason(of(id, state, 'other'))).toBe('ROLLOUT_NOT_FOUND');
+    const { here, id } = await fresh();
+    const of = (rollout: string, namespace = here.namespace) =>
+      here.store.recordValidation(namespace, rollout, undefined, newValidation('free', true));
+    expect(await reason(of(randomUUID()))).toBe('ROLLOUT_NOT_FOUND');
+    expect(await reason(of(id, 'other'))).toBe('ROLLOUT_NOT_FOUND');
     const override = { success: true, reason: 'r', actor: '' };
     expect(await reason(here.store.overrideValidation(here.caller, randomUUID(), undefined, override))).toBe(
       'ROLLOUT_NOT_FOUND',
     );
     const overrides = here.store.listValidationOverrides('other', id, ALL);
     expect(await reason(overrides)).toBe('ROLLOUT_NOT_FOUND');
-    const validations = [newValidation(state, true), newValidation(foreign, true)];
-    expect(await reason(here.complete(claim, { validations }))).toBe('VALIDATOR_NOT_FOUND');
     expect(await here.rollout(id)).toMatchObject({ status: 'INITIALIZING', validationPassed: undefined });
     expect((await here.record(id)).validations).toEqual([]);
   });

@@ -358,51 +358,27 @@ export const LEASES: readonly Bad[] = [
 
 export const ENDS: readonly Bad[] = [
   {
-    what: 'verdict for an unknown validator',
-    call: ({ rollouts, runningId, stateId }) =>
+    what: 'two verdicts of one name',
+    call: ({ rollouts, runningId }) =>
       rollouts.completeRollout({
         rolloutId: runningId,
         attempt: 1,
         validations: [
-          { validatorId: stateId, success: true },
-          { validatorId: NOBODY, success: true },
-        ],
-      }),
-    ...NOT_FOUND,
-    reason: 'VALIDATOR_NOT_FOUND',
-    field: 'validations[1].validator_id',
-    metadata: { validator: NOBODY },
-  },
-  {
-    what: 'verdict for the validator of another task',
-    call: async ({ rollouts, runningId }) => {
-      await rollouts.upsertTasks({ tasks: [{ id: 'another task' }] });
-      const { validatorIds } = await rollouts.upsertValidators({
-        validators: [{ taskId: 'another task', type: 'state' }],
-      });
-      return rollouts.recordValidation({
-        rolloutId: runningId,
-        validation: { validatorId: validatorIds[0]!, success: true },
-      });
-    },
-    ...NOT_FOUND,
-    reason: 'VALIDATOR_NOT_FOUND',
-    field: 'validation.validator_id',
-  },
-  {
-    what: 'two verdicts of one validator',
-    call: ({ rollouts, runningId, stateId }) =>
-      rollouts.completeRollout({
-        rolloutId: runningId,
-        attempt: 1,
-        validations: [
-          { validatorId: stateId, success: true },
-          { validatorId: stateId, success: false },
+          { name: 'free', success: true },
+          { name: 'free', success: false },
         ],
       }),
     ...INVALID,
-    field: 'validations[1].validator_id',
+    field: 'validations[1].name',
+    text: 'must not be "free" again',
   },
+  ...['', 'n'.repeat(129), 'ü'.repeat(65), 'nul \u0000'].map((name) => ({
+    what: `verdict under the name ${JSON.stringify(name.slice(0, 9))}, ${name.length} characters`,
+    call: ({ rollouts, runningId }: RolloutScene) =>
+      rollouts.recordValidation({ rolloutId: runningId, validation: { name, success: true } }),
+    ...INVALID,
+    field: 'validation.name',
+  })),
   {
     what: 'release with an unknown validator',
     call: ({ rollouts, runningId }) =>
@@ -424,8 +400,8 @@ export const ENDS: readonly Bad[] = [
   },
   {
     what: 'verdict that says nothing',
-    call: ({ rollouts, runningId, stateId }) =>
-      rollouts.recordValidation({ rolloutId: runningId, validation: { validatorId: stateId } }),
+    call: ({ rollouts, runningId }) =>
+      rollouts.recordValidation({ rolloutId: runningId, validation: { name: 'state' } }),
     ...INVALID,
     field: 'validation.success',
   },

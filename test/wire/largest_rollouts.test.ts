@@ -114,30 +114,30 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
   async function judgedTask(taskId: string, validators: number) {
     const { rollouts } = clients();
     await rollouts.upsertTasks({ tasks: [{ id: taskId }] });
-    const types = Array.from({ length: validators }, (_, i) => ({ taskId, type: `type ${i}` }));
-    const { validatorIds } = await rollouts.upsertValidators({ validators: types });
-    return { taskId, validatorIds };
+    const names = Array.from({ length: validators }, (_, i) => `type ${i}`);
+    await rollouts.upsertValidators({ validators: names.map((type) => ({ taskId, type })) });
+    return { taskId, names };
   }
 
   it('RD3: a rollout with many large validations is shown without their details, and says so', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
-    const { taskId, validatorIds } = await judgedTask(`judged/${stageId}`, 30);
+    const { taskId, names } = await judgedTask(`judged/${stageId}`, 30);
     const { rollouts: made } = await rollouts.createRollouts({
       stageId,
       rollouts: [{ groupNumber: 0n, number: 0n, taskId, inputJson: LARGE }],
     });
     const rolloutId = made[0]!.rolloutId;
     await rollouts.claimRollouts({ stageId, workerId: 'w' });
-    for (const validatorId of validatorIds) {
+    for (const name of names) {
       const texts = { actualResult: 'a'.repeat(20_000), detailsJson: `"${'d'.repeat(60_000)}"` };
-      await rollouts.recordValidation({ rolloutId, validation: { validatorId, success: true, ...texts } });
+      await rollouts.recordValidation({ rolloutId, validation: { name, success: true, ...texts } });
     }
     const answer = await rollouts.getRollout({ rolloutId });
     expect(toBinary(GetRolloutResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
     expect(answer).toMatchObject({ truncated: true, rollout: { inputJson: LARGE, validationPassed: true } });
     expect(answer.validations.map(({ success, detailsJson }) => [success, detailsJson])).toEqual(
-      validatorIds.map(() => [true, '']),
+      names.map(() => [true, '']),
     );
     expect(answer.validations[0]?.actualResult).toHaveLength(20_000);
   });
@@ -169,13 +169,13 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
   it('RD3: what was found of earlier attempts takes no room from what is said of the current one', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
-    const { taskId, validatorIds } = await judgedTask(`tried/${stageId}`, 6);
+    const { taskId, names } = await judgedTask(`tried/${stageId}`, 6);
     const place = { groupNumber: 0n, number: 0n, taskId, maxAttempts: 9, retryDelay: {} };
     const rolloutId = (await rollouts.createRollouts({ stageId, rollouts: [place] })).rollouts[0]!.rolloutId;
     for (let attempt = 1; attempt <= 4; attempt += 1) {
       await rollouts.claimRollouts({ stageId, workerId: 'w' });
-      for (const validatorId of validatorIds) {
-        const validation = { validatorId, success: attempt % 2 === 0, detailsJson: `"${'d'.repeat(60_000)}"` };
+      for (const name of names) {
+        const validation = { name, success: attempt % 2 === 0, detailsJson: `"${'d'.repeat(60_000)}"` };
         await rollouts.recordValidation({ rolloutId, validation });
       }
       if (attempt < 4) await rollouts.releaseRollout({ rolloutId, attempt });
@@ -184,7 +184,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(toBinary(GetRolloutResponseSchema, answer).length).toBeLessThan(LIMITS.messageBytes);
     expect(answer.truncated).toBe(true);
     expect(answer.validations.map(({ success, detailsJson }) => [success, detailsJson.length])).toEqual(
-      validatorIds.map(() => [true, 60_002]),
+      names.map(() => [true, 60_002]),
     );
     expect(answer.attempts.map(({ validations }) => validations.length)).toEqual([0, 0, 6, 0]);
     const basic = await rollouts.getRollout({ rolloutId, view: View.BASIC });

@@ -56,7 +56,7 @@ const NO_REPORT: AttemptReport = Object.freeze({ validations: [], metrics: new M
 
 /**
  * L3, Q1: the end of a rollout with all that came of it, in one transaction.
- * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+ * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
  */
 export async function endRollout(app: App, caller: Caller, args: RolloutEndArgs): Promise<Rollout> {
   const { status, attempt, result, expectedNextStepNumber, report = NO_REPORT } = args;
@@ -96,16 +96,19 @@ function requireResult({ errors, summaryJson }: RolloutResult): void {
   requireJson(summaryJson, 'result.summary_json');
 }
 
-/** Each validator once. */
+/** Each name once. */
 function requireValidations(validations: readonly NewValidation[]): NewValidation[] {
   const seen = new Set<string>();
   return validations.map((validation, i) => {
     const field = `validations[${i}]`;
     const checked = requireNewValidation(validation, field);
-    if (seen.has(checked.validatorId)) {
-      throw invalidField(`${field}.validator_id`, 'must be there once: a rollout has one validation of each validator');
+    if (seen.has(checked.name)) {
+      throw invalidField(
+        `${field}.name`,
+        `must not be ${JSON.stringify(checked.name)} again: an attempt has one validation of each name`,
+      );
     }
-    seen.add(checked.validatorId);
+    seen.add(checked.name);
     return checked;
   });
 }

@@ -64,8 +64,8 @@ export function attemptFoundBytes(attempt: Attempt, view: BookView): number {
 }
 
 export function validationBytes(validation: Validation): number {
-  const { validatorType, query, expectedResult, actualResult, errorMessage, detailsJson } = validation;
-  return 192 + sum([validatorType, query, expectedResult, actualResult, errorMessage, detailsJson]);
+  const { name, query, expectedResult, actualResult, errorMessage, detailsJson } = validation;
+  return 192 + sum([name, query, expectedResult, actualResult, errorMessage, detailsJson]);
 }
 
 export function overrideBytes({ reason, actor }: ValidationOverride): number {

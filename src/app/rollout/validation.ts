@@ -9,12 +9,13 @@ import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPa
 import { overrideBytes } from './row_bytes.ts';
 
 export function requireNewValidation(validation: NewValidation, field: string): NewValidation {
+  requireText(validation.name, `${field}.name`);
   requireText(validation.query, `${field}.query`);
   requireText(validation.expectedResult, `${field}.expected_result`);
   requireText(validation.actualResult, `${field}.actual_result`);
   requireText(validation.errorMessage, `${field}.error_message`);
   requireJson(validation.detailsJson, `${field}.details_json`);
-  return { ...validation, validatorId: parseUuid(validation.validatorId, `${field}.validator_id`) };
+  return validation;
 }
 
 export interface RecordValidationArgs {
@@ -24,7 +25,7 @@ export interface RecordValidationArgs {
   readonly validation: NewValidation;
 }
 
-/** M3: one of each validator and attempt; the verdict moves with it. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND. */
+/** M3: one of each name and attempt; the verdict moves with it. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT. */
 export async function recordValidation(
   app: App,
   caller: Caller,

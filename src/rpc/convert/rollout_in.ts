@@ -214,10 +214,11 @@ export function toReport({
 }
 
 export function toNewValidation(validation: WireValidation, field: string): RecordValidationArgs['validation'] {
-  const { validatorId, query, expectedResult, actualResult, errorMessage, detailsJson } = validation;
+  const { name, advisory, query, expectedResult, actualResult, errorMessage, detailsJson } = validation;
   return {
-    validatorId,
+    name,
     success: required(validation.success, `${field}.success`),
+    advisory,
     query,
     expectedResult,
     actualResult,

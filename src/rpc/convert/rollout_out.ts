@@ -220,8 +220,8 @@ export function fromBareValidation(rolloutId: string, validation: Validation): W
   const wire = create(ValidationSchema);
   wire.rolloutId = rolloutId;
   wire.attempt = validation.attempt;
+  wire.name = validation.name;
   wire.validatorId = validation.validatorId;
-  wire.validatorType = validation.validatorType;
   wire.success = validation.success;
   wire.advisory = validation.advisory;
   if (validation.executionMs !== undefined) wire.executionDuration = fromMillis(validation.executionMs);

@@ -64,7 +64,7 @@ export interface RolloutStore {
    * L3's Complete, Fail and Cancel in one transaction: result and validations, the attempt's end, the seal of its trajectory if that is there and open, the
    * group's counters, and under CANCEL_PENDING after a success the cancellation of siblings. Cancel carries no attempt. If the rollout has ended so already,
    * the same request succeeds and changes nothing, and a different one is RESULT_CONFLICT.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
   endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;
 
@@ -87,8 +87,8 @@ export interface RolloutStore {
   sweepLeases(limit: number): Promise<number>;
 
   /**
-   * Upserts the validation of one validator and the verdict of an attempt that began, by default the last one. If that makes a completed rollout a success,
-   * its siblings are cancelled under CANCEL_PENDING, all in one transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
+   * Upserts the validation of one name and the verdict of an attempt that began, by default the last one. If that makes a completed rollout a success, its
+   * siblings are cancelled under CANCEL_PENDING, all in one transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
    */
   recordValidation(
     namespace: string,
@@ -258,9 +258,12 @@ export interface RolloutEnd extends AttemptReport {
 }
 
 export interface NewValidation {
-  readonly validatorId: string;
+  /** The type of a validator of the rollout's task; any other name is free. */
+  readonly name: string;
   readonly success: boolean;
-  /** Empty: the validator's; the expected result likewise. */
+  /** Of a free name. A validator of the task has its own. */
+  readonly advisory: boolean;
+  /** Empty: the validator's, if there is one; the expected result likewise. */
   readonly query: string;
   readonly expectedResult: string;
   readonly actualResult: string;

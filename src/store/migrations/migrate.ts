@@ -15,6 +15,7 @@ import { migration0012 } from './0012_attempt_timing.ts';
 import { migration0013 } from './0013_queue_close_time.ts';
 import { migration0015 } from './0015_removed_config_paths.ts';
 import { migration0016 } from './0016_branch_reward_sum.ts';
+import { migration0017 } from './0017_named_validations.ts';
 import type { MigrationText } from './migration.ts';
 
 const MIGRATIONS: readonly MigrationText[] = [
@@ -33,6 +34,7 @@ const MIGRATIONS: readonly MigrationText[] = [
   migration0013,
   migration0015,
   migration0016,
+  migration0017,
 ];
 
 /** The database was made by a newer version of the program; nothing was changed. */

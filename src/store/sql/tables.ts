@@ -506,7 +506,10 @@ export interface ValidationsTable {
   rollout: Int;
   /** The attempt that was judged. 0: recorded before the first attempt by an older version; it no longer counts. */
   attempt: Generated<bigint>;
-  validator: Int;
+  /** Unique in the attempt: the type of the validator, or a free name. */
+  name: string;
+  /** The validator of the rollout's task that has the name as its type. Null: the name is free. */
+  validator: NullableInt;
   namespace: string;
   /** As the validator was when it was recorded: what has been judged is not judged anew. */
   advisory: Flag;

@@ -1,7 +1,8 @@
 import type { Updateable } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
-import { validatorNotFound } from '../../domain/errors.ts';
+import { invalidField } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
+import { LIMITS } from '../../domain/limits.ts';
 import { type Rollout, type Validation, type ValidationOverride, validationPassed } from '../../domain/rollout.ts';
 import { requireBegun } from '../../domain/rollout_moves.ts';
 import type { Page } from '../contract/page.ts';
@@ -30,7 +31,7 @@ export async function recordValidation(
     const passed = await writeValidations(tx, row, judged.number, [validation], now);
     await judge(engine, tx, row, judged, now, { validation_passed: bindFlag(passed) });
     const all = await listValidations(tx, row.key);
-    const written = all.get(judged.number)?.find((each) => each.validatorId === validation.validatorId);
+    const written = all.get(judged.number)?.find(({ name }) => name === validation.name);
     if (written === undefined) throw new Error('a validation written in this transaction is not there');
     return { rollout: await readWritten(engine, tx, namespace, row), validation: written };
   });
@@ -158,8 +159,8 @@ export function readOverride(row: {
 }
 
 /**
- * Upserts validations of an attempt, whose rollout is locked; of two by one validator the last counts. Returns M3's `validationPassed` of all that the
- * attempt has then. Errors: VALIDATOR_NOT_FOUND, also for a validator of another task than the rollout's.
+ * Upserts validations of an attempt, whose rollout is locked; of two with one name the last counts. A name is the type of a validator of the rollout's task,
+ * whose `advisory` then counts, or free. Returns M3's `validationPassed` of all that the attempt has then. Errors: INVALID_REQUEST for too many free names.
  */
 export async function writeValidations(
   tx: Tx,
@@ -168,20 +169,21 @@ export async function writeValidations(
   validations: readonly NewValidation[],
   now: string,
 ): Promise<boolean | undefined> {
-  const last = new Map(validations.map((validation) => [validation.validatorId, validation]));
+  const last = new Map(validations.map((validation) => [validation.name, validation]));
   const validators = await findValidators(tx, rollout, [...last.keys()]);
   const rows = [...last.values()].map((validation) => {
-    const validator = validators.get(validation.validatorId);
-    if (validator === undefined) throw validatorNotFound(validation.validatorId);
+    const validator = validators.get(validation.name);
     return {
       rollout: rollout.key,
       attempt,
-      validator: validator.key,
+      name: validation.name,
+      validator: validator?.key ?? null,
       namespace: rollout.namespace,
-      advisory: flag(isSet(validator.advisory)),
+      advisory: flag(validator === undefined ? validation.advisory : isSet(validator.advisory)),
       success: flag(validation.success),
-      query: validation.query === '' ? validator.query : validation.query,
-      expected_result: validation.expectedResult === '' ? validator.expected_result : validation.expectedResult,
+      query: validation.query === '' ? (validator?.query ?? '') : validation.query,
+      expected_result:
+        validation.expectedResult === '' ? (validator?.expected_result ?? '') : validation.expectedResult,
       actual_result: validation.actualResult,
       execution_ms: validation.executionMs === undefined ? null : Math.round(validation.executionMs),
       error_message: validation.errorMessage,
@@ -194,7 +196,8 @@ export async function writeValidations(
       .insertInto('validations')
       .values(rows)
       .onConflict((conflict) =>
-        conflict.columns(['rollout', 'attempt', 'validator']).doUpdateSet((eb) => ({
+        conflict.columns(['rollout', 'attempt', 'name']).doUpdateSet((eb) => ({
+          validator: eb.ref('excluded.validator'),
           advisory: eb.ref('excluded.advisory'),
           success: eb.ref('excluded.success'),
           query: eb.ref('excluded.query'),
@@ -210,31 +213,42 @@ export async function writeValidations(
   }
   const all = await tx
     .selectFrom('validations')
-    .select(['advisory', 'success'])
+    .select(['validator', 'advisory', 'success'])
     .where('rollout', '=', rollout.key)
     .where('attempt', '=', attempt)
     .execute();
+  requireFewFree(all);
   return validationPassed(all.map(({ advisory, success }) => ({ advisory: isSet(advisory), success: isSet(success) })));
 }
 
-/** Validators of the rollout's task, by id. */
+/** Errors: INVALID_REQUEST. */
+function requireFewFree(validations: readonly { readonly validator: bigint | null }[]): void {
+  const free = validations.filter(({ validator }) => validator === null).length;
+  if (free <= LIMITS.freeValidations) return;
+  throw invalidField(
+    'name',
+    `would be one of ${free} free names of this attempt, and ${LIMITS.freeValidations} are the most. Use a name again, or the type of a validator of the task`,
+  );
+}
+
+/** Validators of the rollout's task, by type. */
 async function findValidators(
   tx: Tx,
   { namespace, task }: { readonly namespace: string; readonly task: bigint | null },
-  ids: readonly string[],
+  types: readonly string[],
 ) {
-  if (task === null || ids.length === 0) return new Map<string, never>();
+  if (task === null || types.length === 0) return new Map<string, never>();
   const rows = await tx
     .selectFrom('validators')
-    .select(['key', 'id', 'query', 'expected_result', 'advisory'])
+    .select(['key', 'type', 'query', 'expected_result', 'advisory'])
     .where('namespace', '=', namespace)
     .where('task', '=', task)
-    .where('id', 'in', ids)
+    .where('type', 'in', types)
     .execute();
-  return new Map(rows.map((row) => [row.id, row]));
+  return new Map(rows.map((row) => [row.type, row]));
 }
 
-/** Validations of a rollout by attempt, each attempt's by type. */
+/** Validations of a rollout by attempt, each attempt's by name. */
 export async function listValidations(db: Db | Tx, rollout: bigint): Promise<ReadonlyMap<bigint, Validation[]>> {
   const rows = await selectValidations(db, rollout).execute();
   const byAttempt = Map.groupBy(rows, ({ attempt }) => attempt);
@@ -244,11 +258,11 @@ export async function listValidations(db: Db | Tx, rollout: bigint): Promise<Rea
 function selectValidations(db: Db | Tx, rollout: bigint) {
   return db
     .selectFrom('validations as n')
-    .innerJoin('validators as v', 'v.key', 'n.validator')
+    .leftJoin('validators as v', 'v.key', 'n.validator')
     .selectAll('n')
-    .select(['v.id as validator_id', 'v.type as validator_type'])
+    .select('v.id as validator_id')
     .where('n.rollout', '=', rollout)
-    .orderBy('v.type');
+    .orderBy('n.name');
 }
 
 type ValidationRow = Awaited<ReturnType<ReturnType<typeof selectValidations>['execute']>>[number];
@@ -256,8 +270,8 @@ type ValidationRow = Awaited<ReturnType<ReturnType<typeof selectValidations>['ex
 function readValidation(row: ValidationRow): Validation {
   return {
     attempt: Number(row.attempt),
-    validatorId: row.validator_id,
-    validatorType: row.validator_type,
+    name: row.name,
+    validatorId: row.validator_id ?? '',
     advisory: isSet(row.advisory),
     success: isSet(row.success),
     query: row.query,

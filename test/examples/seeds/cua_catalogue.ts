@@ -18,6 +18,7 @@ export const KEPT: Readonly<Record<string, readonly string[]>> = {
 /** What things of theirs are called here, by their ids. */
 export interface Known {
   readonly tasks: ReadonlyMap<Value, string>;
+  /** Types of validators. */
   readonly validators: ReadonlyMap<Value, string>;
   readonly environments: ReadonlyMap<Value, string>;
 }
@@ -30,10 +31,8 @@ export async function takeOverCatalogue(client: AnabranchClient, runId: string, 
   for (const row of rowsOf(rows, 'task')) {
     const own = rowsOf(rows, 'validator').filter(({ task_id }) => task_id === row.id);
     const all = own.some(({ validator_type }) => validator_type === row.validation_type) ? own : [...own, ownOf(row)];
-    const { validatorIds } = await client.rollouts.upsertValidators({
-      validators: all.map((each) => toValidator(row, each)),
-    });
-    for (const [i, { id = null }] of own.entries()) validators.set(id, validatorIds[i] ?? '');
+    await client.rollouts.upsertValidators({ validators: all.map((each) => toValidator(row, each)) });
+    for (const { id = null, validator_type } of own) validators.set(id, textOf(validator_type));
   }
   const environments = new Map<Value, string>();
   for (const row of rowsOf(rows, 'environment'))

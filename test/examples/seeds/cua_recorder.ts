@@ -74,8 +74,8 @@ export class RolloutRecorder {
   }
 
   async recordValidation(success: boolean, actualResult: string): Promise<void> {
-    const validatorId = this.#claim.validators[0]?.id ?? '';
-    await this.#client.rollouts.recordValidation({ ...this.token, validation: { validatorId, success, actualResult } });
+    const name = this.#claim.validators[0]?.type ?? '';
+    await this.#client.rollouts.recordValidation({ ...this.token, validation: { name, success, actualResult } });
   }
 
   /** No turn that is on its way is cut off: the end of the trajectory is named. */

@@ -204,7 +204,7 @@ function resultOf(row: Row) {
 function toValidation(row: Row, known: Known) {
   const seconds = row.execution_time;
   return {
-    validatorId: known.validators.get(row.validator_id ?? null) ?? '',
+    name: known.validators.get(row.validator_id ?? null) ?? '',
     success: row.success === true,
     query: textOf(row.validation_query),
     expectedResult: textOf(row.expected_result),

@@ -68,7 +68,10 @@ export async function makeRolloutScene(client: WireClient): Promise<RolloutScene
     attempt: 1,
     message: 'done',
     result: { taskCompleted: true, summaryJson: '{"n":1}' },
-    validations: [{ validatorId: catalogue.stateId, success: true, detailsJson: '{"m":1}' }],
+    validations: [
+      { name: 'state', success: true, detailsJson: '{"m":1}' },
+      { name: 'free', success: false, advisory: true },
+    ],
     metrics: { tokens: 100 },
   });
   await claim('failed');

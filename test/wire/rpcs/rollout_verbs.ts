@@ -33,7 +33,7 @@ export const ROLLOUT_VERB_RPCS = {
     }),
   },
   completeRollout: {
-    requests: ({ runningId, stateId, lookId }) => [
+    requests: ({ runningId }) => [
       [
         {
           rolloutId: runningId,
@@ -42,7 +42,7 @@ export const ROLLOUT_VERB_RPCS = {
           result: RESULT,
           validations: [
             {
-              validatorId: stateId,
+              name: 'state',
               success: true,
               query: 'is it',
               expectedResult: 'yes',
@@ -51,7 +51,7 @@ export const ROLLOUT_VERB_RPCS = {
               errorMessage: 'late',
               detailsJson: '[]',
             },
-            { validatorId: lookId, success: false },
+            { name: 'look', success: false },
           ],
           expectedNextStepNumber: 0n,
           ...MEASURED,
@@ -73,9 +73,6 @@ export const ROLLOUT_VERB_RPCS = {
       ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],
       LEASE_LOST: [{ rolloutId: runningId, attempt: 2 }],
       UNEXPECTED_POSITION: [{ rolloutId: runningId, attempt: 1, expectedNextStepNumber: 9n }],
-      VALIDATOR_NOT_FOUND: [
-        { rolloutId: runningId, attempt: 1, validations: [{ validatorId: NOBODY, success: true }] },
-      ],
       ILLEGAL_TRANSITION: [{ rolloutId: failedId, attempt: 1 }],
       RESULT_CONFLICT: [
         { rolloutId: doneId, attempt: 1, message: 'for another reason' },

@@ -99,16 +99,27 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       const attempt = { number: 1, trajectoryId: doneTrajectoryId, status: Status.COMPLETED, workerId: 'worker' };
       const own = { reward: 3, success: true, metrics: { tokens: 100 }, environmentIds: [environmentId] };
       expect(answer?.attempts).toMatchObject([
-        { ...attempt, ...own, validations: [{ attempt: 1, validatorId: stateId }] },
+        {
+          ...attempt,
+          ...own,
+          validations: [
+            { attempt: 1, name: 'free' },
+            { attempt: 1, name: 'state' },
+          ],
+        },
       ]);
       const judged = {
         validatorId: stateId,
-        validatorType: 'state',
+        name: 'state',
         success: true,
         query: 'what is',
         expectedResult: 'that',
       };
-      expect(answer?.validations).toMatchObject([{ ...judged, rolloutId: doneId, detailsJson: '{"m":1}' }]);
+      const free = { name: 'free', validatorId: '', advisory: true, success: false, query: '' };
+      expect(answer?.validations).toMatchObject([
+        { ...free, rolloutId: doneId },
+        { ...judged, rolloutId: doneId, detailsJson: '{"m":1}' },
+      ]);
       expect(answer).toMatchObject({ environmentIds: [environmentId], truncated: false });
     },
     refused: () => ({ ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY }] }),

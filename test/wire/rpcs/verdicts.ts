@@ -5,13 +5,14 @@ import { NOBODY, type Rpcs } from './scene.ts';
 
 export const VERDICT_RPCS = {
   recordValidation: {
-    requests: ({ runningId, stateId }) => [
+    requests: ({ runningId }) => [
+      [{ rolloutId: runningId, validation: { name: 'free', success: true, advisory: true } }],
       [
         {
           rolloutId: runningId,
           attempt: 1,
           validation: {
-            validatorId: stateId,
+            name: 'state',
             success: false,
             query: 'is it',
             expectedResult: 'yes',
@@ -27,7 +28,9 @@ export const VERDICT_RPCS = {
       const found = {
         rolloutId: runningId,
         attempt: 1,
+        name: 'state',
         validatorId: stateId,
+        advisory: false,
         success: false,
         query: 'is it',
         actualResult: 'no',
@@ -36,10 +39,9 @@ export const VERDICT_RPCS = {
       expect(answer?.validation).toMatchObject({ ...found, executionDuration, detailsJson: '{"why":1}' });
       expect(answer?.rollout).toMatchObject({ id: runningId, validationPassed: false, success: false });
     },
-    refused: ({ runningId, stateId }) => ({
-      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, validation: { validatorId: stateId, success: true } }],
-      VALIDATOR_NOT_FOUND: [{ rolloutId: runningId, validation: { validatorId: NOBODY, success: true } }],
-      NO_ATTEMPT: [{ rolloutId: runningId, attempt: 2, validation: { validatorId: stateId, success: true } }],
+    refused: ({ runningId }) => ({
+      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, validation: { name: 'state', success: true } }],
+      NO_ATTEMPT: [{ rolloutId: runningId, attempt: 2, validation: { name: 'state', success: true } }],
     }),
   },
   overrideValidation: {

@@ -864,7 +864,7 @@ export declare type Attempt = Message<"anabranch.v1.Attempt"> & {
   result?: RolloutResult | undefined;
 
   /**
-   * Validations of the attempt, by type.
+   * Validations of the attempt, by name in order of bytes.
    *
    * @generated from field: repeated anabranch.v1.Validation validations = 9;
    */
@@ -928,7 +928,7 @@ export declare type Attempt = Message<"anabranch.v1.Attempt"> & {
 export declare const AttemptSchema: GenMessage<Attempt>;
 
 /**
- * Result of one validator for one attempt of a rollout. (CUA `validation`: row C-38.)
+ * Result of one check of one attempt of a rollout: by a validator of the rollout's task, or under a free name. (CUA `validation`: row C-38.)
  *
  * @generated from message anabranch.v1.Validation
  */
@@ -941,18 +941,18 @@ export declare type Validation = Message<"anabranch.v1.Validation"> & {
   rolloutId: string;
 
   /**
-   * The validator.
+   * Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the validation was recorded.
    *
    * @generated from field: string validator_id = 2;
    */
   validatorId: string;
 
   /**
-   * The validator's type.
+   * Name, unique in its attempt: the type of a validator of the rollout's task, or a free name.
    *
-   * @generated from field: string validator_type = 3;
+   * @generated from field: string name = 3;
    */
-  validatorType: string;
+  name: string;
 
   /**
    * Whether it holds.
@@ -962,7 +962,7 @@ export declare type Validation = Message<"anabranch.v1.Validation"> & {
   success: boolean;
 
   /**
-   * The validator is advisory: this does not decide.
+   * True if the validation does not affect the verdict. The validator's flag when the validation was recorded; of a free name `NewValidation.advisory`.
    *
    * @generated from field: bool advisory = 5;
    */

@@ -1594,18 +1594,11 @@ export declare type SetRolloutPhaseResponse = Message<"anabranch.v1.SetRolloutPh
 export declare const SetRolloutPhaseResponseSchema: GenMessage<SetRolloutPhaseResponse>;
 
 /**
- * What a validator found.
+ * The result of one check of an attempt.
  *
  * @generated from message anabranch.v1.NewValidation
  */
 export declare type NewValidation = Message<"anabranch.v1.NewValidation"> & {
-  /**
-   * The validator.
-   *
-   * @generated from field: string validator_id = 1;
-   */
-  validatorId: string;
-
   /**
    * Whether it holds; required.
    *
@@ -1614,14 +1607,14 @@ export declare type NewValidation = Message<"anabranch.v1.NewValidation"> & {
   success?: boolean | undefined;
 
   /**
-   * What was asked, at most 16 KiB; empty: the validator's.
+   * What was asked, at most 16 KiB. Default: the validator's, if `name` is the type of one.
    *
    * @generated from field: string query = 3;
    */
   query: string;
 
   /**
-   * What was expected, at most 16 KiB; empty: the validator's.
+   * What was expected, at most 16 KiB. Default: the validator's, if `name` is the type of one.
    *
    * @generated from field: string expected_result = 4;
    */
@@ -1654,6 +1647,22 @@ export declare type NewValidation = Message<"anabranch.v1.NewValidation"> & {
    * @generated from field: string details_json = 8;
    */
   detailsJson: string;
+
+  /**
+   * Name of the check, 1 to 128 bytes. The type of a validator of the rollout's task names that validator. Any other name is free, also for rollouts without
+   * a task. An attempt has one validation of each name, and at most 128 with free names. Required.
+   *
+   * @generated from field: string name = 9;
+   */
+  name: string;
+
+  /**
+   * If true, the validation is recorded but does not affect the verdict. Default: false. Ignored if `name` is the type of a validator of the task: that
+   * validator's `advisory` counts.
+   *
+   * @generated from field: bool advisory = 10;
+   */
+  advisory: boolean;
 };
 
 /**
@@ -1704,7 +1713,7 @@ export declare type CompleteRolloutRequest = Message<"anabranch.v1.CompleteRollo
   result?: RolloutResult | undefined;
 
   /**
-   * What validators found, recorded in the same transaction; at most 16.
+   * Validations to record in the same transaction, each name once; at most 16.
    *
    * @generated from field: repeated anabranch.v1.NewValidation validations = 6;
    */
@@ -2100,7 +2109,7 @@ export declare type GetRolloutResponse = Message<"anabranch.v1.GetRolloutRespons
   attempts: Attempt[];
 
   /**
-   * Validations of the last attempt that began, by type; empty while the rollout is PENDING.
+   * Validations of the last attempt that began, by name in order of bytes; empty while the rollout is PENDING.
    *
    * @generated from field: repeated anabranch.v1.Validation validations = 3;
    */
@@ -2344,7 +2353,7 @@ export declare type ReadRolloutsResponse = Message<"anabranch.v1.ReadRolloutsRes
 export declare const ReadRolloutsResponseSchema: GenMessage<ReadRolloutsResponse>;
 
 /**
- * What a validator found.
+ * A validation to record.
  *
  * @generated from message anabranch.v1.RecordValidationRequest
  */
@@ -2364,7 +2373,7 @@ export declare type RecordValidationRequest = Message<"anabranch.v1.RecordValida
   attempt?: number | undefined;
 
   /**
-   * What it found; required.
+   * The validation. Required.
    *
    * @generated from field: anabranch.v1.NewValidation validation = 3;
    */
@@ -3302,7 +3311,7 @@ export declare const RolloutService: GenService<{
   /**
    * Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
    * was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.CompleteRollout
    */
@@ -3390,9 +3399,9 @@ export declare const RolloutService: GenService<{
     output: typeof ReadRolloutsResponseSchema;
   },
   /**
-   * Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
-   * that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-   * Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
+   * Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
+   * If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+   * Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
    *
    * @generated from rpc anabranch.v1.RolloutService.RecordValidation
    */

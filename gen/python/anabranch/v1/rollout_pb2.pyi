@@ -880,7 +880,7 @@ class Attempt(_message.Message):
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Validation]:
-        """Validations of the attempt, by type."""
+        """Validations of the attempt, by name in order of bytes."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -939,13 +939,13 @@ Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
 
 @_typing.final
 class Validation(_message.Message):
-    """Result of one validator for one attempt of a rollout. (CUA `validation`: row C-38.)"""
+    """Result of one check of one attempt of a rollout: by a validator of the rollout's task, or under a free name. (CUA `validation`: row C-38.)"""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     VALIDATOR_ID_FIELD_NUMBER: _builtins.int
-    VALIDATOR_TYPE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     SUCCESS_FIELD_NUMBER: _builtins.int
     ADVISORY_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
@@ -959,13 +959,13 @@ class Validation(_message.Message):
     rollout_id: _builtins.str
     """The rollout."""
     validator_id: _builtins.str
-    """The validator."""
-    validator_type: _builtins.str
-    """The validator's type."""
+    """Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the validation was recorded."""
+    name: _builtins.str
+    """Name, unique in its attempt: the type of a validator of the rollout's task, or a free name."""
     success: _builtins.bool
     """Whether it holds."""
     advisory: _builtins.bool
-    """The validator is advisory: this does not decide."""
+    """True if the validation does not affect the verdict. The validator's flag when the validation was recorded; of a free name `NewValidation.advisory`."""
     query: _builtins.str
     """What was asked; empty if not said."""
     expected_result: _builtins.str
@@ -991,7 +991,7 @@ class Validation(_message.Message):
         *,
         rollout_id: _builtins.str = ...,
         validator_id: _builtins.str = ...,
-        validator_type: _builtins.str = ...,
+        name: _builtins.str = ...,
         success: _builtins.bool = ...,
         advisory: _builtins.bool = ...,
         query: _builtins.str = ...,
@@ -1005,7 +1005,7 @@ class Validation(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["execution_duration", b"execution_duration", "record_time", b"record_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_result", b"actual_result", "advisory", b"advisory", "attempt", b"attempt", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "query", b"query", "record_time", b"record_time", "rollout_id", b"rollout_id", "success", b"success", "validator_id", b"validator_id", "validator_type", b"validator_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_result", b"actual_result", "advisory", b"advisory", "attempt", b"attempt", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "name", b"name", "query", b"query", "record_time", b"record_time", "rollout_id", b"rollout_id", "success", b"success", "validator_id", b"validator_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1718,11 +1718,10 @@ Global___SetRolloutPhaseResponse: _TypeAlias = SetRolloutPhaseResponse  # noqa: 
 
 @_typing.final
 class NewValidation(_message.Message):
-    """What a validator found."""
+    """The result of one check of an attempt."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    VALIDATOR_ID_FIELD_NUMBER: _builtins.int
     SUCCESS_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     EXPECTED_RESULT_FIELD_NUMBER: _builtins.int
@@ -1730,20 +1729,28 @@ class NewValidation(_message.Message):
     EXECUTION_DURATION_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     DETAILS_JSON_FIELD_NUMBER: _builtins.int
-    validator_id: _builtins.str
-    """The validator."""
+    NAME_FIELD_NUMBER: _builtins.int
+    ADVISORY_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     """Whether it holds; required."""
     query: _builtins.str
-    """What was asked, at most 16 KiB; empty: the validator's."""
+    """What was asked, at most 16 KiB. Default: the validator's, if `name` is the type of one."""
     expected_result: _builtins.str
-    """What was expected, at most 16 KiB; empty: the validator's."""
+    """What was expected, at most 16 KiB. Default: the validator's, if `name` is the type of one."""
     actual_result: _builtins.str
     """What was found, at most 64 KiB."""
     error_message: _builtins.str
     """Why it could not be judged, at most 4 KiB."""
     details_json: _builtins.str
     """Strict JSON text, at most 64 KiB; empty: nothing."""
+    name: _builtins.str
+    """Name of the check, 1 to 128 bytes. The type of a validator of the rollout's task names that validator. Any other name is free, also for rollouts without
+    a task. An attempt has one validation of each name, and at most 128 with free names. Required.
+    """
+    advisory: _builtins.bool
+    """If true, the validation is recorded but does not affect the verdict. Default: false. Ignored if `name` is the type of a validator of the task: that
+    validator's `advisory` counts.
+    """
     @_builtins.property
     def execution_duration(self) -> _duration_pb2.Duration:
         """How long it took."""
@@ -1751,7 +1758,6 @@ class NewValidation(_message.Message):
     def __init__(
         self,
         *,
-        validator_id: _builtins.str = ...,
         success: _builtins.bool | None = ...,
         query: _builtins.str = ...,
         expected_result: _builtins.str = ...,
@@ -1759,10 +1765,12 @@ class NewValidation(_message.Message):
         execution_duration: _duration_pb2.Duration | None = ...,
         error_message: _builtins.str = ...,
         details_json: _builtins.str = ...,
+        name: _builtins.str = ...,
+        advisory: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "execution_duration", b"execution_duration", "success", b"success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "actual_result", b"actual_result", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "query", b"query", "success", b"success", "validator_id", b"validator_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "actual_result", b"actual_result", "advisory", b"advisory", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "name", b"name", "query", b"query", "success", b"success"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
     _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
@@ -1842,7 +1850,7 @@ class CompleteRolloutRequest(_message.Message):
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
-        """What validators found, recorded in the same transaction; at most 16."""
+        """Validations to record in the same transaction, each name once; at most 16."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -2308,7 +2316,7 @@ class GetRolloutResponse(_message.Message):
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Validation]:
-        """Validations of the last attempt that began, by type; empty while the rollout is PENDING."""
+        """Validations of the last attempt that began, by name in order of bytes; empty while the rollout is PENDING."""
 
     @_builtins.property
     def environment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -2542,7 +2550,7 @@ Global___ReadRolloutsResponse: _TypeAlias = ReadRolloutsResponse  # noqa: Y015
 
 @_typing.final
 class RecordValidationRequest(_message.Message):
-    """What a validator found."""
+    """A validation to record."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2555,7 +2563,7 @@ class RecordValidationRequest(_message.Message):
     """The attempt that was judged, which must have begun. Absent: the last one that began."""
     @_builtins.property
     def validation(self) -> Global___NewValidation:
-        """What it found; required."""
+        """The validation. Required."""
 
     def __init__(
         self,

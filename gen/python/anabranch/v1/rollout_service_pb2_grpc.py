@@ -347,7 +347,7 @@ class RolloutServiceServicer:
     def CompleteRollout(self, request, context):
         """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
         was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -411,9 +411,9 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RecordValidation(self, request, context):
-        """Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
-        that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-        Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
+        """Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
+        If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+        Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

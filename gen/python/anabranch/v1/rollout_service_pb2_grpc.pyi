@@ -82,7 +82,7 @@ class RolloutServiceStub:
     CompleteRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]
     """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
     was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.FailRolloutRequest, _rollout_service_pb2.FailRolloutResponse]
     """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
@@ -112,9 +112,9 @@ class RolloutServiceStub:
     Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]
-    """Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
-    that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-    Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
+    """Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
+    If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+    Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
     OverrideValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]
     """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
@@ -201,7 +201,7 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     CompleteRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]  # type: ignore[assignment]
     """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
     was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.FailRolloutRequest, _rollout_service_pb2.FailRolloutResponse]  # type: ignore[assignment]
     """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
@@ -231,9 +231,9 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]  # type: ignore[assignment]
-    """Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
-    that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-    Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
+    """Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
+    If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+    Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
     OverrideValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]  # type: ignore[assignment]
     """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
@@ -419,7 +419,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_rollout_service_pb2.CompleteRolloutResponse, _abc.Awaitable[_rollout_service_pb2.CompleteRolloutResponse]]:
         """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
         was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -497,9 +497,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.RecordValidationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.RecordValidationResponse, _abc.Awaitable[_rollout_service_pb2.RecordValidationResponse]]:
-        """Records the result of a validator for an attempt, and replaces its earlier result for that attempt. Any attempt that has begun is accepted, also one
-        that has ended. If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-        Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT, VALIDATOR_NOT_FOUND.
+        """Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
+        If that makes a completed rollout a success, its group's on_success applies in the same transaction.
+        Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
 
     @_abc_1.abstractmethod
