@@ -380,19 +380,6 @@ export const ENDS: readonly Bad[] = [
     field: 'validation.name',
   })),
   {
-    what: 'release with an unknown validator',
-    call: ({ rollouts, runningId }) =>
-      rollouts.releaseRollout({
-        rolloutId: runningId,
-        attempt: 1,
-        validations: [{ validatorId: NOBODY, success: true }],
-      }),
-    ...NOT_FOUND,
-    reason: 'VALIDATOR_NOT_FOUND',
-    field: 'validations[0].validator_id',
-    metadata: { validator: NOBODY },
-  },
-  {
     what: 'metrics of a failure with a name that is none',
     call: ({ rollouts, runningId }) => rollouts.failRollout({ rolloutId: runningId, attempt: 1, metrics: { '': 1 } }),
     ...INVALID,

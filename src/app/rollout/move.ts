@@ -28,7 +28,7 @@ export interface ReleaseRolloutArgs extends RolloutMoveArgs {
 
 /**
  * L3, Q1: back to the queue, or FAILED after the last attempt, with what the worker reports of the attempt.
- * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+ * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
  */
 export async function releaseRollout(app: App, caller: Caller, args: ReleaseRolloutArgs): Promise<Rollout> {
   const { refundAttempt, report } = args;

@@ -13,7 +13,7 @@ import { bindFlag, bindMetrics } from './values.ts';
 
 /**
  * Writes the validations that a worker reports at the end of an attempt of a locked rollout. Returns how the report changes the attempt's row.
- * Errors: VALIDATOR_NOT_FOUND, INVALID_REQUEST (too many metrics or timings).
+ * Errors: INVALID_REQUEST (too many metrics or timings).
  */
 export async function writeReport(
   tx: Tx,

@@ -81,19 +81,16 @@ export const ROLLOUT_VERB_RPCS = {
     }),
   },
   failRollout: {
-    requests: ({ runningId, stateId }) => {
-      const validations = [{ validatorId: stateId, success: true }];
+    requests: ({ runningId }) => {
+      const validations = [{ name: 'state', success: true }];
       return [[{ rolloutId: runningId, attempt: 1, ...SAID, result: RESULT, validations, ...MEASURED }]];
     },
     served: ([answer]) => {
       const ended = { status: Status.FAILED, statusMessage: 'why', result: RESULT, success: false };
       expect(answer?.rollout).toMatchObject({ ...ended, ...MEASURED, validationPassed: true });
     },
-    refused: ({ heldId, runningId, failedId, doneId }) => ({
+    refused: ({ heldId, failedId, doneId }) => ({
       ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],
-      VALIDATOR_NOT_FOUND: [
-        { rolloutId: runningId, attempt: 1, validations: [{ validatorId: NOBODY, success: true }] },
-      ],
       LEASE_LOST: [{ rolloutId: heldId, attempt: 2 }],
       ILLEGAL_TRANSITION: [{ rolloutId: doneId, attempt: 1 }],
       RESULT_CONFLICT: [{ rolloutId: failedId, attempt: 1, message: 'for another reason' }],
@@ -112,8 +109,8 @@ export const ROLLOUT_VERB_RPCS = {
     }),
   },
   releaseRollout: {
-    requests: ({ runningId, stateId }) => {
-      const validations = [{ validatorId: stateId, success: true }];
+    requests: ({ runningId }) => {
+      const validations = [{ name: 'state', success: true }];
       return [[{ rolloutId: runningId, attempt: 1, refundAttempt: true, ...SAID, validations, ...MEASURED }]];
     },
     served: ([answer]) => {
@@ -125,9 +122,6 @@ export const ROLLOUT_VERB_RPCS = {
     refused: ({ heldId, runningId, doneId, rollouts }) => ({
       ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],
       LEASE_LOST: [{ rolloutId: heldId, attempt: 2 }],
-      VALIDATOR_NOT_FOUND: [
-        { rolloutId: runningId, attempt: 1, validations: [{ validatorId: NOBODY, success: true }] },
-      ],
       ILLEGAL_TRANSITION: [{ rolloutId: doneId, attempt: 1 }],
       RESULT_CONFLICT: async () => {
         await rollouts.releaseRollout({ rolloutId: runningId, attempt: 1, message: 'for one reason' });

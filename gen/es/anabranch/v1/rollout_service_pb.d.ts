@@ -1809,7 +1809,7 @@ export declare type FailRolloutRequest = Message<"anabranch.v1.FailRolloutReques
   result?: RolloutResult | undefined;
 
   /**
-   * Results of validators for the attempt, recorded in the same transaction; at most 16, each validator once.
+   * Results of validators for the attempt, recorded in the same transaction; at most 16, each name once.
    *
    * @generated from field: repeated anabranch.v1.NewValidation validations = 6;
    */
@@ -1953,7 +1953,7 @@ export declare type ReleaseRolloutRequest = Message<"anabranch.v1.ReleaseRollout
   refundAttempt: boolean;
 
   /**
-   * Results of validators for the attempt, recorded in the same transaction; at most 16, each validator once.
+   * Results of validators for the attempt, recorded in the same transaction; at most 16, each name once.
    *
    * @generated from field: repeated anabranch.v1.NewValidation validations = 6;
    */
@@ -3322,7 +3322,7 @@ export declare const RolloutService: GenService<{
   },
   /**
    * Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.FailRollout
    */
@@ -3346,7 +3346,7 @@ export declare const RolloutService: GenService<{
    * attempt's trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments. Repeated requests are treated as by
    * CompleteRollout. An attempt that the server ended (its lease was lost, the rollout was cancelled) accepts no validations, metrics or timings (LEASE_LOST);
    * RecordValidation and UpdateRollout do.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReleaseRollout
    */

@@ -1976,7 +1976,7 @@ class FailRolloutRequest(_message.Message):
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
-        """Results of validators for the attempt, recorded in the same transaction; at most 16, each validator once."""
+        """Results of validators for the attempt, recorded in the same transaction; at most 16, each name once."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -2153,7 +2153,7 @@ class ReleaseRolloutRequest(_message.Message):
     """
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
-        """Results of validators for the attempt, recorded in the same transaction; at most 16, each validator once."""
+        """Results of validators for the attempt, recorded in the same transaction; at most 16, each name once."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:

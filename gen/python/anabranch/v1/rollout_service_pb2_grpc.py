@@ -355,7 +355,7 @@ class RolloutServiceServicer:
 
     def FailRollout(self, request, context):
         """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -373,7 +373,7 @@ class RolloutServiceServicer:
         attempt's trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments. Repeated requests are treated as by
         CompleteRollout. An attempt that the server ended (its lease was lost, the rollout was cancelled) accepts no validations, metrics or timings (LEASE_LOST);
         RecordValidation and UpdateRollout do.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, VALIDATOR_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
