@@ -18,6 +18,14 @@ const rows = [...comingFrom.matchAll(/^\| (K-[FCS]\d+|[FCS]-\d\d) \| (.+?) \| (.
 const features = rows.filter(({ id }) => !id.startsWith('K-'));
 
 describe('docs/coming-from.md', () => {
+  it.each(Object.keys(seedCalls))('begins with the loop of %s, before and after', (system) => {
+    const code = new RegExp(
+      `^## From ${system}\\n+\\*\\*Before\\*\\*: .+?^\\*\\*After\\*\\*: .+?^<!-- snippet: `,
+      'msu',
+    );
+    expect(comingFrom.split('\n## Appendix\n')[0]).toMatch(code);
+  });
+
   it.each(Object.keys(seedCalls))('names every call of %s, in a table that says what it is here', (system) => {
     const named = [...comingFrom.matchAll(/^\| (.+) \| .+? \|$/gmu)].map(([, calls = '']) => calls).join('\n');
     const missing = (seedCalls[system] ?? []).filter((call) => !new RegExp(`\\b${call}\\b`, 'u').test(named));
