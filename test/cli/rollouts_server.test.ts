@@ -80,7 +80,7 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
     await client.rollouts.overrideValidation({ rolloutId: first.held.rolloutId, success: true, reason, actor: 'ana' });
     await seen('train step 1, rollout 0/0: completed, it rains, 3 turns, reward 3, success: yes\n');
     const second = await claimAndPlay('worker-2', 1);
-    await client.rollouts.releaseRollout({ ...second.held, message: 'no device' });
+    await client.rollouts.releaseRollout({ ...second.held, message: 'no device', refundAttempt: true });
     await seen('train step 1, rollout 0/1: pending');
 
     const table = await told(['rollouts', 'queue']);
@@ -96,7 +96,10 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
     expect(page).toMatch(/\nvalidations\n {2}blue {2}no +wanted blue, found grey\n/);
     expect(page).toMatch(/\noverrides\n {2}\S+ \S+ UTC {2}yes {2}ana: the picture was taken at night\n/);
     expect(page.match(/ \+1 {2}look up/gu)).toHaveLength(3);
-    expect(await told(['rollout', second.held.rolloutId])).toMatch(/\nattempts\n {2}1 failed +\d+ s {2}worker-2/);
+    const released = await told(['rollout', second.held.rolloutId]);
+    expect(released).toMatch(/\nattempts\n {2}1 failed +\d+ s {2}worker-2/);
+    expect(released).toMatch(/\n {2}attempt {5}1 of at most 4 \(1 refunded\)\n/);
+    expect(released).toMatch(/\n {2}claimable {3}\S+ \S+ UTC\n/);
 
     expect(await told(['runs'])).toMatch(/\nqueue .* 1\/6 running\n/);
     expect(await told(['run', 'queue'])).toContain('\n  rollouts    1 of 6\n');

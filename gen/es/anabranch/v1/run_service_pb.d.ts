@@ -3913,7 +3913,8 @@ export declare const RunService: GenService<{
     output: typeof StartRunResponseSchema;
   },
   /**
-   * Halts a run: RUNNING to PAUSED. Already in effect: changes nothing.
+   * Halts a run: RUNNING to PAUSED. While the run is paused, none of its rollouts can be claimed, and leases and `attempt_timeout` of those that are held do
+   * not run. Already in effect: changes nothing.
    * Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RunService.PauseRun

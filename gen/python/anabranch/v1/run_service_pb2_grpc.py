@@ -354,7 +354,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PauseRun(self, request, context):
-        """Halts a run: RUNNING to PAUSED. Already in effect: changes nothing.
+        """Halts a run: RUNNING to PAUSED. While the run is paused, none of its rollouts can be claimed, and leases and `attempt_timeout` of those that are held do
+        not run. Already in effect: changes nothing.
         Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -83,7 +83,8 @@ class RunServiceStub:
     Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     PauseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.PauseRunRequest, _run_service_pb2.PauseRunResponse]
-    """Halts a run: RUNNING to PAUSED. Already in effect: changes nothing.
+    """Halts a run: RUNNING to PAUSED. While the run is paused, none of its rollouts can be claimed, and leases and `attempt_timeout` of those that are held do
+    not run. Already in effect: changes nothing.
     Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     ResumeRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ResumeRunRequest, _run_service_pb2.ResumeRunResponse]
@@ -237,7 +238,8 @@ class RunServiceAsyncStub(RunServiceStub):
     Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     PauseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.PauseRunRequest, _run_service_pb2.PauseRunResponse]  # type: ignore[assignment]
-    """Halts a run: RUNNING to PAUSED. Already in effect: changes nothing.
+    """Halts a run: RUNNING to PAUSED. While the run is paused, none of its rollouts can be claimed, and leases and `attempt_timeout` of those that are held do
+    not run. Already in effect: changes nothing.
     Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     ResumeRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ResumeRunRequest, _run_service_pb2.ResumeRunResponse]  # type: ignore[assignment]
@@ -478,7 +480,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.PauseRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.PauseRunResponse, _abc.Awaitable[_run_service_pb2.PauseRunResponse]]:
-        """Halts a run: RUNNING to PAUSED. Already in effect: changes nothing.
+        """Halts a run: RUNNING to PAUSED. While the run is paused, none of its rollouts can be claimed, and leases and `attempt_timeout` of those that are held do
+        not run. Already in effect: changes nothing.
         Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
         """
 
