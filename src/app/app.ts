@@ -84,7 +84,7 @@ export interface App {
   readonly lineages: LineageCache;
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
-  readonly maintenance: Pick<Maintenance, 'purgeSoon'>;
+  readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** A2: once it begins, streams end with SERVER_DRAINING, open appends after what they had pushed was committed and acked. */
   readonly drain: Drain;
   /** Drains, commits what was taken, and stops all timers. Leaves the store open: whoever opened it closes it. Idempotent. */

@@ -5,17 +5,22 @@ import type { AppSettings, Logger } from './app.ts';
 const BATCH = 500;
 
 /**
- * Periodic work: collects states that nothing refers to (S2), expires idempotency keys (ID1), purges what was deleted with runs (B4), fails stale
- * runs that asked for it, and requeues rollouts whose leases have ended (Q3). Safe on any number of instances at once.
+ * Periodic work: collects states that nothing refers to (S2), expires idempotency keys (ID1), purges what was deleted with runs (B4), cancels rollouts of
+ * cancelled runs and stages, fails stale runs that asked for it, and requeues rollouts whose leases have ended (Q3). Safe on any number of instances at once.
  */
 export interface Maintenance {
   /** Rows of something that was just deleted may go now. */
   purgeSoon(): void;
+  /** Continues cancellations of rollouts whose calls have ended early. */
+  cancelSoon(): void;
   /** Resolves when the work under way, if any, has stopped after its current batch. Idempotent. */
   stop(): Promise<void>;
 }
 
-type Chores = Pick<Store, 'collectStates' | 'expireRequests' | 'purgeDeleted' | 'failStaleRuns' | 'sweepLeases'>;
+type Chores = Pick<
+  Store,
+  'collectStates' | 'expireRequests' | 'purgeDeleted' | 'cancelMarkedRollouts' | 'failStaleRuns' | 'sweepLeases'
+>;
 type Settings = Pick<AppSettings, 'maintenanceMs' | 'staleSweepMs' | 'leaseSweepMs' | 'stateTtlHours' | 'requestDays'>;
 type Stopped = () => boolean;
 
@@ -23,6 +28,7 @@ export function startMaintenance(store: Chores, logger: Logger, settings: Settin
   const chore = (name: string, work: (stopped: Stopped) => Promise<object>) => new Chore(name, logger, work);
   const round = chore('maintenance', (stopped) => maintain(store, settings, stopped));
   const purge = chore('purge of what was deleted', (stopped) => purgeDeleted(store, stopped));
+  const cancel = chore('cancellation of rollouts', (stopped) => cancelMarkedRollouts(store, stopped));
   const sweep = chore('sweep of stale runs', (stopped) => failStaleRuns(store, stopped));
   const leases = chore('sweep of leases', (stopped) => sweepLeases(store, stopped));
   const timers: NodeJS.Timeout[] = [];
@@ -30,15 +36,17 @@ export function startMaintenance(store: Chores, logger: Logger, settings: Settin
     if (ms > 0) timers.push(setInterval(() => work.run(), ms).unref());
   };
   every(settings.maintenanceMs, round);
+  every(settings.maintenanceMs, cancel);
   every(settings.staleSweepMs, sweep);
   every(settings.leaseSweepMs, leases);
-  // A server that ended in the middle of a purge goes on with it when it is started again.
-  if (settings.maintenanceMs > 0) purge.run();
+  // A server that ended in the middle of a purge or a cancellation continues when it is started again.
+  if (settings.maintenanceMs > 0) for (const work of [purge, cancel]) work.run();
   return {
     purgeSoon: () => purge.run({ again: true }),
+    cancelSoon: () => cancel.run({ again: true }),
     async stop() {
       for (const timer of timers) clearInterval(timer);
-      await Promise.all([round, purge, sweep, leases].map((work) => work.stop()));
+      await Promise.all([round, purge, cancel, sweep, leases].map((work) => work.stop()));
     },
   };
 }
@@ -103,6 +111,16 @@ async function purgeDeleted(
   let purges = 0;
   while (!stopped() && (await store.purgeDeleted(BATCH))) purges += 1;
   return { purges };
+}
+
+/** Batches of rollouts of runs and stages that were cancelled with their rollouts. */
+async function cancelMarkedRollouts(
+  store: Pick<Chores, 'cancelMarkedRollouts'>,
+  stopped: Stopped,
+): Promise<{ readonly batches: number }> {
+  let batches = 0;
+  while (!stopped() && (await store.cancelMarkedRollouts())) batches += 1;
+  return { batches };
 }
 
 async function failStaleRuns(

@@ -25,6 +25,7 @@ import {
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { PAGE_BYTES } from '../app/page.ts';
 import { branchRun } from '../app/run/branch.ts';
+import { cancelRollouts } from '../app/run/cancel_rollouts.ts';
 import { compareRuns, type RunComparison } from '../app/run/compare.ts';
 import { type CreatedRun, createRun, type MainTrajectoryArgs } from '../app/run/create.ts';
 import { deleteRun } from '../app/run/delete.ts';
@@ -128,9 +129,10 @@ export function lives(
   | 'listStatusChanges'
 > {
   const move = async ({ app, caller }: Call, verb: Verb, request: RunVerbRequest) => {
-    const { runId, message, metadataJson, phase, resultJson = '', keepTrajectoryOpen = false } = request;
+    const { runId, message, metadataJson, phase, resultJson = '' } = request;
+    const { keepTrajectoryOpen = false, cancelRollouts = false } = request;
     const said = { message, metadataJson, phase, resultJson };
-    const run = await moveRun(app, caller, { runId, verb, said, keepTrajectoryOpen });
+    const run = await moveRun(app, caller, { runId, verb, said, keepTrajectoryOpen, cancelRollouts });
     return { run: fromRun(run, 'FULL') };
   };
   return {
@@ -149,9 +151,11 @@ export function lives(
     failRun: unary(wire, rpc.failRun, 'write', async (request, call) =>
       create(FailRunResponseSchema, await move(call, 'fail', request)),
     ),
-    cancelRun: unary(wire, rpc.cancelRun, 'write', async (request, call) =>
-      create(CancelRunResponseSchema, await move(call, 'cancel', request)),
-    ),
+    cancelRun: unary(wire, rpc.cancelRun, 'write', async (request, call) => {
+      const moved = await move(call, 'cancel', request);
+      const cancelled = request.cancelRollouts ? await cancelRollouts(call.app, call.caller, request) : 0n;
+      return create(CancelRunResponseSchema, { ...moved, cancelledRollouts: cancelled });
+    }),
     reopenRun: unary(wire, rpc.reopenRun, 'write', async (request, call) => {
       const { run } = await move(call, 'reopen', request);
       return create(ReopenRunResponseSchema, { run, mainTrajectoryId: run.mainTrajectoryId });
@@ -214,6 +218,7 @@ interface RunVerbRequest {
   readonly phase?: string | undefined;
   readonly resultJson?: string;
   readonly keepTrajectoryOpen?: boolean;
+  readonly cancelRollouts?: boolean;
 }
 
 function toMainTrajectory({ trajectoryId, taskId, root }: NewMainTrajectory): MainTrajectoryArgs {

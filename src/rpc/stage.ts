@@ -17,6 +17,7 @@ import {
   StartStageResponseSchema,
   UpdateStageResponseSchema,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { cancelRollouts } from '../app/run/cancel_rollouts.ts';
 import { moveStage } from '../app/run/move.ts';
 import {
   closeQueue,
@@ -111,9 +112,9 @@ export function stageVerbs(
   'startStage' | 'pauseStage' | 'resumeStage' | 'completeStage' | 'failStage' | 'cancelStage' | 'reopenStage'
 > {
   const move = async ({ app, caller }: Call, verb: Verb, request: StageVerbRequest) => {
-    const { stageId, message, metadataJson, phase } = request;
+    const { stageId, message, metadataJson, phase, cancelRollouts = false } = request;
     const said = { message, metadataJson, phase, resultJson: '' };
-    return { stage: fromStage(await moveStage(app, caller, { stageId, verb, said }), 'FULL') };
+    return { stage: fromStage(await moveStage(app, caller, { stageId, verb, said, cancelRollouts }), 'FULL') };
   };
   return {
     startStage: unary(wire, rpc.startStage, 'write', async (request, call) =>
@@ -131,9 +132,11 @@ export function stageVerbs(
     failStage: unary(wire, rpc.failStage, 'write', async (request, call) =>
       create(FailStageResponseSchema, await move(call, 'fail', request)),
     ),
-    cancelStage: unary(wire, rpc.cancelStage, 'write', async (request, call) =>
-      create(CancelStageResponseSchema, await move(call, 'cancel', request)),
-    ),
+    cancelStage: unary(wire, rpc.cancelStage, 'write', async (request, call) => {
+      const moved = await move(call, 'cancel', request);
+      const cancelled = request.cancelRollouts ? await cancelRollouts(call.app, call.caller, request) : 0n;
+      return create(CancelStageResponseSchema, { ...moved, cancelledRollouts: cancelled });
+    }),
     reopenStage: unary(wire, rpc.reopenStage, 'write', async (request, call) =>
       create(ReopenStageResponseSchema, await move(call, 'reopen', request)),
     ),
@@ -145,6 +148,7 @@ interface StageVerbRequest {
   readonly message: string;
   readonly metadataJson: string;
   readonly phase?: string | undefined;
+  readonly cancelRollouts?: boolean;
 }
 
 /** By its id, or by its run, kind and number, of which none must be left over. */

@@ -41,6 +41,7 @@ describeApp('maintenance', (on) => {
     collectStates: async (_hours: number, _limit: number) => 0,
     expireRequests: async () => 0,
     purgeDeleted: async () => false,
+    cancelMarkedRollouts: async () => false,
     failStaleRuns: async () => 0,
     sweepLeases: async () => 0,
   };

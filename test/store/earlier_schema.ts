@@ -70,6 +70,7 @@ const UNDO = {
       error_message, details_json, record_time from kept_validations`,
     'drop table kept_validations',
   ],
+  '0014_rollout_lists': ['drop table rollout_cancellations'],
 } as const;
 
 /** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */

@@ -4,6 +4,8 @@ import { Contended, type Store } from '../../src/store/contract/store.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
+import { RolloutScene } from './rollout_scene.ts';
+import { SILENT } from './run_scene.ts';
 import { committed, putState, refusalOf, Scene } from './scene.ts';
 import { waitingForLocks } from './sql.ts';
 
@@ -236,6 +238,22 @@ describe('trajectories that another transaction holds, on postgres', () => {
       await other.query('drop trigger refuse on steps; drop function refuse');
     }
     expect(await scene.append(bad, [wordStep(0n, 'a')])).toMatchObject({ duplicates: 0 });
+  });
+
+  it('L2: rollouts that are cancelled with their stage do not wait for an append to the trajectory of another one', async () => {
+    const scene = new RolloutScene(store);
+    const { stage } = await scene.place();
+    await scene.queue(stage, 4);
+    const [first, second] = await scene.claims({ count: 3 });
+    await store.moveStage(scene.caller, stage.id, 'cancel', SILENT, true);
+    const next = () => store.cancelNextRollouts(scene.namespace, { stageId: stage.id });
+    await holding(rowOf(second!.trajectory.ref.key), async () => {
+      expect(await next()).toEqual({ cancelled: 3n, more: true });
+      expect((await scene.rollout(first!.rollout.id)).status).toBe('CANCELLED');
+      expect((await scene.rollout(second!.rollout.id)).status).toBe('INITIALIZING');
+    });
+    expect(await next()).toEqual({ cancelled: 4n, more: true });
+    expect(await next()).toEqual({ cancelled: 4n, more: false });
   });
 
   it('A1: connections that are cut cost an error each, and the store goes on by itself', async () => {

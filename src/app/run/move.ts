@@ -6,29 +6,25 @@ import type { Heartbeat, RunMove, Said } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { requireSaid } from './fields.ts';
 
-export interface MoveRunArgs extends Pick<RunMove, 'verb' | 'said' | 'keepTrajectoryOpen'> {
+export interface MoveRunArgs extends Pick<RunMove, 'verb' | 'said' | 'keepTrajectoryOpen' | 'cancelRollouts'> {
   readonly runId: string;
 }
 
-/** L2, L5: a verb of a run. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, BRANCH_TOO_DEEP. */
-export async function moveRun(
-  app: App,
-  caller: Caller,
-  { runId, verb, said, keepTrajectoryOpen }: MoveRunArgs,
-): Promise<Run> {
+/** L2, L5: a verb of a run. `cancelRollouts` marks its rollouts; the use case of that name cancels them. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, BRANCH_TOO_DEEP. */
+export async function moveRun(app: App, caller: Caller, { runId, said, ...move }: MoveRunArgs): Promise<Run> {
   const id = parseUuid(runId, 'run_id');
   const ids = { trajectoryId: app.ids.uuid(), trajectoryUid: app.ids.uid() };
-  return app.store.moveRun(caller, id, { verb, said: requireSaid(said), keepTrajectoryOpen, ...ids });
+  return app.store.moveRun(caller, id, { ...move, said: requireSaid(said), ...ids });
 }
 
-/** L2, L5: a verb of a stage. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+/** L2, L5: a verb of a stage, as of a run. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
 export async function moveStage(
   app: App,
   caller: Caller,
-  args: { readonly stageId: string; readonly verb: Verb; readonly said: Said },
+  args: { readonly stageId: string; readonly verb: Verb; readonly said: Said; readonly cancelRollouts?: boolean },
 ): Promise<Stage> {
   const id = parseUuid(args.stageId, 'stage_id');
-  return app.store.moveStage(caller, id, args.verb, requireSaid(args.said));
+  return app.store.moveStage(caller, id, args.verb, requireSaid(args.said), args.cancelRollouts);
 }
 
 /** Errors: RUN_NOT_FOUND. */

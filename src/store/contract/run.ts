@@ -94,6 +94,15 @@ export interface RunStore {
   /** Hides and fences the run with its trajectories (B4); `purgeDeleted` does the rest. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
   deleteRun(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<BookDeletion>;
 
+  /**
+   * Cancels at most 200 rollouts of a run or stage that was marked by its move, as CancelRollout does, in one transaction. Undefined if there is no mark: it
+   * was reopened. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
+   */
+  cancelNextRollouts(namespace: string, of: RolloutsOf): Promise<RolloutsCancelled | undefined>;
+
+  /** The same for the next run or stage that is marked, of all namespaces. False: no rollout is left to be cancelled. */
+  cancelMarkedRollouts(): Promise<boolean>;
+
   /** Removes a batch of about `limit` rows of trajectories, runs and experiments that were deleted, of all namespaces. False: nothing is left. */
   purgeDeleted(limit: number): Promise<boolean>;
 }
@@ -191,9 +200,21 @@ export interface RunMove {
   readonly said: Said;
   /** Of a terminal verb: the main trajectory is not sealed. */
   readonly keepTrajectoryOpen: boolean;
+  /** Of Cancel: marks the rollouts of the run to be cancelled, for `cancelNextRollouts`. A reopening removes the mark. Default: false. */
+  readonly cancelRollouts?: boolean;
   /** For the main trajectory that a reopening creates. */
   readonly trajectoryId: string;
   readonly trajectoryUid: string;
+}
+
+/** All rollouts of a run or stage. */
+export type RolloutsOf = { readonly runId: string } | { readonly stageId: string };
+
+export interface RolloutsCancelled {
+  /** Rollouts that were cancelled since the run or stage was marked, by all callers. */
+  readonly cancelled: bigint;
+  /** Some may be left. */
+  readonly more: boolean;
 }
 
 /** What a verb says beside itself. */

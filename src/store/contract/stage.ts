@@ -32,8 +32,8 @@ export interface StageStore {
   /** Changes what is given; metrics and timings are merged by key. Errors: STAGE_NOT_FOUND, INVALID_REQUEST (too many metrics or timings). */
   updateStage(namespace: string, id: string, changes: StageChanges): Promise<Stage>;
 
-  /** L2, L5: as moveRun. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
-  moveStage(caller: Caller, id: string, verb: Verb, said: Said): Promise<Stage>;
+  /** L2, L5: as moveRun, `cancelRollouts` too. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+  moveStage(caller: Caller, id: string, verb: Verb, said: Said, cancelRollouts?: boolean): Promise<Stage>;
 
   /**
    * Sets `queueCloseTime` if it is not set: from then on no rollout is created in the stage (Q2). Terminal moves do so, too; a reopen clears it. Announces the

@@ -13,6 +13,7 @@ import { migration0010 } from './0010_trajectories_without_run.ts';
 import { migration0011 } from './0011_attempts.ts';
 import { migration0012 } from './0012_attempt_timing.ts';
 import { migration0013 } from './0013_queue_close_time.ts';
+import { migration0014 } from './0014_rollout_lists.ts';
 import { migration0015 } from './0015_removed_config_paths.ts';
 import { migration0016 } from './0016_branch_reward_sum.ts';
 import { migration0017 } from './0017_named_validations.ts';
@@ -32,6 +33,7 @@ const MIGRATIONS: readonly MigrationText[] = [
   migration0011,
   migration0012,
   migration0013,
+  migration0014,
   migration0015,
   migration0016,
   migration0017,

@@ -77,6 +77,8 @@ async function purgeRuns(engine: Engine, limit: number): Promise<number> {
 async function purgeRun(engine: Engine, tx: Tx, run: bigint, limit: number): Promise<number> {
   const query = tx.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 1);
   if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 0;
+  // First, as a cancellation of rollouts locks its mark before them.
+  await tx.deleteFrom('rollout_cancellations').where('run', '=', run).execute();
   let purged = await purgeRollouts(engine, tx, run, limit);
   if (purged >= limit) return purged;
   // A claim that took one of them before the run was hidden may have committed since. Its trajectory goes first; with the rollouts gone, it is the last.

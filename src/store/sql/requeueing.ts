@@ -94,6 +94,8 @@ export interface PendingMove extends Leaving {
   readonly shown: Shown;
   /** The attempt that ends with this move; undefined if the rollout was PENDING, or if the attempt's trajectory is gone. */
   readonly ended: AttemptEnd | undefined;
+  /** Empty by default. */
+  readonly phase?: string;
 }
 
 const COLUMNS = [
@@ -124,23 +126,24 @@ export async function moveMany(engine: Engine, tx: Tx, now: string, moves: reado
     engine,
     tx,
     now,
-    moves.map(({ caller, row, to, message, metadataJson }) => ({
+    moves.map(({ caller, row, to, message, metadataJson, phase = '' }) => ({
       caller,
       entity: { tree: row.run, noun: 'ROLLOUT', key: row.key },
-      move: { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson },
+      move: { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase },
     })),
   );
   await countInGroups(engine, tx, now, await countsOf(tx, moves));
 }
 
-function movedRow({ row, to, message, refund, delayMs = 0, shown }: PendingMove, now: string, mark: bigint): unknown[] {
+function movedRow(move: PendingMove, now: string, mark: bigint): unknown[] {
+  const { row, to, message, phase = '', refund, delayMs = 0, shown } = move;
   const success = bindFlag(rolloutSuccess(to, readFlag(shown.success)));
   const ofAttempt = SHOWN_COLUMNS.map((column) => (column === 'success' ? success : shown[column]));
   const claimable = formatInstant(parseInstant(now) + BigInt(delayMs) * NANOS_PER_MS, 6);
   const times = isTerminal(to) ? [row.claimable_time, now] : [claimable, null];
   const refunded = row.refunded_attempts + (refund === true ? 1n : 0n);
   const counts = [row.status_changes + 1n, row.revision + 1n, mark];
-  return [row.key, to, message, '', refunded, '', 0n, null, null, ...ofAttempt, ...times, now, ...counts];
+  return [row.key, to, message, phase, refunded, '', 0n, null, null, ...ofAttempt, ...times, now, ...counts];
 }
 
 /** Turns of an attempt that is over are timed, whether or not the rollout is. */

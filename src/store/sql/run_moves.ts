@@ -8,6 +8,7 @@ import type { RunMove, Said } from '../contract/run.ts';
 import { stillThere } from './append.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
 import { inLockOrder } from './heads.ts';
+import { markRollouts, unmarkRollouts } from './rollout_cancellation.ts';
 import { bindPauses, readPauses } from './run_pauses.ts';
 import { findRun } from './run_rows.ts';
 import { readPlan } from './run_values.ts';
@@ -29,6 +30,9 @@ export async function moveRun(engine: Engine, caller: Caller, id: string, move: 
     const row = await lockRun(engine, tx, caller.namespace, id);
     const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: row.result_json };
     const to = decideMove('run', row.status as Status, stored, move.verb, said);
+    const rollouts = { run: row.key, stage: undefined };
+    if (move.verb === 'cancel' && move.cancelRollouts === true) await markRollouts(tx, caller, rollouts, said);
+    if (move.verb === 'reopen') await unmarkRollouts(tx, rollouts);
     const keys: bigint[] = [];
     if (to !== undefined) {
       const seals = isTerminal(to) && !move.keepTrajectoryOpen;

@@ -3,17 +3,28 @@ import { decideMove, isTerminal, type Status, type Verb } from '../../domain/lif
 import type { Stage } from '../../domain/run.ts';
 import type { Said } from '../contract/run.ts';
 import type { Engine, Tx } from './engine.ts';
+import { markRollouts, unmarkRollouts } from './rollout_cancellation.ts';
 import { findStage } from './stage_rows.ts';
 import { endOfStage, type LockedStage, lockStage, writeStage } from './stage_writing.ts';
 import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
 
 /** L2, L5: a verb moves the stage's status, or finds it in effect already and writes nothing. A reopen opens the queue also of a stage that is RUNNING. */
-export async function moveStage(engine: Engine, caller: Caller, id: string, verb: Verb, said: Said): Promise<Stage> {
+export async function moveStage(
+  engine: Engine,
+  caller: Caller,
+  id: string,
+  verb: Verb,
+  said: Said,
+  cancelRollouts = false,
+): Promise<Stage> {
   const { stage, changed } = await engine.write(async (tx) => {
     const row = await lockStage(engine, tx, caller.namespace, id, CLOSING.has(verb) ? 'delete' : 'write');
     const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: '' };
     const to = decideMove('stage', row.status as Status, stored, verb, said);
+    const rollouts = { run: row.run, stage: row.key };
+    if (verb === 'cancel' && cancelRollouts) await markRollouts(tx, caller, rollouts, said);
+    if (verb === 'reopen') await unmarkRollouts(tx, rollouts);
     const opens = to === undefined && verb === 'reopen' && row.queue_close_time !== null;
     if (to !== undefined) await moveLocked(engine, tx, caller, row, to, said);
     else if (opens) await writeStage(engine, tx, row.key, await readNow(tx, engine.now), { queue_close_time: null });

@@ -20,6 +20,7 @@ import { getLineage, getOwners } from './lineage.ts';
 import { readLiveRollouts } from './live_rollouts.ts';
 import { listSeries, logMetrics, measureSeries, readPoints } from './metrics.ts';
 import { expireRequests } from './requests.ts';
+import { cancelMarkedRollouts, cancelNextRollouts } from './rollout_cancellation.ts';
 import { endRollout } from './rollout_ends.ts';
 import { createRollouts } from './rollout_making.ts';
 import { releaseRollout, retryRollout, startRollout } from './rollout_moves.ts';
@@ -187,6 +188,12 @@ const METHODS: Store & ThisType<Store & Parts> = {
   updateRun(namespace, id, changes) {
     return updateRun(this.engine, namespace, id, changes);
   },
+  cancelNextRollouts(namespace, of) {
+    return cancelNextRollouts(this.engine, namespace, of);
+  },
+  cancelMarkedRollouts() {
+    return cancelMarkedRollouts(this.engine);
+  },
   moveRun(caller, id, move) {
     return moveRun(this.engine, caller, id, move);
   },
@@ -238,8 +245,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   updateStage(namespace, id, changes) {
     return updateStage(this.engine, namespace, id, changes);
   },
-  moveStage(caller, id, verb, said) {
-    return moveStage(this.engine, caller, id, verb, said);
+  moveStage(caller, id, verb, said, cancelRollouts) {
+    return moveStage(this.engine, caller, id, verb, said, cancelRollouts);
   },
   closeQueue(namespace, id) {
     return closeQueue(this.engine, namespace, id);

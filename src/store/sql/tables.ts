@@ -43,6 +43,7 @@ export interface Tables {
   validation_overrides: ValidationOverridesTable;
   environments: EnvironmentsTable;
   rollout_environments: RolloutEnvironmentsTable;
+  rollout_cancellations: RolloutCancellationsTable;
   /** SQLite's alone: the newest mark of a change. */
   change_marks: ChangeMarksTable;
 }
@@ -560,4 +561,20 @@ export interface RolloutEnvironmentsTable {
   attempt: Int;
   environment: Int;
   namespace: string;
+}
+
+/** Runs and stages whose rollouts are to be cancelled, or were. A reopening removes the row. */
+export interface RolloutCancellationsTable {
+  run: Int;
+  /** 0: all stages of the run. */
+  stage: Int;
+  namespace: string;
+  /** Of the caller who asked for it first, for the histories of the rollouts. */
+  actor: string;
+  message: string;
+  metadata_json: string;
+  /** Rollouts that were cancelled so far. */
+  cancelled: Int;
+  /** Rollouts may be left that are to be cancelled. */
+  open: Flag;
 }

@@ -31,8 +31,12 @@ function verb(status: Status, of: VerbCases, more: object = {}) {
 }
 
 /** A terminal verb, which refuses to be said again with another result. */
-function ending(status: Status, of: Parameters<typeof verb>[1] & { again(scene: RunScene): Promise<string> | string }) {
-  const plain = verb(status, of, { keepTrajectoryOpen: true });
+function ending(
+  status: Status,
+  of: Parameters<typeof verb>[1] & { again(scene: RunScene): Promise<string> | string },
+  more: object = {},
+) {
+  const plain = verb(status, of, { keepTrajectoryOpen: true, ...more });
   return {
     ...plain,
     refused: (scene: RunScene) => ({
@@ -80,14 +84,26 @@ export const RUN_LIFE_RPCS = {
     },
     illegal: ({ branchId }) => branchId,
   }),
-  cancelRun: ending(Status.CANCELLED, {
-    ready: ({ bareId }) => bareId,
-    again: async ({ bareId, runs }) => {
-      await runs.cancelRun({ runId: bareId, message: 'for one reason' });
-      return bareId;
+  cancelRun: {
+    ...ending(
+      Status.CANCELLED,
+      {
+        ready: async (scene) => {
+          await claimOne(scene, scene.evalId);
+          return scene.runId;
+        },
+        again: async ({ bareId, runs }) => {
+          await runs.cancelRun({ runId: bareId, message: 'for one reason' });
+          return bareId;
+        },
+        illegal: ({ branchId }) => branchId,
+      },
+      { cancelRollouts: true },
+    ),
+    served: ([answer]) => {
+      expect(answer).toMatchObject({ run: { status: Status.CANCELLED, statusMessage: 'why' }, cancelledRollouts: 1n });
     },
-    illegal: ({ branchId }) => branchId,
-  }),
+  },
   reopenRun: {
     ...verb(Status.RUNNING, { ready: ({ branchId }) => branchId, illegal: ({ bareId }) => bareId }),
     served: ([answer], { branchId }) => {

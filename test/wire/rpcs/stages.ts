@@ -3,7 +3,7 @@ import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { RunScene } from './run_scene.ts';
+import { claimOne, type RunScene } from './run_scene.ts';
 import { LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
 
 const SAID = { message: 'why', metadataJson: '{"how":1}', phase: 'somewhere' };
@@ -173,13 +173,25 @@ export const STAGE_RPCS = {
     },
     illegal: 'trainedId',
   }),
-  cancelStage: ending(Status.CANCELLED, {
-    ready: ({ baselineId }) => baselineId,
-    again: async ({ baselineId, runs }) => {
-      await runs.cancelStage({ stageId: baselineId, message: 'for one reason' });
-      return baselineId;
+  cancelStage: {
+    ...ending(Status.CANCELLED, {
+      ready: ({ baselineId }) => baselineId,
+      again: async ({ baselineId, runs }) => {
+        await runs.cancelStage({ stageId: baselineId, message: 'for one reason' });
+        return baselineId;
+      },
+      illegal: 'trainedId',
+    }),
+    requests: async (scene) => {
+      await claimOne(scene, scene.evalId);
+      return [[{ stageId: scene.evalId, ...SAID, cancelRollouts: true }]];
     },
-    illegal: 'trainedId',
-  }),
+    served: ([answer]) => {
+      expect(answer).toMatchObject({
+        stage: { status: Status.CANCELLED, statusMessage: 'why' },
+        cancelledRollouts: 1n,
+      });
+    },
+  },
   reopenStage: verb(Status.RUNNING, { ready: ({ trainedId }) => trainedId, illegal: 'baselineId' }),
 } satisfies Partial<Rpcs<typeof RunService.method, RunScene>>;

@@ -1801,6 +1801,15 @@ export declare type CancelRunRequest = Message<"anabranch.v1.CancelRunRequest"> 
    * @generated from field: bool keep_trajectory_open = 5;
    */
   keepTrajectoryOpen: boolean;
+
+  /**
+   * If true, all rollouts of the run that are not terminal are cancelled as by CancelRollout, with `message` and `metadata_json`, in transactions of at most 200
+   * rollouts. The status of the run is committed first, so that no more rollouts are claimed. If the call ends early, the server continues, also after a
+   * restart. ReopenRun ends this: no rollout is cancelled after it. Default false: rollouts keep their status.
+   *
+   * @generated from field: bool cancel_rollouts = 6;
+   */
+  cancelRollouts: boolean;
 };
 
 /**
@@ -1821,6 +1830,13 @@ export declare type CancelRunResponse = Message<"anabranch.v1.CancelRunResponse"
    * @generated from field: anabranch.v1.Run run = 1;
    */
   run?: Run | undefined;
+
+  /**
+   * Number of rollouts that were cancelled so since the run became CANCELLED, by this and earlier calls. 0 without `cancel_rollouts`.
+   *
+   * @generated from field: int64 cancelled_rollouts = 2;
+   */
+  cancelledRollouts: bigint;
 };
 
 /**
@@ -2714,6 +2730,15 @@ export declare type CancelStageRequest = Message<"anabranch.v1.CancelStageReques
    * @generated from field: optional string phase = 4;
    */
   phase?: string | undefined;
+
+  /**
+   * If true, all rollouts of the stage that are not terminal are cancelled as by CancelRollout, with `message` and `metadata_json`, in transactions of at most 200
+   * rollouts. The status of the stage is committed first, so that no more rollouts are claimed. If the call ends early, the server continues, also after a
+   * restart. ReopenStage ends this: no rollout is cancelled after it. Default false: rollouts keep their status.
+   *
+   * @generated from field: bool cancel_rollouts = 5;
+   */
+  cancelRollouts: boolean;
 };
 
 /**
@@ -2734,6 +2759,13 @@ export declare type CancelStageResponse = Message<"anabranch.v1.CancelStageRespo
    * @generated from field: anabranch.v1.Stage stage = 1;
    */
   stage?: Stage | undefined;
+
+  /**
+   * Number of rollouts that were cancelled so since the stage became CANCELLED, by this and earlier calls. 0 without `cancel_rollouts`.
+   *
+   * @generated from field: int64 cancelled_rollouts = 2;
+   */
+  cancelledRollouts: bigint;
 };
 
 /**
@@ -3959,8 +3991,9 @@ export declare const RunService: GenService<{
     output: typeof FailRunResponseSchema;
   },
   /**
-   * Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
-   * Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With `cancel_rollouts`, its rollouts are
+   * cancelled after that, before the call is answered. Already in effect: changes nothing, but with `cancel_rollouts` the rollouts that are left are cancelled.
+   * Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.RunService.CancelRun
    */
@@ -4098,8 +4131,8 @@ export declare const RunService: GenService<{
     output: typeof FailStageResponseSchema;
   },
   /**
-   * Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-   * Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated calls are as in CancelRun.
+   * Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.RunService.CancelStage
    */

@@ -1780,6 +1780,7 @@ class CancelRunRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
+    CANCEL_ROLLOUTS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Which run."""
     message: _builtins.str
@@ -1790,6 +1791,11 @@ class CancelRunRequest(_message.Message):
     """New phase, at most 256 bytes; absent: it stays."""
     keep_trajectory_open: _builtins.bool
     """As in CompleteRun."""
+    cancel_rollouts: _builtins.bool
+    """If true, all rollouts of the run that are not terminal are cancelled as by CancelRollout, with `message` and `metadata_json`, in transactions of at most 200
+    rollouts. The status of the run is committed first, so that no more rollouts are claimed. If the call ends early, the server continues, also after a
+    restart. ReopenRun ends this: no rollout is cancelled after it. Default false: rollouts keep their status.
+    """
     def __init__(
         self,
         *,
@@ -1798,10 +1804,11 @@ class CancelRunRequest(_message.Message):
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
         keep_trajectory_open: _builtins.bool = ...,
+        cancel_rollouts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "cancel_rollouts", b"cancel_rollouts", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -1816,6 +1823,9 @@ class CancelRunResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
+    CANCELLED_ROLLOUTS_FIELD_NUMBER: _builtins.int
+    cancelled_rollouts: _builtins.int
+    """Number of rollouts that were cancelled so since the run became CANCELLED, by this and earlier calls. 0 without `cancel_rollouts`."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run as it is now."""
@@ -1824,10 +1834,11 @@ class CancelRunResponse(_message.Message):
         self,
         *,
         run: _run_pb2.Run | None = ...,
+        cancelled_rollouts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_rollouts", b"cancelled_rollouts", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2701,6 +2712,7 @@ class CancelStageRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    CANCEL_ROLLOUTS_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
     """Which stage."""
     message: _builtins.str
@@ -2709,6 +2721,11 @@ class CancelStageRequest(_message.Message):
     """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
     phase: _builtins.str
     """New phase, at most 256 bytes; absent: it stays."""
+    cancel_rollouts: _builtins.bool
+    """If true, all rollouts of the stage that are not terminal are cancelled as by CancelRollout, with `message` and `metadata_json`, in transactions of at most 200
+    rollouts. The status of the stage is committed first, so that no more rollouts are claimed. If the call ends early, the server continues, also after a
+    restart. ReopenStage ends this: no rollout is cancelled after it. Default false: rollouts keep their status.
+    """
     def __init__(
         self,
         *,
@@ -2716,10 +2733,11 @@ class CancelStageRequest(_message.Message):
         message: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         phase: _builtins.str | None = ...,
+        cancel_rollouts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "cancel_rollouts", b"cancel_rollouts", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
@@ -2734,6 +2752,9 @@ class CancelStageResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STAGE_FIELD_NUMBER: _builtins.int
+    CANCELLED_ROLLOUTS_FIELD_NUMBER: _builtins.int
+    cancelled_rollouts: _builtins.int
+    """Number of rollouts that were cancelled so since the stage became CANCELLED, by this and earlier calls. 0 without `cancel_rollouts`."""
     @_builtins.property
     def stage(self) -> _run_pb2.Stage:
         """The stage as it is now."""
@@ -2742,10 +2763,11 @@ class CancelStageResponse(_message.Message):
         self,
         *,
         stage: _run_pb2.Stage | None = ...,
+        cancelled_rollouts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_rollouts", b"cancelled_rollouts", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -388,8 +388,9 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelRun(self, request, context):
-        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
-        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With `cancel_rollouts`, its rollouts are
+        cancelled after that, before the call is answered. Already in effect: changes nothing, but with `cancel_rollouts` the rollouts that are left are cancelled.
+        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -488,8 +489,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelStage(self, request, context):
-        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated calls are as in CancelRun.
+        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -101,8 +101,9 @@ class RunServiceStub:
     Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelRunRequest, _run_service_pb2.CancelRunResponse]
-    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
-    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With `cancel_rollouts`, its rollouts are
+    cancelled after that, before the call is answered. Already in effect: changes nothing, but with `cancel_rollouts` the rollouts that are left are cancelled.
+    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
     ReopenRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReopenRunRequest, _run_service_pb2.ReopenRunResponse]
     """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
@@ -144,8 +145,8 @@ class RunServiceStub:
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelStageRequest, _run_service_pb2.CancelStageResponse]
-    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated calls are as in CancelRun.
+    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
     ReopenStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReopenStageRequest, _run_service_pb2.ReopenStageResponse]
     """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
@@ -256,8 +257,9 @@ class RunServiceAsyncStub(RunServiceStub):
     Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelRunRequest, _run_service_pb2.CancelRunResponse]  # type: ignore[assignment]
-    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
-    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With `cancel_rollouts`, its rollouts are
+    cancelled after that, before the call is answered. Already in effect: changes nothing, but with `cancel_rollouts` the rollouts that are left are cancelled.
+    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
     ReopenRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReopenRunRequest, _run_service_pb2.ReopenRunResponse]  # type: ignore[assignment]
     """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
@@ -299,8 +301,8 @@ class RunServiceAsyncStub(RunServiceStub):
     Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelStageRequest, _run_service_pb2.CancelStageResponse]  # type: ignore[assignment]
-    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated calls are as in CancelRun.
+    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
     ReopenStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReopenStageRequest, _run_service_pb2.ReopenStageResponse]  # type: ignore[assignment]
     """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
@@ -522,8 +524,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CancelRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CancelRunResponse, _abc.Awaitable[_run_service_pb2.CancelRunResponse]]:
-        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun.
-        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With `cancel_rollouts`, its rollouts are
+        cancelled after that, before the call is answered. Already in effect: changes nothing, but with `cancel_rollouts` the rollouts that are left are cancelled.
+        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -643,8 +646,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CancelStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CancelStageResponse, _abc.Awaitable[_run_service_pb2.CancelStageResponse]]:
-        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated calls are as in CancelRun.
+        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
