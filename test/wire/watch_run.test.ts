@@ -24,7 +24,7 @@ type Operation =
   | { readonly kind: 'plan'; readonly stages: number }
   | { readonly kind: 'step' };
 
-const VERBS = ['start', 'pause', 'resume', 'complete', 'fail', 'cancel', 'reopen'] as const;
+const VERBS = ['start', 'pause', 'resume', 'complete', 'fail', 'cancel', 'reopen', 'close'] as const;
 
 const operation: fc.Arbitrary<Operation> = fc.oneof(
   {
@@ -175,6 +175,7 @@ function stageVerbs(runs: AnabranchClient['runs']) {
     fail: runs.failStage,
     cancel: runs.cancelStage,
     reopen: runs.reopenStage,
+    close: ({ stageId }: { readonly stageId: string }) => runs.closeQueue({ stageId }),
   };
 }
 
