@@ -191,6 +191,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     const lease = { rolloutId: late.token.rolloutId, attempt: 1 };
     const { leases } = await client.rollouts.heartbeatRollouts({ leases: [lease] });
     expect(leases).toMatchObject([{ kept: true, status: Status.INITIALIZING }]);
+    await late.recordValidation(false, 'other dates');
     await client.rollouts.releaseRollout({ ...lease, message: 'preempted', refundAttempt: true });
     const next = (await RolloutRecorder.start(client, { stageId: stage.id }, 'worker 2'))!;
     expect(next.token).toEqual({ ...lease, attempt: 2 });
@@ -204,10 +205,10 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     const third = (await RolloutRecorder.start(client, { stageId: stage.id }, 'worker 2'))!;
     await third.complete(true);
     const { attempts } = await client.rollouts.getRollout({ rolloutId: lease.rolloutId });
-    expect(attempts.map(({ status, message }) => [status, message])).toEqual([
-      [Status.FAILED, 'preempted'],
-      [Status.FAILED, 'the box is gone'],
-      [Status.COMPLETED, ''],
+    expect(attempts.map(({ status, message, success }) => [status, message, success])).toEqual([
+      [Status.FAILED, 'preempted', false],
+      [Status.FAILED, 'the box is gone', undefined],
+      [Status.COMPLETED, '', true],
     ]);
     const { rollouts } = await client.rollouts.listRollouts({ stageId: stage.id, statuses: [Status.PENDING] });
     for (const { id } of rollouts) await client.rollouts.cancelRollout({ rolloutId: id });

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
+import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
 import { callsOf } from '../docs/coming_from.ts';
@@ -73,6 +74,8 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
       ['main', '', undefined],
       ['high-lr-experiment', mainRun.id, 200n],
     ]);
+    const { runs: ofSimulation } = await client.runs.getRunTree({ experimentId: simulationId });
+    expect(ofSimulation).toEqual(runs);
     const { segments } = await client.trajectories.getLineage({ trajectoryId: branch.mainTrajectoryId });
     expect(segments.map(({ startStepNumber, endStepNumber }) => [startStepNumber, endStepNumber])).toEqual([
       [0n, 201n],
@@ -105,7 +108,29 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     const done = runOf(await client.runs.completeRun({ runId, resultJson: '{"total_reward": [1, 2]}' }));
     expect(done).toMatchObject({ status: Status.COMPLETED, resultJson: '{"total_reward": [1, 2]}' });
     expect(done.rewardSum).toBeCloseTo(1.2);
+    expect(await trajectoryOf(branch)).toMatchObject({ status: Status.COMPLETED });
     expect(runOf(await client.runs.failRun({ runId: mainRun.id, message: 'fell over' })).status).toBe(Status.FAILED);
+    expect(await trajectoryOf(mainRun)).toMatchObject({ status: Status.FAILED, statusMessage: 'fell over' });
+  });
+
+  it('S-13, S-34: a run that is reopened goes on in a branch of its sealed trajectory', async () => {
+    const runId = mainRun.id;
+    const { mainTrajectoryId } = await client.runs.reopenRun({ runId });
+    const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId: mainTrajectoryId });
+    expect(trajectory).toMatchObject({ parentId: mainRun.mainTrajectoryId, branchPoint: 300n, status: Status.RUNNING });
+    await client.trajectories.appendStep({ trajectoryId: mainTrajectoryId, step: { stepNumber: 301n, reward: 0.7 } });
+    expect(runOf(await client.runs.failRun({ runId, message: 'fell over again' })).nextStepNumber).toBe(302n);
+  });
+
+  it('S-04: sums up the runs of a simulation, each by the trajectory that it began with', async () => {
+    const { summaries } = await client.runs.summarize({
+      experimentId: simulationId,
+      dimensions: [{ key: SummaryKey.EXPERIMENT }],
+    });
+    expect(summaries).toMatchObject([
+      { values: [simulationId], rolloutCount: 0n, trajectoryCount: 2n, finalRewardMax: 1 },
+    ]);
+    expect(summaries[0]?.finalRewardMin).toBeCloseTo(0.3);
   });
 
   it('S-15: answers what its endpoints did', async () => {
@@ -118,7 +143,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
 
   it('K-S1: refuses a branch point that is not on the path', async () => {
     const refused = await client.runs
-      .branchRun({ runId: mainRun.id, stepNumber: 301n })
+      .branchRun({ runId: mainRun.id, stepNumber: 302n })
       .catch((error: unknown) => error);
     expect(reasonOf(refused)).toBe('BRANCH_POINT_BEYOND_END');
   });
@@ -127,13 +152,17 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     const refused = await client.runs.deleteRun({ runId: mainRun.id }).catch((error: unknown) => error);
     expect(reasonOf(refused)).toBe('HAS_BRANCHES');
     const deleted = await client.runs.deleteExperiment({ experimentId: simulationId });
-    expect(deleted).toMatchObject({ deletedRuns: 3n, deletedTrajectories: 3n });
+    expect(deleted).toMatchObject({ deletedRuns: 3n, deletedTrajectories: 4n });
     expect((await client.trajectories.listTrajectories({})).trajectories).toEqual([]);
   });
 
   it('every call that docs/coming-from.md names was made', () => {
     expect(callsOf('SSDB').filter((call) => !recording.called.has(call))).toEqual([]);
   });
+
+  async function trajectoryOf({ mainTrajectoryId: trajectoryId }: Run) {
+    return (await client.trajectories.getTrajectory({ trajectoryId })).trajectory;
+  }
 
   /** A value that grows by ten times the learning rate at each step, which is its reward. */
   async function runUntilStep(run: Run, end: number): Promise<void> {
