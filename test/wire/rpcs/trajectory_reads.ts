@@ -146,7 +146,7 @@ export const TRAJECTORY_READS = {
     },
     served: ([answer], { id, branchId }) => {
       const node = {
-        trajectory: { id: branchId, parentId: id, branchPoint: 1n, status: Status.COMPLETED },
+        trajectory: { id: branchId, parentId: id, branchPoint: 1n, status: Status.COMPLETED, branchRewardSum: 5 },
         deleted: false,
       };
       expect(answer?.nodes).toMatchObject([node]);

@@ -1722,8 +1722,8 @@ export declare type CompareTrajectoriesResponse = Message<"anabranch.v1.CompareT
   otherRewardSum: number;
 
   /**
-   * Rewards of the other minus rewards of the one. Shared rewards are left out if each of the two owns all of its steps after the shared ones and none
-   * before; otherwise `other_reward_sum` minus `reward_sum`.
+   * Rewards of the other minus rewards of the one. If each of the two has no step after the shared ones, or owns exactly the steps after them, only those
+   * rewards are added up. Otherwise `other_reward_sum` minus `reward_sum`.
    *
    * @generated from field: double reward_difference = 5;
    */

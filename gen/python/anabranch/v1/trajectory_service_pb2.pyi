@@ -1749,8 +1749,8 @@ class CompareTrajectoriesResponse(_message.Message):
     other_reward_sum: _builtins.float
     """The other's sum of rewards, shared steps included."""
     reward_difference: _builtins.float
-    """Rewards of the other minus rewards of the one. Shared rewards are left out if each of the two owns all of its steps after the shared ones and none
-    before; otherwise `other_reward_sum` minus `reward_sum`.
+    """Rewards of the other minus rewards of the one. If each of the two has no step after the shared ones, or owns exactly the steps after them, only those
+    rewards are added up. Otherwise `other_reward_sum` minus `reward_sum`.
     """
     next_step_number: _builtins.int
     """The one's next_step_number when it was read."""
