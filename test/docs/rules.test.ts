@@ -23,7 +23,6 @@ const COMING = new Set([
   'queue_close_time',
   'refund_attempt',
   'refunded_attempts',
-  'removed_config_paths',
   'retry_delay',
 ]);
 /** Keys of an error's metadata. */
