@@ -1,7 +1,8 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import type { DescMessage } from '@bufbuild/protobuf';
 import { describe, expect, it } from 'vitest';
-import { comingFrom, fieldsOf } from './coming_from.ts';
+import { citedRows, comingFrom, fieldsOf, ROWS_SHOWN_BY } from './coming_from.ts';
 import { registry } from './contract.ts';
 
 /** Every row that the three systems' feature list has, in its order. */
@@ -15,6 +16,15 @@ const seedCalls: Readonly<Record<string, readonly string[]>> = JSON.parse(read('
 const rows = [...comingFrom.matchAll(/^\| (K-[FCS]\d+|[FCS]-\d\d) \| (.+?) \| (.+) \|$/gmu)].map(
   ([, id = '', feature = '', home = '']) => ({ id, feature, home }),
 );
+const ROOT = resolve(import.meta.dirname, '../..');
+/** Rows that the title of a test cites. */
+const citedInTitles = new Set(
+  globSync('test/**/*.test.ts', { cwd: ROOT })
+    .flatMap((file) => read(file).match(/\b(?:it|describe\w*)(?:\.each)?\(.*$|^ +(['"`]).*\1,$/gmu) ?? [])
+    .flatMap(citedRows),
+);
+/** Promises and rules of docs/guarantees.md: each names its tests there. */
+const guaranteed = new Set([...read('docs/guarantees.md').matchAll(/^\| ([A-Z]+\d+) \|/gmu)].map(([, id = '']) => id));
 const features = rows.filter(({ id }) => !id.startsWith('K-'));
 
 describe('docs/coming-from.md', () => {
@@ -45,6 +55,23 @@ describe('docs/coming-from.md', () => {
       return !(path || page || later || declined);
     });
     expect(homeless).toEqual([]);
+  });
+
+  it('claims nothing without a test: a title cites the row, or rules or tests that exist are named for it', () => {
+    const claims = rows.filter(({ home }) => !/^(?:declined, because|later: )/u.test(home));
+    expect(claims.length).toBeGreaterThan(120);
+    expect(claims.filter(({ id }) => !citedInTitles.has(id) && ROWS_SHOWN_BY[id] === undefined)).toEqual([]);
+    const shown = Object.entries(ROWS_SHOWN_BY);
+    expect(shown.filter(([id]) => !rows.some((row) => row.id === id))).toEqual([]);
+    const unknown = shown.filter(
+      ([, proofs]) => !proofs.every((proof) => guaranteed.has(proof) || existsSync(resolve(ROOT, proof))),
+    );
+    expect(unknown).toEqual([]);
+  });
+
+  it('reads ranges of rows in titles', () => {
+    const title = 'F-49, C-07 to C-09: of one of K-S3, K-C1 to K-C2, but not X-F-11 or F-123x';
+    expect(citedRows(title)).toEqual(['F-49', 'C-07', 'C-08', 'C-09', 'K-S3', 'K-C1', 'K-C2']);
   });
 
   it.each(Object.keys(seedTables))('gives every column of every table of %s a home, once', (system) => {

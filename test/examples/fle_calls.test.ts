@@ -21,7 +21,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
   });
   afterAll(() => recording?.stop());
 
-  it('saves checkpoints, finds them by number and the latest, and goes on from any', async () => {
+  it('F-05 to F-09, F-12, F-14: saves checkpoints, finds them by number and the latest, and goes on from any', async () => {
     const db = new FleClient(client);
     const trajectoryId = await db.createTrajectory('iron_plate_throughput', { model: 'claude', seed: 7 });
     const factory = new Factory();
@@ -60,7 +60,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     expect(await db.countSteps(trajectoryId)).toBe(4);
   });
 
-  it('lists all trajectories and those of a task, and deletes one', async () => {
+  it('F-11, F-13 to F-15: lists all trajectories and those of a task, and deletes one', async () => {
     const db = new FleClient(client);
     const ids = [];
     for (const n of [1, 2, 3]) ids.push(await db.createTrajectory('deletions', { n }));

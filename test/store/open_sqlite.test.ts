@@ -145,6 +145,7 @@ describe('opening a store, on sqlite', () => {
       for (const writer of writers) {
         expect(prepare.call(writer, 'pragma synchronous').get()).toMatchObject({ synchronous: 2 });
         expect(prepare.call(writer, 'pragma journal_mode').get()).toMatchObject({ journal_mode: 'wal' });
+        expect(prepare.call(writer, 'pragma cache_size').get()).toMatchObject({ cache_size: -64 * 1024 });
       }
       await store.close();
     }

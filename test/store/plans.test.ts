@@ -5,6 +5,7 @@ import { addAggregates } from '../../src/store/sqlite/sum_of_squares.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
+import { RunScene } from './run_scene.ts';
 import { sqlitePath } from './sql.ts';
 import { sqliteTextsOf } from './statement_count.ts';
 
@@ -54,6 +55,29 @@ describe('what SQLite reads', () => {
     expect(String(plan[0]?.detail)).toMatch(
       /^SEARCH t USING INDEX trajectories_without_run \(namespace=\? AND key<\?\)/,
     );
+  });
+
+  it('S-10, F-13: of a list by experiment, parent run, run or task is an index of these, and of the branches of a trajectory one of its tree', async () => {
+    const here = new RunScene(store);
+    const { id } = await here.experiment();
+    const run = await here.makeRunWith(['a'], { experiment: { id } });
+    const { namespace } = here;
+    const page = { limit: 50, after: undefined };
+    const parentId = run.mainTrajectory!.id;
+    const lists: Record<string, () => Promise<unknown>> = {
+      runs_by_experiment: () => store.listRuns(namespace, { experiment: { id } }, page, 'BASIC'),
+      runs_by_parent: () => store.listRuns(namespace, { parentId: run.id }, page, 'BASIC'),
+      trajectories_by_run: () => store.listTrajectories(namespace, { runId: run.id }, page),
+      trajectories_by_experiment: () => store.listTrajectories(namespace, { experimentId: id }, page),
+      trajectories_by_task: () => store.listTrajectories(namespace, { taskId: 't' }, page),
+      trajectories_by_tree: () => store.listTrajectories(namespace, { parentId }, page),
+    };
+    for (const [index, list] of Object.entries(lists)) {
+      const texts = await sqliteTextsOf(list);
+      const plans = texts.flatMap((text) => planner.prepare(`explain query plan ${text}`).all());
+      const details = plans.map(({ detail }) => String(detail));
+      expect(details.join('\n')).toMatch(new RegExp(`^SEARCH \\w+ USING (?:COVERING )?INDEX ${index} `, 'mu'));
+    }
   });
 
   it('of a few runs is what is theirs, and not all of their namespace', async () => {

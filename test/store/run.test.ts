@@ -358,7 +358,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(next[0]).toEqual(await here.run(next[0]?.id ?? ''));
   });
 
-  it('are found by experiment, name, status, labels, parent and time, all of which must hold', async () => {
+  it('F-41, F-45, S-14: are found by experiment, name, status, labels, parent and time, all of which must hold', async () => {
     const here = scene();
     const { id, name } = await here.experiment();
     const a = await here.makeRun({
