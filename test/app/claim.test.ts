@@ -8,6 +8,8 @@ import type { Store } from '../../src/store/contract/store.ts';
 import { openOn } from '../store/on_store.ts';
 import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { refusalOf } from '../store/scene.ts';
+import { outsideSql } from '../store/sql.ts';
+import { letPass } from '../store/time_travel.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { describeApp } from './on_app.ts';
 
@@ -162,21 +164,33 @@ describeApp('ClaimRollouts', (on) => {
       expect((await waiting).claims[0]?.rollout).toMatchObject({ attempt: 2, workerId: 'next' });
     }));
 
-  it('Q3: a claim that waits gets a rollout that was delayed as soon as it can be claimed, without polls', () =>
-    withApp({ pollMs: NEVER }, async (scene, claim) => {
+  it('Q3: a claim that waits looks again when a delayed rollout can be claimed, without hints and polls', async () => {
+    const outside = await outsideSql(on.database);
+    let looks = 0;
+    let scene: RolloutScene;
+    const store = wrappedStore(on.store, {
+      claimRollouts: async (requests) => {
+        const outcomes = await on.store.claimRollouts(requests);
+        looks += 1;
+        // The first look is before the claim waits, the second one when it begins to.
+        if (looks !== 2) return outcomes;
+        expect(outcomes).toMatchObject([{ claims: [], nextInMs: expect.any(Number) }]);
+        await letPass(outside, scene, 300);
+        return outcomes.map((outcome) => ({ ...outcome, nextInMs: 1 }));
+      },
+    });
+    const use = async (here: RolloutScene, claim: Claim) => {
+      scene = here;
       const { stage } = await scene.place();
-      await scene.queue(stage, 1, { retryDelayMs: 300 });
-      const held = await scene.claimOne({ stageId: stage.id });
-      await scene.release(tokenOf(held));
-      const { claimableTime } = await scene.rollout(held.rollout.id);
-      const waiting = [1, 2].map((i) => claim({ stageId: stage.id, waitMs: 29_000, workerId: `w${i}` }));
-      const { claims } = await Promise.race(waiting);
+      await scene.queue(stage, 1, { retryDelayMs: 300_000 });
+      await scene.release(tokenOf(await scene.claimOne({ stageId: stage.id })));
+      const { claims } = await claim({ stageId: stage.id, waitMs: 25_000 });
       expect(claims.map(({ rollout }) => rollout.attempt)).toEqual([2]);
-      const record = await scene.record(held.rollout.id);
-      expect(record.attempts[1]?.claimTime).toBeGreaterThanOrEqual(claimableTime! - 1_000_000n);
-      await scene.complete(claims[0]!);
-      await Promise.all(waiting);
-    }));
+      expect(looks).toBe(3);
+    };
+    await withApp({ pollMs: NEVER }, use, store);
+    await outside.close();
+  });
 
   it('Q2: waiting ends when its time is over, when the caller goes, and when the server drains', () =>
     withApp({ pollMs: NEVER }, async (scene, claim, app) => {

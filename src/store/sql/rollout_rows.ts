@@ -96,7 +96,6 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
       'r.update_time',
       'r.revision',
       'u.id as run_id',
-      'u.pauses',
       's.id as stage_id',
       'g.id as group_id',
       'k.id as task_id',
@@ -114,6 +113,7 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
       large('input_json').as('input_json'),
       large('summary_json').as('summary_json'),
       large('metadata_json').as('metadata_json'),
+      sql<string>`case when ${IS_LIVE} then u.pauses else '' end`.as('pauses'),
       sql<number | string | null>`case when ${IS_LIVE} then t.branch_reward_sum end`.as('own_reward'),
       sql<string | null>`case when ${IS_LIVE} then ${lastAppend(engine)} end`.as('last_append'),
     ]);
@@ -229,8 +229,9 @@ export function readStart(row: { readonly start_trajectory: string | null; reado
 /** Q3: the lease counts from the last claim, heartbeat or append, whichever is the latest. It has no end while the run is paused. */
 function leaseEnd(row: RolloutRow): Instant | undefined {
   const lease = readLease(row);
+  if (lease === undefined) return undefined;
   const pauses = readPauses(row.pauses);
-  if (lease === undefined || isPaused(pauses)) return undefined;
+  if (isPaused(pauses)) return undefined;
   return leaseAt(lease, readOptionalTime(row.last_append), pauses).end;
 }
 
