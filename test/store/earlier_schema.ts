@@ -71,6 +71,11 @@ const UNDO = {
     'drop table kept_validations',
   ],
   '0014_rollout_lists': ['drop table rollout_cancellations'],
+  '0014_rollout_lists': [
+    'drop table rollout_cancellations',
+    'drop index rollouts_by_task',
+    'drop index attempts_by_worker',
+  ],
 } as const;
 
 /** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */

@@ -80,6 +80,77 @@ describeStore('listing and changing rollouts', (on) => {
     expect(await numbers({ taskId: 't', success: true, minReward: 5, statuses: ['COMPLETED'] })).toEqual(['0/1']);
   });
 
+  it('Q6: of a task or a worker are listed across runs, the newest first, page by page', async () => {
+    const { scene, stage } = await fresh();
+    await scene.task('t');
+    const other = await scene.place();
+    const gone = await scene.place();
+    const ids: string[] = [];
+    for (const [i, place] of [stage, other.stage, gone.stage, stage, other.stage].entries()) {
+      ids.push(...(await scene.queue(place, 3, { groupNumber: BigInt(i), taskId: i === 4 ? '' : 't' })));
+    }
+    for (const workerId of ['a', 'b', 'a']) await scene.claims({ count: 5, workerId });
+    await scene.store.deleteRun(scene.namespace, gone.run.id, 'REFUSE', true);
+    const listed = async (filter: Partial<RolloutFilter>): Promise<number[]> => {
+      const all: Rollout[] = [];
+      for (let after: RolloutCursor | undefined; ; after = { key: all.at(-1)!.key }) {
+        const page = await scene.rollouts(undefined, filter, 2, after);
+        all.push(...page);
+        if (page.length < 2) return all.map(({ id }) => ids.indexOf(id));
+      }
+    };
+    expect(await listed({ taskId: 't' })).toEqual([11, 10, 9, 5, 4, 3, 2, 1, 0]);
+    expect(await listed({ workerId: 'a' })).toEqual([14, 13, 12, 11, 10, 4, 3, 2, 1, 0]);
+    expect(await listed({ workerId: 'b' })).toEqual([9, 5]);
+    expect(await listed({ workerId: 'a', taskId: 't' })).toEqual([11, 10, 4, 3, 2, 1, 0]);
+    expect(await listed({ workerId: 'c' })).toEqual([]);
+    expect(await listed({ taskId: 'unknown' })).toEqual([]);
+    expect(await listed({ workerId: 'a', statuses: ['COMPLETED'] })).toEqual([]);
+    const stranger = new RolloutScene(on.store);
+    await stranger.task('t');
+    expect(await stranger.rollouts(undefined, { taskId: 't' })).toEqual([]);
+    expect(await stranger.rollouts(undefined, { workerId: 'a' })).toEqual([]);
+  });
+
+  it('Q6: a worker is that of the last attempt that began, also after its end', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 2);
+    const first = await scene.claimOne({ workerId: 'a' });
+    await scene.release(tokenOf(first));
+    const list = async (workerId: string, of?: RolloutFilter['of']) =>
+      (await scene.rollouts(of, { workerId })).map(({ number }) => number);
+    expect(await list('a')).toEqual([0n]);
+    const again = await scene.claimOne({ workerId: 'b' });
+    expect(await list('a')).toEqual([]);
+    await scene.complete(again);
+    for (const of of [undefined, { stageId: stage.id }, { groupId: again.rollout.group.id }]) {
+      expect(await list('b', of)).toEqual([0n]);
+      expect(await list('a', of)).toEqual([]);
+    }
+  });
+
+  it('Q6: are found by the time of their creation, from a time on and before another', async () => {
+    const { scene, stage } = await fresh();
+    await scene.task('t');
+    await scene.queue(stage, 3, { taskId: 't' });
+    const hourOf = async (number: number, hours: number) =>
+      on.sql.rows(
+        `update rollouts set create_time = ${on.sql.earlier('create_time', hours * 3600)}
+          where namespace = '${scene.namespace}' and number = ${number}`,
+      );
+    await hourOf(0, 2);
+    await hourOf(1, 1);
+    const [a, b, c] = (await scene.rollouts({ stageId: stage.id })).map(({ createTime }) => createTime);
+    for (const of of [undefined, { stageId: stage.id }]) {
+      const numbers = async (filter: Partial<RolloutFilter>) =>
+        (await scene.rollouts(of, { taskId: 't', ...filter })).map(({ number }) => Number(number)).sort();
+      expect(await numbers({ createTimeFrom: b! })).toEqual([1, 2]);
+      expect(await numbers({ createTimeTo: b! })).toEqual([0]);
+      expect(await numbers({ createTimeFrom: a!, createTimeTo: c! })).toEqual([0, 1]);
+      expect(await numbers({ createTimeFrom: c! + 1n })).toEqual([]);
+    }
+  });
+
   it('FM7: the BASIC view leaves out what can be large', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1, { inputJson: '{"a":1}', metadataJson: '{"b":2}' });

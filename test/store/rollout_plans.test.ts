@@ -85,6 +85,43 @@ describeStoreOn(['sqlite'], 'plans of the pages of rollouts', (on) => {
   });
 });
 
+describeStoreOn(['sqlite'], 'plans of the pages of rollouts across runs', (on) => {
+  const planOf = async (page: () => Promise<unknown>): Promise<string[]> => {
+    const text = (await sqliteTextsOf(page)).at(-1) ?? '';
+    const plan = (await on.sql.rows(`explain query plan ${text}`)).map(({ detail }) => String(detail));
+    return plan.slice(0, plan.indexOf('SCAN r'));
+  };
+
+  it('Q6: are by the index of tasks or of workers, in its order, without statistics and with those of an operator', async () => {
+    const here = new RolloutScene(on.store);
+    const { stage } = await here.place();
+    for (let i = 0; i < 20; i += 1) {
+      await here.queue(stage, 20, { groupNumber: BigInt(i), taskId: await here.task(`t${i}`) });
+      await here.claims({ count: 10, workerId: `w${i}`, stageId: stage.id });
+    }
+    const byTask = /^SEARCH r USING INDEX rollouts_by_task \(task=\?/;
+    const byWorker = /^SEARCH a USING (?:COVERING )?INDEX attempts_by_worker \(namespace=\? AND worker_id=\?/;
+    for (const analysed of [false, true]) {
+      if (analysed) await on.sql.rows('analyze');
+      for (const [filter, index] of [
+        [{ taskId: 't3' }, byTask],
+        [{ workerId: 'w3' }, byWorker],
+        [{ workerId: 'w3', taskId: 't3' }, byWorker],
+      ] as const) {
+        for (const cursor of [undefined, { key: 1_000_000n }]) {
+          const plan = await planOf(() => here.rollouts(undefined, filter, 50, cursor));
+          const told = JSON.stringify([analysed, Object.keys(filter), cursor !== undefined, plan]);
+          expect(
+            plan.find((step) => /^(?:SEARCH|SCAN) [ra] /.test(step)),
+            told,
+          ).toMatch(index);
+          expect(plan, told).not.toContain('USE TEMP B-TREE FOR ORDER BY');
+        }
+      }
+    }
+  });
+});
+
 describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
   const ROWS = 4000;
   const ROLLOUTS_OF_GROUP = 8;
@@ -126,10 +163,21 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
     const { store, namespace } = here;
     const [first] = await here.rollouts({ runId: run.id }, {}, 1);
     const after = { stage: stage.key, groupNumber: 20n, number: 3n };
-    const places: RolloutFilter['of'][] = [{ runId: run.id }, { stageId: stage.id }, { groupId: first!.group.id }];
+    const places: NonNullable<RolloutFilter['of']>[] = [
+      { runId: run.id },
+      { stageId: stage.id },
+      { groupId: first!.group.id },
+    ];
     for (const of of places) {
       for (const cursor of [undefined, after]) {
         await expectByIndex(`list ${Object.keys(of)}`, 51, () => here.rollouts(of, {}, 51, cursor));
+      }
+    }
+    await here.task('wanted');
+    await on.sql.rows(`update rollouts set task = (select key from tasks where id = 'wanted')`);
+    for (const filter of [{ taskId: 'wanted' }, { workerId: 'worker' }]) {
+      for (const cursor of [undefined, { key: 1_000_000n }]) {
+        await expectByIndex(`list ${Object.keys(filter)}`, 51, () => here.rollouts(undefined, filter, 51, cursor));
       }
     }
     for (const cursor of [undefined, 20n]) {

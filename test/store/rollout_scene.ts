@@ -131,7 +131,8 @@ export class RolloutScene extends RunScene {
   }
 
   rollouts(of: RolloutFilter['of'], filter: Partial<RolloutFilter> = {}, limit = 1000, after?: RolloutCursor) {
-    return this.store.listRollouts(this.namespace, { ...filter, of }, { limit, after }, 'FULL');
+    const place = of === undefined ? {} : { of };
+    return this.store.listRollouts(this.namespace, { ...filter, ...place }, { limit, after }, 'FULL');
   }
 
   start(claim: Claim, said: Partial<RolloutSaid> = {}): Promise<Rollout> {

@@ -474,15 +474,25 @@ export const ENDS: readonly Bad[] = [
 export const READS: readonly Bad[] = [
   {
     what: 'rollouts of nothing',
-    call: ({ rollouts }) => rollouts.listRollouts({}),
+    call: ({ rollouts }) => rollouts.listRollouts({ labels: { a: 'b' } }),
     ...INVALID,
     field: 'run_id',
+    text: 'none of run_id, stage_id, group_id, task_id and worker_id is set',
   },
   {
     what: 'rollouts of a run and of a stage',
     call: ({ rollouts, runId, stageId }) => rollouts.listRollouts({ runId, stageId }),
     ...INVALID,
     field: 'run_id',
+  },
+  {
+    what: 'page of another worker',
+    call: async ({ rollouts, taskId }) => {
+      const { nextPageToken } = await rollouts.listRollouts({ taskId, workerId: 'worker', pageSize: 1 });
+      return rollouts.listRollouts({ taskId, workerId: 'other', pageSize: 1, pageToken: nextPageToken });
+    },
+    code: Code.InvalidArgument,
+    reason: 'INVALID_PAGE_TOKEN',
   },
   {
     what: 'least reward that is no number',

@@ -16,7 +16,10 @@ export interface ListRolloutsArgs extends PageArgs {
   readonly view: BookView;
 }
 
-/** By stage, group number, number; a page ends early at about 1 MiB. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
+/**
+ * Lists rollouts by stage, group number and number, or across runs the newest first; a page ends early at about 1 MiB.
+ * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND.
+ */
 export async function listRollouts(app: App, caller: Caller, args: ListRolloutsArgs): Promise<PageOf<Rollout>> {
   const { view } = args;
   const filter = checkFilter(args.filter);
@@ -25,17 +28,22 @@ export async function listRollouts(app: App, caller: Caller, args: ListRolloutsA
   const page = await gatherPage<Rollout, RolloutCursor>(
     {
       fetch: (limit, after) => app.store.listRollouts(caller.namespace, filter, { limit, after }, view),
-      keyOf: placeOf,
+      keyOf: filter.of === undefined ? ({ key }) => ({ key }) : placeOf,
       bytesOf: (rollout) => rolloutBytes(rollout, view),
     },
     pageLimit(args.pageSize),
-    cursor && { stage: cursorInt(cursor, 0), groupNumber: cursorInt(cursor, 1), number: cursorInt(cursor, 2) },
+    cursor && readCursor(filter, cursor),
     view,
   );
   const { last } = page;
   if (!page.more || last === undefined) return { items: page.items, nextPageToken: '' };
-  const place = [last.stage, last.groupNumber, last.number].map((part) => `${part}`);
+  const place = ('key' in last ? [last.key] : [last.stage, last.groupNumber, last.number]).map((part) => `${part}`);
   return { items: page.items, nextPageToken: makePageToken(query, place) };
+}
+
+function readCursor(filter: RolloutFilter, cursor: Parameters<typeof cursorInt>[0]): RolloutCursor {
+  if (filter.of === undefined) return { key: cursorInt(cursor, 0) };
+  return { stage: cursorInt(cursor, 0), groupNumber: cursorInt(cursor, 1), number: cursorInt(cursor, 2) };
 }
 
 /** Where a rollout stands in a list. */
@@ -48,10 +56,13 @@ function checkFilter(filter: RolloutFilter): RolloutFilter {
   requireLabels(filter.labels ?? new Map());
   if (Number.isNaN(filter.minReward)) throw invalidField('min_reward', 'must be a number, not NaN');
   if (Number.isNaN(filter.maxReward)) throw invalidField('max_reward', 'must be a number, not NaN');
-  return { ...filter, of: placeIn(filter.of) };
+  requireText(filter.workerId ?? '', 'worker_id');
+  if (filter.of !== undefined) return { ...filter, of: placeIn(filter.of) };
+  if (filter.taskId !== undefined || filter.workerId !== undefined) return filter;
+  throw invalidField('run_id', 'none of run_id, stage_id, group_id, task_id and worker_id is set: set at least one');
 }
 
-function placeIn(of: RolloutFilter['of']): RolloutFilter['of'] {
+function placeIn(of: NonNullable<RolloutFilter['of']>): NonNullable<RolloutFilter['of']> {
   if ('runId' in of) return { runId: parseUuid(of.runId, 'run_id') };
   if ('stageId' in of) return { stageId: parseUuid(of.stageId, 'stage_id') };
   return { groupId: parseUuid(of.groupId, 'group_id') };
@@ -66,5 +77,8 @@ function filterFields(filter: RolloutFilter): unknown[] {
     filter.minReward,
     filter.maxReward,
     filter.success,
+    filter.workerId,
+    filter.createTimeFrom,
+    filter.createTimeTo,
   ];
 }

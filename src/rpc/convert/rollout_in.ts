@@ -28,7 +28,7 @@ import { required } from '../place.ts';
 import { toMillis } from './duration.ts';
 import { changesOf } from './mask.ts';
 import { toTimings } from './run_in.ts';
-import { toMap, toStatus } from './values.ts';
+import { toInstant, toMap, toStatus } from './values.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
@@ -174,7 +174,9 @@ export function toRolloutChanges(request: UpdateRolloutRequest): UpdateRolloutAr
 }
 
 export function toRolloutFilter(request: ListRolloutsRequest): ListRolloutsArgs['filter'] {
-  const filter: Mutable<ListRolloutsArgs['filter']> = { of: toPlace(request) };
+  const filter: Mutable<ListRolloutsArgs['filter']> = {};
+  const of = toPlace(request);
+  if (of !== undefined) filter.of = of;
   if (request.taskId !== '') filter.taskId = request.taskId;
   if (request.statuses.length > 0) filter.statuses = toStatuses(request.statuses);
   const labels = toMap(request.labels);
@@ -182,13 +184,19 @@ export function toRolloutFilter(request: ListRolloutsRequest): ListRolloutsArgs[
   if (request.minReward !== undefined) filter.minReward = request.minReward;
   if (request.maxReward !== undefined) filter.maxReward = request.maxReward;
   if (request.success !== undefined) filter.success = request.success;
+  if (request.workerId !== '') filter.workerId = request.workerId;
+  const from = toInstant(request.createTimeFrom, 'create_time_from');
+  const to = toInstant(request.createTimeTo, 'create_time_to');
+  if (from !== undefined) filter.createTimeFrom = from;
+  if (to !== undefined) filter.createTimeTo = to;
   return filter;
 }
 
-/** Exactly one of them is set. */
+/** At most one of them is set. */
 function toPlace({ runId, stageId, groupId }: ListRolloutsRequest): ListRolloutsArgs['filter']['of'] {
   if (runId !== '') return { runId };
-  return stageId === '' ? { groupId } : { stageId };
+  if (stageId !== '') return { stageId };
+  return groupId === '' ? undefined : { groupId };
 }
 
 export function toStatuses(statuses: readonly WireStatus[]): Status[] {

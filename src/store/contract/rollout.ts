@@ -1,4 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
+import type { Instant } from '../../domain/instant.ts';
 import type { SealStatus, Status } from '../../domain/lifecycle.ts';
 import type {
   Attempt,
@@ -32,7 +33,10 @@ export interface RolloutStore {
 
   getRollout(namespace: string, id: string): Promise<RolloutRecord | undefined>;
 
-  /** By stage in the order of making, then group number, then number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
+  /**
+   * Lists rollouts by stage in the order of creation, then group number, then number; without `of`, which then needs a task or worker, across runs by key,
+   * newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND.
+   */
   listRollouts(namespace: string, filter: RolloutFilter, page: Page<RolloutCursor>, view: BookView): Promise<Rollout[]>;
 
   /**
@@ -146,10 +150,15 @@ export interface RolloutRecord {
   readonly attempts: readonly Attempt[];
 }
 
-/** Filters that are set must all hold; of a run, a stage or a group, by id. */
+/** Filters that are set must all hold; of a run, a stage or a group, by id. At least one of `of`, `taskId` and `workerId` is set. */
 export interface RolloutFilter {
-  readonly of: { readonly runId: string } | { readonly stageId: string } | { readonly groupId: string };
+  readonly of?: { readonly runId: string } | { readonly stageId: string } | { readonly groupId: string };
   readonly taskId?: string;
+  /** The worker that claimed the last attempt that began, also if it has ended. */
+  readonly workerId?: string;
+  /** Half-open. */
+  readonly createTimeFrom?: Instant;
+  readonly createTimeTo?: Instant;
   readonly statuses?: readonly Status[];
   readonly labels?: ReadonlyMap<string, string>;
   readonly minReward?: number;
@@ -157,7 +166,10 @@ export interface RolloutFilter {
   readonly success?: boolean;
 }
 
-export interface RolloutCursor {
+export type RolloutCursor = RolloutPlaceCursor | { readonly key: bigint };
+
+/** Within a run, a stage or a group. */
+export interface RolloutPlaceCursor {
   readonly stage: bigint;
   readonly groupNumber: bigint;
   readonly number: bigint;

@@ -1,6 +1,9 @@
 import type { MigrationText } from './migration.ts';
 
-/** Cancellations of the rollouts of whole runs and stages, so that another server can continue them. */
+/**
+ * Cancellations of the rollouts of whole runs and stages, so that another server can continue them. Indexes for lists of rollouts across runs. Workers are
+ * indexed in the attempts, whose rows keep their worker.
+ */
 export const migration0014: MigrationText = {
   name: '0014_rollout_lists',
   postgres: `
@@ -16,6 +19,9 @@ export const migration0014: MigrationText = {
       primary key (run, stage)
     );
     create index rollout_cancellations_open on rollout_cancellations (run, stage) where open;
+
+    create index rollouts_by_task on rollouts (task, key) where task is not null;
+    create index attempts_by_worker on attempts (namespace, worker_id, rollout);
   `,
   sqlite: `
     create table rollout_cancellations (
@@ -30,5 +36,8 @@ export const migration0014: MigrationText = {
       primary key (run, stage)
     ) without rowid;
     create index rollout_cancellations_open on rollout_cancellations (run, stage) where open;
+
+    create index rollouts_by_task on rollouts (task, key) where task is not null;
+    create index attempts_by_worker on attempts (namespace, worker_id, rollout);
   `,
 };

@@ -1,10 +1,23 @@
-import { type CompiledQuery, type Expression, type RawBuilder, type SelectQueryBuilder, sql } from 'kysely';
+import {
+  type CompiledQuery,
+  type Expression,
+  type RawBuilder,
+  type Selectable,
+  type SelectQueryBuilder,
+  sql,
+} from 'kysely';
 import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../domain/errors.ts';
 import type { Attempt, Rollout } from '../../domain/rollout.ts';
 import { requireBegun, requireLease } from '../../domain/rollout_moves.ts';
 import type { BookView } from '../contract/experiment.ts';
 import type { Page } from '../contract/page.ts';
-import type { RolloutChanges, RolloutCursor, RolloutFilter, RolloutRecord } from '../contract/rollout.ts';
+import type {
+  RolloutChanges,
+  RolloutCursor,
+  RolloutFilter,
+  RolloutPlaceCursor,
+  RolloutRecord,
+} from '../contract/rollout.ts';
 import { changeAttempt, readAttemptRow, type Shown } from './attempt_rows.ts';
 import { listAttempts } from './attempts.ts';
 import type { Db, Engine, Tx } from './engine.ts';
@@ -18,7 +31,7 @@ import { mergeTimings } from './stages.ts';
 import type { RolloutsTable, Tables } from './tables.ts';
 import { readNow } from './trajectory_rows.ts';
 import { listValidations, standingOverrides } from './validations.ts';
-import { bindLabels, bindMetrics } from './values.ts';
+import { bindLabels, bindMetrics, bindTimeBound } from './values.ts';
 
 export async function getRollout(engine: Engine, namespace: string, id: string): Promise<RolloutRecord | undefined> {
   const rollout = await findRollout(engine, engine.db, namespace, { id });
@@ -61,12 +74,14 @@ export async function listRollouts(
   page: Page<RolloutCursor>,
   view: BookView,
 ): Promise<Rollout[]> {
-  const place = await placeOf(engine, namespace, filter.of);
+  const place = filter.of === undefined ? undefined : await placeOf(engine, namespace, filter.of);
   if (filter.statuses?.length === 0) return [];
   const query =
-    Object.keys(filter).length === 1 && page.after === undefined
-      ? firstPage(engine, namespace, filter, place, page.limit, view)
-      : pageOf(engine, namespace, filter, place, page, view);
+    place === undefined
+      ? pageAcrossRuns(engine, namespace, filter, page, view)
+      : Object.keys(filter).length === 1 && page.after === undefined
+        ? firstPage(engine, namespace, filter, place, page.limit, view)
+        : pageOf(engine, namespace, filter, place, page, view);
   const { rows } = await engine.byIndex().db.executeQuery(query);
   return rows.map(readRollout);
 }
@@ -80,7 +95,7 @@ function firstPage(
   limit: number,
   view: BookView,
 ): CompiledQuery<RolloutRow> {
-  const name = `rollouts ${view} of ${Object.keys(filter.of).join()}`;
+  const name = `rollouts ${view} of ${Object.keys(filter.of ?? {}).join()}`;
   return engine.kept.page(name, limit, [run, stage ?? 0n, group ?? 0n], (most, inRun, inStage, inGroup) => {
     const place = {
       run: inRun,
@@ -100,8 +115,68 @@ function pageOf(
   view: BookView,
 ) {
   const { db } = engine;
-  let page = inPlace(db.selectFrom('rollouts as r').selectAll('r'), place);
+  let page = matching(engine, inPlace(db.selectFrom('rollouts as r').selectAll('r'), place), filter);
   if (filter.taskId !== undefined) page = page.where('r.task', 'in', keyOfTask(db, namespace, filter.taskId));
+  if (filter.workerId !== undefined) {
+    page = page.where(sql<boolean>`(select a.worker_id from ${engine.table('attempts')} as a
+      where a.rollout = r.key and a.number = r.attempt) = ${filter.workerId}`);
+  }
+  if (after !== undefined && 'stage' in after) page = page.where(isBehind(place, after));
+  if (place.stage === undefined) page = page.orderBy('r.stage');
+  if (place.group === undefined) page = page.orderBy('r.group_number');
+  return selectPage(engine, db, view, page.orderBy('r.number').limit(limit))
+    .orderBy('r.stage')
+    .orderBy('r.group_number')
+    .orderBy('r.number');
+}
+
+/** Newest first, by the index of attempts by worker, or of rollouts by task. */
+function pageAcrossRuns(
+  engine: Engine,
+  namespace: string,
+  filter: RolloutFilter,
+  { limit, after }: Page<RolloutCursor>,
+  view: BookView,
+) {
+  const { db } = engine;
+  const { taskId, workerId } = filter;
+  const rollouts =
+    workerId === undefined
+      ? db.selectFrom('rollouts as r').selectAll('r').orderBy('r.key', 'desc')
+      : ofWorker(db, namespace, workerId, after);
+  // A page is cut before its runs are joined: rollouts of deleted runs must not be in it.
+  let page = matching(engine, rollouts, filter).where(
+    sql<boolean>`not (select u.hidden from ${engine.table('runs')} as u where u.key = r.run)`,
+  );
+  if (taskId !== undefined) page = page.where('r.task', '=', keyOfTask(db, namespace, taskId));
+  if (after !== undefined && 'key' in after) page = page.where('r.key', '<', after.key);
+  return selectPage(engine, db, view, page.limit(limit)).orderBy('r.key', 'desc');
+}
+
+/** Rollouts whose last attempt a worker claimed. Cross joins are inner joins in an order that SQLite keeps. */
+function ofWorker(db: Db, namespace: string, workerId: string, after: RolloutCursor | undefined) {
+  const rollouts = db
+    .selectFrom('attempts as a')
+    .crossJoin('rollouts as r')
+    .whereRef('r.key', '=', 'a.rollout')
+    .whereRef('r.attempt', '=', 'a.number')
+    .where('a.namespace', '=', namespace)
+    .where('a.worker_id', '=', workerId)
+    .selectAll('r')
+    .orderBy('a.rollout', 'desc');
+  const left = after !== undefined && 'key' in after ? rollouts.where('a.rollout', '<', after.key) : rollouts;
+  return left as unknown as Rollouts;
+}
+
+type Rollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Selectable<RolloutsTable>>;
+
+/** Filters that hold for a rollout (`r`) wherever it is looked for. */
+function matching(engine: Engine, rollouts: Rollouts, filter: RolloutFilter): Rollouts {
+  let page = rollouts;
+  if (filter.createTimeFrom !== undefined) {
+    page = page.where('r.create_time', '>=', bindTimeBound(filter.createTimeFrom));
+  }
+  if (filter.createTimeTo !== undefined) page = page.where('r.create_time', '<', bindTimeBound(filter.createTimeTo));
   if (filter.statuses !== undefined) page = page.where('r.status', 'in', filter.statuses);
   if (filter.success !== undefined) {
     // What success rates count (M3).
@@ -111,13 +186,7 @@ function pageOf(
     page = page.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
   }
   for (const condition of rewardConditions(engine, filter)) page = page.where(condition);
-  if (after !== undefined) page = page.where(isBehind(place, after));
-  if (place.stage === undefined) page = page.orderBy('r.stage');
-  if (place.group === undefined) page = page.orderBy('r.group_number');
-  return selectPage(engine, db, view, page.orderBy('r.number').limit(limit))
-    .orderBy('r.stage')
-    .orderBy('r.group_number')
-    .orderBy('r.number');
+  return page;
 }
 
 /** Of a group by its key alone, so that no index of the stage or the run is considered. */
@@ -141,7 +210,7 @@ interface Place {
 }
 
 /** Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
-async function placeOf(engine: Engine, namespace: string, of: RolloutFilter['of']): Promise<Place> {
+async function placeOf(engine: Engine, namespace: string, of: NonNullable<RolloutFilter['of']>): Promise<Place> {
   const { db } = engine;
   if ('runId' in of) {
     const { key } = await findRunKeys(engine, db, namespace, of.runId);
@@ -175,7 +244,7 @@ function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilte
 }
 
 /** Rows after the cursor, in the order of the index that has those of the place. */
-function isBehind(place: Place, { stage, groupNumber, number }: RolloutCursor): RawBuilder<boolean> {
+function isBehind(place: Place, { stage, groupNumber, number }: RolloutPlaceCursor): RawBuilder<boolean> {
   const [at, group, own] = [stage, groupNumber, number].map((value) => sql`cast(${value} as bigint)`);
   if (place.group !== undefined) return sql<boolean>`r.number > ${own}`;
   return place.stage === undefined

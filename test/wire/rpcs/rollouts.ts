@@ -134,6 +134,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       return [
         [{ stageId, ...done, minReward: 3, maxReward: 3, view: View.FULL }],
         [{ groupId: liveGroupId }],
+        [{ workerId: 'worker', createTimeFrom: LONG_AGO, createTimeTo: LATE }],
         [{ runId, pageSize: 4, pageToken: first.nextPageToken }],
       ];
     },

@@ -6,7 +6,7 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import type { Message } from "@bufbuild/protobuf";
 import type { Step, Trajectory, View } from "./trajectory_pb.js";
 import type { Attempt, Environment, Group, OnSuccess, Rollout, RolloutResult, StartPoint, Task, Validation, ValidationOverride, Validator } from "./rollout_pb.js";
-import type { Duration, FieldMask } from "@bufbuild/protobuf/wkt";
+import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Status } from "./status_pb.js";
 import type { TimeSpan } from "./run_pb.js";
 
@@ -2138,7 +2138,8 @@ export declare type GetRolloutResponse = Message<"anabranch.v1.GetRolloutRespons
 export declare const GetRolloutResponseSchema: GenMessage<GetRolloutResponse>;
 
 /**
- * Which rollouts; filters that are set must all hold. One of run_id, stage_id and group_id is required.
+ * Selects rollouts. Filters that are set must all hold. At least one of `run_id`, `stage_id`, `group_id`, `task_id` and `worker_id` is required, and at most
+ * one of the first three is allowed.
  *
  * @generated from message anabranch.v1.ListRolloutsRequest
  */
@@ -2226,6 +2227,27 @@ export declare type ListRolloutsRequest = Message<"anabranch.v1.ListRolloutsRequ
    * @generated from field: anabranch.v1.View view = 12;
    */
   view: View;
+
+  /**
+   * Only rollouts whose last attempt that began was claimed by this worker, also if that attempt has ended. At most 128 bytes.
+   *
+   * @generated from field: string worker_id = 13;
+   */
+  workerId: string;
+
+  /**
+   * Only rollouts created at this time or later, by the database's clock.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time_from = 14;
+   */
+  createTimeFrom?: Timestamp | undefined;
+
+  /**
+   * Only rollouts created before this time, by the database's clock.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time_to = 15;
+   */
+  createTimeTo?: Timestamp | undefined;
 };
 
 /**
@@ -2241,7 +2263,7 @@ export declare const ListRolloutsRequestSchema: GenMessage<ListRolloutsRequest>;
  */
 export declare type ListRolloutsResponse = Message<"anabranch.v1.ListRolloutsResponse"> & {
   /**
-   * The rollouts, by stage in the order of making, then group number, then number.
+   * The rollouts of a run, stage or group: by stage in the order of creation, then group number, then number. Across runs: newest first.
    *
    * @generated from field: repeated anabranch.v1.Rollout rollouts = 1;
    */
@@ -3378,7 +3400,7 @@ export declare const RolloutService: GenService<{
     output: typeof GetRolloutResponseSchema;
   },
   /**
-   * Lists rollouts by group number, then number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
+   * Lists rollouts: of a run, stage or group by group number, then number; of a task or worker across runs, newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RolloutService.ListRollouts
    */

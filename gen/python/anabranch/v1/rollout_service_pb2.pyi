@@ -12,6 +12,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -2341,7 +2342,9 @@ Global___GetRolloutResponse: _TypeAlias = GetRolloutResponse  # noqa: Y015
 
 @_typing.final
 class ListRolloutsRequest(_message.Message):
-    """Which rollouts; filters that are set must all hold. One of run_id, stage_id and group_id is required."""
+    """Selects rollouts. Filters that are set must all hold. At least one of `run_id`, `stage_id`, `group_id`, `task_id` and `worker_id` is required, and at most
+    one of the first three is allowed.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2377,6 +2380,9 @@ class ListRolloutsRequest(_message.Message):
     MAX_REWARD_FIELD_NUMBER: _builtins.int
     SUCCESS_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_TO_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
     page_token: _builtins.str
@@ -2397,6 +2403,8 @@ class ListRolloutsRequest(_message.Message):
     """Only rollouts with this verdict that are COMPLETED or FAILED. A FAILED rollout has the verdict false."""
     view: _trajectory_pb2.View.ValueType
     """Default BASIC."""
+    worker_id: _builtins.str
+    """Only rollouts whose last attempt that began was claimed by this worker, also if that attempt has ended. At most 128 bytes."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
         """Only of these statuses; empty: any."""
@@ -2404,6 +2412,14 @@ class ListRolloutsRequest(_message.Message):
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Only with all these labels, of exactly these values."""
+
+    @_builtins.property
+    def create_time_from(self) -> _timestamp_pb2.Timestamp:
+        """Only rollouts created at this time or later, by the database's clock."""
+
+    @_builtins.property
+    def create_time_to(self) -> _timestamp_pb2.Timestamp:
+        """Only rollouts created before this time, by the database's clock."""
 
     def __init__(
         self,
@@ -2420,10 +2436,13 @@ class ListRolloutsRequest(_message.Message):
         max_reward: _builtins.float | None = ...,
         success: _builtins.bool | None = ...,
         view: _trajectory_pb2.View.ValueType = ...,
+        worker_id: _builtins.str = ...,
+        create_time_from: _timestamp_pb2.Timestamp | None = ...,
+        create_time_to: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "_success", b"_success", "max_reward", b"max_reward", "min_reward", b"min_reward", "success", b"success"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "_success", b"_success", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "max_reward", b"max_reward", "min_reward", b"min_reward", "success", b"success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "_success", b"_success", "group_id", b"group_id", "labels", b"labels", "max_reward", b"max_reward", "min_reward", b"min_reward", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "stage_id", b"stage_id", "statuses", b"statuses", "success", b"success", "task_id", b"task_id", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "_success", b"_success", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "group_id", b"group_id", "labels", b"labels", "max_reward", b"max_reward", "min_reward", b"min_reward", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "stage_id", b"stage_id", "statuses", b"statuses", "success", b"success", "task_id", b"task_id", "view", b"view", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_reward: _TypeAlias = _typing.Literal["max_reward"]  # noqa: Y015
     _WhichOneofArgType__max_reward: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward"]  # noqa: Y015
@@ -2452,7 +2471,7 @@ class ListRolloutsResponse(_message.Message):
     """For the next page; empty: this was the last."""
     @_builtins.property
     def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Rollout]:
-        """The rollouts, by stage in the order of making, then group number, then number."""
+        """The rollouts of a run, stage or group: by stage in the order of creation, then group number, then number. Across runs: newest first."""
 
     def __init__(
         self,

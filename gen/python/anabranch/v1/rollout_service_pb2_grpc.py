@@ -396,7 +396,7 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRollouts(self, request, context):
-        """Lists rollouts by group number, then number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists rollouts: of a run, stage or group by group number, then number; of a task or worker across runs, newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
