@@ -40,7 +40,7 @@ describe('errors on the wire', () => {
   });
 
   it('FM6: a state that a write refers to and that is not here is a failed precondition', () => {
-    expect(documentedCodes().get('STATE_NOT_FOUND')).toContain('FAILED_PRECONDITION when a step refers to one');
+    expect(documentedCodes().get('STATE_NOT_FOUND')).toContain('FAILED_PRECONDITION when a step refers to it');
     expect(codeOf('STATE_NOT_FOUND', 'write')).toBe(Code.FailedPrecondition);
     expect(codeOf('STATE_NOT_FOUND', 'read')).toBe(Code.NotFound);
   });

@@ -56,6 +56,11 @@ const UNDO = {
     'alter table rollouts drop column paused_us',
   ],
   '0013_queue_close_time': ['alter table stages drop column queue_close_time'],
+  '0014_rollout_lists': [
+    'drop table rollout_cancellations',
+    'drop index rollouts_by_task',
+    'drop index attempts_by_worker',
+  ],
   '0015_removed_config_paths': ['alter table runs drop column removed_config_paths'],
   '0016_branch_reward_sum': ['alter table trajectories drop column branch_reward_sum'],
   // The primary key changes, which SQLite cannot do, and must have its name on Postgres, which is free only when the table is gone.
@@ -69,12 +74,6 @@ const UNDO = {
     `insert into validations select rollout, attempt, validator, namespace, advisory, success, query, expected_result, actual_result, execution_ms,
       error_message, details_json, record_time from kept_validations`,
     'drop table kept_validations',
-  ],
-  '0014_rollout_lists': ['drop table rollout_cancellations'],
-  '0014_rollout_lists': [
-    'drop table rollout_cancellations',
-    'drop index rollouts_by_task',
-    'drop index attempts_by_worker',
   ],
 } as const;
 

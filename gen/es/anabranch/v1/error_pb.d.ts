@@ -10,12 +10,11 @@ import type { GenEnum, GenFile } from "@bufbuild/protobuf/codegenv2";
 export declare const file_anabranch_v1_error: GenFile;
 
 /**
- * Why a call failed: the closed catalogue of reasons.
- *
- * Every error carries one `google.rpc.ErrorInfo` whose `reason` is one of these names without the prefix (`STEP_GAP`),
- * whose `domain` is `anabranch.v1`, and whose `metadata` holds what a program needs to go on (keys are named below).
- * What a person needs stands in the message text too. Where a field of a request is at fault, or names what the error is about (not
- * there, there already, too far on), a `google.rpc.BadRequest` has its path (`rollouts[3].task_id`); frames of a stream are not looked through for it. `docs/errors.md` explains each; a test holds it equal to this enum.
+ * The closed list of reasons why a call can fail.
+ * Every error carries one `google.rpc.ErrorInfo`. Its `reason` is one of these names without the prefix (`STEP_GAP`),
+ * its `domain` is `anabranch.v1`, and its `metadata` has the keys that are named below. If a field of the request
+ * caused the error, a `google.rpc.BadRequest` names its path (`rollouts[3].task_id`); errors of a message within a
+ * request stream have no path. `docs/errors.md` explains each reason.
  *
  * @generated from enum anabranch.v1.ErrorReason
  */
@@ -28,114 +27,121 @@ export enum ErrorReason {
   UNSPECIFIED = 0,
 
   /**
-   * INVALID_ARGUMENT. A field breaks its rule. The `google.rpc.BadRequest` detail lists the fields, at most 20, and fewer if they
-   * do not fit. Metadata: `violations_left_out` (the number of fields that are not listed; not set if all are).
+   * INVALID_ARGUMENT. A field violates its rule. The `google.rpc.BadRequest` lists at most 20 fields, and fewer if they
+   * do not fit. Metadata: `violations_left_out` (number of fields that are not listed; unset if all are).
    *
    * @generated from enum value: ERROR_REASON_INVALID_REQUEST = 1;
    */
   INVALID_REQUEST = 1,
 
   /**
-   * INVALID_ARGUMENT. A page token was made by a call with another filter or order, or by no call at all.
+   * INVALID_ARGUMENT. The page token was not returned by a call with the same filter and order.
    *
    * @generated from enum value: ERROR_REASON_INVALID_PAGE_TOKEN = 2;
    */
   INVALID_PAGE_TOKEN = 2,
 
   /**
-   * RESOURCE_EXHAUSTED. A message is larger than the server takes (1 MiB), or holds more values than it takes (131,072).
+   * RESOURCE_EXHAUSTED. A message exceeds 1 MiB or 131,072 values.
    *
    * @generated from enum value: ERROR_REASON_MESSAGE_TOO_LARGE = 3;
    */
   MESSAGE_TOO_LARGE = 3,
 
   /**
-   * NOT_FOUND. No trajectory of that id (or of that uid) is there, or it was deleted. Metadata: `trajectory_id`.
+   * NOT_FOUND. No trajectory has this id (or this uid), or it was deleted. Metadata: `trajectory_id`.
    *
    * @generated from enum value: ERROR_REASON_TRAJECTORY_NOT_FOUND = 4;
    */
   TRAJECTORY_NOT_FOUND = 4,
 
   /**
-   * NOT_FOUND. The trajectory has no step of that number. Metadata: `trajectory_id`, `step_number`, `next_step_number`.
+   * NOT_FOUND. The trajectory has no step with this number. Metadata: `trajectory_id`, `step_number`,
+   * `next_step_number`.
    *
    * @generated from enum value: ERROR_REASON_STEP_NOT_FOUND = 5;
    */
   STEP_NOT_FOUND = 5,
 
   /**
-   * NOT_FOUND. No step at or before the place asked for has the states asked for. Metadata: `trajectory_id`.
+   * NOT_FOUND. No step in the requested range has the requested states. Metadata: `trajectory_id`.
    *
    * @generated from enum value: ERROR_REASON_CHECKPOINT_NOT_FOUND = 6;
    */
   CHECKPOINT_NOT_FOUND = 6,
 
   /**
-   * NOT_FOUND. The trajectory has no tag of that name. Metadata: `trajectory_id`, `tag`.
+   * NOT_FOUND. The trajectory has no tag with this name. Metadata: `trajectory_id`, `tag`.
    *
    * @generated from enum value: ERROR_REASON_TAG_NOT_FOUND = 7;
    */
   TAG_NOT_FOUND = 7,
 
   /**
-   * NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to one: no state of that digest is here. Metadata: `digest`.
+   * NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to it: no state with this digest is stored.
+   * Metadata: `digest`.
    *
    * @generated from enum value: ERROR_REASON_STATE_NOT_FOUND = 8;
    */
   STATE_NOT_FOUND = 8,
 
   /**
-   * ALREADY_EXISTS. The id is in use, possibly by a deleted trajectory whose steps its branches still need or whose rows are still being
-   * removed. Metadata: `trajectory_id`.
+   * ALREADY_EXISTS. The id is in use. It may belong to a deleted trajectory whose steps are kept for branches or whose
+   * rows are still being removed. Metadata: `trajectory_id`.
    *
    * @generated from enum value: ERROR_REASON_TRAJECTORY_EXISTS = 9;
    */
   TRAJECTORY_EXISTS = 9,
 
   /**
-   * ALREADY_EXISTS. The request id was used for another request of the same RPC. Metadata: `request_id`.
+   * ALREADY_EXISTS. The request id was used for a different request of the same RPC. Metadata: `request_id`.
    *
    * @generated from enum value: ERROR_REASON_REQUEST_ID_REUSED = 10;
    */
   REQUEST_ID_REUSED = 10,
 
   /**
-   * FAILED_PRECONDITION. The trajectory's end is not where `expected_next_step_number` says. Metadata: `next_step_number`.
+   * FAILED_PRECONDITION. The end of the trajectory differs from `expected_next_step_number`. Metadata:
+   * `next_step_number`.
    *
    * @generated from enum value: ERROR_REASON_UNEXPECTED_POSITION = 11;
    */
   UNEXPECTED_POSITION = 11,
 
   /**
-   * FAILED_PRECONDITION. Another writer holds the trajectory, or a newer epoch was granted. Metadata: `writer_id`, `writer_epoch`.
+   * FAILED_PRECONDITION. Another writer holds the trajectory, or a newer epoch was granted. Metadata: `writer_id`,
+   * `writer_epoch`.
    *
    * @generated from enum value: ERROR_REASON_WRITER_FENCED = 12;
    */
   WRITER_FENCED = 12,
 
   /**
-   * ALREADY_EXISTS. A step of that number is stored with other content. Metadata: `step_number`, `next_step_number`.
+   * ALREADY_EXISTS. A step with this number is stored with different content. Metadata: `step_number`,
+   * `next_step_number`.
    *
    * @generated from enum value: ERROR_REASON_STEP_CONFLICT = 13;
    */
   STEP_CONFLICT = 13,
 
   /**
-   * OUT_OF_RANGE. The step's number is beyond the end. Metadata: `step_number`, `next_step_number` (the number wanted).
+   * OUT_OF_RANGE. The step number is beyond the end of the trajectory. Metadata: `step_number`, `next_step_number` (the
+   * expected number).
    *
    * @generated from enum value: ERROR_REASON_STEP_GAP = 14;
    */
   STEP_GAP = 14,
 
   /**
-   * FAILED_PRECONDITION. The trajectory is sealed: no more steps, for good; branch to go on. Metadata: `status`, `next_step_number`.
+   * FAILED_PRECONDITION. The trajectory is sealed and accepts no more steps. Branch it to continue. Metadata: `status`,
+   * `next_step_number`.
    *
    * @generated from enum value: ERROR_REASON_TRAJECTORY_SEALED = 15;
    */
   TRAJECTORY_SEALED = 15,
 
   /**
-   * ALREADY_EXISTS. The step has another state of that name. Metadata: `step_number`, `state_name`.
+   * ALREADY_EXISTS. The step has a different state with this name. Metadata: `step_number`, `state_name`.
    *
    * @generated from enum value: ERROR_REASON_STATE_CONFLICT = 16;
    */
@@ -149,8 +155,8 @@ export enum ErrorReason {
   BRANCH_POINT_BEYOND_END = 17,
 
   /**
-   * FAILED_PRECONDITION. Something has branches that would not be deleted with it, and `on_branches` is REFUSE. Metadata: `branch_ids` (up to
-   * 20 trajectories or runs, separated by commas).
+   * FAILED_PRECONDITION. The resource has branches that would not be deleted with it, and `on_branches` is REFUSE.
+   * Metadata: `branch_ids` (up to 20 trajectories or runs, separated by commas).
    *
    * @generated from enum value: ERROR_REASON_HAS_BRANCHES = 18;
    */
@@ -164,127 +170,134 @@ export enum ErrorReason {
   TRAJECTORY_DELETED = 19,
 
   /**
-   * OUT_OF_RANGE. A range begins beyond the end of the trajectory or of the state. Metadata: `next_step_number` or `size`.
+   * OUT_OF_RANGE. The range begins beyond the end of the trajectory or of the state. Metadata: `next_step_number` or
+   * `size`.
    *
    * @generated from enum value: ERROR_REASON_RANGE_BEYOND_END = 20;
    */
   RANGE_BEYOND_END = 20,
 
   /**
-   * FAILED_PRECONDITION. The tag is not where `expected_step_number` says. Metadata: `step_number` (where it is; -1: nowhere).
+   * FAILED_PRECONDITION. The tag does not point to `expected_step_number`. Metadata: `step_number` (the current step;
+   * -1 if the tag does not exist).
    *
    * @generated from enum value: ERROR_REASON_TAG_MOVED = 21;
    */
   TAG_MOVED = 21,
 
   /**
-   * INVALID_ARGUMENT. The bytes do not have the digest that the caller stated. Metadata: `expected_digest`, `digest`.
+   * INVALID_ARGUMENT. The content does not have the digest that the request states. Metadata: `expected_digest`,
+   * `digest`.
    *
    * @generated from enum value: ERROR_REASON_DIGEST_MISMATCH = 22;
    */
   DIGEST_MISMATCH = 22,
 
   /**
-   * DATA_LOSS. A stored state no longer has its digest: the storage below is damaged. Metadata: `digest`.
+   * DATA_LOSS. A stored state does not have its digest any more: the storage is damaged. Metadata: `digest`.
    *
    * @generated from enum value: ERROR_REASON_STATE_CORRUPT = 23;
    */
   STATE_CORRUPT = 23,
 
   /**
-   * RESOURCE_EXHAUSTED. The disk is full; nothing was written and reads go on. Comes with RetryInfo.
+   * RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo.
    *
    * @generated from enum value: ERROR_REASON_STORAGE_FULL = 24;
    */
   STORAGE_FULL = 24,
 
   /**
-   * UNAVAILABLE. The database does not answer; whether an unacked write was stored is not known: replay it. Comes with RetryInfo.
+   * UNAVAILABLE. The database does not respond. A write that was not acknowledged may have been stored: send it again.
+   * Comes with RetryInfo.
    *
    * @generated from enum value: ERROR_REASON_DATABASE_UNAVAILABLE = 25;
    */
   DATABASE_UNAVAILABLE = 25,
 
   /**
-   * UNAVAILABLE. The server is shutting down; what it had read is committed and acked. Connect again. Comes with RetryInfo.
+   * UNAVAILABLE. The server is shutting down. Everything that it had read is committed and acknowledged. Reconnect.
+   * Comes with RetryInfo.
    *
    * @generated from enum value: ERROR_REASON_SERVER_DRAINING = 26;
    */
   SERVER_DRAINING = 26,
 
   /**
-   * RESOURCE_EXHAUSTED. The reader took too long to read; go on from `next_step_number`. Metadata: `next_step_number`.
+   * RESOURCE_EXHAUSTED. The client read too slowly. Continue from `next_step_number`. Metadata: `next_step_number`.
    *
    * @generated from enum value: ERROR_REASON_SLOW_READER = 27;
    */
   SLOW_READER = 27,
 
   /**
-   * UNIMPLEMENTED. No such RPC, or this protocol cannot carry it (bidirectional streams need HTTP/2).
+   * UNIMPLEMENTED. The RPC does not exist, or the protocol cannot carry it (bidirectional streams require HTTP/2).
    *
    * @generated from enum value: ERROR_REASON_UNIMPLEMENTED = 28;
    */
   UNIMPLEMENTED = 28,
 
   /**
-   * CANCELLED. The caller went away.
+   * CANCELLED. The caller cancelled the call.
    *
    * @generated from enum value: ERROR_REASON_CANCELLED = 29;
    */
   CANCELLED = 29,
 
   /**
-   * DEADLINE_EXCEEDED. The caller's deadline passed; whether an unacked write was stored is not known: replay it.
+   * DEADLINE_EXCEEDED. The deadline of the caller passed. A write that was not acknowledged may have been stored: send
+   * it again.
    *
    * @generated from enum value: ERROR_REASON_DEADLINE_EXCEEDED = 30;
    */
   DEADLINE_EXCEEDED = 30,
 
   /**
-   * INTERNAL. A fault of the server. Metadata: `error_id`, under which the server's log has the details.
+   * INTERNAL. A defect of the server. Metadata: `error_id`; the log of the server has the details under this id.
    *
    * @generated from enum value: ERROR_REASON_INTERNAL = 31;
    */
   INTERNAL = 31,
 
   /**
-   * NOT_FOUND. No experiment of that id or name is here, or it was deleted. Metadata: `experiment`.
+   * NOT_FOUND. No experiment has this id or name, or it was deleted. Metadata: `experiment`.
    *
    * @generated from enum value: ERROR_REASON_EXPERIMENT_NOT_FOUND = 32;
    */
   EXPERIMENT_NOT_FOUND = 32,
 
   /**
-   * NOT_FOUND. No run of that id or name is here, or it was deleted. Metadata: `run`.
+   * NOT_FOUND. No run has this id or name, or it was deleted. Metadata: `run`.
    *
    * @generated from enum value: ERROR_REASON_RUN_NOT_FOUND = 33;
    */
   RUN_NOT_FOUND = 33,
 
   /**
-   * NOT_FOUND. No stage of that id or number is here, or none has a model checkpoint. Metadata: `stage` or `run`.
+   * NOT_FOUND. No stage has this id or number, or no stage has a model checkpoint. Metadata: `stage` or `run`.
    *
    * @generated from enum value: ERROR_REASON_STAGE_NOT_FOUND = 34;
    */
   STAGE_NOT_FOUND = 34,
 
   /**
-   * ALREADY_EXISTS. An experiment of that id or name is there. Metadata: `experiment`.
+   * ALREADY_EXISTS. An experiment with this id or name exists. Metadata: `experiment`.
    *
    * @generated from enum value: ERROR_REASON_EXPERIMENT_EXISTS = 35;
    */
   EXPERIMENT_EXISTS = 35,
 
   /**
-   * ALREADY_EXISTS. A run of that id, or of that name in the experiment, is there. Metadata: `run`, `run_id` (of the one that is there).
+   * ALREADY_EXISTS. A run with this id, or with this name in the experiment, exists. Metadata: `run`, `run_id` (id of
+   * the existing run).
    *
    * @generated from enum value: ERROR_REASON_RUN_EXISTS = 36;
    */
   RUN_EXISTS = 36,
 
   /**
-   * FAILED_PRECONDITION. The existing run was created with another config, other removed paths or another plan. Metadata: `run_id`, `fields` (paths,
-   * separated by commas).
+   * FAILED_PRECONDITION. The existing run was created with a different config or plan. Metadata: `run_id`, `fields`
+   * (paths, separated by commas).
    *
    * @generated from enum value: ERROR_REASON_CONFIG_MISMATCH = 37;
    */
@@ -298,15 +311,16 @@ export enum ErrorReason {
   NO_MAIN_TRAJECTORY = 38,
 
   /**
-   * FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`.
+   * FAILED_PRECONDITION. The verb is not allowed in the current status. Metadata: `status` (the current status),
+   * `verb`.
    *
    * @generated from enum value: ERROR_REASON_ILLEGAL_TRANSITION = 39;
    */
   ILLEGAL_TRANSITION = 39,
 
   /**
-   * ALREADY_EXISTS. The verb is in effect already, by a request with another message or result; of a rollout also with other metrics, timings or
-   * validations. Metadata: `status`, `verb`.
+   * ALREADY_EXISTS. The verb has already taken effect, with a different message or result; for a rollout also with
+   * different metrics, timings or validations. Metadata: `status`, `verb`.
    *
    * @generated from enum value: ERROR_REASON_RESULT_CONFLICT = 40;
    */
@@ -320,64 +334,65 @@ export enum ErrorReason {
   RUN_DELETED = 41,
 
   /**
-   * NOT_FOUND. No task of that name is in the catalogue. Metadata: `task`.
+   * NOT_FOUND. The catalogue has no task with this id. Metadata: `task`.
    *
    * @generated from enum value: ERROR_REASON_TASK_NOT_FOUND = 42;
    */
   TASK_NOT_FOUND = 42,
 
   /**
-   * NOT_FOUND. No validator of that id is here. Metadata: `validator`.
+   * NOT_FOUND. No validator has this id. Metadata: `validator`.
    *
    * @generated from enum value: ERROR_REASON_VALIDATOR_NOT_FOUND = 43;
    */
   VALIDATOR_NOT_FOUND = 43,
 
   /**
-   * NOT_FOUND. No group of that id or number is here, or it was deleted. Metadata: `group`.
+   * NOT_FOUND. No group has this id or number, or it was deleted. Metadata: `group`.
    *
    * @generated from enum value: ERROR_REASON_GROUP_NOT_FOUND = 44;
    */
   GROUP_NOT_FOUND = 44,
 
   /**
-   * NOT_FOUND. No rollout of that id is here, or it was deleted. Metadata: `rollout`.
+   * NOT_FOUND. No rollout has this id, or it was deleted. Metadata: `rollout`.
    *
    * @generated from enum value: ERROR_REASON_ROLLOUT_NOT_FOUND = 45;
    */
   ROLLOUT_NOT_FOUND = 45,
 
   /**
-   * NOT_FOUND. No environment of that id is here, or it was deleted. Metadata: `environment`.
+   * NOT_FOUND. No environment has this id, or it was deleted. Metadata: `environment`.
    *
    * @generated from enum value: ERROR_REASON_ENVIRONMENT_NOT_FOUND = 46;
    */
   ENVIRONMENT_NOT_FOUND = 46,
 
   /**
-   * ALREADY_EXISTS. The id asked for is another rollout's. Metadata: `rollout`.
+   * ALREADY_EXISTS. The requested id belongs to another rollout. Metadata: `rollout`.
    *
    * @generated from enum value: ERROR_REASON_ROLLOUT_EXISTS = 47;
    */
   ROLLOUT_EXISTS = 47,
 
   /**
-   * ALREADY_EXISTS. The id asked for is taken. Metadata: `environment`.
+   * ALREADY_EXISTS. The requested id is in use. Metadata: `environment`.
    *
    * @generated from enum value: ERROR_REASON_ENVIRONMENT_EXISTS = 48;
    */
   ENVIRONMENT_EXISTS = 48,
 
   /**
-   * FAILED_PRECONDITION. The attempt does not hold the rollout any more: its lease was lost, it was released, retried or cancelled. Stop working on
-   * it. Metadata: `rollout`, `attempt` (the current one), `status`.
+   * FAILED_PRECONDITION. The attempt no longer holds the rollout: its lease expired, or the rollout was released,
+   * retried or cancelled. Stop working on it. Metadata: `rollout`, `attempt` (the current attempt), `status`.
    *
    * @generated from enum value: ERROR_REASON_LEASE_LOST = 49;
    */
   LEASE_LOST = 49,
 
   /**
-   * FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many).
+   * FAILED_PRECONDITION. Rollouts of the resource to delete are INITIALIZING or RUNNING, and `cancel_live` is not set.
+   * Metadata: `rollouts` (their number).
    *
    * @generated from enum value: ERROR_REASON_RUN_ACTIVE = 50;
    */

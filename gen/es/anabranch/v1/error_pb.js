@@ -17,12 +17,11 @@ export const ErrorReasonSchema = /*@__PURE__*/
   enumDesc(file_anabranch_v1_error, 0);
 
 /**
- * Why a call failed: the closed catalogue of reasons.
- *
- * Every error carries one `google.rpc.ErrorInfo` whose `reason` is one of these names without the prefix (`STEP_GAP`),
- * whose `domain` is `anabranch.v1`, and whose `metadata` holds what a program needs to go on (keys are named below).
- * What a person needs stands in the message text too. Where a field of a request is at fault, or names what the error is about (not
- * there, there already, too far on), a `google.rpc.BadRequest` has its path (`rollouts[3].task_id`); frames of a stream are not looked through for it. `docs/errors.md` explains each; a test holds it equal to this enum.
+ * The closed list of reasons why a call can fail.
+ * Every error carries one `google.rpc.ErrorInfo`. Its `reason` is one of these names without the prefix (`STEP_GAP`),
+ * its `domain` is `anabranch.v1`, and its `metadata` has the keys that are named below. If a field of the request
+ * caused the error, a `google.rpc.BadRequest` names its path (`rollouts[3].task_id`); errors of a message within a
+ * request stream have no path. `docs/errors.md` explains each reason.
  *
  * @generated from enum anabranch.v1.ErrorReason
  */

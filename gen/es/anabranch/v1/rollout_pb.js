@@ -98,7 +98,7 @@ export const OnSuccessSchema = /*@__PURE__*/
   enumDesc(file_anabranch_v1_rollout, 0);
 
 /**
- * What a success of one sibling means for the others.
+ * What happens to the other rollouts of a group when one of them succeeds.
  *
  * @generated from enum anabranch.v1.OnSuccess
  */

@@ -36,90 +36,90 @@ export declare type StringList = Message<"anabranch.v1.StringList"> & {
 export declare const StringListSchema: GenMessage<StringList>;
 
 /**
- * A task to make or change. What is absent is left as it is; of a new task it is empty.
+ * A task to create or update. Unset fields are not changed; in a new task they are empty.
  *
  * @generated from message anabranch.v1.TaskUpsert
  */
 export declare type TaskUpsert = Message<"anabranch.v1.TaskUpsert"> & {
   /**
-   * Its name in the catalogue, 1 to 256 bytes.
+   * Id in the catalogue, 1 to 256 bytes.
    *
    * @generated from field: string id = 1;
    */
   id: string;
 
   /**
-   * Title, at most 256 bytes.
+   * Human-readable title, at most 256 bytes.
    *
    * @generated from field: optional string name = 2;
    */
   name?: string | undefined;
 
   /**
-   * What is to be done, at most 16 KiB.
+   * Description of the task, at most 16 KiB.
    *
    * @generated from field: optional string description = 3;
    */
   description?: string | undefined;
 
   /**
-   * How hard it is, at most 64 bytes.
+   * Difficulty label, at most 64 bytes.
    *
    * @generated from field: optional string difficulty = 4;
    */
   difficulty?: string | undefined;
 
   /**
-   * What it is about, at most 64 bytes.
+   * Category, at most 64 bytes.
    *
    * @generated from field: optional string category = 5;
    */
   category?: string | undefined;
 
   /**
-   * The app it is done in, at most 256 bytes.
+   * App or environment in which the task is done, at most 256 bytes.
    *
    * @generated from field: optional string app_name = 6;
    */
   appName?: string | undefined;
 
   /**
-   * Where it comes from, at most 64 bytes.
+   * Source of the task, at most 64 bytes.
    *
    * @generated from field: optional string source_type = 7;
    */
   sourceType?: string | undefined;
 
   /**
-   * Most turns that a rollout of it may take.
+   * Maximum number of turns of a rollout of this task.
    *
    * @generated from field: optional int64 max_turns = 8;
    */
   maxTurns?: bigint | undefined;
 
   /**
-   * Words to find it by; they replace all.
+   * Words to filter by; they replace all existing ones.
    *
    * @generated from field: anabranch.v1.StringList tags = 9;
    */
   tags?: StringList | undefined;
 
   /**
-   * What must hold before it begins; they replace all.
+   * Conditions that must hold before the task begins; they replace all existing ones.
    *
    * @generated from field: anabranch.v1.StringList prerequisites = 10;
    */
   prerequisites?: StringList | undefined;
 
   /**
-   * Strict JSON text, at most 128 KiB; empty: none.
+   * Strict JSON text, at most 128 KiB. Optional.
    *
    * @generated from field: optional string input_json = 11;
    */
   inputJson?: string | undefined;
 
   /**
-   * Strict JSON text, at most 128 KiB; empty: none.
+   * Strict JSON text, at most 128 KiB. Optional.
    *
    * @generated from field: optional string metadata_json = 12;
    */
@@ -133,7 +133,7 @@ export declare type TaskUpsert = Message<"anabranch.v1.TaskUpsert"> & {
 export declare const TaskUpsertSchema: GenMessage<TaskUpsert>;
 
 /**
- * What to make or change.
+ * Request of UpsertTasks.
  *
  * @generated from message anabranch.v1.UpsertTasksRequest
  */
@@ -153,27 +153,27 @@ export declare type UpsertTasksRequest = Message<"anabranch.v1.UpsertTasksReques
 export declare const UpsertTasksRequestSchema: GenMessage<UpsertTasksRequest>;
 
 /**
- * Answer of UpsertTasks.
+ * Response of UpsertTasks.
  *
  * @generated from message anabranch.v1.UpsertTasksResponse
  */
 export declare type UpsertTasksResponse = Message<"anabranch.v1.UpsertTasksResponse"> & {
   /**
-   * How many were made.
+   * Number of created tasks.
    *
    * @generated from field: int32 created_count = 1;
    */
   createdCount: number;
 
   /**
-   * How many were there and changed.
+   * Number of tasks that existed and were changed.
    *
    * @generated from field: int32 updated_count = 2;
    */
   updatedCount: number;
 
   /**
-   * How many were there and as given.
+   * Number of tasks that existed with the same values.
    *
    * @generated from field: int32 unchanged_count = 3;
    */
@@ -187,20 +187,20 @@ export declare type UpsertTasksResponse = Message<"anabranch.v1.UpsertTasksRespo
 export declare const UpsertTasksResponseSchema: GenMessage<UpsertTasksResponse>;
 
 /**
- * Which task.
+ * Request of GetTask.
  *
  * @generated from message anabranch.v1.GetTaskRequest
  */
 export declare type GetTaskRequest = Message<"anabranch.v1.GetTaskRequest"> & {
   /**
-   * Its name in the catalogue.
+   * Id of the task.
    *
    * @generated from field: string task_id = 1;
    */
   taskId: string;
 
   /**
-   * Default FULL.
+   * Default: FULL.
    *
    * @generated from field: anabranch.v1.View view = 2;
    */
@@ -214,7 +214,7 @@ export declare type GetTaskRequest = Message<"anabranch.v1.GetTaskRequest"> & {
 export declare const GetTaskRequestSchema: GenMessage<GetTaskRequest>;
 
 /**
- * Answer of GetTask.
+ * Response of GetTask.
  *
  * @generated from message anabranch.v1.GetTaskResponse
  */
@@ -234,62 +234,63 @@ export declare type GetTaskResponse = Message<"anabranch.v1.GetTaskResponse"> & 
 export declare const GetTaskResponseSchema: GenMessage<GetTaskResponse>;
 
 /**
- * Which tasks; filters that are set must all hold.
+ * Request of ListTasks. A task must match all filters that are set.
  *
  * @generated from message anabranch.v1.ListTasksRequest
  */
 export declare type ListTasksRequest = Message<"anabranch.v1.ListTasksRequest"> & {
   /**
-   * At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB.
+   * Maximum number of tasks in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first. The other fields must be the same as then.
+   * `next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+   * call.
    *
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
 
   /**
-   * Only of these names; empty: any. At most 1,000; ones that are not there are simply missing.
+   * Match tasks with these ids. At most 1,000. Ids without a task are ignored. Default: any task.
    *
    * @generated from field: repeated string task_ids = 3;
    */
   taskIds: string[];
 
   /**
-   * Only of this category.
+   * Match tasks of this category.
    *
    * @generated from field: string category = 4;
    */
   category: string;
 
   /**
-   * Only of this difficulty.
+   * Match tasks of this difficulty.
    *
    * @generated from field: string difficulty = 5;
    */
   difficulty: string;
 
   /**
-   * Only of this source.
+   * Match tasks from this source.
    *
    * @generated from field: string source_type = 6;
    */
   sourceType: string;
 
   /**
-   * Only with all these tags.
+   * Match tasks that have all these tags.
    *
    * @generated from field: repeated string tags = 7;
    */
   tags: string[];
 
   /**
-   * Default BASIC.
+   * Default: BASIC.
    *
    * @generated from field: anabranch.v1.View view = 8;
    */
@@ -303,7 +304,7 @@ export declare type ListTasksRequest = Message<"anabranch.v1.ListTasksRequest"> 
 export declare const ListTasksRequestSchema: GenMessage<ListTasksRequest>;
 
 /**
- * A page of tasks.
+ * Response of ListTasks.
  *
  * @generated from message anabranch.v1.ListTasksResponse
  */
@@ -316,7 +317,7 @@ export declare type ListTasksResponse = Message<"anabranch.v1.ListTasksResponse"
   tasks: Task[];
 
   /**
-   * For the next page; empty: this was the last.
+   * Token for the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -330,55 +331,55 @@ export declare type ListTasksResponse = Message<"anabranch.v1.ListTasksResponse"
 export declare const ListTasksResponseSchema: GenMessage<ListTasksResponse>;
 
 /**
- * A validator to make or change. What is absent is left as it is; of a new one it is empty.
+ * A validator to create or update. Unset fields are not changed; in a new validator they are empty.
  *
  * @generated from message anabranch.v1.ValidatorUpsert
  */
 export declare type ValidatorUpsert = Message<"anabranch.v1.ValidatorUpsert"> & {
   /**
-   * The task that it judges.
+   * Id of the task.
    *
    * @generated from field: string task_id = 1;
    */
   taskId: string;
 
   /**
-   * What it is, unique in its task, 1 to 128 bytes.
+   * Type, unique in its task, 1 to 128 bytes.
    *
    * @generated from field: string type = 2;
    */
   type: string;
 
   /**
-   * What it asks, at most 16 KiB.
+   * What the validator queries, at most 16 KiB.
    *
    * @generated from field: optional string query = 3;
    */
   query?: string | undefined;
 
   /**
-   * How it asks, at most 256 bytes.
+   * How the validator queries it, at most 256 bytes.
    *
    * @generated from field: optional string method = 4;
    */
   method?: string | undefined;
 
   /**
-   * What it expects, at most 16 KiB.
+   * Expected result, at most 16 KiB.
    *
    * @generated from field: optional string expected_result = 5;
    */
   expectedResult?: string | undefined;
 
   /**
-   * Strict JSON text, at most 64 KiB; empty: none.
+   * Config as strict JSON text, at most 64 KiB.
    *
    * @generated from field: optional string config_json = 6;
    */
   configJson?: string | undefined;
 
   /**
-   * What it says is kept and shown, and does not decide.
+   * If true, results of this validator are recorded but do not affect the rollout's verdict.
    *
    * @generated from field: optional bool advisory = 7;
    */
@@ -392,7 +393,7 @@ export declare type ValidatorUpsert = Message<"anabranch.v1.ValidatorUpsert"> & 
 export declare const ValidatorUpsertSchema: GenMessage<ValidatorUpsert>;
 
 /**
- * What to make or change.
+ * Request of UpsertValidators.
  *
  * @generated from message anabranch.v1.UpsertValidatorsRequest
  */
@@ -412,20 +413,20 @@ export declare type UpsertValidatorsRequest = Message<"anabranch.v1.UpsertValida
 export declare const UpsertValidatorsRequestSchema: GenMessage<UpsertValidatorsRequest>;
 
 /**
- * Answer of UpsertValidators.
+ * Response of UpsertValidators.
  *
  * @generated from message anabranch.v1.UpsertValidatorsResponse
  */
 export declare type UpsertValidatorsResponse = Message<"anabranch.v1.UpsertValidatorsResponse"> & {
   /**
-   * The validators' ids, in the order of the request.
+   * Ids of the validators, in the order of the request.
    *
    * @generated from field: repeated string validator_ids = 1;
    */
   validatorIds: string[];
 
   /**
-   * How many were made.
+   * Number of created validators.
    *
    * @generated from field: int32 created_count = 2;
    */
@@ -439,13 +440,13 @@ export declare type UpsertValidatorsResponse = Message<"anabranch.v1.UpsertValid
 export declare const UpsertValidatorsResponseSchema: GenMessage<UpsertValidatorsResponse>;
 
 /**
- * Which validator.
+ * Request of GetValidator.
  *
  * @generated from message anabranch.v1.GetValidatorRequest
  */
 export declare type GetValidatorRequest = Message<"anabranch.v1.GetValidatorRequest"> & {
   /**
-   * Its id.
+   * Id of the validator.
    *
    * @generated from field: string validator_id = 1;
    */
@@ -459,7 +460,7 @@ export declare type GetValidatorRequest = Message<"anabranch.v1.GetValidatorRequ
 export declare const GetValidatorRequestSchema: GenMessage<GetValidatorRequest>;
 
 /**
- * Answer of GetValidator.
+ * Response of GetValidator.
  *
  * @generated from message anabranch.v1.GetValidatorResponse
  */
@@ -479,27 +480,28 @@ export declare type GetValidatorResponse = Message<"anabranch.v1.GetValidatorRes
 export declare const GetValidatorResponseSchema: GenMessage<GetValidatorResponse>;
 
 /**
- * Whose validators.
+ * Request of ListValidators.
  *
  * @generated from message anabranch.v1.ListValidatorsRequest
  */
 export declare type ListValidatorsRequest = Message<"anabranch.v1.ListValidatorsRequest"> & {
   /**
-   * The task.
+   * Id of the task.
    *
    * @generated from field: string task_id = 1;
    */
   taskId: string;
 
   /**
-   * At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB.
+   * Maximum number of validators in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first. The other fields must be the same as then.
+   * `next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+   * call.
    *
    * @generated from field: string page_token = 3;
    */
@@ -513,20 +515,20 @@ export declare type ListValidatorsRequest = Message<"anabranch.v1.ListValidators
 export declare const ListValidatorsRequestSchema: GenMessage<ListValidatorsRequest>;
 
 /**
- * A page of validators.
+ * Response of ListValidators.
  *
  * @generated from message anabranch.v1.ListValidatorsResponse
  */
 export declare type ListValidatorsResponse = Message<"anabranch.v1.ListValidatorsResponse"> & {
   /**
-   * The validators, by type in order of bytes.
+   * The validators, by type in byte order.
    *
    * @generated from field: repeated anabranch.v1.Validator validators = 1;
    */
   validators: Validator[];
 
   /**
-   * For the next page; empty: this was the last.
+   * Token for the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -540,48 +542,48 @@ export declare type ListValidatorsResponse = Message<"anabranch.v1.ListValidator
 export declare const ListValidatorsResponseSchema: GenMessage<ListValidatorsResponse>;
 
 /**
- * Which group, and what to make it with if it is not there.
+ * Request of GetOrCreateGroup.
  *
  * @generated from message anabranch.v1.GetOrCreateGroupRequest
  */
 export declare type GetOrCreateGroupRequest = Message<"anabranch.v1.GetOrCreateGroupRequest"> & {
   /**
-   * The stage.
+   * Id of the stage.
    *
    * @generated from field: string stage_id = 1;
    */
   stageId: string;
 
   /**
-   * Its number in the stage; required.
+   * Number of the group in the stage. Required.
    *
    * @generated from field: optional int64 number = 2;
    */
   number?: bigint | undefined;
 
   /**
-   * The batch it belongs to.
+   * Number of the batch. Optional.
    *
    * @generated from field: optional int64 batch = 3;
    */
   batch?: bigint | undefined;
 
   /**
-   * What a success of one sibling means for the others; default CONTINUE.
+   * What happens to the other rollouts when one of them succeeds. Default: CONTINUE.
    *
    * @generated from field: anabranch.v1.OnSuccess on_success = 4;
    */
   onSuccess: OnSuccess;
 
   /**
-   * At most 64 labels; keys of 1 to 64 bytes, values of at most 256.
+   * At most 64 labels. Keys have 1 to 64 bytes, values at most 256.
    *
    * @generated from field: map<string, string> labels = 5;
    */
   labels: { [key: string]: string };
 
   /**
-   * Strict JSON text, at most 128 KiB; empty: none.
+   * Strict JSON text, at most 128 KiB. Optional.
    *
    * @generated from field: string metadata_json = 6;
    */
@@ -595,20 +597,20 @@ export declare type GetOrCreateGroupRequest = Message<"anabranch.v1.GetOrCreateG
 export declare const GetOrCreateGroupRequestSchema: GenMessage<GetOrCreateGroupRequest>;
 
 /**
- * Answer of GetOrCreateGroup.
+ * Response of GetOrCreateGroup.
  *
  * @generated from message anabranch.v1.GetOrCreateGroupResponse
  */
 export declare type GetOrCreateGroupResponse = Message<"anabranch.v1.GetOrCreateGroupResponse"> & {
   /**
-   * The group; one that was there is as it was, whatever the request says of it.
+   * The group. An existing group is not changed by the other fields of the request.
    *
    * @generated from field: anabranch.v1.Group group = 1;
    */
   group?: Group | undefined;
 
   /**
-   * It was made by this call.
+   * True if this call created the group.
    *
    * @generated from field: bool created = 2;
    */
@@ -622,34 +624,34 @@ export declare type GetOrCreateGroupResponse = Message<"anabranch.v1.GetOrCreate
 export declare const GetOrCreateGroupResponseSchema: GenMessage<GetOrCreateGroupResponse>;
 
 /**
- * Which group: by group_id, or by stage_id and number.
+ * Request of GetGroup. Either group_id, or stage_id and number are required.
  *
  * @generated from message anabranch.v1.GetGroupRequest
  */
 export declare type GetGroupRequest = Message<"anabranch.v1.GetGroupRequest"> & {
   /**
-   * Its id.
+   * Id of the group.
    *
    * @generated from field: optional string group_id = 1;
    */
   groupId?: string | undefined;
 
   /**
-   * Its stage; with number.
+   * Id of the stage. Requires `number`.
    *
    * @generated from field: optional string stage_id = 2;
    */
   stageId?: string | undefined;
 
   /**
-   * Its number; with stage_id.
+   * Number of the group. Requires `stage_id`.
    *
    * @generated from field: optional int64 number = 3;
    */
   number?: bigint | undefined;
 
   /**
-   * Default FULL.
+   * Default: FULL.
    *
    * @generated from field: anabranch.v1.View view = 4;
    */
@@ -663,7 +665,7 @@ export declare type GetGroupRequest = Message<"anabranch.v1.GetGroupRequest"> & 
 export declare const GetGroupRequestSchema: GenMessage<GetGroupRequest>;
 
 /**
- * Answer of GetGroup.
+ * Response of GetGroup.
  *
  * @generated from message anabranch.v1.GetGroupResponse
  */
@@ -683,34 +685,35 @@ export declare type GetGroupResponse = Message<"anabranch.v1.GetGroupResponse"> 
 export declare const GetGroupResponseSchema: GenMessage<GetGroupResponse>;
 
 /**
- * Whose groups.
+ * Request of ListGroups.
  *
  * @generated from message anabranch.v1.ListGroupsRequest
  */
 export declare type ListGroupsRequest = Message<"anabranch.v1.ListGroupsRequest"> & {
   /**
-   * The stage.
+   * Id of the stage.
    *
    * @generated from field: string stage_id = 1;
    */
   stageId: string;
 
   /**
-   * At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB.
+   * Maximum number of groups in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first. The other fields must be the same as then.
+   * `next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+   * call.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * Default BASIC.
+   * Default: BASIC.
    *
    * @generated from field: anabranch.v1.View view = 4;
    */
@@ -724,7 +727,7 @@ export declare type ListGroupsRequest = Message<"anabranch.v1.ListGroupsRequest"
 export declare const ListGroupsRequestSchema: GenMessage<ListGroupsRequest>;
 
 /**
- * A page of groups.
+ * Response of ListGroups.
  *
  * @generated from message anabranch.v1.ListGroupsResponse
  */
@@ -737,7 +740,7 @@ export declare type ListGroupsResponse = Message<"anabranch.v1.ListGroupsRespons
   groups: Group[];
 
   /**
-   * For the next page; empty: this was the last.
+   * Token for the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -751,27 +754,28 @@ export declare type ListGroupsResponse = Message<"anabranch.v1.ListGroupsRespons
 export declare const ListGroupsResponseSchema: GenMessage<ListGroupsResponse>;
 
 /**
- * What to change.
+ * Request of UpdateGroup.
  *
  * @generated from message anabranch.v1.UpdateGroupRequest
  */
 export declare type UpdateGroupRequest = Message<"anabranch.v1.UpdateGroupRequest"> & {
   /**
-   * Which group.
+   * Id of the group.
    *
    * @generated from field: string group_id = 1;
    */
   groupId: string;
 
   /**
-   * Which fields to change: `batch`, `on_success`, `labels`, `metrics`, `metadata_json`. At least one. A field that is named and absent is cleared.
+   * Fields to update: `batch`, `on_success`, `labels`, `metrics`, `metadata_json`. At least one. A field that is in the
+   * mask and unset is cleared.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
   updateMask?: FieldMask | undefined;
 
   /**
-   * New batch.
+   * New number of the batch.
    *
    * @generated from field: optional int64 batch = 3;
    */
@@ -785,21 +789,21 @@ export declare type UpdateGroupRequest = Message<"anabranch.v1.UpdateGroupReques
   onSuccess: OnSuccess;
 
   /**
-   * New labels; they replace all.
+   * New labels; they replace all existing ones.
    *
    * @generated from field: map<string, string> labels = 5;
    */
   labels: { [key: string]: string };
 
   /**
-   * Metrics to set; others stay. At most 256 in all, keys of 1 to 128 bytes.
+   * Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes.
    *
    * @generated from field: map<string, double> metrics = 6;
    */
   metrics: { [key: string]: number };
 
   /**
-   * Strict JSON text, at most 128 KiB; empty: none.
+   * New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata.
    *
    * @generated from field: string metadata_json = 7;
    */
@@ -813,13 +817,13 @@ export declare type UpdateGroupRequest = Message<"anabranch.v1.UpdateGroupReques
 export declare const UpdateGroupRequestSchema: GenMessage<UpdateGroupRequest>;
 
 /**
- * Answer of UpdateGroup.
+ * Response of UpdateGroup.
  *
  * @generated from message anabranch.v1.UpdateGroupResponse
  */
 export declare type UpdateGroupResponse = Message<"anabranch.v1.UpdateGroupResponse"> & {
   /**
-   * The group as it is now.
+   * The updated group.
    *
    * @generated from field: anabranch.v1.Group group = 1;
    */
@@ -833,97 +837,97 @@ export declare type UpdateGroupResponse = Message<"anabranch.v1.UpdateGroupRespo
 export declare const UpdateGroupResponseSchema: GenMessage<UpdateGroupResponse>;
 
 /**
- * A rollout to make.
+ * A rollout to create.
  *
  * @generated from message anabranch.v1.NewRollout
  */
 export declare type NewRollout = Message<"anabranch.v1.NewRollout"> & {
   /**
-   * Its group's number in the stage; required. A group that is not there is made.
+   * Number of the group in the stage. Required. The group is created if it does not exist.
    *
    * @generated from field: optional int64 group_number = 1;
    */
   groupNumber?: bigint | undefined;
 
   /**
-   * Its number among its siblings; required.
+   * Number of the rollout in the group. Required.
    *
    * @generated from field: optional int64 number = 2;
    */
   number?: bigint | undefined;
 
   /**
-   * Id for it, a UUID; empty: the server makes a UUIDv7.
+   * Id of the new rollout, a UUID. Default: a UUIDv7 generated by the server.
    *
    * @generated from field: string rollout_id = 3;
    */
   rolloutId: string;
 
   /**
-   * Its task; empty: none.
+   * Id of the task. Optional.
    *
    * @generated from field: string task_id = 4;
    */
   taskId: string;
 
   /**
-   * At most 64 labels; keys of 1 to 64 bytes, values of at most 256.
+   * At most 64 labels. Keys have 1 to 64 bytes, values at most 256.
    *
    * @generated from field: map<string, string> labels = 5;
    */
   labels: { [key: string]: string };
 
   /**
-   * Strict JSON text, at most 128 KiB; empty: none.
+   * Input for the worker as strict JSON text, at most 128 KiB. Optional.
    *
    * @generated from field: string input_json = 6;
    */
   inputJson: string;
 
   /**
-   * Higher ones are claimed first: 0 to 1,000,000.
+   * 0 to 1,000,000. Rollouts with a higher priority are claimed first.
    *
    * @generated from field: int32 priority = 7;
    */
   priority: number;
 
   /**
-   * Most turns it may take; absent: the task's, else the plan's.
+   * Maximum number of turns. Default: that of the task, else that of the plan.
    *
    * @generated from field: optional int64 max_turns = 8;
    */
   maxTurns?: bigint | undefined;
 
   /**
-   * Most attempts, without refunded ones: 1 to 100; 0 means 3.
+   * Maximum number of attempts, without refunded ones: 1 to 100. 0 means 3.
    *
    * @generated from field: int32 max_attempts = 9;
    */
   maxAttempts: number;
 
   /**
-   * The step that every attempt begins from; absent: from nothing.
+   * Step from which every attempt branches. Optional; without it, attempts begin with an empty trajectory.
    *
    * @generated from field: anabranch.v1.StartPoint start_from = 10;
    */
   startFrom?: StartPoint | undefined;
 
   /**
-   * Where the weights are that it samples with, at most 2 KiB.
+   * Location of the weights that the rollout samples with, at most 2 KiB. Optional.
    *
    * @generated from field: string model_uri = 11;
    */
   modelUri: string;
 
   /**
-   * Strict JSON text, at most 128 KiB; empty: none.
+   * Strict JSON text, at most 128 KiB. Optional.
    *
    * @generated from field: string metadata_json = 12;
    */
   metadataJson: string;
 
   /**
-   * What a success of one sibling means for the others, if this makes the group; default CONTINUE.
+   * Policy of the group if this call creates it. Default: CONTINUE.
    *
    * @generated from field: anabranch.v1.OnSuccess on_success = 13;
    */
@@ -955,20 +959,20 @@ export declare type NewRollout = Message<"anabranch.v1.NewRollout"> & {
 export declare const NewRolloutSchema: GenMessage<NewRollout>;
 
 /**
- * What to make.
+ * Request of CreateRollouts.
  *
  * @generated from message anabranch.v1.CreateRolloutsRequest
  */
 export declare type CreateRolloutsRequest = Message<"anabranch.v1.CreateRolloutsRequest"> & {
   /**
-   * The stage.
+   * Id of the stage.
    *
    * @generated from field: string stage_id = 1;
    */
   stageId: string;
 
   /**
-   * 1 to 1,000 rollouts, each group number and number once.
+   * 1 to 1,000 rollouts. Each pair of group number and number occurs once.
    *
    * @generated from field: repeated anabranch.v1.NewRollout rollouts = 2;
    */
@@ -982,27 +986,27 @@ export declare type CreateRolloutsRequest = Message<"anabranch.v1.CreateRollouts
 export declare const CreateRolloutsRequestSchema: GenMessage<CreateRolloutsRequest>;
 
 /**
- * A rollout that was asked for.
+ * A rollout of the request.
  *
  * @generated from message anabranch.v1.CreatedRollout
  */
 export declare type CreatedRollout = Message<"anabranch.v1.CreatedRollout"> & {
   /**
-   * Its id.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * Its group.
+   * Id of its group.
    *
    * @generated from field: string group_id = 2;
    */
   groupId: string;
 
   /**
-   * The rollout existed, created with the same values. It is not changed.
+   * True if the rollout existed already, created with the same values. It is not changed.
    *
    * @generated from field: bool existed = 3;
    */
@@ -1016,13 +1020,13 @@ export declare type CreatedRollout = Message<"anabranch.v1.CreatedRollout"> & {
 export declare const CreatedRolloutSchema: GenMessage<CreatedRollout>;
 
 /**
- * Answer of CreateRollouts.
+ * Response of CreateRollouts.
  *
  * @generated from message anabranch.v1.CreateRolloutsResponse
  */
 export declare type CreateRolloutsResponse = Message<"anabranch.v1.CreateRolloutsResponse"> & {
   /**
-   * In the order of the request.
+   * One entry per rollout, in the order of the request.
    *
    * @generated from field: repeated anabranch.v1.CreatedRollout rollouts = 1;
    */
@@ -1036,77 +1040,79 @@ export declare type CreateRolloutsResponse = Message<"anabranch.v1.CreateRollout
 export declare const CreateRolloutsResponseSchema: GenMessage<CreateRolloutsResponse>;
 
 /**
- * What to claim; filters that are set must all hold.
+ * Request of ClaimRollouts. A rollout must match all filters that are set.
  *
  * @generated from message anabranch.v1.ClaimRolloutsRequest
  */
 export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRequest"> & {
   /**
-   * Only of this run; empty: of any.
+   * Claim rollouts of this run.
    *
    * @generated from field: string run_id = 1;
    */
   runId: string;
 
   /**
-   * Only of this stage; empty: of any.
+   * Claim rollouts of this stage.
    *
    * @generated from field: string stage_id = 2;
    */
   stageId: string;
 
   /**
-   * Only of these tasks; empty: any.
+   * Claim rollouts of these tasks. Default: any task.
    *
    * @generated from field: repeated string task_ids = 3;
    */
   taskIds: string[];
 
   /**
-   * Only with all these labels, of exactly these values.
+   * Claim rollouts that have all these labels with exactly these values.
    *
    * @generated from field: map<string, string> labels = 4;
    */
   labels: { [key: string]: string };
 
   /**
-   * Only of at least this priority.
+   * Claim rollouts with at least this priority.
    *
    * @generated from field: int32 min_priority = 5;
    */
   minPriority: number;
 
   /**
-   * Maximum number of rollouts to claim: 1 to 100; 0 means 1. Fewer are claimed if the answer would exceed 1 MiB; the others stay PENDING.
+   * Maximum number of rollouts to claim: 1 to 100. 0 means 1. Fewer are claimed if the response would exceed 1 MiB; the
+   * others stay PENDING.
    *
    * @generated from field: int32 max_rollouts = 6;
    */
   maxRollouts: number;
 
   /**
-   * Who claims, in the worker's own words, 1 to 128 bytes.
+   * Name of the worker, 1 to 128 bytes.
    *
    * @generated from field: string worker_id = 7;
    */
   workerId: string;
 
   /**
-   * How long the lease lasts from the claim, and from each heartbeat or append: 1 s to 24 h. Absent: 60 s.
+   * Duration of the lease after the claim and after each heartbeat or append: 1 s to 24 h. Default: 60 s.
    *
    * @generated from field: google.protobuf.Duration lease_duration = 8;
    */
   leaseDuration?: Duration | undefined;
 
   /**
-   * Longest time to wait for something to claim, also for delayed rollouts (`claimable_time`): at most 30 s. Unset: the call does not wait. Waiting ends early
-   * when the response is `drained`, and when the server shuts down.
+   * Maximum time to wait for a rollout to claim, also for delayed ones (`claimable_time`): at most 30 s. Default: the
+   * call does not wait. Waiting ends early when the response is `drained`, and when the server shuts down.
    *
    * @generated from field: google.protobuf.Duration wait = 9;
    */
   wait?: Duration | undefined;
 
   /**
-   * Idempotency key, at most 128 bytes; empty: none. The same key again gives those of its claims that still live; an empty answer is not kept.
+   * Idempotency key, at most 128 bytes. Optional. Repeating the call with the same key returns those of its claims that
+   * are still live. An empty response is not stored.
    *
    * @generated from field: string request_id = 10;
    */
@@ -1120,41 +1126,41 @@ export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRe
 export declare const ClaimRolloutsRequestSchema: GenMessage<ClaimRolloutsRequest>;
 
 /**
- * A rollout that a worker holds, and what it needs.
+ * A rollout that the worker holds, with everything it needs.
  *
  * @generated from message anabranch.v1.Claim
  */
 export declare type Claim = Message<"anabranch.v1.Claim"> & {
   /**
-   * The rollout, FULL view: its `attempt` is what verbs carry.
+   * The rollout in the FULL view. Its `attempt` is required by the verbs.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
   rollout?: Rollout | undefined;
 
   /**
-   * Its task, FULL view; absent if it has none.
+   * The task in the FULL view. Unset if there is none.
    *
    * @generated from field: anabranch.v1.Task task = 2;
    */
   task?: Task | undefined;
 
   /**
-   * The attempt's trajectory: its uid, and where to go on.
+   * The trajectory of the attempt, with its `uid` and `next_step_number`.
    *
    * @generated from field: anabranch.v1.Trajectory trajectory = 3;
    */
   trajectory?: Trajectory | undefined;
 
   /**
-   * The validators of the task.
+   * Validators of the task.
    *
    * @generated from field: repeated anabranch.v1.Validator validators = 4;
    */
   validators: Validator[];
 
   /**
-   * Most turns it may take: its own, else the task's, else the plan's; absent if none says.
+   * Maximum number of turns: that of the rollout, else of the task, else of the plan. Unset if there is none.
    *
    * @generated from field: optional int64 max_turns = 5;
    */
@@ -1177,7 +1183,7 @@ export declare type Claim = Message<"anabranch.v1.Claim"> & {
 export declare const ClaimSchema: GenMessage<Claim>;
 
 /**
- * Answer of ClaimRollouts.
+ * Response of ClaimRollouts.
  *
  * @generated from message anabranch.v1.ClaimRolloutsResponse
  */
@@ -1209,20 +1215,20 @@ export declare type ClaimRolloutsResponse = Message<"anabranch.v1.ClaimRolloutsR
 export declare const ClaimRolloutsResponseSchema: GenMessage<ClaimRolloutsResponse>;
 
 /**
- * A lease to keep.
+ * A lease to renew.
  *
  * @generated from message anabranch.v1.Lease
  */
 export declare type Lease = Message<"anabranch.v1.Lease"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt that was claimed.
+   * Number of the claimed attempt.
    *
    * @generated from field: int32 attempt = 2;
    */
@@ -1236,7 +1242,7 @@ export declare type Lease = Message<"anabranch.v1.Lease"> & {
 export declare const LeaseSchema: GenMessage<Lease>;
 
 /**
- * Which leases to keep.
+ * Request of HeartbeatRollouts.
  *
  * @generated from message anabranch.v1.HeartbeatRolloutsRequest
  */
@@ -1249,7 +1255,8 @@ export declare type HeartbeatRolloutsRequest = Message<"anabranch.v1.HeartbeatRo
   leases: Lease[];
 
   /**
-   * How long the leases last from now, and from each later heartbeat or append: 1 s to 24 h. Absent: the latest duration stays.
+   * Duration of the leases from now, and after each later heartbeat or append: 1 s to 24 h. Default: the latest
+   * duration.
    *
    * @generated from field: google.protobuf.Duration lease_duration = 2;
    */
@@ -1263,49 +1270,49 @@ export declare type HeartbeatRolloutsRequest = Message<"anabranch.v1.HeartbeatRo
 export declare const HeartbeatRolloutsRequestSchema: GenMessage<HeartbeatRolloutsRequest>;
 
 /**
- * What became of a lease.
+ * State of a lease.
  *
  * @generated from message anabranch.v1.LeaseState
  */
 export declare type LeaseState = Message<"anabranch.v1.LeaseState"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt that was asked for.
+   * Number of the attempt in the request.
    *
    * @generated from field: int32 attempt = 2;
    */
   attempt: number;
 
   /**
-   * It is kept. Otherwise it is lost: stop working on it.
+   * True if the lease was renewed. If false, it is lost: stop working on the rollout.
    *
    * @generated from field: bool kept = 3;
    */
   kept: boolean;
 
   /**
-   * Where the rollout is; unspecified if it was deleted.
+   * Status of the rollout. Unspecified if it was deleted.
    *
    * @generated from field: anabranch.v1.Status status = 4;
    */
   status: Status;
 
   /**
-   * Where its run is; unspecified if it was deleted.
+   * Status of the run. Unspecified if it was deleted.
    *
    * @generated from field: anabranch.v1.Status run_status = 5;
    */
   runStatus: Status;
 
   /**
-   * Time until the lease ends unless it is kept again, at most what is left of `attempt_timeout`. It does not run while the run is paused. Absent if the
-   * lease is lost.
+   * Time until the lease ends unless it is renewed, at most what is left of `attempt_timeout`. It does not run while
+   * the run is paused. Unset if the lease is lost.
    *
    * @generated from field: google.protobuf.Duration remaining = 6;
    */
@@ -1319,13 +1326,13 @@ export declare type LeaseState = Message<"anabranch.v1.LeaseState"> & {
 export declare const LeaseStateSchema: GenMessage<LeaseState>;
 
 /**
- * Answer of HeartbeatRollouts.
+ * Response of HeartbeatRollouts.
  *
  * @generated from message anabranch.v1.HeartbeatRolloutsResponse
  */
 export declare type HeartbeatRolloutsResponse = Message<"anabranch.v1.HeartbeatRolloutsResponse"> & {
   /**
-   * In the order of the request.
+   * One entry per lease, in the order of the request.
    *
    * @generated from field: repeated anabranch.v1.LeaseState leases = 1;
    */
@@ -1339,41 +1346,41 @@ export declare type HeartbeatRolloutsResponse = Message<"anabranch.v1.HeartbeatR
 export declare const HeartbeatRolloutsResponseSchema: GenMessage<HeartbeatRolloutsResponse>;
 
 /**
- * Which rollout to begin.
+ * Request of StartRollout.
  *
  * @generated from message anabranch.v1.StartRolloutRequest
  */
 export declare type StartRolloutRequest = Message<"anabranch.v1.StartRolloutRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt that was claimed.
+   * Number of the claimed attempt.
    *
    * @generated from field: int32 attempt = 2;
    */
   attempt: number;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 3;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 4;
    */
   metadataJson: string;
 
   /**
-   * New phase, at most 256 bytes; absent: it stays.
+   * New phase, at most 256 bytes. Default: the phase does not change.
    *
    * @generated from field: optional string phase = 5;
    */
@@ -1387,13 +1394,13 @@ export declare type StartRolloutRequest = Message<"anabranch.v1.StartRolloutRequ
 export declare const StartRolloutRequestSchema: GenMessage<StartRolloutRequest>;
 
 /**
- * Answer of StartRollout.
+ * Response of StartRollout.
  *
  * @generated from message anabranch.v1.StartRolloutResponse
  */
 export declare type StartRolloutResponse = Message<"anabranch.v1.StartRolloutResponse"> & {
   /**
-   * The rollout as it is now.
+   * The updated rollout.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
@@ -1407,36 +1414,37 @@ export declare type StartRolloutResponse = Message<"anabranch.v1.StartRolloutRes
 export declare const StartRolloutResponseSchema: GenMessage<StartRolloutResponse>;
 
 /**
- * What to change.
+ * Request of UpdateRollout.
  *
  * @generated from message anabranch.v1.UpdateRolloutRequest
  */
 export declare type UpdateRolloutRequest = Message<"anabranch.v1.UpdateRolloutRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt. Fields of the rollout itself are refused (LEASE_LOST) if this attempt does not hold it; absent: they are always accepted. For
-   * `metrics`, `timings` and `environment_ids` alone: any attempt that has begun; absent: the last one.
+   * Number of the attempt. If it is set and does not hold the rollout, updates of the rollout's own fields fail with
+   * LEASE_LOST; if it is unset, they are accepted. For `metrics`, `timings` and `environment_ids` alone: any attempt
+   * that has begun. Default: the last one.
    *
    * @generated from field: optional int32 attempt = 2;
    */
   attempt?: number | undefined;
 
   /**
-   * Which fields to change: `labels`, `priority`, `max_turns`, `max_attempts`, `model_uri`, `status_message`, `metrics`, `timings`, `metadata_json`,
-   * `environment_ids`. At least one. A field that is named and absent is cleared.
+   * Fields to update: `labels`, `priority`, `max_turns`, `max_attempts`, `model_uri`, `status_message`, `metrics`,
+   * `timings`, `metadata_json`, `environment_ids`. At least one. A field that is in the mask and unset is cleared.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 3;
    */
   updateMask?: FieldMask | undefined;
 
   /**
-   * New labels; they replace all.
+   * New labels; they replace all existing ones.
    *
    * @generated from field: map<string, string> labels = 4;
    */
@@ -1450,56 +1458,56 @@ export declare type UpdateRolloutRequest = Message<"anabranch.v1.UpdateRolloutRe
   priority: number;
 
   /**
-   * New most turns.
+   * New maximum number of turns.
    *
    * @generated from field: optional int64 max_turns = 6;
    */
   maxTurns?: bigint | undefined;
 
   /**
-   * New most attempts: 1 to 100; 0 means 3.
+   * New maximum number of attempts: 1 to 100. 0 means 3.
    *
    * @generated from field: int32 max_attempts = 7;
    */
   maxAttempts: number;
 
   /**
-   * Where the weights are that it samples with, at most 2 KiB.
+   * Location of the weights that the rollout samples with, at most 2 KiB.
    *
    * @generated from field: string model_uri = 8;
    */
   modelUri: string;
 
   /**
-   * What to say of the status, at most 4 KiB.
+   * New message about the status, at most 4 KiB.
    *
    * @generated from field: string status_message = 9;
    */
   statusMessage: string;
 
   /**
-   * Metrics to set; others stay. At most 256 in all, keys of 1 to 128 bytes.
+   * Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes.
    *
    * @generated from field: map<string, double> metrics = 10;
    */
   metrics: { [key: string]: number };
 
   /**
-   * Timings to set by name, each as a whole; others stay. At most 64 in all, names of 1 to 128 bytes.
+   * Timings to set by name, each as a whole; others are kept. At most 64 in all; names have 1 to 128 bytes.
    *
    * @generated from field: map<string, anabranch.v1.TimeSpan> timings = 11;
    */
   timings: { [key: string]: TimeSpan };
 
   /**
-   * Strict JSON text, at most 128 KiB; empty: none.
+   * New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata.
    *
    * @generated from field: string metadata_json = 12;
    */
   metadataJson: string;
 
   /**
-   * The environments that it uses; they replace all. At most 16.
+   * Ids of the environments that the attempt uses; they replace all existing ones. At most 16.
    *
    * @generated from field: repeated string environment_ids = 13;
    */
@@ -1513,13 +1521,13 @@ export declare type UpdateRolloutRequest = Message<"anabranch.v1.UpdateRolloutRe
 export declare const UpdateRolloutRequestSchema: GenMessage<UpdateRolloutRequest>;
 
 /**
- * Answer of UpdateRollout.
+ * Response of UpdateRollout.
  *
  * @generated from message anabranch.v1.UpdateRolloutResponse
  */
 export declare type UpdateRolloutResponse = Message<"anabranch.v1.UpdateRolloutResponse"> & {
   /**
-   * The rollout as it is now.
+   * The updated rollout.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
@@ -1533,20 +1541,20 @@ export declare type UpdateRolloutResponse = Message<"anabranch.v1.UpdateRolloutR
 export declare const UpdateRolloutResponseSchema: GenMessage<UpdateRolloutResponse>;
 
 /**
- * Where it is within its status.
+ * Request of SetRolloutPhase.
  *
  * @generated from message anabranch.v1.SetRolloutPhaseRequest
  */
 export declare type SetRolloutPhaseRequest = Message<"anabranch.v1.SetRolloutPhaseRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt that was claimed.
+   * Number of the claimed attempt.
    *
    * @generated from field: int32 attempt = 2;
    */
@@ -1560,7 +1568,7 @@ export declare type SetRolloutPhaseRequest = Message<"anabranch.v1.SetRolloutPha
   phase: string;
 
   /**
-   * What to say of the status, at most 4 KiB; absent: it stays.
+   * New message about the status, at most 4 KiB. Default: the message does not change.
    *
    * @generated from field: optional string message = 4;
    */
@@ -1574,13 +1582,13 @@ export declare type SetRolloutPhaseRequest = Message<"anabranch.v1.SetRolloutPha
 export declare const SetRolloutPhaseRequestSchema: GenMessage<SetRolloutPhaseRequest>;
 
 /**
- * Answer of SetRolloutPhase.
+ * Response of SetRolloutPhase.
  *
  * @generated from message anabranch.v1.SetRolloutPhaseResponse
  */
 export declare type SetRolloutPhaseResponse = Message<"anabranch.v1.SetRolloutPhaseResponse"> & {
   /**
-   * The rollout as it is now.
+   * The updated rollout.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
@@ -1600,49 +1608,49 @@ export declare const SetRolloutPhaseResponseSchema: GenMessage<SetRolloutPhaseRe
  */
 export declare type NewValidation = Message<"anabranch.v1.NewValidation"> & {
   /**
-   * Whether it holds; required.
+   * True if the validation succeeded. Required.
    *
    * @generated from field: optional bool success = 2;
    */
   success?: boolean | undefined;
 
   /**
-   * What was asked, at most 16 KiB. Default: the validator's, if `name` is the type of one.
+   * What was queried, at most 16 KiB. Default: that of the validator, if `name` is the type of one.
    *
    * @generated from field: string query = 3;
    */
   query: string;
 
   /**
-   * What was expected, at most 16 KiB. Default: the validator's, if `name` is the type of one.
+   * Expected result, at most 16 KiB. Default: that of the validator, if `name` is the type of one.
    *
    * @generated from field: string expected_result = 4;
    */
   expectedResult: string;
 
   /**
-   * What was found, at most 64 KiB.
+   * Actual result, at most 64 KiB. Optional.
    *
    * @generated from field: string actual_result = 5;
    */
   actualResult: string;
 
   /**
-   * How long it took.
+   * Duration of the validation. Optional.
    *
    * @generated from field: google.protobuf.Duration execution_duration = 6;
    */
   executionDuration?: Duration | undefined;
 
   /**
-   * Why it could not be judged, at most 4 KiB.
+   * Error that prevented the validation, at most 4 KiB. Optional.
    *
    * @generated from field: string error_message = 7;
    */
   errorMessage: string;
 
   /**
-   * Strict JSON text, at most 64 KiB; empty: nothing.
+   * Details as strict JSON text, at most 64 KiB. Optional.
    *
    * @generated from field: string details_json = 8;
    */
@@ -1672,69 +1680,70 @@ export declare type NewValidation = Message<"anabranch.v1.NewValidation"> & {
 export declare const NewValidationSchema: GenMessage<NewValidation>;
 
 /**
- * How it ended.
+ * Request of CompleteRollout.
  *
  * @generated from message anabranch.v1.CompleteRolloutRequest
  */
 export declare type CompleteRolloutRequest = Message<"anabranch.v1.CompleteRolloutRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt that was claimed.
+   * Number of the claimed attempt.
    *
    * @generated from field: int32 attempt = 2;
    */
   attempt: number;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 3;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 4;
    */
   metadataJson: string;
 
   /**
-   * What came of it.
+   * Result. Optional.
    *
    * @generated from field: anabranch.v1.RolloutResult result = 5;
    */
   result?: RolloutResult | undefined;
 
   /**
-   * Validations to record in the same transaction, each name once; at most 16.
+   * Results of validators for the attempt, recorded in the same transaction. At most 16, each name once.
    *
    * @generated from field: repeated anabranch.v1.NewValidation validations = 6;
    */
   validations: NewValidation[];
 
   /**
-   * Refuse (UNEXPECTED_POSITION) unless this is the end of the attempt's trajectory, so that no turn in flight is cut off unseen. Absent: wherever it is.
+   * Expected end of the attempt's trajectory. If it differs, the call fails with UNEXPECTED_POSITION, so that no turn
+   * is cut off that is still being sent. Optional.
    *
    * @generated from field: optional int64 expected_next_step_number = 7;
    */
   expectedNextStepNumber?: bigint | undefined;
 
   /**
-   * Metrics to set; others stay.
+   * Metrics of the attempt to set; other metrics are kept.
    *
    * @generated from field: map<string, double> metrics = 8;
    */
   metrics: { [key: string]: number };
 
   /**
-   * Timings to set by name; others stay.
+   * Timings of the attempt to set by name; others are kept.
    *
    * @generated from field: map<string, anabranch.v1.TimeSpan> timings = 9;
    */
@@ -1748,13 +1757,13 @@ export declare type CompleteRolloutRequest = Message<"anabranch.v1.CompleteRollo
 export declare const CompleteRolloutRequestSchema: GenMessage<CompleteRolloutRequest>;
 
 /**
- * Answer of CompleteRollout.
+ * Response of CompleteRollout.
  *
  * @generated from message anabranch.v1.CompleteRolloutResponse
  */
 export declare type CompleteRolloutResponse = Message<"anabranch.v1.CompleteRolloutResponse"> & {
   /**
-   * The rollout as it is now.
+   * The updated rollout.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
@@ -1768,62 +1777,62 @@ export declare type CompleteRolloutResponse = Message<"anabranch.v1.CompleteRoll
 export declare const CompleteRolloutResponseSchema: GenMessage<CompleteRolloutResponse>;
 
 /**
- * Why it failed.
+ * Request of FailRollout.
  *
  * @generated from message anabranch.v1.FailRolloutRequest
  */
 export declare type FailRolloutRequest = Message<"anabranch.v1.FailRolloutRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt that was claimed.
+   * Number of the claimed attempt.
    *
    * @generated from field: int32 attempt = 2;
    */
   attempt: number;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 3;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 4;
    */
   metadataJson: string;
 
   /**
-   * What came of it all the same.
+   * Result. Optional.
    *
    * @generated from field: anabranch.v1.RolloutResult result = 5;
    */
   result?: RolloutResult | undefined;
 
   /**
-   * Results of validators for the attempt, recorded in the same transaction; at most 16, each name once.
+   * Results of validators for the attempt, recorded in the same transaction. At most 16, each name once.
    *
    * @generated from field: repeated anabranch.v1.NewValidation validations = 6;
    */
   validations: NewValidation[];
 
   /**
-   * Metrics of the attempt to set; others stay.
+   * Metrics of the attempt to set; other metrics are kept.
    *
    * @generated from field: map<string, double> metrics = 7;
    */
   metrics: { [key: string]: number };
 
   /**
-   * Timings of the attempt to set by name; others stay.
+   * Timings of the attempt to set by name; others are kept.
    *
    * @generated from field: map<string, anabranch.v1.TimeSpan> timings = 8;
    */
@@ -1837,13 +1846,13 @@ export declare type FailRolloutRequest = Message<"anabranch.v1.FailRolloutReques
 export declare const FailRolloutRequestSchema: GenMessage<FailRolloutRequest>;
 
 /**
- * Answer of FailRollout.
+ * Response of FailRollout.
  *
  * @generated from message anabranch.v1.FailRolloutResponse
  */
 export declare type FailRolloutResponse = Message<"anabranch.v1.FailRolloutResponse"> & {
   /**
-   * The rollout as it is now.
+   * The updated rollout.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
@@ -1857,27 +1866,27 @@ export declare type FailRolloutResponse = Message<"anabranch.v1.FailRolloutRespo
 export declare const FailRolloutResponseSchema: GenMessage<FailRolloutResponse>;
 
 /**
- * Which rollout to cancel.
+ * Request of CancelRollout.
  *
  * @generated from message anabranch.v1.CancelRolloutRequest
  */
 export declare type CancelRolloutRequest = Message<"anabranch.v1.CancelRolloutRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 3;
    */
@@ -1891,13 +1900,13 @@ export declare type CancelRolloutRequest = Message<"anabranch.v1.CancelRolloutRe
 export declare const CancelRolloutRequestSchema: GenMessage<CancelRolloutRequest>;
 
 /**
- * Answer of CancelRollout.
+ * Response of CancelRollout.
  *
  * @generated from message anabranch.v1.CancelRolloutResponse
  */
 export declare type CancelRolloutResponse = Message<"anabranch.v1.CancelRolloutResponse"> & {
   /**
-   * The rollout as it is now.
+   * The updated rollout.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
@@ -1911,63 +1920,64 @@ export declare type CancelRolloutResponse = Message<"anabranch.v1.CancelRolloutR
 export declare const CancelRolloutResponseSchema: GenMessage<CancelRolloutResponse>;
 
 /**
- * Which rollout to give back.
+ * Request of ReleaseRollout.
  *
  * @generated from message anabranch.v1.ReleaseRolloutRequest
  */
 export declare type ReleaseRolloutRequest = Message<"anabranch.v1.ReleaseRolloutRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt that was claimed.
+   * Number of the claimed attempt.
    *
    * @generated from field: int32 attempt = 2;
    */
   attempt: number;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 3;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 4;
    */
   metadataJson: string;
 
   /**
-   * The attempt ends for a reason that is not the rollout's, for example because its machine is preempted. It does not count towards `max_attempts`, and the
-   * rollout can be claimed at once. Attempt numbers still rise.
+   * If true, the attempt does not count towards `max_attempts`, and the rollout can be claimed at once. Use it if the
+   * attempt ends for a reason outside of the rollout, for example because its machine is preempted. Attempt numbers
+   * still increase.
    *
    * @generated from field: bool refund_attempt = 5;
    */
   refundAttempt: boolean;
 
   /**
-   * Results of validators for the attempt, recorded in the same transaction; at most 16, each name once.
+   * Results of validators for the attempt, recorded in the same transaction. At most 16, each name once.
    *
    * @generated from field: repeated anabranch.v1.NewValidation validations = 6;
    */
   validations: NewValidation[];
 
   /**
-   * Metrics of the attempt to set; others stay.
+   * Metrics of the attempt to set; other metrics are kept.
    *
    * @generated from field: map<string, double> metrics = 7;
    */
   metrics: { [key: string]: number };
 
   /**
-   * Timings of the attempt to set by name; others stay.
+   * Timings of the attempt to set by name; others are kept.
    *
    * @generated from field: map<string, anabranch.v1.TimeSpan> timings = 8;
    */
@@ -1981,13 +1991,13 @@ export declare type ReleaseRolloutRequest = Message<"anabranch.v1.ReleaseRollout
 export declare const ReleaseRolloutRequestSchema: GenMessage<ReleaseRolloutRequest>;
 
 /**
- * Answer of ReleaseRollout.
+ * Response of ReleaseRollout.
  *
  * @generated from message anabranch.v1.ReleaseRolloutResponse
  */
 export declare type ReleaseRolloutResponse = Message<"anabranch.v1.ReleaseRolloutResponse"> & {
   /**
-   * The rollout as it is now.
+   * The updated rollout.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
@@ -2001,34 +2011,34 @@ export declare type ReleaseRolloutResponse = Message<"anabranch.v1.ReleaseRollou
 export declare const ReleaseRolloutResponseSchema: GenMessage<ReleaseRolloutResponse>;
 
 /**
- * Which rollout to try once more.
+ * Request of RetryRollout.
  *
  * @generated from message anabranch.v1.RetryRolloutRequest
  */
 export declare type RetryRolloutRequest = Message<"anabranch.v1.RetryRolloutRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt that failed or was cancelled; 0 if it was cancelled before the first.
+   * Number of the attempt that failed or was cancelled; 0 if the rollout was cancelled before the first attempt.
    *
    * @generated from field: int32 attempt = 2;
    */
   attempt: number;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 3;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 4;
    */
@@ -2042,13 +2052,13 @@ export declare type RetryRolloutRequest = Message<"anabranch.v1.RetryRolloutRequ
 export declare const RetryRolloutRequestSchema: GenMessage<RetryRolloutRequest>;
 
 /**
- * Answer of RetryRollout.
+ * Response of RetryRollout.
  *
  * @generated from message anabranch.v1.RetryRolloutResponse
  */
 export declare type RetryRolloutResponse = Message<"anabranch.v1.RetryRolloutResponse"> & {
   /**
-   * The rollout as it is now.
+   * The updated rollout.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
@@ -2062,20 +2072,20 @@ export declare type RetryRolloutResponse = Message<"anabranch.v1.RetryRolloutRes
 export declare const RetryRolloutResponseSchema: GenMessage<RetryRolloutResponse>;
 
 /**
- * Which rollout.
+ * Request of GetRollout.
  *
  * @generated from message anabranch.v1.GetRolloutRequest
  */
 export declare type GetRolloutRequest = Message<"anabranch.v1.GetRolloutRequest"> & {
   /**
-   * Its id.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * Default FULL.
+   * Default: FULL.
    *
    * @generated from field: anabranch.v1.View view = 2;
    */
@@ -2089,7 +2099,7 @@ export declare type GetRolloutRequest = Message<"anabranch.v1.GetRolloutRequest"
 export declare const GetRolloutRequestSchema: GenMessage<GetRolloutRequest>;
 
 /**
- * Answer of GetRollout.
+ * Response of GetRollout.
  *
  * @generated from message anabranch.v1.GetRolloutResponse
  */
@@ -2102,29 +2112,30 @@ export declare type GetRolloutResponse = Message<"anabranch.v1.GetRolloutRespons
   rollout?: Rollout | undefined;
 
   /**
-   * Its attempts, by number.
+   * Attempts, by number.
    *
    * @generated from field: repeated anabranch.v1.Attempt attempts = 2;
    */
   attempts: Attempt[];
 
   /**
-   * Validations of the last attempt that began, by name in order of bytes; empty while the rollout is PENDING.
+   * Validations of the last attempt that began, in byte order of their names. Empty while the rollout is PENDING.
    *
    * @generated from field: repeated anabranch.v1.Validation validations = 3;
    */
   validations: Validation[];
 
   /**
-   * Environments that the last attempt uses; empty while the rollout is PENDING.
+   * Ids of the environments that the last attempt uses. Empty while the rollout is PENDING.
    *
    * @generated from field: repeated string environment_ids = 4;
    */
   environmentIds: string[];
 
   /**
-   * True if not everything fits into 1 MiB. Left out may be: result, override, validations, metrics, timings and environments in `attempts`;
-   * `details_json` and longer texts of `validations`; the oldest attempts; the last validations.
+   * True if not everything fits into 1 MiB. The following may be left out: result, override, validations, metrics,
+   * timings and environments in `attempts`; `details_json` and longer texts of `validations`; the oldest attempts; the
+   * last validations.
    *
    * @generated from field: bool truncated = 5;
    */
@@ -2138,112 +2149,114 @@ export declare type GetRolloutResponse = Message<"anabranch.v1.GetRolloutRespons
 export declare const GetRolloutResponseSchema: GenMessage<GetRolloutResponse>;
 
 /**
- * Selects rollouts. Filters that are set must all hold. At least one of `run_id`, `stage_id`, `group_id`, `task_id` and `worker_id` is required, and at most
- * one of the first three is allowed.
+ * Request of ListRollouts. A rollout must match all filters that are set. At least one of `run_id`, `stage_id`,
+ * `group_id`, `task_id` and `worker_id` is required, and at most one of the first three is allowed.
  *
  * @generated from message anabranch.v1.ListRolloutsRequest
  */
 export declare type ListRolloutsRequest = Message<"anabranch.v1.ListRolloutsRequest"> & {
   /**
-   * At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB.
+   * Maximum number of rollouts in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first. The other fields must be the same as then.
+   * `next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+   * call.
    *
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
 
   /**
-   * Of this run.
+   * List rollouts of this run.
    *
    * @generated from field: string run_id = 3;
    */
   runId: string;
 
   /**
-   * Of this stage.
+   * List rollouts of this stage.
    *
    * @generated from field: string stage_id = 4;
    */
   stageId: string;
 
   /**
-   * Of this group.
+   * List rollouts of this group.
    *
    * @generated from field: string group_id = 5;
    */
   groupId: string;
 
   /**
-   * Only of this task.
+   * Match rollouts of this task.
    *
    * @generated from field: string task_id = 6;
    */
   taskId: string;
 
   /**
-   * Only of these statuses; empty: any.
+   * Match rollouts with one of these statuses. Default: any status.
    *
    * @generated from field: repeated anabranch.v1.Status statuses = 7;
    */
   statuses: Status[];
 
   /**
-   * Only with all these labels, of exactly these values.
+   * Match rollouts that have all these labels with exactly these values.
    *
    * @generated from field: map<string, string> labels = 8;
    */
   labels: { [key: string]: string };
 
   /**
-   * Only with a reward of at least this; not NaN.
+   * Match rollouts with at least this reward. Must not be NaN.
    *
    * @generated from field: optional double min_reward = 9;
    */
   minReward?: number | undefined;
 
   /**
-   * Only with a reward of at most this; not NaN.
+   * Match rollouts with at most this reward. Must not be NaN.
    *
    * @generated from field: optional double max_reward = 10;
    */
   maxReward?: number | undefined;
 
   /**
-   * Only rollouts with this verdict that are COMPLETED or FAILED. A FAILED rollout has the verdict false.
+   * Match rollouts with this verdict that are COMPLETED or FAILED. The verdict of a FAILED rollout is false.
    *
    * @generated from field: optional bool success = 11;
    */
   success?: boolean | undefined;
 
   /**
-   * Default BASIC.
+   * Default: BASIC.
    *
    * @generated from field: anabranch.v1.View view = 12;
    */
   view: View;
 
   /**
-   * Only rollouts whose last attempt that began was claimed by this worker, also if that attempt has ended. At most 128 bytes.
+   * Match rollouts whose last attempt that began was claimed by this worker, also if that attempt has ended. At most
+   * 128 bytes.
    *
    * @generated from field: string worker_id = 13;
    */
   workerId: string;
 
   /**
-   * Only rollouts created at this time or later, by the database's clock.
+   * Match rollouts created at or after this time.
    *
    * @generated from field: google.protobuf.Timestamp create_time_from = 14;
    */
   createTimeFrom?: Timestamp | undefined;
 
   /**
-   * Only rollouts created before this time, by the database's clock.
+   * Match rollouts created before this time.
    *
    * @generated from field: google.protobuf.Timestamp create_time_to = 15;
    */
@@ -2257,7 +2270,7 @@ export declare type ListRolloutsRequest = Message<"anabranch.v1.ListRolloutsRequ
 export declare const ListRolloutsRequestSchema: GenMessage<ListRolloutsRequest>;
 
 /**
- * A page of rollouts.
+ * Response of ListRollouts.
  *
  * @generated from message anabranch.v1.ListRolloutsResponse
  */
@@ -2270,7 +2283,7 @@ export declare type ListRolloutsResponse = Message<"anabranch.v1.ListRolloutsRes
   rollouts: Rollout[];
 
   /**
-   * For the next page; empty: this was the last.
+   * Token for the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -2284,21 +2297,21 @@ export declare type ListRolloutsResponse = Message<"anabranch.v1.ListRolloutsRes
 export declare const ListRolloutsResponseSchema: GenMessage<ListRolloutsResponse>;
 
 /**
- * Which rollouts to read.
+ * Request of ReadRollouts.
  *
  * @generated from message anabranch.v1.ReadRolloutsRequest
  */
 export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequest"> & {
   /**
-   * The stage.
+   * Id of the stage.
    *
    * @generated from field: string stage_id = 1;
    */
   stageId: string;
 
   /**
-   * Only groups all of whose rollouts are COMPLETED; otherwise all terminal groups, with those of their rollouts that have an attempt, or, where none
-   * has, with all of them, without steps.
+   * If true, only groups whose rollouts are all COMPLETED are returned. If false, all terminal groups are returned,
+   * with those of their rollouts that have an attempt; if none has, with all of them, without steps.
    *
    * @generated from field: bool complete_groups_only = 2;
    */
@@ -2313,7 +2326,7 @@ export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequ
   follow: boolean;
 
   /**
-   * Of steps and rollouts; default FULL.
+   * View of steps and rollouts. Default: FULL.
    *
    * @generated from field: anabranch.v1.View view = 4;
    */
@@ -2327,41 +2340,43 @@ export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequ
 export declare const ReadRolloutsRequestSchema: GenMessage<ReadRolloutsRequest>;
 
 /**
- * The next of the rollouts; at most 1 MiB. A group's come one after the other, by number; a rollout's steps follow it.
+ * A message of the ReadRollouts stream, at most 1 MiB. The rollouts of a group follow each other by number; the steps
+ * of a rollout follow it.
  *
  * @generated from message anabranch.v1.ReadRolloutsResponse
  */
 export declare type ReadRolloutsResponse = Message<"anabranch.v1.ReadRolloutsResponse"> & {
   /**
-   * A rollout begins; its steps follow.
+   * A rollout. Its steps follow.
    *
    * @generated from field: anabranch.v1.Rollout rollout = 1;
    */
   rollout?: Rollout | undefined;
 
   /**
-   * The next steps of the rollout that began last, inherited ones included, in order; their states by digest and size.
+   * Next steps of the latest rollout in order, inherited steps included. Their states have digest and size, without
+   * data.
    *
    * @generated from field: repeated anabranch.v1.Step steps = 2;
    */
   steps: Step[];
 
   /**
-   * That rollout is complete with this message.
+   * True if the latest rollout is complete with this message.
    *
    * @generated from field: bool rollout_done = 3;
    */
   rolloutDone: boolean;
 
   /**
-   * That group is complete with this message.
+   * True if the group is complete with this message.
    *
    * @generated from field: bool group_done = 4;
    */
   groupDone: boolean;
 
   /**
-   * With follow: everything that is there has been sent. Sent as a mark at least every 15 seconds.
+   * With `follow`: everything that is stored was sent. Also sent at least every 15 seconds as a sign of life.
    *
    * @generated from field: bool caught_up = 5;
    */
@@ -2375,20 +2390,20 @@ export declare type ReadRolloutsResponse = Message<"anabranch.v1.ReadRolloutsRes
 export declare const ReadRolloutsResponseSchema: GenMessage<ReadRolloutsResponse>;
 
 /**
- * A validation to record.
+ * Request of RecordValidation.
  *
  * @generated from message anabranch.v1.RecordValidationRequest
  */
 export declare type RecordValidationRequest = Message<"anabranch.v1.RecordValidationRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt that was judged, which must have begun. Absent: the last one that began.
+   * Number of the judged attempt. It must have begun. Default: the last one that began.
    *
    * @generated from field: optional int32 attempt = 2;
    */
@@ -2409,13 +2424,13 @@ export declare type RecordValidationRequest = Message<"anabranch.v1.RecordValida
 export declare const RecordValidationRequestSchema: GenMessage<RecordValidationRequest>;
 
 /**
- * Answer of RecordValidation.
+ * Response of RecordValidation.
  *
  * @generated from message anabranch.v1.RecordValidationResponse
  */
 export declare type RecordValidationResponse = Message<"anabranch.v1.RecordValidationResponse"> & {
   /**
-   * The validation as it is now.
+   * The recorded validation.
    *
    * @generated from field: anabranch.v1.Validation validation = 1;
    */
@@ -2436,41 +2451,41 @@ export declare type RecordValidationResponse = Message<"anabranch.v1.RecordValid
 export declare const RecordValidationResponseSchema: GenMessage<RecordValidationResponse>;
 
 /**
- * The verdict by hand.
+ * Request of OverrideValidation.
  *
  * @generated from message anabranch.v1.OverrideValidationRequest
  */
 export declare type OverrideValidationRequest = Message<"anabranch.v1.OverrideValidationRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The verdict. Unset: earlier overrides of the attempt are withdrawn.
+   * The verdict. Unset withdraws earlier overrides of the attempt.
    *
    * @generated from field: optional bool success = 2;
    */
   success?: boolean | undefined;
 
   /**
-   * Why, 1 byte to 4 KiB.
+   * Reason, 1 byte to 4 KiB.
    *
    * @generated from field: string reason = 3;
    */
   reason: string;
 
   /**
-   * Who judged, at most 256 bytes; empty: the caller.
+   * Person or program that judges, at most 256 bytes. Default: the caller.
    *
    * @generated from field: string actor = 4;
    */
   actor: string;
 
   /**
-   * The attempt that is judged, which must have begun. Absent: the last one that began.
+   * Number of the judged attempt. It must have begun. Default: the last one that began.
    *
    * @generated from field: optional int32 attempt = 5;
    */
@@ -2484,13 +2499,13 @@ export declare type OverrideValidationRequest = Message<"anabranch.v1.OverrideVa
 export declare const OverrideValidationRequestSchema: GenMessage<OverrideValidationRequest>;
 
 /**
- * Answer of OverrideValidation.
+ * Response of OverrideValidation.
  *
  * @generated from message anabranch.v1.OverrideValidationResponse
  */
 export declare type OverrideValidationResponse = Message<"anabranch.v1.OverrideValidationResponse"> & {
   /**
-   * The entry of the log.
+   * The new entry.
    *
    * @generated from field: anabranch.v1.ValidationOverride override = 1;
    */
@@ -2511,27 +2526,28 @@ export declare type OverrideValidationResponse = Message<"anabranch.v1.OverrideV
 export declare const OverrideValidationResponseSchema: GenMessage<OverrideValidationResponse>;
 
 /**
- * Whose log.
+ * Request of ListValidationOverrides.
  *
  * @generated from message anabranch.v1.ListValidationOverridesRequest
  */
 export declare type ListValidationOverridesRequest = Message<"anabranch.v1.ListValidationOverridesRequest"> & {
   /**
-   * The rollout.
+   * Id of the rollout.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB.
+   * Maximum number of entries in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first. The other fields must be the same as then.
+   * `next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+   * call.
    *
    * @generated from field: string page_token = 3;
    */
@@ -2545,7 +2561,7 @@ export declare type ListValidationOverridesRequest = Message<"anabranch.v1.ListV
 export declare const ListValidationOverridesRequestSchema: GenMessage<ListValidationOverridesRequest>;
 
 /**
- * A page of a log.
+ * Response of ListValidationOverrides.
  *
  * @generated from message anabranch.v1.ListValidationOverridesResponse
  */
@@ -2558,7 +2574,7 @@ export declare type ListValidationOverridesResponse = Message<"anabranch.v1.List
   overrides: ValidationOverride[];
 
   /**
-   * For the next page; empty: this was the last.
+   * Token for the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -2572,41 +2588,41 @@ export declare type ListValidationOverridesResponse = Message<"anabranch.v1.List
 export declare const ListValidationOverridesResponseSchema: GenMessage<ListValidationOverridesResponse>;
 
 /**
- * What to make.
+ * Request of CreateEnvironment.
  *
  * @generated from message anabranch.v1.CreateEnvironmentRequest
  */
 export declare type CreateEnvironmentRequest = Message<"anabranch.v1.CreateEnvironmentRequest"> & {
   /**
-   * Id for it, a UUID; empty: the server makes a UUIDv7.
+   * Id of the new environment, a UUID. Default: a UUIDv7 generated by the server.
    *
    * @generated from field: string environment_id = 1;
    */
   environmentId: string;
 
   /**
-   * Idempotency key, at most 128 bytes; empty: none.
+   * Idempotency key, at most 128 bytes. Optional.
    *
    * @generated from field: string request_id = 2;
    */
   requestId: string;
 
   /**
-   * Its run.
+   * Id of the run.
    *
    * @generated from field: string run_id = 3;
    */
   runId: string;
 
   /**
-   * Kind, at most 64 bytes.
+   * Kind, at most 64 bytes. Optional.
    *
    * @generated from field: string type = 4;
    */
   type: string;
 
   /**
-   * Its name where it runs, at most 256 bytes.
+   * Id of the environment in the system that provides it, at most 256 bytes. Optional.
    *
    * @generated from field: string external_id = 5;
    */
@@ -2620,21 +2636,21 @@ export declare type CreateEnvironmentRequest = Message<"anabranch.v1.CreateEnvir
   initialStatus: Status;
 
   /**
-   * At most 64 labels; keys of 1 to 64 bytes, values of at most 256.
+   * At most 64 labels. Keys have 1 to 64 bytes, values at most 256.
    *
    * @generated from field: map<string, string> labels = 7;
    */
   labels: { [key: string]: string };
 
   /**
-   * Strict JSON text, at most 128 KiB; empty: none.
+   * Config as strict JSON text, at most 128 KiB. Optional.
    *
    * @generated from field: string config_json = 8;
    */
   configJson: string;
 
   /**
-   * Phase, at most 256 bytes.
+   * Phase, at most 256 bytes. Optional.
    *
    * @generated from field: string phase = 9;
    */
@@ -2648,7 +2664,7 @@ export declare type CreateEnvironmentRequest = Message<"anabranch.v1.CreateEnvir
 export declare const CreateEnvironmentRequestSchema: GenMessage<CreateEnvironmentRequest>;
 
 /**
- * Answer of CreateEnvironment.
+ * Response of CreateEnvironment.
  *
  * @generated from message anabranch.v1.CreateEnvironmentResponse
  */
@@ -2668,13 +2684,13 @@ export declare type CreateEnvironmentResponse = Message<"anabranch.v1.CreateEnvi
 export declare const CreateEnvironmentResponseSchema: GenMessage<CreateEnvironmentResponse>;
 
 /**
- * Which environment.
+ * Request of GetEnvironment.
  *
  * @generated from message anabranch.v1.GetEnvironmentRequest
  */
 export declare type GetEnvironmentRequest = Message<"anabranch.v1.GetEnvironmentRequest"> & {
   /**
-   * Its id.
+   * Id of the environment.
    *
    * @generated from field: string environment_id = 1;
    */
@@ -2688,7 +2704,7 @@ export declare type GetEnvironmentRequest = Message<"anabranch.v1.GetEnvironment
 export declare const GetEnvironmentRequestSchema: GenMessage<GetEnvironmentRequest>;
 
 /**
- * Answer of GetEnvironment.
+ * Response of GetEnvironment.
  *
  * @generated from message anabranch.v1.GetEnvironmentResponse
  */
@@ -2708,41 +2724,42 @@ export declare type GetEnvironmentResponse = Message<"anabranch.v1.GetEnvironmen
 export declare const GetEnvironmentResponseSchema: GenMessage<GetEnvironmentResponse>;
 
 /**
- * Whose environments. One of run_id and rollout_id is required.
+ * Request of ListEnvironments. Exactly one of run_id and rollout_id is required.
  *
  * @generated from message anabranch.v1.ListEnvironmentsRequest
  */
 export declare type ListEnvironmentsRequest = Message<"anabranch.v1.ListEnvironmentsRequest"> & {
   /**
-   * At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB.
+   * Maximum number of environments in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first. The other fields must be the same as then.
+   * `next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+   * call.
    *
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
 
   /**
-   * Of this run.
+   * List the environments of this run.
    *
    * @generated from field: string run_id = 3;
    */
   runId: string;
 
   /**
-   * Used by this rollout.
+   * List the environments that this rollout used.
    *
    * @generated from field: string rollout_id = 4;
    */
   rolloutId: string;
 
   /**
-   * Only of these statuses; empty: any.
+   * Match environments with one of these statuses. Default: any status.
    *
    * @generated from field: repeated anabranch.v1.Status statuses = 5;
    */
@@ -2756,7 +2773,7 @@ export declare type ListEnvironmentsRequest = Message<"anabranch.v1.ListEnvironm
 export declare const ListEnvironmentsRequestSchema: GenMessage<ListEnvironmentsRequest>;
 
 /**
- * A page of environments.
+ * Response of ListEnvironments.
  *
  * @generated from message anabranch.v1.ListEnvironmentsResponse
  */
@@ -2769,7 +2786,7 @@ export declare type ListEnvironmentsResponse = Message<"anabranch.v1.ListEnviron
   environments: Environment[];
 
   /**
-   * For the next page; empty: this was the last.
+   * Token for the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -2783,41 +2800,41 @@ export declare type ListEnvironmentsResponse = Message<"anabranch.v1.ListEnviron
 export declare const ListEnvironmentsResponseSchema: GenMessage<ListEnvironmentsResponse>;
 
 /**
- * Which environment, and what to say of it.
+ * Request of StartEnvironment.
  *
  * @generated from message anabranch.v1.StartEnvironmentRequest
  */
 export declare type StartEnvironmentRequest = Message<"anabranch.v1.StartEnvironmentRequest"> & {
   /**
-   * Which environment.
+   * Id of the environment.
    *
    * @generated from field: string environment_id = 1;
    */
   environmentId: string;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 3;
    */
   metadataJson: string;
 
   /**
-   * New phase, at most 256 bytes; absent: it stays.
+   * New phase, at most 256 bytes. Default: the phase does not change.
    *
    * @generated from field: optional string phase = 4;
    */
   phase?: string | undefined;
 
   /**
-   * Its name where it runs, now that it has one, at most 256 bytes; absent: it stays.
+   * Id of the environment in the system that provides it, at most 256 bytes. Default: it does not change.
    *
    * @generated from field: optional string external_id = 5;
    */
@@ -2831,13 +2848,13 @@ export declare type StartEnvironmentRequest = Message<"anabranch.v1.StartEnviron
 export declare const StartEnvironmentRequestSchema: GenMessage<StartEnvironmentRequest>;
 
 /**
- * Answer of StartEnvironment.
+ * Response of StartEnvironment.
  *
  * @generated from message anabranch.v1.StartEnvironmentResponse
  */
 export declare type StartEnvironmentResponse = Message<"anabranch.v1.StartEnvironmentResponse"> & {
   /**
-   * The environment as it is now.
+   * The updated environment.
    *
    * @generated from field: anabranch.v1.Environment environment = 1;
    */
@@ -2851,34 +2868,34 @@ export declare type StartEnvironmentResponse = Message<"anabranch.v1.StartEnviro
 export declare const StartEnvironmentResponseSchema: GenMessage<StartEnvironmentResponse>;
 
 /**
- * Which environment, and what to say of it.
+ * Request of PauseEnvironment.
  *
  * @generated from message anabranch.v1.PauseEnvironmentRequest
  */
 export declare type PauseEnvironmentRequest = Message<"anabranch.v1.PauseEnvironmentRequest"> & {
   /**
-   * Which environment.
+   * Id of the environment.
    *
    * @generated from field: string environment_id = 1;
    */
   environmentId: string;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 3;
    */
   metadataJson: string;
 
   /**
-   * New phase, at most 256 bytes; absent: it stays.
+   * New phase, at most 256 bytes. Default: the phase does not change.
    *
    * @generated from field: optional string phase = 4;
    */
@@ -2892,13 +2909,13 @@ export declare type PauseEnvironmentRequest = Message<"anabranch.v1.PauseEnviron
 export declare const PauseEnvironmentRequestSchema: GenMessage<PauseEnvironmentRequest>;
 
 /**
- * Answer of PauseEnvironment.
+ * Response of PauseEnvironment.
  *
  * @generated from message anabranch.v1.PauseEnvironmentResponse
  */
 export declare type PauseEnvironmentResponse = Message<"anabranch.v1.PauseEnvironmentResponse"> & {
   /**
-   * The environment as it is now.
+   * The updated environment.
    *
    * @generated from field: anabranch.v1.Environment environment = 1;
    */
@@ -2912,34 +2929,34 @@ export declare type PauseEnvironmentResponse = Message<"anabranch.v1.PauseEnviro
 export declare const PauseEnvironmentResponseSchema: GenMessage<PauseEnvironmentResponse>;
 
 /**
- * Which environment, and what to say of it.
+ * Request of ResumeEnvironment.
  *
  * @generated from message anabranch.v1.ResumeEnvironmentRequest
  */
 export declare type ResumeEnvironmentRequest = Message<"anabranch.v1.ResumeEnvironmentRequest"> & {
   /**
-   * Which environment.
+   * Id of the environment.
    *
    * @generated from field: string environment_id = 1;
    */
   environmentId: string;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 3;
    */
   metadataJson: string;
 
   /**
-   * New phase, at most 256 bytes; absent: it stays.
+   * New phase, at most 256 bytes. Default: the phase does not change.
    *
    * @generated from field: optional string phase = 4;
    */
@@ -2953,13 +2970,13 @@ export declare type ResumeEnvironmentRequest = Message<"anabranch.v1.ResumeEnvir
 export declare const ResumeEnvironmentRequestSchema: GenMessage<ResumeEnvironmentRequest>;
 
 /**
- * Answer of ResumeEnvironment.
+ * Response of ResumeEnvironment.
  *
  * @generated from message anabranch.v1.ResumeEnvironmentResponse
  */
 export declare type ResumeEnvironmentResponse = Message<"anabranch.v1.ResumeEnvironmentResponse"> & {
   /**
-   * The environment as it is now.
+   * The updated environment.
    *
    * @generated from field: anabranch.v1.Environment environment = 1;
    */
@@ -2973,34 +2990,34 @@ export declare type ResumeEnvironmentResponse = Message<"anabranch.v1.ResumeEnvi
 export declare const ResumeEnvironmentResponseSchema: GenMessage<ResumeEnvironmentResponse>;
 
 /**
- * Which environment, and what to say of it.
+ * Request of CompleteEnvironment.
  *
  * @generated from message anabranch.v1.CompleteEnvironmentRequest
  */
 export declare type CompleteEnvironmentRequest = Message<"anabranch.v1.CompleteEnvironmentRequest"> & {
   /**
-   * Which environment.
+   * Id of the environment.
    *
    * @generated from field: string environment_id = 1;
    */
   environmentId: string;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 3;
    */
   metadataJson: string;
 
   /**
-   * New phase, at most 256 bytes; absent: it stays.
+   * New phase, at most 256 bytes. Default: the phase does not change.
    *
    * @generated from field: optional string phase = 4;
    */
@@ -3014,13 +3031,13 @@ export declare type CompleteEnvironmentRequest = Message<"anabranch.v1.CompleteE
 export declare const CompleteEnvironmentRequestSchema: GenMessage<CompleteEnvironmentRequest>;
 
 /**
- * Answer of CompleteEnvironment.
+ * Response of CompleteEnvironment.
  *
  * @generated from message anabranch.v1.CompleteEnvironmentResponse
  */
 export declare type CompleteEnvironmentResponse = Message<"anabranch.v1.CompleteEnvironmentResponse"> & {
   /**
-   * The environment as it is now.
+   * The updated environment.
    *
    * @generated from field: anabranch.v1.Environment environment = 1;
    */
@@ -3034,34 +3051,34 @@ export declare type CompleteEnvironmentResponse = Message<"anabranch.v1.Complete
 export declare const CompleteEnvironmentResponseSchema: GenMessage<CompleteEnvironmentResponse>;
 
 /**
- * Which environment, and what to say of it.
+ * Request of FailEnvironment.
  *
  * @generated from message anabranch.v1.FailEnvironmentRequest
  */
 export declare type FailEnvironmentRequest = Message<"anabranch.v1.FailEnvironmentRequest"> & {
   /**
-   * Which environment.
+   * Id of the environment.
    *
    * @generated from field: string environment_id = 1;
    */
   environmentId: string;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 3;
    */
   metadataJson: string;
 
   /**
-   * New phase, at most 256 bytes; absent: it stays.
+   * New phase, at most 256 bytes. Default: the phase does not change.
    *
    * @generated from field: optional string phase = 4;
    */
@@ -3075,13 +3092,13 @@ export declare type FailEnvironmentRequest = Message<"anabranch.v1.FailEnvironme
 export declare const FailEnvironmentRequestSchema: GenMessage<FailEnvironmentRequest>;
 
 /**
- * Answer of FailEnvironment.
+ * Response of FailEnvironment.
  *
  * @generated from message anabranch.v1.FailEnvironmentResponse
  */
 export declare type FailEnvironmentResponse = Message<"anabranch.v1.FailEnvironmentResponse"> & {
   /**
-   * The environment as it is now.
+   * The updated environment.
    *
    * @generated from field: anabranch.v1.Environment environment = 1;
    */
@@ -3095,34 +3112,34 @@ export declare type FailEnvironmentResponse = Message<"anabranch.v1.FailEnvironm
 export declare const FailEnvironmentResponseSchema: GenMessage<FailEnvironmentResponse>;
 
 /**
- * Which environment, and what to say of it.
+ * Request of CancelEnvironment.
  *
  * @generated from message anabranch.v1.CancelEnvironmentRequest
  */
 export declare type CancelEnvironmentRequest = Message<"anabranch.v1.CancelEnvironmentRequest"> & {
   /**
-   * Which environment.
+   * Id of the environment.
    *
    * @generated from field: string environment_id = 1;
    */
   environmentId: string;
 
   /**
-   * What to say of it, at most 4 KiB.
+   * Message about the status, at most 4 KiB. Optional.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * More of it for the history, strict JSON text, at most 16 KiB; empty: nothing.
+   * Metadata for the status history, strict JSON text, at most 16 KiB. Optional.
    *
    * @generated from field: string metadata_json = 3;
    */
   metadataJson: string;
 
   /**
-   * New phase, at most 256 bytes; absent: it stays.
+   * New phase, at most 256 bytes. Default: the phase does not change.
    *
    * @generated from field: optional string phase = 4;
    */
@@ -3136,13 +3153,13 @@ export declare type CancelEnvironmentRequest = Message<"anabranch.v1.CancelEnvir
 export declare const CancelEnvironmentRequestSchema: GenMessage<CancelEnvironmentRequest>;
 
 /**
- * Answer of CancelEnvironment.
+ * Response of CancelEnvironment.
  *
  * @generated from message anabranch.v1.CancelEnvironmentResponse
  */
 export declare type CancelEnvironmentResponse = Message<"anabranch.v1.CancelEnvironmentResponse"> & {
   /**
-   * The environment as it is now.
+   * The updated environment.
    *
    * @generated from field: anabranch.v1.Environment environment = 1;
    */
@@ -3156,15 +3173,15 @@ export declare type CancelEnvironmentResponse = Message<"anabranch.v1.CancelEnvi
 export declare const CancelEnvironmentResponseSchema: GenMessage<CancelEnvironmentResponse>;
 
 /**
- * Rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and verdicts.
- *
- * Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
+ * verdicts.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
  * @generated from service anabranch.v1.RolloutService
  */
 export declare const RolloutService: GenService<{
   /**
-   * Makes tasks, or changes what is given of those that are there: all or none.
+   * Creates tasks, or updates the given fields of existing ones; all of them or none.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpsertTasks
    */
@@ -3174,7 +3191,7 @@ export declare const RolloutService: GenService<{
     output: typeof UpsertTasksResponseSchema;
   },
   /**
-   * Gets one. Errors: TASK_NOT_FOUND.
+   * Returns a task. Errors: TASK_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.GetTask
    */
@@ -3194,7 +3211,7 @@ export declare const RolloutService: GenService<{
     output: typeof ListTasksResponseSchema;
   },
   /**
-   * Makes validators, or changes what is given of those that are there: all or none. Errors: TASK_NOT_FOUND.
+   * Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpsertValidators
    */
@@ -3204,7 +3221,7 @@ export declare const RolloutService: GenService<{
     output: typeof UpsertValidatorsResponseSchema;
   },
   /**
-   * Gets one. Errors: VALIDATOR_NOT_FOUND.
+   * Returns a validator. Errors: VALIDATOR_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.GetValidator
    */
@@ -3224,7 +3241,7 @@ export declare const RolloutService: GenService<{
     output: typeof ListValidatorsResponseSchema;
   },
   /**
-   * Gets the group of that number, or makes it: one row however many race. Errors: STAGE_NOT_FOUND.
+   * Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.GetOrCreateGroup
    */
@@ -3234,7 +3251,7 @@ export declare const RolloutService: GenService<{
     output: typeof GetOrCreateGroupResponseSchema;
   },
   /**
-   * Gets one, by id, or by stage and number. Errors: GROUP_NOT_FOUND.
+   * Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.GetGroup
    */
@@ -3254,7 +3271,7 @@ export declare const RolloutService: GenService<{
     output: typeof ListGroupsResponseSchema;
   },
   /**
-   * Changes what the mask names. Errors: GROUP_NOT_FOUND.
+   * Updates the fields in the mask. Errors: GROUP_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpdateGroup
    */
@@ -3264,10 +3281,12 @@ export declare const RolloutService: GenService<{
     output: typeof UpdateGroupResponseSchema;
   },
   /**
-   * Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-   * exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
-   * call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
-   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
+   * Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
+   * number; the response reports which ones existed. An existing rollout must have been created with the same task,
+   * input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
+   * would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
+   * STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
+   * QUEUE_CLOSED.
    *
    * @generated from rpc anabranch.v1.RolloutService.CreateRollouts
    */
@@ -3277,8 +3296,9 @@ export declare const RolloutService: GenService<{
     output: typeof CreateRolloutsResponseSchema;
   },
   /**
-   * Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-   * whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+   * Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
+   * come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
+   * those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
    *
    * @generated from rpc anabranch.v1.RolloutService.ClaimRollouts
    */
@@ -3288,8 +3308,9 @@ export declare const RolloutService: GenService<{
     output: typeof ClaimRolloutsResponseSchema;
   },
   /**
-   * Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-   * `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
+   * Renews leases, and reports on each. A lease ends at max(last claim or heartbeat, last append to the attempt's
+   * trajectory) + the latest `lease_duration`. A heartbeat can therefore shorten a lease. Leases do not run while their
+   * run is paused, and none outlasts `attempt_timeout`.
    *
    * @generated from rpc anabranch.v1.RolloutService.HeartbeatRollouts
    */
@@ -3299,7 +3320,7 @@ export declare const RolloutService: GenService<{
     output: typeof HeartbeatRolloutsResponseSchema;
   },
   /**
-   * Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+   * Starts a rollout: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.StartRollout
    */
@@ -3309,9 +3330,9 @@ export declare const RolloutService: GenService<{
     output: typeof StartRolloutResponseSchema;
   },
   /**
-   * Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
-   * begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+   * Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
+   * nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
+   * if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpdateRollout
    */
@@ -3321,7 +3342,7 @@ export declare const RolloutService: GenService<{
     output: typeof UpdateRolloutResponseSchema;
   },
   /**
-   * Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST.
+   * Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST.
    *
    * @generated from rpc anabranch.v1.RolloutService.SetRolloutPhase
    */
@@ -3331,9 +3352,10 @@ export declare const RolloutService: GenService<{
     output: typeof SetRolloutPhaseResponseSchema;
   },
   /**
-   * Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
-   * was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.
+   * Repeating the same request succeeds, whatever was recorded since. A request with a different message, result,
+   * metrics, timings or validations fails with RESULT_CONFLICT. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+   * UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.CompleteRollout
    */
@@ -3343,8 +3365,8 @@ export declare const RolloutService: GenService<{
     output: typeof CompleteRolloutResponseSchema;
   },
   /**
-   * Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Fails a rollout permanently, unless it is retried, and seals the attempt's trajectory. Repeated requests are
+   * handled as by CompleteRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.FailRollout
    */
@@ -3354,7 +3376,8 @@ export declare const RolloutService: GenService<{
     output: typeof FailRolloutResponseSchema;
   },
   /**
-   * Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Cancels a rollout, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND,
+   * ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.CancelRollout
    */
@@ -3364,11 +3387,12 @@ export declare const RolloutService: GenService<{
     output: typeof CancelRolloutResponseSchema;
   },
   /**
-   * Returns a rollout to the queue: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The
-   * attempt's trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments. Repeated requests are treated as by
-   * CompleteRollout. An attempt that the server ended (its lease was lost, the rollout was cancelled) accepts no validations, metrics or timings (LEASE_LOST);
-   * RecordValidation and UpdateRollout do.
-   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
+   * last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
+   * verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
+   * the server ended (its lease expired, or the rollout was cancelled) accepts no validations, metrics or timings here
+   * and fails with LEASE_LOST; use RecordValidation and UpdateRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+   * ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReleaseRollout
    */
@@ -3389,8 +3413,8 @@ export declare const RolloutService: GenService<{
     output: typeof RetryRolloutResponseSchema;
   },
   /**
-   * Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
-   * Errors: ROLLOUT_NOT_FOUND.
+   * Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
+   * returns all overrides. Errors: ROLLOUT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.GetRollout
    */
@@ -3400,7 +3424,8 @@ export declare const RolloutService: GenService<{
     output: typeof GetRolloutResponseSchema;
   },
   /**
-   * Lists rollouts: of a run, stage or group by group number, then number; of a task or worker across runs, newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
+   * Lists rollouts: those of a run, stage or group by group number, then number; those of a task or worker across runs
+   * newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RolloutService.ListRollouts
    */
@@ -3410,8 +3435,8 @@ export declare const RolloutService: GenService<{
     output: typeof ListRolloutsResponseSchema;
   },
   /**
-   * Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-   * Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+   * Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
+   * STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReadRollouts
    */
@@ -3421,9 +3446,9 @@ export declare const RolloutService: GenService<{
     output: typeof ReadRolloutsResponseSchema;
   },
   /**
-   * Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
-   * If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-   * Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+   * Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
+   * is accepted, also one that has ended. If a completed rollout becomes a success by it, `on_success` of its group is
+   * applied in the same transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
    *
    * @generated from rpc anabranch.v1.RolloutService.RecordValidation
    */
@@ -3433,10 +3458,11 @@ export declare const RolloutService: GenService<{
     output: typeof RecordValidationResponseSchema;
   },
   /**
-   * Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
-   * An override of a FAILED rollout is stored and shown without effect on its success. If
-   * that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
-   * cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+   * Sets or withdraws the verdict of an attempt by hand, and appends to the log of overrides. Every attempt that has
+   * begun is accepted, also one that has ended. An override of a FAILED rollout is recorded without effect on its
+   * success. If a completed rollout becomes a success by it, `on_success` of its group is applied in the same
+   * transaction. If a success is withdrawn, rollouts that were cancelled because of it stay cancelled. Errors:
+   * ROLLOUT_NOT_FOUND, NO_ATTEMPT.
    *
    * @generated from rpc anabranch.v1.RolloutService.OverrideValidation
    */
@@ -3446,7 +3472,7 @@ export declare const RolloutService: GenService<{
     output: typeof OverrideValidationResponseSchema;
   },
   /**
-   * Lists the log of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
+   * Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RolloutService.ListValidationOverrides
    */
@@ -3456,8 +3482,8 @@ export declare const RolloutService: GenService<{
     output: typeof ListValidationOverridesResponseSchema;
   },
   /**
-   * Makes an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND (made under the same request id
-   * and deleted since).
+   * Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
+   * (created under the same request id and deleted since).
    *
    * @generated from rpc anabranch.v1.RolloutService.CreateEnvironment
    */
@@ -3467,7 +3493,7 @@ export declare const RolloutService: GenService<{
     output: typeof CreateEnvironmentResponseSchema;
   },
   /**
-   * Gets one. Errors: ENVIRONMENT_NOT_FOUND.
+   * Returns an environment. Errors: ENVIRONMENT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.GetEnvironment
    */
@@ -3477,8 +3503,8 @@ export declare const RolloutService: GenService<{
     output: typeof GetEnvironmentResponseSchema;
   },
   /**
-   * Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
-   * INVALID_PAGE_TOKEN.
+   * Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
+   * ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RolloutService.ListEnvironments
    */
@@ -3488,7 +3514,8 @@ export declare const RolloutService: GenService<{
     output: typeof ListEnvironmentsResponseSchema;
   },
   /**
-   * PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
+   * Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
+   * ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.StartEnvironment
    */
@@ -3498,7 +3525,8 @@ export declare const RolloutService: GenService<{
     output: typeof StartEnvironmentResponseSchema;
   },
   /**
-   * RUNNING to PAUSED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
+   * Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+   * ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.PauseEnvironment
    */
@@ -3508,7 +3536,8 @@ export declare const RolloutService: GenService<{
     output: typeof PauseEnvironmentResponseSchema;
   },
   /**
-   * PAUSED to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
+   * Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+   * ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.ResumeEnvironment
    */
@@ -3518,7 +3547,8 @@ export declare const RolloutService: GenService<{
     output: typeof ResumeEnvironmentResponseSchema;
   },
   /**
-   * RUNNING or PAUSED to COMPLETED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
+   * ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.CompleteEnvironment
    */
@@ -3528,7 +3558,8 @@ export declare const RolloutService: GenService<{
     output: typeof CompleteEnvironmentResponseSchema;
   },
   /**
-   * Anything that is not terminal to FAILED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
+   * ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.FailEnvironment
    */
@@ -3538,7 +3569,8 @@ export declare const RolloutService: GenService<{
     output: typeof FailEnvironmentResponseSchema;
   },
   /**
-   * Anything that is not terminal to CANCELLED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
+   * Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.CancelEnvironment
    */

@@ -640,7 +640,7 @@ export const IfExistsSchema = /*@__PURE__*/
   enumDesc(file_anabranch_v1_run_service, 0);
 
 /**
- * What to do if the name is taken.
+ * What CreateRun does if a run with the name exists.
  *
  * @generated from enum anabranch.v1.IfExists
  */
@@ -654,7 +654,7 @@ export const SummaryKeySchema = /*@__PURE__*/
   enumDesc(file_anabranch_v1_run_service, 1);
 
 /**
- * What rollouts are told apart by, besides labels.
+ * Properties of rollouts to aggregate by.
  *
  * @generated from enum anabranch.v1.SummaryKey
  */
@@ -662,9 +662,8 @@ export const SummaryKey = /*@__PURE__*/
   tsEnum(SummaryKeySchema);
 
 /**
- * The books of runs: experiments, runs, stages, metrics, progress, and the history of every status.
- *
- * Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
  * @generated from service anabranch.v1.RunService
  */

@@ -11,14 +11,14 @@ import type { Message } from "@bufbuild/protobuf";
 export declare const file_anabranch_v1_state: GenFile;
 
 /**
- * An immutable, restorable snapshot: opaque bytes, named by the SHA-256 of their content, stored once per namespace, never parsed and
- * never executed by the server. (FLE GameState, row F-18.)
+ * An immutable snapshot: bytes that are identified by their SHA-256 and stored once per namespace. The server never
+ * parses or executes them.
  *
  * @generated from message anabranch.v1.State
  */
 export declare type State = Message<"anabranch.v1.State"> & {
   /**
-   * SHA-256 of the bytes, 64 lower-case hex characters.
+   * SHA-256 of the content, 64 lower-case hex characters.
    *
    * @generated from field: string digest = 1;
    */

@@ -12,20 +12,20 @@ import type { State } from "./state_pb.js";
 export declare const file_anabranch_v1_state_service: GenFile;
 
 /**
- * A frame of PutState. The first may carry the digest; every one may carry a chunk.
+ * A message of the PutState stream.
  *
  * @generated from message anabranch.v1.PutStateRequest
  */
 export declare type PutStateRequest = Message<"anabranch.v1.PutStateRequest"> & {
   /**
-   * Expected SHA-256 of the whole, 64 lower-case hex characters; optional, first frame only.
+   * Expected SHA-256 of the whole state, 64 lower-case hex characters. Optional; allowed in the first message only.
    *
    * @generated from field: string digest = 1;
    */
   digest: string;
 
   /**
-   * The next bytes, at most 256 KiB.
+   * Next bytes, at most 256 KiB.
    *
    * @generated from field: bytes chunk = 2;
    */
@@ -39,13 +39,13 @@ export declare type PutStateRequest = Message<"anabranch.v1.PutStateRequest"> & 
 export declare const PutStateRequestSchema: GenMessage<PutStateRequest>;
 
 /**
- * Answer of PutState.
+ * Response of PutState.
  *
  * @generated from message anabranch.v1.PutStateResponse
  */
 export declare type PutStateResponse = Message<"anabranch.v1.PutStateResponse"> & {
   /**
-   * The state as stored.
+   * The stored state.
    *
    * @generated from field: anabranch.v1.State state = 1;
    */
@@ -59,7 +59,7 @@ export declare type PutStateResponse = Message<"anabranch.v1.PutStateResponse"> 
 export declare const PutStateResponseSchema: GenMessage<PutStateResponse>;
 
 /**
- * Which state, and which of its bytes.
+ * Request of GetState.
  *
  * @generated from message anabranch.v1.GetStateRequest
  */
@@ -72,14 +72,14 @@ export declare type GetStateRequest = Message<"anabranch.v1.GetStateRequest"> & 
   digest: string;
 
   /**
-   * First byte; default 0.
+   * Offset of the first byte. Default: 0.
    *
    * @generated from field: int64 offset = 2;
    */
   offset: bigint;
 
   /**
-   * How many bytes; absent: to the end. A range that reaches beyond the end is cut.
+   * Number of bytes to return. A range that reaches beyond the end is cut. Default: all bytes to the end.
    *
    * @generated from field: optional int64 length = 3;
    */
@@ -93,20 +93,20 @@ export declare type GetStateRequest = Message<"anabranch.v1.GetStateRequest"> & 
 export declare const GetStateRequestSchema: GenMessage<GetStateRequest>;
 
 /**
- * A piece of a state. The first frame carries the state; there is at least one frame.
+ * A message of the GetState stream. There is at least one.
  *
  * @generated from message anabranch.v1.GetStateResponse
  */
 export declare type GetStateResponse = Message<"anabranch.v1.GetStateResponse"> & {
   /**
-   * Digest and size of the whole state; in the first frame only.
+   * Digest and size of the whole state. Set in the first message only.
    *
    * @generated from field: anabranch.v1.State state = 1;
    */
   state?: State | undefined;
 
   /**
-   * The next bytes, at most 256 KiB.
+   * Next bytes, at most 256 KiB.
    *
    * @generated from field: bytes chunk = 2;
    */
@@ -120,13 +120,13 @@ export declare type GetStateResponse = Message<"anabranch.v1.GetStateResponse"> 
 export declare const GetStateResponseSchema: GenMessage<GetStateResponse>;
 
 /**
- * Which digests.
+ * Request of BatchGetStates.
  *
  * @generated from message anabranch.v1.BatchGetStatesRequest
  */
 export declare type BatchGetStatesRequest = Message<"anabranch.v1.BatchGetStatesRequest"> & {
   /**
-   * SHA-256 of each, 64 lower-case hex characters; 1 to 1,000.
+   * SHA-256 of each state, 64 lower-case hex characters. 1 to 1,000 entries.
    *
    * @generated from field: repeated string digests = 1;
    */
@@ -140,13 +140,13 @@ export declare type BatchGetStatesRequest = Message<"anabranch.v1.BatchGetStates
 export declare const BatchGetStatesRequestSchema: GenMessage<BatchGetStatesRequest>;
 
 /**
- * What is here.
+ * Response of BatchGetStates.
  *
  * @generated from message anabranch.v1.BatchGetStatesResponse
  */
 export declare type BatchGetStatesResponse = Message<"anabranch.v1.BatchGetStatesResponse"> & {
   /**
-   * The states that are here, in the order asked for, each once. The others are not here.
+   * The states that are stored, in the order of the request and without repetition.
    *
    * @generated from field: repeated anabranch.v1.State states = 1;
    */
@@ -160,41 +160,41 @@ export declare type BatchGetStatesResponse = Message<"anabranch.v1.BatchGetState
 export declare const BatchGetStatesResponseSchema: GenMessage<BatchGetStatesResponse>;
 
 /**
- * Which states of which steps.
+ * Request of ReadStates.
  *
  * @generated from message anabranch.v1.ReadStatesRequest
  */
 export declare type ReadStatesRequest = Message<"anabranch.v1.ReadStatesRequest"> & {
   /**
-   * The trajectory.
+   * Id of the trajectory.
    *
    * @generated from field: string trajectory_id = 1;
    */
   trajectoryId: string;
 
   /**
-   * First step; default 0.
+   * First step of the range. Default: 0.
    *
    * @generated from field: int64 start_step_number = 2;
    */
   startStepNumber: bigint;
 
   /**
-   * First step after the range; absent or beyond the end: the end as it is when the call begins.
+   * End of the range, exclusive. Default, and if it is beyond the end: the end of the trajectory when the call begins.
    *
    * @generated from field: optional int64 end_step_number = 3;
    */
   endStepNumber?: bigint | undefined;
 
   /**
-   * Which state of each step; empty means `env`.
+   * Name of the states. Default: `env`.
    *
    * @generated from field: string name = 4;
    */
   name: string;
 
   /**
-   * Only every k-th of those found, the first included; 0 and 1 mean all.
+   * Return only every k-th of the states, beginning with the first. 0 and 1 return all.
    *
    * @generated from field: int64 every = 5;
    */
@@ -208,20 +208,20 @@ export declare type ReadStatesRequest = Message<"anabranch.v1.ReadStatesRequest"
 export declare const ReadStatesRequestSchema: GenMessage<ReadStatesRequest>;
 
 /**
- * The next pieces of states, of one owner; at most 256 KiB of bytes.
+ * A message of the ReadStates stream, with at most 256 KiB of content.
  *
  * @generated from message anabranch.v1.ReadStatesResponse
  */
 export declare type ReadStatesResponse = Message<"anabranch.v1.ReadStatesResponse"> & {
   /**
-   * The trajectory that owns the steps of this message.
+   * Id of the trajectory that owns the steps of this message.
    *
    * @generated from field: string trajectory_id = 1;
    */
   trajectoryId: string;
 
   /**
-   * Pieces, in order.
+   * Pieces of states, in order.
    *
    * @generated from field: repeated anabranch.v1.StatePiece pieces = 2;
    */
@@ -235,13 +235,13 @@ export declare type ReadStatesResponse = Message<"anabranch.v1.ReadStatesRespons
 export declare const ReadStatesResponseSchema: GenMessage<ReadStatesResponse>;
 
 /**
- * A piece of a state: one with offset 0 begins a state, and offset + length of data = size ends it.
+ * A piece of a state. A piece with offset 0 begins a state; the state is complete when offset + length of data = size.
  *
  * @generated from message anabranch.v1.StatePiece
  */
 export declare type StatePiece = Message<"anabranch.v1.StatePiece"> & {
   /**
-   * The step that the state is of.
+   * Number of the step that has the state.
    *
    * @generated from field: int64 step_number = 1;
    */
@@ -269,7 +269,7 @@ export declare type StatePiece = Message<"anabranch.v1.StatePiece"> & {
   size: bigint;
 
   /**
-   * Where in the state these bytes begin.
+   * Offset of these bytes in the state.
    *
    * @generated from field: int64 offset = 5;
    */
@@ -290,16 +290,16 @@ export declare type StatePiece = Message<"anabranch.v1.StatePiece"> & {
 export declare const StatePieceSchema: GenMessage<StatePiece>;
 
 /**
- * States: put, get, and read as the sequence along a trajectory.
- *
- * Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Stores states, and returns them one by one or as a sequence along a trajectory.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
  * @generated from service anabranch.v1.StateService
  */
 export declare const StateService: GenService<{
   /**
-   * Stores one state, sent in chunks, at most 256 MiB; memory is bounded by the chunks. Answers when it is durable. Putting a state that is
-   * here changes nothing but renews its time: a state that no step refers to lives 24 hours after its last PutState or BatchGetStates.
+   * Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
+   * is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
+   * last PutState or BatchGetStates that named it.
    * Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
    *
    * @generated from rpc anabranch.v1.StateService.PutState
@@ -310,7 +310,8 @@ export declare const StateService: GenService<{
     output: typeof PutStateResponseSchema;
   },
   /**
-   * Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
+   * Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
+   * sends.
    * Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.StateService.GetState
@@ -321,7 +322,8 @@ export declare const StateService: GenService<{
     output: typeof GetStateResponseSchema;
   },
   /**
-   * Tells which of up to 1,000 digests are here, and renews their time (so it is not free of side effects).
+   * Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
+   * does.
    *
    * @generated from rpc anabranch.v1.StateService.BatchGetStates
    */
@@ -331,7 +333,7 @@ export declare const StateService: GenService<{
     output: typeof BatchGetStatesResponseSchema;
   },
   /**
-   * Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
+   * Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
    * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.StateService.ReadStates

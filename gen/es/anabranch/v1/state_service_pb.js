@@ -76,9 +76,8 @@ export const StatePieceSchema = /*@__PURE__*/
   messageDesc(file_anabranch_v1_state_service, 8);
 
 /**
- * States: put, get, and read as the sequence along a trajectory.
- *
- * Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Stores states, and returns them one by one or as a sequence along a trajectory.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
  * @generated from service anabranch.v1.StateService
  */

@@ -12,69 +12,71 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 export declare const file_anabranch_v1_status: GenFile;
 
 /**
- * One move of one thing's status, written in the transaction that made it. Creation is the first. (CUA `status_history`, row C-40.)
+ * One change of a status, written in the same transaction as the change itself. The creation of a resource is the first
+ * change.
  *
  * @generated from message anabranch.v1.StatusChange
  */
 export declare type StatusChange = Message<"anabranch.v1.StatusChange"> & {
   /**
-   * Place in the thing's history: 0, 1, 2, … without gap.
+   * Position in the history of the resource: 0, 1, 2, … without gaps.
    *
    * @generated from field: int64 ordinal = 1;
    */
   ordinal: bigint;
 
   /**
-   * Status before; unspecified for the creation.
+   * Status before the change. Unspecified for the creation.
    *
    * @generated from field: anabranch.v1.Status old_status = 2;
    */
   oldStatus: Status;
 
   /**
-   * Status after.
+   * Status after the change.
    *
    * @generated from field: anabranch.v1.Status new_status = 3;
    */
   newStatus: Status;
 
   /**
-   * The free-text phase at that time; empty if none.
+   * Phase at that time, a text of the client. Empty if none.
    *
    * @generated from field: string phase = 4;
    */
   phase: string;
 
   /**
-   * What the caller said of it; empty if nothing.
+   * Message of the caller. Empty if none.
    *
    * @generated from field: string message = 5;
    */
   message: string;
 
   /**
-   * More of what the caller said, strict JSON text; empty if nothing.
+   * Metadata of the caller as strict JSON text. Empty if none.
    *
    * @generated from field: string metadata_json = 6;
    */
   metadataJson: string;
 
   /**
-   * Who did it: the caller's actor.
+   * The caller that made the change.
    *
    * @generated from field: string actor = 7;
    */
   actor: string;
 
   /**
-   * Progress at that time in percent, 0 to 100. Unset if there is none. A stage that becomes FAILED or CANCELLED keeps the percent that it had.
+   * Progress in percent at that time, 0 to 100. Unset if there is none. A stage that becomes FAILED or CANCELLED keeps
+   * the percent that it had.
    *
    * @generated from field: optional double progress_percent = 8;
    */
   progressPercent?: number | undefined;
 
   /**
-   * When, by the database's clock.
+   * Time of the change, by the clock of the database.
    *
    * @generated from field: google.protobuf.Timestamp change_time = 9;
    */
@@ -88,8 +90,8 @@ export declare type StatusChange = Message<"anabranch.v1.StatusChange"> & {
 export declare const StatusChangeSchema: GenMessage<StatusChange>;
 
 /**
- * Where a thing is in its life. One vocabulary for all nouns; which moves are legal differs by noun. A trajectory is RUNNING from
- * its creation until it is sealed COMPLETED, FAILED or CANCELLED, for good.
+ * The status of a resource. All resources share this enum; which transitions are legal depends on the resource. A
+ * trajectory is RUNNING from its creation until it is sealed as COMPLETED, FAILED or CANCELLED.
  *
  * @generated from enum anabranch.v1.Status
  */
@@ -102,7 +104,7 @@ export enum Status {
   UNSPECIFIED = 0,
 
   /**
-   * Made, not begun.
+   * Created, not started.
    *
    * @generated from enum value: STATUS_PENDING = 1;
    */
@@ -116,14 +118,14 @@ export enum Status {
   INITIALIZING = 2,
 
   /**
-   * Under way.
+   * In progress.
    *
    * @generated from enum value: STATUS_RUNNING = 3;
    */
   RUNNING = 3,
 
   /**
-   * Halted, to be resumed.
+   * Paused; can be resumed.
    *
    * @generated from enum value: STATUS_PAUSED = 4;
    */
@@ -144,7 +146,7 @@ export enum Status {
   FAILED = 6,
 
   /**
-   * Ended by choice.
+   * Ended by request.
    *
    * @generated from enum value: STATUS_CANCELLED = 7;
    */

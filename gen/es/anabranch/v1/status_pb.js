@@ -25,8 +25,8 @@ export const StatusSchema = /*@__PURE__*/
   enumDesc(file_anabranch_v1_status, 0);
 
 /**
- * Where a thing is in its life. One vocabulary for all nouns; which moves are legal differs by noun. A trajectory is RUNNING from
- * its creation until it is sealed COMPLETED, FAILED or CANCELLED, for good.
+ * The status of a resource. All resources share this enum; which transitions are legal depends on the resource. A
+ * trajectory is RUNNING from its creation until it is sealed as COMPLETED, FAILED or CANCELLED.
  *
  * @generated from enum anabranch.v1.Status
  */

@@ -76,7 +76,7 @@ export const ViewSchema = /*@__PURE__*/
   enumDesc(file_anabranch_v1_trajectory, 0);
 
 /**
- * How much of a resource an answer holds.
+ * Selects how much of a resource a response contains.
  *
  * @generated from enum anabranch.v1.View
  */

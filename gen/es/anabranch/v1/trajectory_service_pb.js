@@ -378,7 +378,7 @@ export const OnBranchesSchema = /*@__PURE__*/
   enumDesc(file_anabranch_v1_trajectory_service, 0);
 
 /**
- * What becomes of branches when their parent is deleted.
+ * What DeleteTrajectory does if the trajectory has branches.
  *
  * @generated from enum anabranch.v1.OnBranches
  */
@@ -392,7 +392,7 @@ export const StepOrderSchema = /*@__PURE__*/
   enumDesc(file_anabranch_v1_trajectory_service, 1);
 
 /**
- * What to order steps by.
+ * Order of listed steps.
  *
  * @generated from enum anabranch.v1.StepOrder
  */
@@ -400,9 +400,8 @@ export const StepOrder = /*@__PURE__*/
   tsEnum(StepOrderSchema);
 
 /**
- * Trajectories: stream steps in, read them back, resume and branch from any of them.
- *
- * Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Records steps of trajectories, returns them, and branches trajectories from any step.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
  * @generated from service anabranch.v1.TrajectoryService
  */

@@ -25,117 +25,149 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Not used."""
     ERROR_REASON_INVALID_REQUEST: _ErrorReason.ValueType  # 1
-    """INVALID_ARGUMENT. A field breaks its rule. The `google.rpc.BadRequest` detail lists the fields, at most 20, and fewer if they
-    do not fit. Metadata: `violations_left_out` (the number of fields that are not listed; not set if all are).
+    """INVALID_ARGUMENT. A field violates its rule. The `google.rpc.BadRequest` lists at most 20 fields, and fewer if they
+    do not fit. Metadata: `violations_left_out` (number of fields that are not listed; unset if all are).
     """
     ERROR_REASON_INVALID_PAGE_TOKEN: _ErrorReason.ValueType  # 2
-    """INVALID_ARGUMENT. A page token was made by a call with another filter or order, or by no call at all."""
+    """INVALID_ARGUMENT. The page token was not returned by a call with the same filter and order."""
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 3
-    """RESOURCE_EXHAUSTED. A message is larger than the server takes (1 MiB), or holds more values than it takes (131,072)."""
+    """RESOURCE_EXHAUSTED. A message exceeds 1 MiB or 131,072 values."""
     ERROR_REASON_TRAJECTORY_NOT_FOUND: _ErrorReason.ValueType  # 4
-    """NOT_FOUND. No trajectory of that id (or of that uid) is there, or it was deleted. Metadata: `trajectory_id`."""
+    """NOT_FOUND. No trajectory has this id (or this uid), or it was deleted. Metadata: `trajectory_id`."""
     ERROR_REASON_STEP_NOT_FOUND: _ErrorReason.ValueType  # 5
-    """NOT_FOUND. The trajectory has no step of that number. Metadata: `trajectory_id`, `step_number`, `next_step_number`."""
+    """NOT_FOUND. The trajectory has no step with this number. Metadata: `trajectory_id`, `step_number`,
+    `next_step_number`.
+    """
     ERROR_REASON_CHECKPOINT_NOT_FOUND: _ErrorReason.ValueType  # 6
-    """NOT_FOUND. No step at or before the place asked for has the states asked for. Metadata: `trajectory_id`."""
+    """NOT_FOUND. No step in the requested range has the requested states. Metadata: `trajectory_id`."""
     ERROR_REASON_TAG_NOT_FOUND: _ErrorReason.ValueType  # 7
-    """NOT_FOUND. The trajectory has no tag of that name. Metadata: `trajectory_id`, `tag`."""
+    """NOT_FOUND. The trajectory has no tag with this name. Metadata: `trajectory_id`, `tag`."""
     ERROR_REASON_STATE_NOT_FOUND: _ErrorReason.ValueType  # 8
-    """NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to one: no state of that digest is here. Metadata: `digest`."""
+    """NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to it: no state with this digest is stored.
+    Metadata: `digest`.
+    """
     ERROR_REASON_TRAJECTORY_EXISTS: _ErrorReason.ValueType  # 9
-    """ALREADY_EXISTS. The id is in use, possibly by a deleted trajectory whose steps its branches still need or whose rows are still being
-    removed. Metadata: `trajectory_id`.
+    """ALREADY_EXISTS. The id is in use. It may belong to a deleted trajectory whose steps are kept for branches or whose
+    rows are still being removed. Metadata: `trajectory_id`.
     """
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 10
-    """ALREADY_EXISTS. The request id was used for another request of the same RPC. Metadata: `request_id`."""
+    """ALREADY_EXISTS. The request id was used for a different request of the same RPC. Metadata: `request_id`."""
     ERROR_REASON_UNEXPECTED_POSITION: _ErrorReason.ValueType  # 11
-    """FAILED_PRECONDITION. The trajectory's end is not where `expected_next_step_number` says. Metadata: `next_step_number`."""
+    """FAILED_PRECONDITION. The end of the trajectory differs from `expected_next_step_number`. Metadata:
+    `next_step_number`.
+    """
     ERROR_REASON_WRITER_FENCED: _ErrorReason.ValueType  # 12
-    """FAILED_PRECONDITION. Another writer holds the trajectory, or a newer epoch was granted. Metadata: `writer_id`, `writer_epoch`."""
+    """FAILED_PRECONDITION. Another writer holds the trajectory, or a newer epoch was granted. Metadata: `writer_id`,
+    `writer_epoch`.
+    """
     ERROR_REASON_STEP_CONFLICT: _ErrorReason.ValueType  # 13
-    """ALREADY_EXISTS. A step of that number is stored with other content. Metadata: `step_number`, `next_step_number`."""
+    """ALREADY_EXISTS. A step with this number is stored with different content. Metadata: `step_number`,
+    `next_step_number`.
+    """
     ERROR_REASON_STEP_GAP: _ErrorReason.ValueType  # 14
-    """OUT_OF_RANGE. The step's number is beyond the end. Metadata: `step_number`, `next_step_number` (the number wanted)."""
+    """OUT_OF_RANGE. The step number is beyond the end of the trajectory. Metadata: `step_number`, `next_step_number` (the
+    expected number).
+    """
     ERROR_REASON_TRAJECTORY_SEALED: _ErrorReason.ValueType  # 15
-    """FAILED_PRECONDITION. The trajectory is sealed: no more steps, for good; branch to go on. Metadata: `status`, `next_step_number`."""
+    """FAILED_PRECONDITION. The trajectory is sealed and accepts no more steps. Branch it to continue. Metadata: `status`,
+    `next_step_number`.
+    """
     ERROR_REASON_STATE_CONFLICT: _ErrorReason.ValueType  # 16
-    """ALREADY_EXISTS. The step has another state of that name. Metadata: `step_number`, `state_name`."""
+    """ALREADY_EXISTS. The step has a different state with this name. Metadata: `step_number`, `state_name`."""
     ERROR_REASON_BRANCH_POINT_BEYOND_END: _ErrorReason.ValueType  # 17
     """OUT_OF_RANGE. The branch point is not a stored step. Metadata: `step_number`, `next_step_number`."""
     ERROR_REASON_HAS_BRANCHES: _ErrorReason.ValueType  # 18
-    """FAILED_PRECONDITION. Something has branches that would not be deleted with it, and `on_branches` is REFUSE. Metadata: `branch_ids` (up to
-    20 trajectories or runs, separated by commas).
+    """FAILED_PRECONDITION. The resource has branches that would not be deleted with it, and `on_branches` is REFUSE.
+    Metadata: `branch_ids` (up to 20 trajectories or runs, separated by commas).
     """
     ERROR_REASON_TRAJECTORY_DELETED: _ErrorReason.ValueType  # 19
     """ABORTED. The trajectory was deleted while it was read or written. Metadata: `trajectory_id`."""
     ERROR_REASON_RANGE_BEYOND_END: _ErrorReason.ValueType  # 20
-    """OUT_OF_RANGE. A range begins beyond the end of the trajectory or of the state. Metadata: `next_step_number` or `size`."""
+    """OUT_OF_RANGE. The range begins beyond the end of the trajectory or of the state. Metadata: `next_step_number` or
+    `size`.
+    """
     ERROR_REASON_TAG_MOVED: _ErrorReason.ValueType  # 21
-    """FAILED_PRECONDITION. The tag is not where `expected_step_number` says. Metadata: `step_number` (where it is; -1: nowhere)."""
+    """FAILED_PRECONDITION. The tag does not point to `expected_step_number`. Metadata: `step_number` (the current step;
+    -1 if the tag does not exist).
+    """
     ERROR_REASON_DIGEST_MISMATCH: _ErrorReason.ValueType  # 22
-    """INVALID_ARGUMENT. The bytes do not have the digest that the caller stated. Metadata: `expected_digest`, `digest`."""
+    """INVALID_ARGUMENT. The content does not have the digest that the request states. Metadata: `expected_digest`,
+    `digest`.
+    """
     ERROR_REASON_STATE_CORRUPT: _ErrorReason.ValueType  # 23
-    """DATA_LOSS. A stored state no longer has its digest: the storage below is damaged. Metadata: `digest`."""
+    """DATA_LOSS. A stored state does not have its digest any more: the storage is damaged. Metadata: `digest`."""
     ERROR_REASON_STORAGE_FULL: _ErrorReason.ValueType  # 24
-    """RESOURCE_EXHAUSTED. The disk is full; nothing was written and reads go on. Comes with RetryInfo."""
+    """RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo."""
     ERROR_REASON_DATABASE_UNAVAILABLE: _ErrorReason.ValueType  # 25
-    """UNAVAILABLE. The database does not answer; whether an unacked write was stored is not known: replay it. Comes with RetryInfo."""
+    """UNAVAILABLE. The database does not respond. A write that was not acknowledged may have been stored: send it again.
+    Comes with RetryInfo.
+    """
     ERROR_REASON_SERVER_DRAINING: _ErrorReason.ValueType  # 26
-    """UNAVAILABLE. The server is shutting down; what it had read is committed and acked. Connect again. Comes with RetryInfo."""
+    """UNAVAILABLE. The server is shutting down. Everything that it had read is committed and acknowledged. Reconnect.
+    Comes with RetryInfo.
+    """
     ERROR_REASON_SLOW_READER: _ErrorReason.ValueType  # 27
-    """RESOURCE_EXHAUSTED. The reader took too long to read; go on from `next_step_number`. Metadata: `next_step_number`."""
+    """RESOURCE_EXHAUSTED. The client read too slowly. Continue from `next_step_number`. Metadata: `next_step_number`."""
     ERROR_REASON_UNIMPLEMENTED: _ErrorReason.ValueType  # 28
-    """UNIMPLEMENTED. No such RPC, or this protocol cannot carry it (bidirectional streams need HTTP/2)."""
+    """UNIMPLEMENTED. The RPC does not exist, or the protocol cannot carry it (bidirectional streams require HTTP/2)."""
     ERROR_REASON_CANCELLED: _ErrorReason.ValueType  # 29
-    """CANCELLED. The caller went away."""
+    """CANCELLED. The caller cancelled the call."""
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 30
-    """DEADLINE_EXCEEDED. The caller's deadline passed; whether an unacked write was stored is not known: replay it."""
+    """DEADLINE_EXCEEDED. The deadline of the caller passed. A write that was not acknowledged may have been stored: send
+    it again.
+    """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 31
-    """INTERNAL. A fault of the server. Metadata: `error_id`, under which the server's log has the details."""
+    """INTERNAL. A defect of the server. Metadata: `error_id`; the log of the server has the details under this id."""
     ERROR_REASON_EXPERIMENT_NOT_FOUND: _ErrorReason.ValueType  # 32
-    """NOT_FOUND. No experiment of that id or name is here, or it was deleted. Metadata: `experiment`."""
+    """NOT_FOUND. No experiment has this id or name, or it was deleted. Metadata: `experiment`."""
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 33
-    """NOT_FOUND. No run of that id or name is here, or it was deleted. Metadata: `run`."""
+    """NOT_FOUND. No run has this id or name, or it was deleted. Metadata: `run`."""
     ERROR_REASON_STAGE_NOT_FOUND: _ErrorReason.ValueType  # 34
-    """NOT_FOUND. No stage of that id or number is here, or none has a model checkpoint. Metadata: `stage` or `run`."""
+    """NOT_FOUND. No stage has this id or number, or no stage has a model checkpoint. Metadata: `stage` or `run`."""
     ERROR_REASON_EXPERIMENT_EXISTS: _ErrorReason.ValueType  # 35
-    """ALREADY_EXISTS. An experiment of that id or name is there. Metadata: `experiment`."""
+    """ALREADY_EXISTS. An experiment with this id or name exists. Metadata: `experiment`."""
     ERROR_REASON_RUN_EXISTS: _ErrorReason.ValueType  # 36
-    """ALREADY_EXISTS. A run of that id, or of that name in the experiment, is there. Metadata: `run`, `run_id` (of the one that is there)."""
+    """ALREADY_EXISTS. A run with this id, or with this name in the experiment, exists. Metadata: `run`, `run_id` (id of
+    the existing run).
+    """
     ERROR_REASON_CONFIG_MISMATCH: _ErrorReason.ValueType  # 37
-    """FAILED_PRECONDITION. The existing run was created with another config, other removed paths or another plan. Metadata: `run_id`, `fields` (paths,
-    separated by commas).
+    """FAILED_PRECONDITION. The existing run was created with a different config or plan. Metadata: `run_id`, `fields`
+    (paths, separated by commas).
     """
     ERROR_REASON_NO_MAIN_TRAJECTORY: _ErrorReason.ValueType  # 38
     """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
     ERROR_REASON_ILLEGAL_TRANSITION: _ErrorReason.ValueType  # 39
-    """FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`."""
+    """FAILED_PRECONDITION. The verb is not allowed in the current status. Metadata: `status` (the current status),
+    `verb`.
+    """
     ERROR_REASON_RESULT_CONFLICT: _ErrorReason.ValueType  # 40
-    """ALREADY_EXISTS. The verb is in effect already, by a request with another message or result; of a rollout also with other metrics, timings or
-    validations. Metadata: `status`, `verb`.
+    """ALREADY_EXISTS. The verb has already taken effect, with a different message or result; for a rollout also with
+    different metrics, timings or validations. Metadata: `status`, `verb`.
     """
     ERROR_REASON_RUN_DELETED: _ErrorReason.ValueType  # 41
     """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
     ERROR_REASON_TASK_NOT_FOUND: _ErrorReason.ValueType  # 42
-    """NOT_FOUND. No task of that name is in the catalogue. Metadata: `task`."""
+    """NOT_FOUND. The catalogue has no task with this id. Metadata: `task`."""
     ERROR_REASON_VALIDATOR_NOT_FOUND: _ErrorReason.ValueType  # 43
-    """NOT_FOUND. No validator of that id is here. Metadata: `validator`."""
+    """NOT_FOUND. No validator has this id. Metadata: `validator`."""
     ERROR_REASON_GROUP_NOT_FOUND: _ErrorReason.ValueType  # 44
-    """NOT_FOUND. No group of that id or number is here, or it was deleted. Metadata: `group`."""
+    """NOT_FOUND. No group has this id or number, or it was deleted. Metadata: `group`."""
     ERROR_REASON_ROLLOUT_NOT_FOUND: _ErrorReason.ValueType  # 45
-    """NOT_FOUND. No rollout of that id is here, or it was deleted. Metadata: `rollout`."""
+    """NOT_FOUND. No rollout has this id, or it was deleted. Metadata: `rollout`."""
     ERROR_REASON_ENVIRONMENT_NOT_FOUND: _ErrorReason.ValueType  # 46
-    """NOT_FOUND. No environment of that id is here, or it was deleted. Metadata: `environment`."""
+    """NOT_FOUND. No environment has this id, or it was deleted. Metadata: `environment`."""
     ERROR_REASON_ROLLOUT_EXISTS: _ErrorReason.ValueType  # 47
-    """ALREADY_EXISTS. The id asked for is another rollout's. Metadata: `rollout`."""
+    """ALREADY_EXISTS. The requested id belongs to another rollout. Metadata: `rollout`."""
     ERROR_REASON_ENVIRONMENT_EXISTS: _ErrorReason.ValueType  # 48
-    """ALREADY_EXISTS. The id asked for is taken. Metadata: `environment`."""
+    """ALREADY_EXISTS. The requested id is in use. Metadata: `environment`."""
     ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 49
-    """FAILED_PRECONDITION. The attempt does not hold the rollout any more: its lease was lost, it was released, retried or cancelled. Stop working on
-    it. Metadata: `rollout`, `attempt` (the current one), `status`.
+    """FAILED_PRECONDITION. The attempt no longer holds the rollout: its lease expired, or the rollout was released,
+    retried or cancelled. Stop working on it. Metadata: `rollout`, `attempt` (the current attempt), `status`.
     """
     ERROR_REASON_RUN_ACTIVE: _ErrorReason.ValueType  # 50
-    """FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
+    """FAILED_PRECONDITION. Rollouts of the resource to delete are INITIALIZING or RUNNING, and `cancel_live` is not set.
+    Metadata: `rollouts` (their number).
+    """
     ERROR_REASON_MESSAGE_TIMEOUT: _ErrorReason.ValueType  # 51
     """DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was stored; complete messages
     before it were handled.
@@ -158,128 +190,159 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. CreateRollouts would create a rollout in a stage whose queue is closed. Metadata: `stage`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
-    """Why a call failed: the closed catalogue of reasons.
-
-    Every error carries one `google.rpc.ErrorInfo` whose `reason` is one of these names without the prefix (`STEP_GAP`),
-    whose `domain` is `anabranch.v1`, and whose `metadata` holds what a program needs to go on (keys are named below).
-    What a person needs stands in the message text too. Where a field of a request is at fault, or names what the error is about (not
-    there, there already, too far on), a `google.rpc.BadRequest` has its path (`rollouts[3].task_id`); frames of a stream are not looked through for it. `docs/errors.md` explains each; a test holds it equal to this enum.
+    """The closed list of reasons why a call can fail.
+    Every error carries one `google.rpc.ErrorInfo`. Its `reason` is one of these names without the prefix (`STEP_GAP`),
+    its `domain` is `anabranch.v1`, and its `metadata` has the keys that are named below. If a field of the request
+    caused the error, a `google.rpc.BadRequest` names its path (`rollouts[3].task_id`); errors of a message within a
+    request stream have no path. `docs/errors.md` explains each reason.
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Not used."""
 ERROR_REASON_INVALID_REQUEST: ErrorReason.ValueType  # 1
-"""INVALID_ARGUMENT. A field breaks its rule. The `google.rpc.BadRequest` detail lists the fields, at most 20, and fewer if they
-do not fit. Metadata: `violations_left_out` (the number of fields that are not listed; not set if all are).
+"""INVALID_ARGUMENT. A field violates its rule. The `google.rpc.BadRequest` lists at most 20 fields, and fewer if they
+do not fit. Metadata: `violations_left_out` (number of fields that are not listed; unset if all are).
 """
 ERROR_REASON_INVALID_PAGE_TOKEN: ErrorReason.ValueType  # 2
-"""INVALID_ARGUMENT. A page token was made by a call with another filter or order, or by no call at all."""
+"""INVALID_ARGUMENT. The page token was not returned by a call with the same filter and order."""
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 3
-"""RESOURCE_EXHAUSTED. A message is larger than the server takes (1 MiB), or holds more values than it takes (131,072)."""
+"""RESOURCE_EXHAUSTED. A message exceeds 1 MiB or 131,072 values."""
 ERROR_REASON_TRAJECTORY_NOT_FOUND: ErrorReason.ValueType  # 4
-"""NOT_FOUND. No trajectory of that id (or of that uid) is there, or it was deleted. Metadata: `trajectory_id`."""
+"""NOT_FOUND. No trajectory has this id (or this uid), or it was deleted. Metadata: `trajectory_id`."""
 ERROR_REASON_STEP_NOT_FOUND: ErrorReason.ValueType  # 5
-"""NOT_FOUND. The trajectory has no step of that number. Metadata: `trajectory_id`, `step_number`, `next_step_number`."""
+"""NOT_FOUND. The trajectory has no step with this number. Metadata: `trajectory_id`, `step_number`,
+`next_step_number`.
+"""
 ERROR_REASON_CHECKPOINT_NOT_FOUND: ErrorReason.ValueType  # 6
-"""NOT_FOUND. No step at or before the place asked for has the states asked for. Metadata: `trajectory_id`."""
+"""NOT_FOUND. No step in the requested range has the requested states. Metadata: `trajectory_id`."""
 ERROR_REASON_TAG_NOT_FOUND: ErrorReason.ValueType  # 7
-"""NOT_FOUND. The trajectory has no tag of that name. Metadata: `trajectory_id`, `tag`."""
+"""NOT_FOUND. The trajectory has no tag with this name. Metadata: `trajectory_id`, `tag`."""
 ERROR_REASON_STATE_NOT_FOUND: ErrorReason.ValueType  # 8
-"""NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to one: no state of that digest is here. Metadata: `digest`."""
+"""NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to it: no state with this digest is stored.
+Metadata: `digest`.
+"""
 ERROR_REASON_TRAJECTORY_EXISTS: ErrorReason.ValueType  # 9
-"""ALREADY_EXISTS. The id is in use, possibly by a deleted trajectory whose steps its branches still need or whose rows are still being
-removed. Metadata: `trajectory_id`.
+"""ALREADY_EXISTS. The id is in use. It may belong to a deleted trajectory whose steps are kept for branches or whose
+rows are still being removed. Metadata: `trajectory_id`.
 """
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 10
-"""ALREADY_EXISTS. The request id was used for another request of the same RPC. Metadata: `request_id`."""
+"""ALREADY_EXISTS. The request id was used for a different request of the same RPC. Metadata: `request_id`."""
 ERROR_REASON_UNEXPECTED_POSITION: ErrorReason.ValueType  # 11
-"""FAILED_PRECONDITION. The trajectory's end is not where `expected_next_step_number` says. Metadata: `next_step_number`."""
+"""FAILED_PRECONDITION. The end of the trajectory differs from `expected_next_step_number`. Metadata:
+`next_step_number`.
+"""
 ERROR_REASON_WRITER_FENCED: ErrorReason.ValueType  # 12
-"""FAILED_PRECONDITION. Another writer holds the trajectory, or a newer epoch was granted. Metadata: `writer_id`, `writer_epoch`."""
+"""FAILED_PRECONDITION. Another writer holds the trajectory, or a newer epoch was granted. Metadata: `writer_id`,
+`writer_epoch`.
+"""
 ERROR_REASON_STEP_CONFLICT: ErrorReason.ValueType  # 13
-"""ALREADY_EXISTS. A step of that number is stored with other content. Metadata: `step_number`, `next_step_number`."""
+"""ALREADY_EXISTS. A step with this number is stored with different content. Metadata: `step_number`,
+`next_step_number`.
+"""
 ERROR_REASON_STEP_GAP: ErrorReason.ValueType  # 14
-"""OUT_OF_RANGE. The step's number is beyond the end. Metadata: `step_number`, `next_step_number` (the number wanted)."""
+"""OUT_OF_RANGE. The step number is beyond the end of the trajectory. Metadata: `step_number`, `next_step_number` (the
+expected number).
+"""
 ERROR_REASON_TRAJECTORY_SEALED: ErrorReason.ValueType  # 15
-"""FAILED_PRECONDITION. The trajectory is sealed: no more steps, for good; branch to go on. Metadata: `status`, `next_step_number`."""
+"""FAILED_PRECONDITION. The trajectory is sealed and accepts no more steps. Branch it to continue. Metadata: `status`,
+`next_step_number`.
+"""
 ERROR_REASON_STATE_CONFLICT: ErrorReason.ValueType  # 16
-"""ALREADY_EXISTS. The step has another state of that name. Metadata: `step_number`, `state_name`."""
+"""ALREADY_EXISTS. The step has a different state with this name. Metadata: `step_number`, `state_name`."""
 ERROR_REASON_BRANCH_POINT_BEYOND_END: ErrorReason.ValueType  # 17
 """OUT_OF_RANGE. The branch point is not a stored step. Metadata: `step_number`, `next_step_number`."""
 ERROR_REASON_HAS_BRANCHES: ErrorReason.ValueType  # 18
-"""FAILED_PRECONDITION. Something has branches that would not be deleted with it, and `on_branches` is REFUSE. Metadata: `branch_ids` (up to
-20 trajectories or runs, separated by commas).
+"""FAILED_PRECONDITION. The resource has branches that would not be deleted with it, and `on_branches` is REFUSE.
+Metadata: `branch_ids` (up to 20 trajectories or runs, separated by commas).
 """
 ERROR_REASON_TRAJECTORY_DELETED: ErrorReason.ValueType  # 19
 """ABORTED. The trajectory was deleted while it was read or written. Metadata: `trajectory_id`."""
 ERROR_REASON_RANGE_BEYOND_END: ErrorReason.ValueType  # 20
-"""OUT_OF_RANGE. A range begins beyond the end of the trajectory or of the state. Metadata: `next_step_number` or `size`."""
+"""OUT_OF_RANGE. The range begins beyond the end of the trajectory or of the state. Metadata: `next_step_number` or
+`size`.
+"""
 ERROR_REASON_TAG_MOVED: ErrorReason.ValueType  # 21
-"""FAILED_PRECONDITION. The tag is not where `expected_step_number` says. Metadata: `step_number` (where it is; -1: nowhere)."""
+"""FAILED_PRECONDITION. The tag does not point to `expected_step_number`. Metadata: `step_number` (the current step;
+-1 if the tag does not exist).
+"""
 ERROR_REASON_DIGEST_MISMATCH: ErrorReason.ValueType  # 22
-"""INVALID_ARGUMENT. The bytes do not have the digest that the caller stated. Metadata: `expected_digest`, `digest`."""
+"""INVALID_ARGUMENT. The content does not have the digest that the request states. Metadata: `expected_digest`,
+`digest`.
+"""
 ERROR_REASON_STATE_CORRUPT: ErrorReason.ValueType  # 23
-"""DATA_LOSS. A stored state no longer has its digest: the storage below is damaged. Metadata: `digest`."""
+"""DATA_LOSS. A stored state does not have its digest any more: the storage is damaged. Metadata: `digest`."""
 ERROR_REASON_STORAGE_FULL: ErrorReason.ValueType  # 24
-"""RESOURCE_EXHAUSTED. The disk is full; nothing was written and reads go on. Comes with RetryInfo."""
+"""RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo."""
 ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 25
-"""UNAVAILABLE. The database does not answer; whether an unacked write was stored is not known: replay it. Comes with RetryInfo."""
+"""UNAVAILABLE. The database does not respond. A write that was not acknowledged may have been stored: send it again.
+Comes with RetryInfo.
+"""
 ERROR_REASON_SERVER_DRAINING: ErrorReason.ValueType  # 26
-"""UNAVAILABLE. The server is shutting down; what it had read is committed and acked. Connect again. Comes with RetryInfo."""
+"""UNAVAILABLE. The server is shutting down. Everything that it had read is committed and acknowledged. Reconnect.
+Comes with RetryInfo.
+"""
 ERROR_REASON_SLOW_READER: ErrorReason.ValueType  # 27
-"""RESOURCE_EXHAUSTED. The reader took too long to read; go on from `next_step_number`. Metadata: `next_step_number`."""
+"""RESOURCE_EXHAUSTED. The client read too slowly. Continue from `next_step_number`. Metadata: `next_step_number`."""
 ERROR_REASON_UNIMPLEMENTED: ErrorReason.ValueType  # 28
-"""UNIMPLEMENTED. No such RPC, or this protocol cannot carry it (bidirectional streams need HTTP/2)."""
+"""UNIMPLEMENTED. The RPC does not exist, or the protocol cannot carry it (bidirectional streams require HTTP/2)."""
 ERROR_REASON_CANCELLED: ErrorReason.ValueType  # 29
-"""CANCELLED. The caller went away."""
+"""CANCELLED. The caller cancelled the call."""
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 30
-"""DEADLINE_EXCEEDED. The caller's deadline passed; whether an unacked write was stored is not known: replay it."""
+"""DEADLINE_EXCEEDED. The deadline of the caller passed. A write that was not acknowledged may have been stored: send
+it again.
+"""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 31
-"""INTERNAL. A fault of the server. Metadata: `error_id`, under which the server's log has the details."""
+"""INTERNAL. A defect of the server. Metadata: `error_id`; the log of the server has the details under this id."""
 ERROR_REASON_EXPERIMENT_NOT_FOUND: ErrorReason.ValueType  # 32
-"""NOT_FOUND. No experiment of that id or name is here, or it was deleted. Metadata: `experiment`."""
+"""NOT_FOUND. No experiment has this id or name, or it was deleted. Metadata: `experiment`."""
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 33
-"""NOT_FOUND. No run of that id or name is here, or it was deleted. Metadata: `run`."""
+"""NOT_FOUND. No run has this id or name, or it was deleted. Metadata: `run`."""
 ERROR_REASON_STAGE_NOT_FOUND: ErrorReason.ValueType  # 34
-"""NOT_FOUND. No stage of that id or number is here, or none has a model checkpoint. Metadata: `stage` or `run`."""
+"""NOT_FOUND. No stage has this id or number, or no stage has a model checkpoint. Metadata: `stage` or `run`."""
 ERROR_REASON_EXPERIMENT_EXISTS: ErrorReason.ValueType  # 35
-"""ALREADY_EXISTS. An experiment of that id or name is there. Metadata: `experiment`."""
+"""ALREADY_EXISTS. An experiment with this id or name exists. Metadata: `experiment`."""
 ERROR_REASON_RUN_EXISTS: ErrorReason.ValueType  # 36
-"""ALREADY_EXISTS. A run of that id, or of that name in the experiment, is there. Metadata: `run`, `run_id` (of the one that is there)."""
+"""ALREADY_EXISTS. A run with this id, or with this name in the experiment, exists. Metadata: `run`, `run_id` (id of
+the existing run).
+"""
 ERROR_REASON_CONFIG_MISMATCH: ErrorReason.ValueType  # 37
-"""FAILED_PRECONDITION. The existing run was created with another config, other removed paths or another plan. Metadata: `run_id`, `fields` (paths,
-separated by commas).
+"""FAILED_PRECONDITION. The existing run was created with a different config or plan. Metadata: `run_id`, `fields`
+(paths, separated by commas).
 """
 ERROR_REASON_NO_MAIN_TRAJECTORY: ErrorReason.ValueType  # 38
 """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
 ERROR_REASON_ILLEGAL_TRANSITION: ErrorReason.ValueType  # 39
-"""FAILED_PRECONDITION. The status does not allow the verb. Metadata: `status` (where it is), `verb`."""
+"""FAILED_PRECONDITION. The verb is not allowed in the current status. Metadata: `status` (the current status),
+`verb`.
+"""
 ERROR_REASON_RESULT_CONFLICT: ErrorReason.ValueType  # 40
-"""ALREADY_EXISTS. The verb is in effect already, by a request with another message or result; of a rollout also with other metrics, timings or
-validations. Metadata: `status`, `verb`.
+"""ALREADY_EXISTS. The verb has already taken effect, with a different message or result; for a rollout also with
+different metrics, timings or validations. Metadata: `status`, `verb`.
 """
 ERROR_REASON_RUN_DELETED: ErrorReason.ValueType  # 41
 """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
 ERROR_REASON_TASK_NOT_FOUND: ErrorReason.ValueType  # 42
-"""NOT_FOUND. No task of that name is in the catalogue. Metadata: `task`."""
+"""NOT_FOUND. The catalogue has no task with this id. Metadata: `task`."""
 ERROR_REASON_VALIDATOR_NOT_FOUND: ErrorReason.ValueType  # 43
-"""NOT_FOUND. No validator of that id is here. Metadata: `validator`."""
+"""NOT_FOUND. No validator has this id. Metadata: `validator`."""
 ERROR_REASON_GROUP_NOT_FOUND: ErrorReason.ValueType  # 44
-"""NOT_FOUND. No group of that id or number is here, or it was deleted. Metadata: `group`."""
+"""NOT_FOUND. No group has this id or number, or it was deleted. Metadata: `group`."""
 ERROR_REASON_ROLLOUT_NOT_FOUND: ErrorReason.ValueType  # 45
-"""NOT_FOUND. No rollout of that id is here, or it was deleted. Metadata: `rollout`."""
+"""NOT_FOUND. No rollout has this id, or it was deleted. Metadata: `rollout`."""
 ERROR_REASON_ENVIRONMENT_NOT_FOUND: ErrorReason.ValueType  # 46
-"""NOT_FOUND. No environment of that id is here, or it was deleted. Metadata: `environment`."""
+"""NOT_FOUND. No environment has this id, or it was deleted. Metadata: `environment`."""
 ERROR_REASON_ROLLOUT_EXISTS: ErrorReason.ValueType  # 47
-"""ALREADY_EXISTS. The id asked for is another rollout's. Metadata: `rollout`."""
+"""ALREADY_EXISTS. The requested id belongs to another rollout. Metadata: `rollout`."""
 ERROR_REASON_ENVIRONMENT_EXISTS: ErrorReason.ValueType  # 48
-"""ALREADY_EXISTS. The id asked for is taken. Metadata: `environment`."""
+"""ALREADY_EXISTS. The requested id is in use. Metadata: `environment`."""
 ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 49
-"""FAILED_PRECONDITION. The attempt does not hold the rollout any more: its lease was lost, it was released, retried or cancelled. Stop working on
-it. Metadata: `rollout`, `attempt` (the current one), `status`.
+"""FAILED_PRECONDITION. The attempt no longer holds the rollout: its lease expired, or the rollout was released,
+retried or cancelled. Stop working on it. Metadata: `rollout`, `attempt` (the current attempt), `status`.
 """
 ERROR_REASON_RUN_ACTIVE: ErrorReason.ValueType  # 50
-"""FAILED_PRECONDITION. Rollouts of what is to be deleted are INITIALIZING or RUNNING, and `cancel_live` is not set. Metadata: `rollouts` (how many)."""
+"""FAILED_PRECONDITION. Rollouts of the resource to delete are INITIALIZING or RUNNING, and `cancel_live` is not set.
+Metadata: `rollouts` (their number).
+"""
 ERROR_REASON_MESSAGE_TIMEOUT: ErrorReason.ValueType  # 51
 """DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was stored; complete messages
 before it were handled.

@@ -30,32 +30,32 @@ class _OnSuccess:
 class _OnSuccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnSuccess.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ON_SUCCESS_UNSPECIFIED: _OnSuccess.ValueType  # 0
-    """As CONTINUE."""
+    """Same as CONTINUE."""
     ON_SUCCESS_CONTINUE: _OnSuccess.ValueType  # 1
     """Nothing."""
     ON_SUCCESS_CANCEL_PENDING: _OnSuccess.ValueType  # 2
-    """Siblings that are PENDING are cancelled in the transaction in which one that is COMPLETED becomes a success, by its result, a validation or an
-    override; ones that are requeued later, too. A success that is taken back brings none of them back: RetryRollout does, one by one. (FLE early
-    stop: row F-49.)
+    """PENDING rollouts of the group are cancelled in the transaction in which a COMPLETED rollout becomes a success by
+    its result, a validation or an override. Rollouts that are requeued later are cancelled, too. If the success is
+    withdrawn, they stay cancelled; RetryRollout returns them to the queue one by one.
     """
 
 class OnSuccess(_OnSuccess, metaclass=_OnSuccessEnumTypeWrapper):
-    """What a success of one sibling means for the others."""
+    """What happens to the other rollouts of a group when one of them succeeds."""
 
 ON_SUCCESS_UNSPECIFIED: OnSuccess.ValueType  # 0
-"""As CONTINUE."""
+"""Same as CONTINUE."""
 ON_SUCCESS_CONTINUE: OnSuccess.ValueType  # 1
 """Nothing."""
 ON_SUCCESS_CANCEL_PENDING: OnSuccess.ValueType  # 2
-"""Siblings that are PENDING are cancelled in the transaction in which one that is COMPLETED becomes a success, by its result, a validation or an
-override; ones that are requeued later, too. A success that is taken back brings none of them back: RetryRollout does, one by one. (FLE early
-stop: row F-49.)
+"""PENDING rollouts of the group are cancelled in the transaction in which a COMPLETED rollout becomes a success by
+its result, a validation or an override. Rollouts that are requeued later are cancelled, too. If the success is
+withdrawn, they stay cancelled; RetryRollout returns them to the queue one by one.
 """
 Global___OnSuccess: _TypeAlias = OnSuccess  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
-    """A catalogue entry: something an agent can be asked to do. (CUA `task`: row C-08.)"""
+    """A catalogue entry: something that an agent can be asked to do."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -74,40 +74,40 @@ class Task(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its name in the catalogue, the client's, unique in the namespace."""
+    """Id in the catalogue, chosen by the client and unique in the namespace."""
     name: _builtins.str
-    """Title; empty if none."""
+    """Human-readable title. Optional."""
     description: _builtins.str
-    """What is to be done, in words; empty if not said."""
+    """Description of the task. Optional."""
     difficulty: _builtins.str
-    """How hard it is, in the client's own words (`easy`); empty if not said."""
+    """Difficulty label chosen by the client, for example `easy`. Optional."""
     category: _builtins.str
-    """What it is about, in the client's own words (`settings`); empty if not said."""
+    """Category chosen by the client, for example `settings`. Optional."""
     app_name: _builtins.str
-    """The app or environment that it is done in; empty if not said."""
+    """App or environment in which the task is done. Optional."""
     source_type: _builtins.str
-    """Where it comes from (`demo_training`); empty if not said."""
+    """Source of the task, for example `demo_training`. Optional."""
     max_turns: _builtins.int
-    """Most turns that a rollout of it may take; absent if not said."""
+    """Maximum number of turns of a rollout of this task. Optional."""
     input_json: _builtins.str
-    """What a worker needs besides, strict JSON text; empty if nothing. Left out of the BASIC view."""
+    """Further input for workers as strict JSON text. Optional. Left out in the BASIC view."""
     metadata_json: _builtins.str
-    """Anything else of the client, strict JSON text; empty if none. Left out of the BASIC view."""
+    """Metadata of the client as strict JSON text. Optional. Left out in the BASIC view."""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words to find it by."""
+        """Words to filter by."""
 
     @_builtins.property
     def prerequisites(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What must hold before it begins, in words."""
+        """Conditions that must hold before the task begins."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made, by the database's clock."""
+        """Output only. Time of creation, by the clock of the database."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was last changed, by the database's clock."""
+        """Output only. Time of the last update, by the clock of the database."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ Global___Task: _TypeAlias = Task  # noqa: Y015
 
 @_typing.final
 class Validator(_message.Message):
-    """How success at a task is judged. (CUA `validator`: row C-32.)"""
+    """How the success of a task is judged."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -154,28 +154,28 @@ class Validator(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id, a UUID of the server."""
+    """Output only. UUID generated by the server."""
     task_id: _builtins.str
-    """Id of the task that it judges."""
+    """Id of the task."""
     type: _builtins.str
-    """What it is (`state`, `screenshot`, `api`), unique in its task."""
+    """Type, for example `state`, `screenshot` or `api`. Unique in its task."""
     query: _builtins.str
-    """What it asks; empty if not said."""
+    """What the validator queries. Optional."""
     method: _builtins.str
-    """How it asks; empty if not said."""
+    """How the validator queries it. Optional."""
     expected_result: _builtins.str
-    """What it expects; empty if not said."""
+    """Expected result. Optional."""
     config_json: _builtins.str
-    """How it is set up, strict JSON text; empty if none."""
+    """Config as strict JSON text. Optional."""
     advisory: _builtins.bool
-    """What it says is kept and shown, and does not decide."""
+    """If true, results of this validator are recorded but do not affect the rollout's verdict."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made, by the database's clock."""
+        """Output only. Time of creation, by the clock of the database."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was last changed, by the database's clock."""
+        """Output only. Time of the last update, by the clock of the database."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ Global___Validator: _TypeAlias = Validator  # noqa: Y015
 
 @_typing.final
 class Group(_message.Message):
-    """Rollouts compared with each other. (CUA `group`: row C-11.)"""
+    """Rollouts that are compared with each other, for example all tries of one task in a training step."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -260,42 +260,44 @@ class Group(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id, a UUID of the server."""
+    """Output only. UUID generated by the server."""
     run_id: _builtins.str
-    """Its run."""
+    """Id of the run."""
     stage_id: _builtins.str
-    """Its stage."""
+    """Id of the stage."""
     number: _builtins.int
-    """Its number, unique in its stage."""
+    """Number, unique in the stage."""
     batch: _builtins.int
-    """The batch it belongs to, the client's count; absent if not said."""
+    """Number of the batch, chosen by the client. Optional."""
     on_success: Global___OnSuccess.ValueType
-    """What a success of one sibling means for the others."""
+    """What happens to the other rollouts when one of them succeeds."""
     metadata_json: _builtins.str
-    """Anything else of the client, strict JSON text; empty if none. Left out of the BASIC view."""
+    """Metadata of the client as strict JSON text. Optional. Left out in the BASIC view."""
     status: _status_pb2.Status.ValueType
-    """PENDING if no sibling has started; RUNNING until all are terminal; then COMPLETED if any is, else FAILED if any is, else CANCELLED. Derived."""
+    """Output only. PENDING if no rollout has started; RUNNING until all rollouts are terminal. Then COMPLETED if any
+    rollout is COMPLETED, else FAILED if any is FAILED, else CANCELLED.
+    """
     revision: _builtins.int
-    """Rises with every change of its row; WatchRun's order of one row's values."""
+    """Output only. Increases with every change of the row. In WatchRun the value with the highest revision is the latest."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Short strings of the client."""
+        """Key-value pairs of the client."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Named numbers of the client. NaN and infinities are kept."""
+        """Named numbers of the client. NaN and infinities are stored as they are."""
 
     @_builtins.property
     def statistics(self) -> Global___GroupStatistics:
-        """What its rollouts came to. Derived."""
+        """Output only. Statistics of the rollouts."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made, by the database's clock."""
+        """Output only. Time of creation, by the clock of the database."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When its row was last changed, by the database's clock."""
+        """Output only. Time of the last change of the row, by the clock of the database."""
 
     def __init__(
         self,
@@ -327,7 +329,7 @@ Global___Group: _TypeAlias = Group  # noqa: Y015
 
 @_typing.final
 class GroupStatistics(_message.Message):
-    """What the rollouts of a group came to. Rewards that are missing or NaN are left out; std is the sample's."""
+    """Statistics of the rollouts of a group. Missing and NaN rewards are left out."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -346,33 +348,35 @@ class GroupStatistics(_message.Message):
     BEST_REWARD_FIELD_NUMBER: _builtins.int
     BEST_ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     rollout_count: _builtins.int
-    """Rollouts made."""
+    """Number of rollouts."""
     pending_count: _builtins.int
-    """Rollouts that are PENDING."""
+    """Number of rollouts that are PENDING."""
     live_count: _builtins.int
-    """Rollouts that are INITIALIZING or RUNNING."""
+    """Number of rollouts that are INITIALIZING or RUNNING."""
     completed_count: _builtins.int
-    """Rollouts that are COMPLETED."""
+    """Number of rollouts that are COMPLETED."""
     failed_count: _builtins.int
-    """Rollouts that are FAILED."""
+    """Number of rollouts that are FAILED."""
     cancelled_count: _builtins.int
-    """Rollouts that are CANCELLED."""
+    """Number of rollouts that are CANCELLED."""
     judged_count: _builtins.int
     """Number of rollouts that are COMPLETED with a verdict or FAILED."""
     success_count: _builtins.int
     """Number of COMPLETED rollouts that succeeded."""
     success_rate: _builtins.float
-    """success_count / judged_count. Unset if judged_count is 0. In a group with CANCEL_PENDING, a share of the rollouts that were tried."""
+    """success_count / judged_count. Unset if judged_count is 0. In a group with CANCEL_PENDING it is a share of the
+    rollouts that were tried.
+    """
     reward_count: _builtins.int
-    """Terminal rollouts that have a reward."""
+    """Number of terminal rollouts that have a reward."""
     reward_mean: _builtins.float
-    """Mean of the rewards; absent without one."""
+    """Mean reward. Unset without a reward."""
     reward_std: _builtins.float
-    """Standard deviation of the rewards; absent below two."""
+    """Sample standard deviation of the rewards. Unset with fewer than two."""
     best_reward: _builtins.float
-    """The largest reward; absent without one."""
+    """Largest reward. Unset without a reward."""
     best_rollout_id: _builtins.str
-    """The rollout that has it, the first by number; empty without one."""
+    """Id of the rollout with the largest reward; of several, the one with the lowest number. Empty without a reward."""
     def __init__(
         self,
         *,
@@ -416,16 +420,16 @@ Global___GroupStatistics: _TypeAlias = GroupStatistics  # noqa: Y015
 
 @_typing.final
 class StartPoint(_message.Message):
-    """A step of a trajectory to begin from."""
+    """A step of a trajectory to start from."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
     STEP_NUMBER_FIELD_NUMBER: _builtins.int
     trajectory_id: _builtins.str
-    """The trajectory."""
+    """Id of the trajectory."""
     step_number: _builtins.int
-    """The last step to share; required."""
+    """Last step to share. Required."""
     def __init__(
         self,
         *,
@@ -444,8 +448,8 @@ Global___StartPoint: _TypeAlias = StartPoint  # noqa: Y015
 
 @_typing.final
 class Rollout(_message.Message):
-    """One sibling of a group: a task to be tried, and what came of it. Its turns are the steps of its attempts' trajectories. A rollout shows the verdict,
-    reward, metrics and timings of the last attempt that began, except while it is PENDING, when it shows none. (CUA `rollout`: rows C-12, C-34.)
+    """One try of a task within a group. Its turns are the steps of the trajectories of its attempts. A rollout shows the
+    verdict, reward, metrics and timings of the last attempt that began; while it is PENDING it shows none.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -551,106 +555,123 @@ class Rollout(_message.Message):
     CLAIMABLE_TIME_FIELD_NUMBER: _builtins.int
     REFUNDED_ATTEMPTS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id, a UUID: the client's, else a UUIDv7 of the server."""
+    """UUID. Chosen by the client, or a UUIDv7 generated by the server."""
     run_id: _builtins.str
-    """Its run."""
+    """Id of the run."""
     stage_id: _builtins.str
-    """Its stage."""
+    """Id of the stage."""
     group_id: _builtins.str
-    """Its group."""
+    """Id of the group."""
     group_number: _builtins.int
-    """Number of its group."""
+    """Number of the group."""
     number: _builtins.int
-    """Its number among its siblings, unique in the group. (CUA `env_index`.)"""
+    """Number, unique in the group."""
     task_id: _builtins.str
-    """Id of its task; empty if none."""
+    """Id of the task. Empty if none."""
     input_json: _builtins.str
-    """What its worker needs besides the task, strict JSON text; empty if nothing. Left out of the BASIC view."""
+    """Input for the worker besides the task, as strict JSON text. Optional. Left out in the BASIC view."""
     priority: _builtins.int
-    """Higher ones are claimed first."""
+    """Rollouts with a higher priority are claimed first."""
     max_turns: _builtins.int
-    """Most turns it may take; absent: the task's, else the plan's."""
+    """Maximum number of turns. Default: that of the task, else that of the plan."""
     max_attempts: _builtins.int
-    """Most counted attempts: `attempt` - `refunded_attempts`. The rollout fails when the last of them is released or loses its lease."""
+    """Maximum number of counted attempts (`attempt` - `refunded_attempts`). The rollout fails when the last of them is
+    released or loses its lease.
+    """
     model_uri: _builtins.str
-    """Where the weights are that it samples with; empty if not said."""
+    """Location of the weights that the rollout samples with. Optional."""
     status: _status_pb2.Status.ValueType
-    """Where it is in its life."""
+    """Output only. Status."""
     status_message: _builtins.str
-    """What was last said of the status; empty if nothing."""
+    """Last message about the status. Empty if none."""
     phase: _builtins.str
-    """Where it is within the status, in the client's own words (`env_creation`); empty if not said."""
+    """Phase within the status, chosen by the worker, for example `env_creation`. Empty if none."""
     attempt: _builtins.int
-    """Number of the last attempt that began: 1, 2, 3, …; 0 before the first claim."""
+    """Output only. Number of the last attempt that began: 1, 2, 3, …; 0 before the first claim."""
     trajectory_id: _builtins.str
-    """Id of that attempt's trajectory; empty before the first claim."""
+    """Output only. Id of the trajectory of that attempt. Empty before the first claim."""
     turns: _builtins.int
-    """Own steps of that trajectory that are not the root. Derived."""
+    """Output only. Number of own steps of that trajectory, without the root."""
     worker_id: _builtins.str
-    """Who holds it; empty if nobody."""
+    """Output only. Worker that holds the rollout. Empty if none does."""
     validation_passed: _builtins.bool
-    """Whether all validations of the last attempt that are not advisory succeeded; absent without one. Derived."""
+    """Output only. True if all validations of the last attempt that are not advisory succeeded. Unset if there is none."""
     success: _builtins.bool
-    """The verdict: the override's, else validation_passed, else the result's `success`. Unset: unjudged. Always false if the rollout is FAILED.
-    Output only.
+    """Output only. The verdict: that of the override, else validation_passed, else `success` of the result. Unset if the
+    rollout is not judged. Always false if the rollout is FAILED.
     """
     reward: _builtins.float
-    """The result's reward, else the sum of the rewards of the attempt's own steps; absent if there is neither. Derived."""
+    """Output only. Reward of the result, else the sum of the rewards of the attempt's own steps. Unset if there is
+    neither.
+    """
     metadata_json: _builtins.str
-    """Anything else of the client, strict JSON text; empty if none. Left out of the BASIC view."""
+    """Metadata of the client as strict JSON text. Optional. Left out in the BASIC view."""
     revision: _builtins.int
-    """Rises with every change of its row, but not with heartbeats and appends; WatchRun's order of one row's values."""
+    """Output only. Increases with every change of the row, except heartbeats and appends. In WatchRun the value with the
+    highest revision is the latest.
+    """
     refunded_attempts: _builtins.int
-    """Number of attempts that were released with `refund_attempt`. They do not count towards `max_attempts`. Output only."""
+    """Output only. Number of attempts that were released with `refund_attempt`. They do not count towards `max_attempts`."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Short strings to filter and claim by."""
+        """Key-value pairs to filter and claim by."""
 
     @_builtins.property
     def start_from(self) -> Global___StartPoint:
-        """The step that every attempt begins from; absent: from nothing."""
+        """Step from which every attempt branches. Optional; without it, attempts begin with an empty trajectory."""
 
     @_builtins.property
     def lease_end_time(self) -> _timestamp_pb2.Timestamp:
-        """Time at which the attempt loses its lease without another heartbeat or append, by the database's clock; at the latest the end of `attempt_timeout`.
-        Absent if nobody holds the rollout, and while its run is paused: leases do not run then. Output only.
+        """Output only. Time when the attempt loses its lease unless there is another heartbeat or append, by the clock of the
+        database; at the latest the end of `attempt_timeout`. Unset if no worker holds the rollout, and while its run is
+        paused, because leases do not run then.
         """
 
     @_builtins.property
     def result(self) -> Global___RolloutResult:
-        """Result that the worker of the last attempt reported; absent before its end, and while the rollout is PENDING."""
+        """Output only. Result that the worker of the last attempt reported. Unset before its end, and while the rollout is
+        PENDING.
+        """
 
     @_builtins.property
     def override(self) -> Global___ValidationOverride:
-        """The override of the last attempt that stands; absent if none does."""
+        """Output only. Current override of the last attempt. Unset if there is none."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Named numbers of the last attempt: counters, temperature, … NaN and infinities are kept."""
+        """Named numbers of the last attempt. NaN and infinities are stored as they are."""
 
     @_builtins.property
     def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
-        """Start and end of the last attempt's phases by name (`env_creation`, `agent_init`, `task`, `validation`), by the client's clock."""
+        """Start and end of the last attempt's phases by name (`env_creation`, `agent_init`, `task`, `validation`), by the
+        client's clock.
+        """
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """Time at which the last attempt became RUNNING, by the database's clock; absent before, and while the rollout is PENDING."""
+        """Output only. Time when the last attempt became RUNNING, by the clock of the database. Unset before, and while the
+        rollout is PENDING.
+        """
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it became COMPLETED, FAILED or CANCELLED, by the database's clock; absent unless it is."""
+        """Output only. Time when the rollout became COMPLETED, FAILED or CANCELLED, by the clock of the database. Unset in
+        other statuses.
+        """
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made, by the database's clock."""
+        """Output only. Time of creation, by the clock of the database."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When its row was last changed, by the database's clock."""
+        """Output only. Time of the last change of the row, by the clock of the database."""
 
     @_builtins.property
     def attempt_timeout(self) -> _duration_pb2.Duration:
-        """Longest time from a claim to the end of its attempt, without the time in which the run was paused. Absent: no bound."""
+        """Maximum time from a claim to the end of its attempt, without the time in which the run was paused. Unset if there
+        is no limit.
+        """
 
     @_builtins.property
     def retry_delay(self) -> _duration_pb2.Duration:
@@ -658,7 +679,9 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def claimable_time(self) -> _timestamp_pb2.Timestamp:
-        """Time from which the rollout can be claimed, by the database's clock. Set while the rollout is PENDING. Output only."""
+        """Output only. Time from which the rollout can be claimed, by the clock of the database. Set while the rollout is
+        PENDING.
+        """
 
     def __init__(
         self,
@@ -728,7 +751,7 @@ Global___Rollout: _TypeAlias = Rollout  # noqa: Y015
 
 @_typing.final
 class RolloutResult(_message.Message):
-    """What a worker says came of a rollout."""
+    """The result of a rollout as its worker reports it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -739,18 +762,18 @@ class RolloutResult(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     SUMMARY_JSON_FIELD_NUMBER: _builtins.int
     reward: _builtins.float
-    """Total reward; absent: the sum over the steps."""
+    """Total reward. Default: the sum of the rewards of the steps."""
     task_completed: _builtins.bool
-    """The task was brought to an end. (CUA `task_completed`.)"""
+    """True if the task was brought to an end."""
     agent_reported_success: _builtins.bool
-    """The agent said that it had succeeded. Kept, and decides nothing. (CUA `agent_reported_success`.)"""
+    """True if the agent reported success. Recorded without effect on the verdict."""
     success: _builtins.bool
-    """The result's own flag of success: the verdict where neither an override nor a validation says otherwise. (CUA `task_success`.)"""
+    """True if the rollout succeeded. It is the verdict if there is neither an override nor a validation."""
     summary_json: _builtins.str
-    """A summary, strict JSON text, at most 128 KiB; empty: none. Left out of the BASIC view."""
+    """Summary as strict JSON text, at most 128 KiB. Optional. Left out in the BASIC view."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What went wrong on the way, in words; at most 1,000, each at most 4 KiB, 128 KiB together."""
+        """Errors that occurred. At most 1,000, each at most 4 KiB, 128 KiB together."""
 
     def __init__(
         self,
@@ -787,8 +810,8 @@ Global___RolloutResult: _TypeAlias = RolloutResult  # noqa: Y015
 
 @_typing.final
 class Attempt(_message.Message):
-    """One try at a rollout. Verdict, metrics, timings and environments belong to an attempt: a new attempt starts without any. The rollout shows those of
-    the last attempt that began, unless it is PENDING.
+    """One try at a rollout. Verdict, metrics, timings and environments belong to an attempt; a new attempt starts without
+    any. The rollout shows those of the last attempt that began, except while it is PENDING.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -853,7 +876,7 @@ class Attempt(_message.Message):
     number: _builtins.int
     """Number of the attempt: 1, 2, 3, …"""
     trajectory_id: _builtins.str
-    """Id of its trajectory; empty if the trajectory was deleted."""
+    """Id of its trajectory. Empty if the trajectory was deleted."""
     status: _status_pb2.Status.ValueType
     """INITIALIZING or RUNNING while the attempt is live, then COMPLETED, FAILED or CANCELLED."""
     message: _builtins.str
@@ -861,22 +884,25 @@ class Attempt(_message.Message):
     worker_id: _builtins.str
     """Worker that claimed the attempt."""
     success: _builtins.bool
-    """Verdict of the attempt: the override's, else that of the validations that are not advisory, else the result's `success`; absent: unjudged. Derived.
-    Of the last attempt of a FAILED rollout it may be true, although `Rollout.success` is false.
+    """Output only. Verdict of the attempt: that of the override, else that of the validations that are not advisory, else
+    `success` of the result. Unset if the attempt is not judged. It may be true for the last attempt of a FAILED
+    rollout, although `Rollout.success` is false.
     """
     reward: _builtins.float
-    """The result's reward, else the sum of the rewards of the attempt's own steps; absent if there is neither. Derived."""
+    """Output only. Reward of the result, else the sum of the rewards of the attempt's own steps. Unset if there is
+    neither.
+    """
     @_builtins.property
     def claim_time(self) -> _timestamp_pb2.Timestamp:
-        """Time of the claim, by the database's clock."""
+        """Output only. Time of the claim, by the clock of the database."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """Time of the end, by the database's clock; absent while the attempt is live."""
+        """Output only. Time of the end, by the clock of the database. Unset while the attempt is live."""
 
     @_builtins.property
     def result(self) -> Global___RolloutResult:
-        """Result that the worker reported at the end; absent if it reported none."""
+        """Result that the worker reported at the end. Unset if it reported none."""
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Validation]:
@@ -896,11 +922,11 @@ class Attempt(_message.Message):
 
     @_builtins.property
     def override(self) -> Global___ValidationOverride:
-        """The override that stands; absent if none does."""
+        """Current override of the attempt. Unset if there is none."""
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """Time at which the attempt became RUNNING, by the database's clock; absent before."""
+        """Output only. Time when the attempt became RUNNING, by the clock of the database. Unset before."""
 
     def __init__(
         self,
@@ -939,7 +965,7 @@ Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
 
 @_typing.final
 class Validation(_message.Message):
-    """Result of one check of one attempt of a rollout: by a validator of the rollout's task, or under a free name. (CUA `validation`: row C-38.)"""
+    """Result of one check of one attempt of a rollout, by a validator of the rollout's task or under a free name."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -957,34 +983,36 @@ class Validation(_message.Message):
     RECORD_TIME_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     validator_id: _builtins.str
     """Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the validation was recorded."""
     name: _builtins.str
     """Name, unique in its attempt: the type of a validator of the rollout's task, or a free name."""
     success: _builtins.bool
-    """Whether it holds."""
+    """True if the validation succeeded."""
     advisory: _builtins.bool
-    """True if the validation does not affect the verdict. The validator's flag when the validation was recorded; of a free name `NewValidation.advisory`."""
+    """True if the validation does not affect the verdict: the flag of the validator when the validation was recorded; for
+    a free name `NewValidation.advisory`.
+    """
     query: _builtins.str
-    """What was asked; empty if not said."""
+    """What was queried. Empty if not given."""
     expected_result: _builtins.str
-    """What was expected; empty if not said."""
+    """Expected result. Empty if not given."""
     actual_result: _builtins.str
-    """What was found; empty if not said."""
+    """Actual result. Empty if not given."""
     error_message: _builtins.str
-    """Why it could not be judged; empty if it could."""
+    """Error that prevented the validation. Empty if there was none."""
     details_json: _builtins.str
-    """More, strict JSON text; empty if nothing."""
+    """Details as strict JSON text. Empty if not given."""
     attempt: _builtins.int
-    """The attempt that was judged."""
+    """Number of the judged attempt."""
     @_builtins.property
     def execution_duration(self) -> _duration_pb2.Duration:
-        """How long it took; absent if not said."""
+        """Duration of the validation. Unset if not given."""
 
     @_builtins.property
     def record_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was last recorded, by the database's clock."""
+        """Output only. Time when it was last recorded, by the clock of the database."""
 
     def __init__(
         self,
@@ -1013,8 +1041,8 @@ Global___Validation: _TypeAlias = Validation  # noqa: Y015
 
 @_typing.final
 class ValidationOverride(_message.Message):
-    """A verdict over one attempt of a rollout that was set by hand, or its withdrawal. Entries are never changed, and are deleted only with the rollout.
-    (CUA row C-57.)
+    """A verdict on one attempt of a rollout that was set by hand, or the withdrawal of one. Entries of this log are never
+    changed; they are deleted with their rollout.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1026,18 +1054,20 @@ class ValidationOverride(_message.Message):
     OVERRIDE_TIME_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     ordinal: _builtins.int
-    """Its place in the log: 0, 1, 2, …"""
+    """Position in the log: 0, 1, 2, …"""
     success: _builtins.bool
-    """The verdict. Unset: earlier overrides of the same attempt are withdrawn. Without effect on the success of a FAILED rollout."""
+    """The verdict. Unset if earlier overrides of the attempt are withdrawn. It has no effect on a FAILED rollout."""
     reason: _builtins.str
-    """Why."""
+    """Reason."""
     actor: _builtins.str
-    """Who: the caller's actor, or whom the caller named."""
+    """Person or program that judged: given in the request, else the caller."""
     attempt: _builtins.int
-    """The attempt that was judged. 0: recorded before the first attempt, by a version that allowed it; the entry has no effect."""
+    """Number of the judged attempt. 0 in entries of earlier versions that were recorded before the first attempt; they
+    have no effect.
+    """
     @_builtins.property
     def override_time(self) -> _timestamp_pb2.Timestamp:
-        """When, by the database's clock."""
+        """Output only. Time of the entry, by the clock of the database."""
 
     def __init__(
         self,
@@ -1061,7 +1091,7 @@ Global___ValidationOverride: _TypeAlias = ValidationOverride  # noqa: Y015
 
 @_typing.final
 class Environment(_message.Message):
-    """A place where rollouts happen: a device, a container. May serve several. (CUA `environment`.)"""
+    """A place where rollouts run, for example a device or a container. It may serve several rollouts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1099,40 +1129,42 @@ class Environment(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id, a UUID: the client's, else a UUIDv7 of the server."""
+    """UUID. Chosen by the client, or a UUIDv7 generated by the server."""
     run_id: _builtins.str
-    """Its run."""
+    """Id of the run."""
     type: _builtins.str
-    """Kind (`android`, `linux`); empty if not said."""
+    """Kind, for example `android` or `linux`. Optional."""
     external_id: _builtins.str
-    """Its name where it runs (CUA `gbox_id`); empty if not said."""
+    """Id of the environment in the system that provides it. Optional."""
     status: _status_pb2.Status.ValueType
-    """Where it is in its life."""
+    """Output only. Status; changed by the verbs (StartEnvironment, …)."""
     status_message: _builtins.str
-    """What was last said of the status; empty if nothing."""
+    """Last message about the status. Empty if none."""
     phase: _builtins.str
-    """Where it is within the status, in the client's own words; empty if not said."""
+    """Phase within the status, chosen by the client. Optional."""
     config_json: _builtins.str
-    """How it is set up, strict JSON text; empty if none."""
+    """Config as strict JSON text. Optional."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Short strings of the client."""
+        """Key-value pairs of the client."""
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was first RUNNING, by the database's clock; absent before."""
+        """Output only. Time when the environment first became RUNNING, by the clock of the database. Unset before."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it became COMPLETED, FAILED or CANCELLED, by the database's clock; absent unless it is."""
+        """Output only. Time when the environment became COMPLETED, FAILED or CANCELLED, by the clock of the database. Unset
+        in other statuses.
+        """
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made, by the database's clock."""
+        """Output only. Time of creation, by the clock of the database."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When its row was last changed, by the database's clock."""
+        """Output only. Time of the last update, by the clock of the database."""
 
     def __init__(
         self,

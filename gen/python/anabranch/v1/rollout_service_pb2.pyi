@@ -51,7 +51,7 @@ Global___StringList: _TypeAlias = StringList  # noqa: Y015
 
 @_typing.final
 class TaskUpsert(_message.Message):
-    """A task to make or change. What is absent is left as it is; of a new task it is empty."""
+    """A task to create or update. Unset fields are not changed; in a new task they are empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -68,32 +68,32 @@ class TaskUpsert(_message.Message):
     INPUT_JSON_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its name in the catalogue, 1 to 256 bytes."""
+    """Id in the catalogue, 1 to 256 bytes."""
     name: _builtins.str
-    """Title, at most 256 bytes."""
+    """Human-readable title, at most 256 bytes."""
     description: _builtins.str
-    """What is to be done, at most 16 KiB."""
+    """Description of the task, at most 16 KiB."""
     difficulty: _builtins.str
-    """How hard it is, at most 64 bytes."""
+    """Difficulty label, at most 64 bytes."""
     category: _builtins.str
-    """What it is about, at most 64 bytes."""
+    """Category, at most 64 bytes."""
     app_name: _builtins.str
-    """The app it is done in, at most 256 bytes."""
+    """App or environment in which the task is done, at most 256 bytes."""
     source_type: _builtins.str
-    """Where it comes from, at most 64 bytes."""
+    """Source of the task, at most 64 bytes."""
     max_turns: _builtins.int
-    """Most turns that a rollout of it may take."""
+    """Maximum number of turns of a rollout of this task."""
     input_json: _builtins.str
-    """Strict JSON text, at most 128 KiB; empty: none."""
+    """Strict JSON text, at most 128 KiB. Optional."""
     metadata_json: _builtins.str
-    """Strict JSON text, at most 128 KiB; empty: none."""
+    """Strict JSON text, at most 128 KiB. Optional."""
     @_builtins.property
     def tags(self) -> Global___StringList:
-        """Words to find it by; they replace all."""
+        """Words to filter by; they replace all existing ones."""
 
     @_builtins.property
     def prerequisites(self) -> Global___StringList:
-        """What must hold before it begins; they replace all."""
+        """Conditions that must hold before the task begins; they replace all existing ones."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ Global___TaskUpsert: _TypeAlias = TaskUpsert  # noqa: Y015
 
 @_typing.final
 class UpsertTasksRequest(_message.Message):
-    """What to make or change."""
+    """Request of UpsertTasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -180,7 +180,7 @@ Global___UpsertTasksRequest: _TypeAlias = UpsertTasksRequest  # noqa: Y015
 
 @_typing.final
 class UpsertTasksResponse(_message.Message):
-    """Answer of UpsertTasks."""
+    """Response of UpsertTasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -188,11 +188,11 @@ class UpsertTasksResponse(_message.Message):
     UPDATED_COUNT_FIELD_NUMBER: _builtins.int
     UNCHANGED_COUNT_FIELD_NUMBER: _builtins.int
     created_count: _builtins.int
-    """How many were made."""
+    """Number of created tasks."""
     updated_count: _builtins.int
-    """How many were there and changed."""
+    """Number of tasks that existed and were changed."""
     unchanged_count: _builtins.int
-    """How many were there and as given."""
+    """Number of tasks that existed with the same values."""
     def __init__(
         self,
         *,
@@ -210,16 +210,16 @@ Global___UpsertTasksResponse: _TypeAlias = UpsertTasksResponse  # noqa: Y015
 
 @_typing.final
 class GetTaskRequest(_message.Message):
-    """Which task."""
+    """Request of GetTask."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """Its name in the catalogue."""
+    """Id of the task."""
     view: _trajectory_pb2.View.ValueType
-    """Default FULL."""
+    """Default: FULL."""
     def __init__(
         self,
         *,
@@ -236,7 +236,7 @@ Global___GetTaskRequest: _TypeAlias = GetTaskRequest  # noqa: Y015
 
 @_typing.final
 class GetTaskResponse(_message.Message):
-    """Answer of GetTask."""
+    """Response of GetTask."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -260,7 +260,7 @@ Global___GetTaskResponse: _TypeAlias = GetTaskResponse  # noqa: Y015
 
 @_typing.final
 class ListTasksRequest(_message.Message):
-    """Which tasks; filters that are set must all hold."""
+    """Request of ListTasks. A task must match all filters that are set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -273,24 +273,26 @@ class ListTasksRequest(_message.Message):
     TAGS_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
+    """Maximum number of tasks in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first. The other fields must be the same as then."""
+    """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+    call.
+    """
     category: _builtins.str
-    """Only of this category."""
+    """Match tasks of this category."""
     difficulty: _builtins.str
-    """Only of this difficulty."""
+    """Match tasks of this difficulty."""
     source_type: _builtins.str
-    """Only of this source."""
+    """Match tasks from this source."""
     view: _trajectory_pb2.View.ValueType
-    """Default BASIC."""
+    """Default: BASIC."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only of these names; empty: any. At most 1,000; ones that are not there are simply missing."""
+        """Match tasks with these ids. At most 1,000. Ids without a task are ignored. Default: any task."""
 
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only with all these tags."""
+        """Match tasks that have all these tags."""
 
     def __init__(
         self,
@@ -314,14 +316,14 @@ Global___ListTasksRequest: _TypeAlias = ListTasksRequest  # noqa: Y015
 
 @_typing.final
 class ListTasksResponse(_message.Message):
-    """A page of tasks."""
+    """Response of ListTasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TASKS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page; empty: this was the last."""
+    """Token for the next page. Empty on the last page."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Task]:
         """The tasks, newest first."""
@@ -342,7 +344,7 @@ Global___ListTasksResponse: _TypeAlias = ListTasksResponse  # noqa: Y015
 
 @_typing.final
 class ValidatorUpsert(_message.Message):
-    """A validator to make or change. What is absent is left as it is; of a new one it is empty."""
+    """A validator to create or update. Unset fields are not changed; in a new validator they are empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -354,19 +356,19 @@ class ValidatorUpsert(_message.Message):
     CONFIG_JSON_FIELD_NUMBER: _builtins.int
     ADVISORY_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """The task that it judges."""
+    """Id of the task."""
     type: _builtins.str
-    """What it is, unique in its task, 1 to 128 bytes."""
+    """Type, unique in its task, 1 to 128 bytes."""
     query: _builtins.str
-    """What it asks, at most 16 KiB."""
+    """What the validator queries, at most 16 KiB."""
     method: _builtins.str
-    """How it asks, at most 256 bytes."""
+    """How the validator queries it, at most 256 bytes."""
     expected_result: _builtins.str
-    """What it expects, at most 16 KiB."""
+    """Expected result, at most 16 KiB."""
     config_json: _builtins.str
-    """Strict JSON text, at most 64 KiB; empty: none."""
+    """Config as strict JSON text, at most 64 KiB."""
     advisory: _builtins.bool
-    """What it says is kept and shown, and does not decide."""
+    """If true, results of this validator are recorded but do not affect the rollout's verdict."""
     def __init__(
         self,
         *,
@@ -407,7 +409,7 @@ Global___ValidatorUpsert: _TypeAlias = ValidatorUpsert  # noqa: Y015
 
 @_typing.final
 class UpsertValidatorsRequest(_message.Message):
-    """What to make or change."""
+    """Request of UpsertValidators."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -431,17 +433,17 @@ Global___UpsertValidatorsRequest: _TypeAlias = UpsertValidatorsRequest  # noqa: 
 
 @_typing.final
 class UpsertValidatorsResponse(_message.Message):
-    """Answer of UpsertValidators."""
+    """Response of UpsertValidators."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     VALIDATOR_IDS_FIELD_NUMBER: _builtins.int
     CREATED_COUNT_FIELD_NUMBER: _builtins.int
     created_count: _builtins.int
-    """How many were made."""
+    """Number of created validators."""
     @_builtins.property
     def validator_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The validators' ids, in the order of the request."""
+        """Ids of the validators, in the order of the request."""
 
     def __init__(
         self,
@@ -459,13 +461,13 @@ Global___UpsertValidatorsResponse: _TypeAlias = UpsertValidatorsResponse  # noqa
 
 @_typing.final
 class GetValidatorRequest(_message.Message):
-    """Which validator."""
+    """Request of GetValidator."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     VALIDATOR_ID_FIELD_NUMBER: _builtins.int
     validator_id: _builtins.str
-    """Its id."""
+    """Id of the validator."""
     def __init__(
         self,
         *,
@@ -481,7 +483,7 @@ Global___GetValidatorRequest: _TypeAlias = GetValidatorRequest  # noqa: Y015
 
 @_typing.final
 class GetValidatorResponse(_message.Message):
-    """Answer of GetValidator."""
+    """Response of GetValidator."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -505,7 +507,7 @@ Global___GetValidatorResponse: _TypeAlias = GetValidatorResponse  # noqa: Y015
 
 @_typing.final
 class ListValidatorsRequest(_message.Message):
-    """Whose validators."""
+    """Request of ListValidators."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -513,11 +515,13 @@ class ListValidatorsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """The task."""
+    """Id of the task."""
     page_size: _builtins.int
-    """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
+    """Maximum number of validators in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first. The other fields must be the same as then."""
+    """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+    call.
+    """
     def __init__(
         self,
         *,
@@ -535,17 +539,17 @@ Global___ListValidatorsRequest: _TypeAlias = ListValidatorsRequest  # noqa: Y015
 
 @_typing.final
 class ListValidatorsResponse(_message.Message):
-    """A page of validators."""
+    """Response of ListValidators."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     VALIDATORS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page; empty: this was the last."""
+    """Token for the next page. Empty on the last page."""
     @_builtins.property
     def validators(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Validator]:
-        """The validators, by type in order of bytes."""
+        """The validators, by type in byte order."""
 
     def __init__(
         self,
@@ -563,7 +567,7 @@ Global___ListValidatorsResponse: _TypeAlias = ListValidatorsResponse  # noqa: Y0
 
 @_typing.final
 class GetOrCreateGroupRequest(_message.Message):
-    """Which group, and what to make it with if it is not there."""
+    """Request of GetOrCreateGroup."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -594,18 +598,18 @@ class GetOrCreateGroupRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
-    """The stage."""
+    """Id of the stage."""
     number: _builtins.int
-    """Its number in the stage; required."""
+    """Number of the group in the stage. Required."""
     batch: _builtins.int
-    """The batch it belongs to."""
+    """Number of the batch. Optional."""
     on_success: _rollout_pb2.OnSuccess.ValueType
-    """What a success of one sibling means for the others; default CONTINUE."""
+    """What happens to the other rollouts when one of them succeeds. Default: CONTINUE."""
     metadata_json: _builtins.str
-    """Strict JSON text, at most 128 KiB; empty: none."""
+    """Strict JSON text, at most 128 KiB. Optional."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """At most 64 labels; keys of 1 to 64 bytes, values of at most 256."""
+        """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
 
     def __init__(
         self,
@@ -634,17 +638,17 @@ Global___GetOrCreateGroupRequest: _TypeAlias = GetOrCreateGroupRequest  # noqa: 
 
 @_typing.final
 class GetOrCreateGroupResponse(_message.Message):
-    """Answer of GetOrCreateGroup."""
+    """Response of GetOrCreateGroup."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUP_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
-    """It was made by this call."""
+    """True if this call created the group."""
     @_builtins.property
     def group(self) -> _rollout_pb2.Group:
-        """The group; one that was there is as it was, whatever the request says of it."""
+        """The group. An existing group is not changed by the other fields of the request."""
 
     def __init__(
         self,
@@ -662,7 +666,7 @@ Global___GetOrCreateGroupResponse: _TypeAlias = GetOrCreateGroupResponse  # noqa
 
 @_typing.final
 class GetGroupRequest(_message.Message):
-    """Which group: by group_id, or by stage_id and number."""
+    """Request of GetGroup. Either group_id, or stage_id and number are required."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -671,13 +675,13 @@ class GetGroupRequest(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
-    """Its id."""
+    """Id of the group."""
     stage_id: _builtins.str
-    """Its stage; with number."""
+    """Id of the stage. Requires `number`."""
     number: _builtins.int
-    """Its number; with stage_id."""
+    """Number of the group. Requires `stage_id`."""
     view: _trajectory_pb2.View.ValueType
-    """Default FULL."""
+    """Default: FULL."""
     def __init__(
         self,
         *,
@@ -707,7 +711,7 @@ Global___GetGroupRequest: _TypeAlias = GetGroupRequest  # noqa: Y015
 
 @_typing.final
 class GetGroupResponse(_message.Message):
-    """Answer of GetGroup."""
+    """Response of GetGroup."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -731,7 +735,7 @@ Global___GetGroupResponse: _TypeAlias = GetGroupResponse  # noqa: Y015
 
 @_typing.final
 class ListGroupsRequest(_message.Message):
-    """Whose groups."""
+    """Request of ListGroups."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -740,13 +744,15 @@ class ListGroupsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
-    """The stage."""
+    """Id of the stage."""
     page_size: _builtins.int
-    """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
+    """Maximum number of groups in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first. The other fields must be the same as then."""
+    """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+    call.
+    """
     view: _trajectory_pb2.View.ValueType
-    """Default BASIC."""
+    """Default: BASIC."""
     def __init__(
         self,
         *,
@@ -765,14 +771,14 @@ Global___ListGroupsRequest: _TypeAlias = ListGroupsRequest  # noqa: Y015
 
 @_typing.final
 class ListGroupsResponse(_message.Message):
-    """A page of groups."""
+    """Response of ListGroups."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUPS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page; empty: this was the last."""
+    """Token for the next page. Empty on the last page."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Group]:
         """The groups, by number."""
@@ -793,7 +799,7 @@ Global___ListGroupsResponse: _TypeAlias = ListGroupsResponse  # noqa: Y015
 
 @_typing.final
 class UpdateGroupRequest(_message.Message):
-    """What to change."""
+    """Request of UpdateGroup."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -845,24 +851,26 @@ class UpdateGroupRequest(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
-    """Which group."""
+    """Id of the group."""
     batch: _builtins.int
-    """New batch."""
+    """New number of the batch."""
     on_success: _rollout_pb2.OnSuccess.ValueType
     """New policy."""
     metadata_json: _builtins.str
-    """Strict JSON text, at most 128 KiB; empty: none."""
+    """New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields to change: `batch`, `on_success`, `labels`, `metrics`, `metadata_json`. At least one. A field that is named and absent is cleared."""
+        """Fields to update: `batch`, `on_success`, `labels`, `metrics`, `metadata_json`. At least one. A field that is in the
+        mask and unset is cleared.
+        """
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """New labels; they replace all."""
+        """New labels; they replace all existing ones."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Metrics to set; others stay. At most 256 in all, keys of 1 to 128 bytes."""
+        """Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes."""
 
     def __init__(
         self,
@@ -887,14 +895,14 @@ Global___UpdateGroupRequest: _TypeAlias = UpdateGroupRequest  # noqa: Y015
 
 @_typing.final
 class UpdateGroupResponse(_message.Message):
-    """Answer of UpdateGroup."""
+    """Response of UpdateGroup."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def group(self) -> _rollout_pb2.Group:
-        """The group as it is now."""
+        """The updated group."""
 
     def __init__(
         self,
@@ -911,7 +919,7 @@ Global___UpdateGroupResponse: _TypeAlias = UpdateGroupResponse  # noqa: Y015
 
 @_typing.final
 class NewRollout(_message.Message):
-    """A rollout to make."""
+    """A rollout to create."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -951,34 +959,34 @@ class NewRollout(_message.Message):
     ATTEMPT_TIMEOUT_FIELD_NUMBER: _builtins.int
     RETRY_DELAY_FIELD_NUMBER: _builtins.int
     group_number: _builtins.int
-    """Its group's number in the stage; required. A group that is not there is made."""
+    """Number of the group in the stage. Required. The group is created if it does not exist."""
     number: _builtins.int
-    """Its number among its siblings; required."""
+    """Number of the rollout in the group. Required."""
     rollout_id: _builtins.str
-    """Id for it, a UUID; empty: the server makes a UUIDv7."""
+    """Id of the new rollout, a UUID. Default: a UUIDv7 generated by the server."""
     task_id: _builtins.str
-    """Its task; empty: none."""
+    """Id of the task. Optional."""
     input_json: _builtins.str
-    """Strict JSON text, at most 128 KiB; empty: none."""
+    """Input for the worker as strict JSON text, at most 128 KiB. Optional."""
     priority: _builtins.int
-    """Higher ones are claimed first: 0 to 1,000,000."""
+    """0 to 1,000,000. Rollouts with a higher priority are claimed first."""
     max_turns: _builtins.int
-    """Most turns it may take; absent: the task's, else the plan's."""
+    """Maximum number of turns. Default: that of the task, else that of the plan."""
     max_attempts: _builtins.int
-    """Most attempts, without refunded ones: 1 to 100; 0 means 3."""
+    """Maximum number of attempts, without refunded ones: 1 to 100. 0 means 3."""
     model_uri: _builtins.str
-    """Where the weights are that it samples with, at most 2 KiB."""
+    """Location of the weights that the rollout samples with, at most 2 KiB. Optional."""
     metadata_json: _builtins.str
-    """Strict JSON text, at most 128 KiB; empty: none."""
+    """Strict JSON text, at most 128 KiB. Optional."""
     on_success: _rollout_pb2.OnSuccess.ValueType
-    """What a success of one sibling means for the others, if this makes the group; default CONTINUE."""
+    """Policy of the group if this call creates it. Default: CONTINUE."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """At most 64 labels; keys of 1 to 64 bytes, values of at most 256."""
+        """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
 
     @_builtins.property
     def start_from(self) -> _rollout_pb2.StartPoint:
-        """The step that every attempt begins from; absent: from nothing."""
+        """Step from which every attempt branches. Optional; without it, attempts begin with an empty trajectory."""
 
     @_builtins.property
     def attempt_timeout(self) -> _duration_pb2.Duration:
@@ -1034,17 +1042,17 @@ Global___NewRollout: _TypeAlias = NewRollout  # noqa: Y015
 
 @_typing.final
 class CreateRolloutsRequest(_message.Message):
-    """What to make."""
+    """Request of CreateRollouts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STAGE_ID_FIELD_NUMBER: _builtins.int
     ROLLOUTS_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
-    """The stage."""
+    """Id of the stage."""
     @_builtins.property
     def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewRollout]:
-        """1 to 1,000 rollouts, each group number and number once."""
+        """1 to 1,000 rollouts. Each pair of group number and number occurs once."""
 
     def __init__(
         self,
@@ -1062,7 +1070,7 @@ Global___CreateRolloutsRequest: _TypeAlias = CreateRolloutsRequest  # noqa: Y015
 
 @_typing.final
 class CreatedRollout(_message.Message):
-    """A rollout that was asked for."""
+    """A rollout of the request."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1070,11 +1078,11 @@ class CreatedRollout(_message.Message):
     GROUP_ID_FIELD_NUMBER: _builtins.int
     EXISTED_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """Its id."""
+    """Id of the rollout."""
     group_id: _builtins.str
-    """Its group."""
+    """Id of its group."""
     existed: _builtins.bool
-    """The rollout existed, created with the same values. It is not changed."""
+    """True if the rollout existed already, created with the same values. It is not changed."""
     def __init__(
         self,
         *,
@@ -1092,14 +1100,14 @@ Global___CreatedRollout: _TypeAlias = CreatedRollout  # noqa: Y015
 
 @_typing.final
 class CreateRolloutsResponse(_message.Message):
-    """Answer of CreateRollouts."""
+    """Response of CreateRollouts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreatedRollout]:
-        """In the order of the request."""
+        """One entry per rollout, in the order of the request."""
 
     def __init__(
         self,
@@ -1116,7 +1124,7 @@ Global___CreateRolloutsResponse: _TypeAlias = CreateRolloutsResponse  # noqa: Y0
 
 @_typing.final
 class ClaimRolloutsRequest(_message.Message):
-    """What to claim; filters that are set must all hold."""
+    """Request of ClaimRollouts. A rollout must match all filters that are set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1151,33 +1159,37 @@ class ClaimRolloutsRequest(_message.Message):
     WAIT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """Only of this run; empty: of any."""
+    """Claim rollouts of this run."""
     stage_id: _builtins.str
-    """Only of this stage; empty: of any."""
+    """Claim rollouts of this stage."""
     min_priority: _builtins.int
-    """Only of at least this priority."""
+    """Claim rollouts with at least this priority."""
     max_rollouts: _builtins.int
-    """Maximum number of rollouts to claim: 1 to 100; 0 means 1. Fewer are claimed if the answer would exceed 1 MiB; the others stay PENDING."""
+    """Maximum number of rollouts to claim: 1 to 100. 0 means 1. Fewer are claimed if the response would exceed 1 MiB; the
+    others stay PENDING.
+    """
     worker_id: _builtins.str
-    """Who claims, in the worker's own words, 1 to 128 bytes."""
+    """Name of the worker, 1 to 128 bytes."""
     request_id: _builtins.str
-    """Idempotency key, at most 128 bytes; empty: none. The same key again gives those of its claims that still live; an empty answer is not kept."""
+    """Idempotency key, at most 128 bytes. Optional. Repeating the call with the same key returns those of its claims that
+    are still live. An empty response is not stored.
+    """
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only of these tasks; empty: any."""
+        """Claim rollouts of these tasks. Default: any task."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Only with all these labels, of exactly these values."""
+        """Claim rollouts that have all these labels with exactly these values."""
 
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
-        """How long the lease lasts from the claim, and from each heartbeat or append: 1 s to 24 h. Absent: 60 s."""
+        """Duration of the lease after the claim and after each heartbeat or append: 1 s to 24 h. Default: 60 s."""
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """Longest time to wait for something to claim, also for delayed rollouts (`claimable_time`): at most 30 s. Unset: the call does not wait. Waiting ends early
-        when the response is `drained`, and when the server shuts down.
+        """Maximum time to wait for a rollout to claim, also for delayed ones (`claimable_time`): at most 30 s. Default: the
+        call does not wait. Waiting ends early when the response is `drained`, and when the server shuts down.
         """
 
     def __init__(
@@ -1204,7 +1216,7 @@ Global___ClaimRolloutsRequest: _TypeAlias = ClaimRolloutsRequest  # noqa: Y015
 
 @_typing.final
 class Claim(_message.Message):
-    """A rollout that a worker holds, and what it needs."""
+    """A rollout that the worker holds, with everything it needs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1215,7 +1227,7 @@ class Claim(_message.Message):
     MAX_TURNS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     max_turns: _builtins.int
-    """Most turns it may take: its own, else the task's, else the plan's; absent if none says."""
+    """Maximum number of turns: that of the rollout, else of the task, else of the plan. Unset if there is none."""
     truncated: _builtins.bool
     """True if the claim is not complete, which happens only if the task has very large validators, or if a repeated request returns rollouts or tasks that have
     grown since the claim. Left out then are the validators and `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and
@@ -1223,19 +1235,19 @@ class Claim(_message.Message):
     """
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """The rollout, FULL view: its `attempt` is what verbs carry."""
+        """The rollout in the FULL view. Its `attempt` is required by the verbs."""
 
     @_builtins.property
     def task(self) -> _rollout_pb2.Task:
-        """Its task, FULL view; absent if it has none."""
+        """The task in the FULL view. Unset if there is none."""
 
     @_builtins.property
     def trajectory(self) -> _trajectory_pb2.Trajectory:
-        """The attempt's trajectory: its uid, and where to go on."""
+        """The trajectory of the attempt, with its `uid` and `next_step_number`."""
 
     @_builtins.property
     def validators(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Validator]:
-        """The validators of the task."""
+        """Validators of the task."""
 
     def __init__(
         self,
@@ -1259,7 +1271,7 @@ Global___Claim: _TypeAlias = Claim  # noqa: Y015
 
 @_typing.final
 class ClaimRolloutsResponse(_message.Message):
-    """Answer of ClaimRollouts."""
+    """Response of ClaimRollouts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1293,16 +1305,16 @@ Global___ClaimRolloutsResponse: _TypeAlias = ClaimRolloutsResponse  # noqa: Y015
 
 @_typing.final
 class Lease(_message.Message):
-    """A lease to keep."""
+    """A lease to renew."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt that was claimed."""
+    """Number of the claimed attempt."""
     def __init__(
         self,
         *,
@@ -1319,7 +1331,7 @@ Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
 @_typing.final
 class HeartbeatRolloutsRequest(_message.Message):
-    """Which leases to keep."""
+    """Request of HeartbeatRollouts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1331,7 +1343,9 @@ class HeartbeatRolloutsRequest(_message.Message):
 
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
-        """How long the leases last from now, and from each later heartbeat or append: 1 s to 24 h. Absent: the latest duration stays."""
+        """Duration of the leases from now, and after each later heartbeat or append: 1 s to 24 h. Default: the latest
+        duration.
+        """
 
     def __init__(
         self,
@@ -1349,7 +1363,7 @@ Global___HeartbeatRolloutsRequest: _TypeAlias = HeartbeatRolloutsRequest  # noqa
 
 @_typing.final
 class LeaseState(_message.Message):
-    """What became of a lease."""
+    """State of a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1360,19 +1374,19 @@ class LeaseState(_message.Message):
     RUN_STATUS_FIELD_NUMBER: _builtins.int
     REMAINING_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt that was asked for."""
+    """Number of the attempt in the request."""
     kept: _builtins.bool
-    """It is kept. Otherwise it is lost: stop working on it."""
+    """True if the lease was renewed. If false, it is lost: stop working on the rollout."""
     status: _status_pb2.Status.ValueType
-    """Where the rollout is; unspecified if it was deleted."""
+    """Status of the rollout. Unspecified if it was deleted."""
     run_status: _status_pb2.Status.ValueType
-    """Where its run is; unspecified if it was deleted."""
+    """Status of the run. Unspecified if it was deleted."""
     @_builtins.property
     def remaining(self) -> _duration_pb2.Duration:
-        """Time until the lease ends unless it is kept again, at most what is left of `attempt_timeout`. It does not run while the run is paused. Absent if the
-        lease is lost.
+        """Time until the lease ends unless it is renewed, at most what is left of `attempt_timeout`. It does not run while
+        the run is paused. Unset if the lease is lost.
         """
 
     def __init__(
@@ -1395,14 +1409,14 @@ Global___LeaseState: _TypeAlias = LeaseState  # noqa: Y015
 
 @_typing.final
 class HeartbeatRolloutsResponse(_message.Message):
-    """Answer of HeartbeatRollouts."""
+    """Response of HeartbeatRollouts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseState]:
-        """In the order of the request."""
+        """One entry per lease, in the order of the request."""
 
     def __init__(
         self,
@@ -1419,7 +1433,7 @@ Global___HeartbeatRolloutsResponse: _TypeAlias = HeartbeatRolloutsResponse  # no
 
 @_typing.final
 class StartRolloutRequest(_message.Message):
-    """Which rollout to begin."""
+    """Request of StartRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1429,15 +1443,15 @@ class StartRolloutRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt that was claimed."""
+    """Number of the claimed attempt."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     phase: _builtins.str
-    """New phase, at most 256 bytes; absent: it stays."""
+    """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
@@ -1459,14 +1473,14 @@ Global___StartRolloutRequest: _TypeAlias = StartRolloutRequest  # noqa: Y015
 
 @_typing.final
 class StartRolloutResponse(_message.Message):
-    """Answer of StartRollout."""
+    """Response of StartRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """The rollout as it is now."""
+        """The updated rollout."""
 
     def __init__(
         self,
@@ -1483,7 +1497,7 @@ Global___StartRolloutResponse: _TypeAlias = StartRolloutResponse  # noqa: Y015
 
 @_typing.final
 class UpdateRolloutRequest(_message.Message):
-    """What to change."""
+    """Request of UpdateRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1562,44 +1576,45 @@ class UpdateRolloutRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_IDS_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt. Fields of the rollout itself are refused (LEASE_LOST) if this attempt does not hold it; absent: they are always accepted. For
-    `metrics`, `timings` and `environment_ids` alone: any attempt that has begun; absent: the last one.
+    """Number of the attempt. If it is set and does not hold the rollout, updates of the rollout's own fields fail with
+    LEASE_LOST; if it is unset, they are accepted. For `metrics`, `timings` and `environment_ids` alone: any attempt
+    that has begun. Default: the last one.
     """
     priority: _builtins.int
     """New priority: 0 to 1,000,000."""
     max_turns: _builtins.int
-    """New most turns."""
+    """New maximum number of turns."""
     max_attempts: _builtins.int
-    """New most attempts: 1 to 100; 0 means 3."""
+    """New maximum number of attempts: 1 to 100. 0 means 3."""
     model_uri: _builtins.str
-    """Where the weights are that it samples with, at most 2 KiB."""
+    """Location of the weights that the rollout samples with, at most 2 KiB."""
     status_message: _builtins.str
-    """What to say of the status, at most 4 KiB."""
+    """New message about the status, at most 4 KiB."""
     metadata_json: _builtins.str
-    """Strict JSON text, at most 128 KiB; empty: none."""
+    """New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields to change: `labels`, `priority`, `max_turns`, `max_attempts`, `model_uri`, `status_message`, `metrics`, `timings`, `metadata_json`,
-        `environment_ids`. At least one. A field that is named and absent is cleared.
+        """Fields to update: `labels`, `priority`, `max_turns`, `max_attempts`, `model_uri`, `status_message`, `metrics`,
+        `timings`, `metadata_json`, `environment_ids`. At least one. A field that is in the mask and unset is cleared.
         """
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """New labels; they replace all."""
+        """New labels; they replace all existing ones."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Metrics to set; others stay. At most 256 in all, keys of 1 to 128 bytes."""
+        """Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes."""
 
     @_builtins.property
     def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
-        """Timings to set by name, each as a whole; others stay. At most 64 in all, names of 1 to 128 bytes."""
+        """Timings to set by name, each as a whole; others are kept. At most 64 in all; names have 1 to 128 bytes."""
 
     @_builtins.property
     def environment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The environments that it uses; they replace all. At most 16."""
+        """Ids of the environments that the attempt uses; they replace all existing ones. At most 16."""
 
     def __init__(
         self,
@@ -1635,14 +1650,14 @@ Global___UpdateRolloutRequest: _TypeAlias = UpdateRolloutRequest  # noqa: Y015
 
 @_typing.final
 class UpdateRolloutResponse(_message.Message):
-    """Answer of UpdateRollout."""
+    """Response of UpdateRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """The rollout as it is now."""
+        """The updated rollout."""
 
     def __init__(
         self,
@@ -1659,7 +1674,7 @@ Global___UpdateRolloutResponse: _TypeAlias = UpdateRolloutResponse  # noqa: Y015
 
 @_typing.final
 class SetRolloutPhaseRequest(_message.Message):
-    """Where it is within its status."""
+    """Request of SetRolloutPhase."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1668,13 +1683,13 @@ class SetRolloutPhaseRequest(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt that was claimed."""
+    """Number of the claimed attempt."""
     phase: _builtins.str
     """The phase, at most 256 bytes."""
     message: _builtins.str
-    """What to say of the status, at most 4 KiB; absent: it stays."""
+    """New message about the status, at most 4 KiB. Default: the message does not change."""
     def __init__(
         self,
         *,
@@ -1695,14 +1710,14 @@ Global___SetRolloutPhaseRequest: _TypeAlias = SetRolloutPhaseRequest  # noqa: Y0
 
 @_typing.final
 class SetRolloutPhaseResponse(_message.Message):
-    """Answer of SetRolloutPhase."""
+    """Response of SetRolloutPhase."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """The rollout as it is now."""
+        """The updated rollout."""
 
     def __init__(
         self,
@@ -1733,17 +1748,17 @@ class NewValidation(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ADVISORY_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
-    """Whether it holds; required."""
+    """True if the validation succeeded. Required."""
     query: _builtins.str
-    """What was asked, at most 16 KiB. Default: the validator's, if `name` is the type of one."""
+    """What was queried, at most 16 KiB. Default: that of the validator, if `name` is the type of one."""
     expected_result: _builtins.str
-    """What was expected, at most 16 KiB. Default: the validator's, if `name` is the type of one."""
+    """Expected result, at most 16 KiB. Default: that of the validator, if `name` is the type of one."""
     actual_result: _builtins.str
-    """What was found, at most 64 KiB."""
+    """Actual result, at most 64 KiB. Optional."""
     error_message: _builtins.str
-    """Why it could not be judged, at most 4 KiB."""
+    """Error that prevented the validation, at most 4 KiB. Optional."""
     details_json: _builtins.str
-    """Strict JSON text, at most 64 KiB; empty: nothing."""
+    """Details as strict JSON text, at most 64 KiB. Optional."""
     name: _builtins.str
     """Name of the check, 1 to 128 bytes. The type of a validator of the rollout's task names that validator. Any other name is free, also for rollouts without
     a task. An attempt has one validation of each name, and at most 128 with free names. Required.
@@ -1754,7 +1769,7 @@ class NewValidation(_message.Message):
     """
     @_builtins.property
     def execution_duration(self) -> _duration_pb2.Duration:
-        """How long it took."""
+        """Duration of the validation. Optional."""
 
     def __init__(
         self,
@@ -1781,7 +1796,7 @@ Global___NewValidation: _TypeAlias = NewValidation  # noqa: Y015
 
 @_typing.final
 class CompleteRolloutRequest(_message.Message):
-    """How it ended."""
+    """Request of CompleteRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1836,30 +1851,32 @@ class CompleteRolloutRequest(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt that was claimed."""
+    """Number of the claimed attempt."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     expected_next_step_number: _builtins.int
-    """Refuse (UNEXPECTED_POSITION) unless this is the end of the attempt's trajectory, so that no turn in flight is cut off unseen. Absent: wherever it is."""
+    """Expected end of the attempt's trajectory. If it differs, the call fails with UNEXPECTED_POSITION, so that no turn
+    is cut off that is still being sent. Optional.
+    """
     @_builtins.property
     def result(self) -> _rollout_pb2.RolloutResult:
-        """What came of it."""
+        """Result. Optional."""
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
-        """Validations to record in the same transaction, each name once; at most 16."""
+        """Results of validators for the attempt, recorded in the same transaction. At most 16, each name once."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Metrics to set; others stay."""
+        """Metrics of the attempt to set; other metrics are kept."""
 
     @_builtins.property
     def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
-        """Timings to set by name; others stay."""
+        """Timings of the attempt to set by name; others are kept."""
 
     def __init__(
         self,
@@ -1886,14 +1903,14 @@ Global___CompleteRolloutRequest: _TypeAlias = CompleteRolloutRequest  # noqa: Y0
 
 @_typing.final
 class CompleteRolloutResponse(_message.Message):
-    """Answer of CompleteRollout."""
+    """Response of CompleteRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """The rollout as it is now."""
+        """The updated rollout."""
 
     def __init__(
         self,
@@ -1910,7 +1927,7 @@ Global___CompleteRolloutResponse: _TypeAlias = CompleteRolloutResponse  # noqa: 
 
 @_typing.final
 class FailRolloutRequest(_message.Message):
-    """Why it failed."""
+    """Request of FailRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1964,28 +1981,28 @@ class FailRolloutRequest(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt that was claimed."""
+    """Number of the claimed attempt."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     @_builtins.property
     def result(self) -> _rollout_pb2.RolloutResult:
-        """What came of it all the same."""
+        """Result. Optional."""
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
-        """Results of validators for the attempt, recorded in the same transaction; at most 16, each name once."""
+        """Results of validators for the attempt, recorded in the same transaction. At most 16, each name once."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Metrics of the attempt to set; others stay."""
+        """Metrics of the attempt to set; other metrics are kept."""
 
     @_builtins.property
     def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
-        """Timings of the attempt to set by name; others stay."""
+        """Timings of the attempt to set by name; others are kept."""
 
     def __init__(
         self,
@@ -2009,14 +2026,14 @@ Global___FailRolloutRequest: _TypeAlias = FailRolloutRequest  # noqa: Y015
 
 @_typing.final
 class FailRolloutResponse(_message.Message):
-    """Answer of FailRollout."""
+    """Response of FailRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """The rollout as it is now."""
+        """The updated rollout."""
 
     def __init__(
         self,
@@ -2033,7 +2050,7 @@ Global___FailRolloutResponse: _TypeAlias = FailRolloutResponse  # noqa: Y015
 
 @_typing.final
 class CancelRolloutRequest(_message.Message):
-    """Which rollout to cancel."""
+    """Request of CancelRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2041,11 +2058,11 @@ class CancelRolloutRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     def __init__(
         self,
         *,
@@ -2063,14 +2080,14 @@ Global___CancelRolloutRequest: _TypeAlias = CancelRolloutRequest  # noqa: Y015
 
 @_typing.final
 class CancelRolloutResponse(_message.Message):
-    """Answer of CancelRollout."""
+    """Response of CancelRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """The rollout as it is now."""
+        """The updated rollout."""
 
     def __init__(
         self,
@@ -2087,7 +2104,7 @@ Global___CancelRolloutResponse: _TypeAlias = CancelRolloutResponse  # noqa: Y015
 
 @_typing.final
 class ReleaseRolloutRequest(_message.Message):
-    """Which rollout to give back."""
+    """Request of ReleaseRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2141,28 +2158,29 @@ class ReleaseRolloutRequest(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt that was claimed."""
+    """Number of the claimed attempt."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     refund_attempt: _builtins.bool
-    """The attempt ends for a reason that is not the rollout's, for example because its machine is preempted. It does not count towards `max_attempts`, and the
-    rollout can be claimed at once. Attempt numbers still rise.
+    """If true, the attempt does not count towards `max_attempts`, and the rollout can be claimed at once. Use it if the
+    attempt ends for a reason outside of the rollout, for example because its machine is preempted. Attempt numbers
+    still increase.
     """
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
-        """Results of validators for the attempt, recorded in the same transaction; at most 16, each name once."""
+        """Results of validators for the attempt, recorded in the same transaction. At most 16, each name once."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Metrics of the attempt to set; others stay."""
+        """Metrics of the attempt to set; other metrics are kept."""
 
     @_builtins.property
     def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
-        """Timings of the attempt to set by name; others stay."""
+        """Timings of the attempt to set by name; others are kept."""
 
     def __init__(
         self,
@@ -2186,14 +2204,14 @@ Global___ReleaseRolloutRequest: _TypeAlias = ReleaseRolloutRequest  # noqa: Y015
 
 @_typing.final
 class ReleaseRolloutResponse(_message.Message):
-    """Answer of ReleaseRollout."""
+    """Response of ReleaseRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """The rollout as it is now."""
+        """The updated rollout."""
 
     def __init__(
         self,
@@ -2210,7 +2228,7 @@ Global___ReleaseRolloutResponse: _TypeAlias = ReleaseRolloutResponse  # noqa: Y0
 
 @_typing.final
 class RetryRolloutRequest(_message.Message):
-    """Which rollout to try once more."""
+    """Request of RetryRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2219,13 +2237,13 @@ class RetryRolloutRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt that failed or was cancelled; 0 if it was cancelled before the first."""
+    """Number of the attempt that failed or was cancelled; 0 if the rollout was cancelled before the first attempt."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     def __init__(
         self,
         *,
@@ -2244,14 +2262,14 @@ Global___RetryRolloutRequest: _TypeAlias = RetryRolloutRequest  # noqa: Y015
 
 @_typing.final
 class RetryRolloutResponse(_message.Message):
-    """Answer of RetryRollout."""
+    """Response of RetryRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """The rollout as it is now."""
+        """The updated rollout."""
 
     def __init__(
         self,
@@ -2268,16 +2286,16 @@ Global___RetryRolloutResponse: _TypeAlias = RetryRolloutResponse  # noqa: Y015
 
 @_typing.final
 class GetRolloutRequest(_message.Message):
-    """Which rollout."""
+    """Request of GetRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """Its id."""
+    """Id of the rollout."""
     view: _trajectory_pb2.View.ValueType
-    """Default FULL."""
+    """Default: FULL."""
     def __init__(
         self,
         *,
@@ -2294,7 +2312,7 @@ Global___GetRolloutRequest: _TypeAlias = GetRolloutRequest  # noqa: Y015
 
 @_typing.final
 class GetRolloutResponse(_message.Message):
-    """Answer of GetRollout."""
+    """Response of GetRollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2304,8 +2322,9 @@ class GetRolloutResponse(_message.Message):
     ENVIRONMENT_IDS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """True if not everything fits into 1 MiB. Left out may be: result, override, validations, metrics, timings and environments in `attempts`;
-    `details_json` and longer texts of `validations`; the oldest attempts; the last validations.
+    """True if not everything fits into 1 MiB. The following may be left out: result, override, validations, metrics,
+    timings and environments in `attempts`; `details_json` and longer texts of `validations`; the oldest attempts; the
+    last validations.
     """
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
@@ -2313,15 +2332,15 @@ class GetRolloutResponse(_message.Message):
 
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Attempt]:
-        """Its attempts, by number."""
+        """Attempts, by number."""
 
     @_builtins.property
     def validations(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Validation]:
-        """Validations of the last attempt that began, by name in order of bytes; empty while the rollout is PENDING."""
+        """Validations of the last attempt that began, in byte order of their names. Empty while the rollout is PENDING."""
 
     @_builtins.property
     def environment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Environments that the last attempt uses; empty while the rollout is PENDING."""
+        """Ids of the environments that the last attempt uses. Empty while the rollout is PENDING."""
 
     def __init__(
         self,
@@ -2342,8 +2361,8 @@ Global___GetRolloutResponse: _TypeAlias = GetRolloutResponse  # noqa: Y015
 
 @_typing.final
 class ListRolloutsRequest(_message.Message):
-    """Selects rollouts. Filters that are set must all hold. At least one of `run_id`, `stage_id`, `group_id`, `task_id` and `worker_id` is required, and at most
-    one of the first three is allowed.
+    """Request of ListRollouts. A rollout must match all filters that are set. At least one of `run_id`, `stage_id`,
+    `group_id`, `task_id` and `worker_id` is required, and at most one of the first three is allowed.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -2384,42 +2403,46 @@ class ListRolloutsRequest(_message.Message):
     CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
     CREATE_TIME_TO_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
+    """Maximum number of rollouts in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first. The other fields must be the same as then."""
+    """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+    call.
+    """
     run_id: _builtins.str
-    """Of this run."""
+    """List rollouts of this run."""
     stage_id: _builtins.str
-    """Of this stage."""
+    """List rollouts of this stage."""
     group_id: _builtins.str
-    """Of this group."""
+    """List rollouts of this group."""
     task_id: _builtins.str
-    """Only of this task."""
+    """Match rollouts of this task."""
     min_reward: _builtins.float
-    """Only with a reward of at least this; not NaN."""
+    """Match rollouts with at least this reward. Must not be NaN."""
     max_reward: _builtins.float
-    """Only with a reward of at most this; not NaN."""
+    """Match rollouts with at most this reward. Must not be NaN."""
     success: _builtins.bool
-    """Only rollouts with this verdict that are COMPLETED or FAILED. A FAILED rollout has the verdict false."""
+    """Match rollouts with this verdict that are COMPLETED or FAILED. The verdict of a FAILED rollout is false."""
     view: _trajectory_pb2.View.ValueType
-    """Default BASIC."""
+    """Default: BASIC."""
     worker_id: _builtins.str
-    """Only rollouts whose last attempt that began was claimed by this worker, also if that attempt has ended. At most 128 bytes."""
+    """Match rollouts whose last attempt that began was claimed by this worker, also if that attempt has ended. At most
+    128 bytes.
+    """
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
-        """Only of these statuses; empty: any."""
+        """Match rollouts with one of these statuses. Default: any status."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Only with all these labels, of exactly these values."""
+        """Match rollouts that have all these labels with exactly these values."""
 
     @_builtins.property
     def create_time_from(self) -> _timestamp_pb2.Timestamp:
-        """Only rollouts created at this time or later, by the database's clock."""
+        """Match rollouts created at or after this time."""
 
     @_builtins.property
     def create_time_to(self) -> _timestamp_pb2.Timestamp:
-        """Only rollouts created before this time, by the database's clock."""
+        """Match rollouts created before this time."""
 
     def __init__(
         self,
@@ -2461,14 +2484,14 @@ Global___ListRolloutsRequest: _TypeAlias = ListRolloutsRequest  # noqa: Y015
 
 @_typing.final
 class ListRolloutsResponse(_message.Message):
-    """A page of rollouts."""
+    """Response of ListRollouts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLLOUTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page; empty: this was the last."""
+    """Token for the next page. Empty on the last page."""
     @_builtins.property
     def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Rollout]:
         """The rollouts of a run, stage or group: by stage in the order of creation, then group number, then number. Across runs: newest first."""
@@ -2489,7 +2512,7 @@ Global___ListRolloutsResponse: _TypeAlias = ListRolloutsResponse  # noqa: Y015
 
 @_typing.final
 class ReadRolloutsRequest(_message.Message):
-    """Which rollouts to read."""
+    """Request of ReadRollouts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2498,17 +2521,17 @@ class ReadRolloutsRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
-    """The stage."""
+    """Id of the stage."""
     complete_groups_only: _builtins.bool
-    """Only groups all of whose rollouts are COMPLETED; otherwise all terminal groups, with those of their rollouts that have an attempt, or, where none
-    has, with all of them, without steps.
+    """If true, only groups whose rollouts are all COMPLETED are returned. If false, all terminal groups are returned,
+    with those of their rollouts that have an attempt; if none has, with all of them, without steps.
     """
     follow: _builtins.bool
     """If true, the stream continues as groups become terminal. The stream ends once the stage's queue is closed and no rollout is PENDING, INITIALIZING or
     RUNNING. If the stage or its run is terminal, the stream ends once no worker holds a rollout; groups with rollouts that are still PENDING are left out.
     """
     view: _trajectory_pb2.View.ValueType
-    """Of steps and rollouts; default FULL."""
+    """View of steps and rollouts. Default: FULL."""
     def __init__(
         self,
         *,
@@ -2527,7 +2550,9 @@ Global___ReadRolloutsRequest: _TypeAlias = ReadRolloutsRequest  # noqa: Y015
 
 @_typing.final
 class ReadRolloutsResponse(_message.Message):
-    """The next of the rollouts; at most 1 MiB. A group's come one after the other, by number; a rollout's steps follow it."""
+    """A message of the ReadRollouts stream, at most 1 MiB. The rollouts of a group follow each other by number; the steps
+    of a rollout follow it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2537,18 +2562,20 @@ class ReadRolloutsResponse(_message.Message):
     GROUP_DONE_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     rollout_done: _builtins.bool
-    """That rollout is complete with this message."""
+    """True if the latest rollout is complete with this message."""
     group_done: _builtins.bool
-    """That group is complete with this message."""
+    """True if the group is complete with this message."""
     caught_up: _builtins.bool
-    """With follow: everything that is there has been sent. Sent as a mark at least every 15 seconds."""
+    """With `follow`: everything that is stored was sent. Also sent at least every 15 seconds as a sign of life."""
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
-        """A rollout begins; its steps follow."""
+        """A rollout. Its steps follow."""
 
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[_trajectory_pb2.Step]:
-        """The next steps of the rollout that began last, inherited ones included, in order; their states by digest and size."""
+        """Next steps of the latest rollout in order, inherited steps included. Their states have digest and size, without
+        data.
+        """
 
     def __init__(
         self,
@@ -2569,7 +2596,7 @@ Global___ReadRolloutsResponse: _TypeAlias = ReadRolloutsResponse  # noqa: Y015
 
 @_typing.final
 class RecordValidationRequest(_message.Message):
-    """A validation to record."""
+    """Request of RecordValidation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2577,9 +2604,9 @@ class RecordValidationRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     VALIDATION_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     attempt: _builtins.int
-    """The attempt that was judged, which must have begun. Absent: the last one that began."""
+    """Number of the judged attempt. It must have begun. Default: the last one that began."""
     @_builtins.property
     def validation(self) -> Global___NewValidation:
         """The validation. Required."""
@@ -2603,7 +2630,7 @@ Global___RecordValidationRequest: _TypeAlias = RecordValidationRequest  # noqa: 
 
 @_typing.final
 class RecordValidationResponse(_message.Message):
-    """Answer of RecordValidation."""
+    """Response of RecordValidation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2611,7 +2638,7 @@ class RecordValidationResponse(_message.Message):
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def validation(self) -> _rollout_pb2.Validation:
-        """The validation as it is now."""
+        """The recorded validation."""
 
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
@@ -2633,7 +2660,7 @@ Global___RecordValidationResponse: _TypeAlias = RecordValidationResponse  # noqa
 
 @_typing.final
 class OverrideValidationRequest(_message.Message):
-    """The verdict by hand."""
+    """Request of OverrideValidation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2643,15 +2670,15 @@ class OverrideValidationRequest(_message.Message):
     ACTOR_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     success: _builtins.bool
-    """The verdict. Unset: earlier overrides of the attempt are withdrawn."""
+    """The verdict. Unset withdraws earlier overrides of the attempt."""
     reason: _builtins.str
-    """Why, 1 byte to 4 KiB."""
+    """Reason, 1 byte to 4 KiB."""
     actor: _builtins.str
-    """Who judged, at most 256 bytes; empty: the caller."""
+    """Person or program that judges, at most 256 bytes. Default: the caller."""
     attempt: _builtins.int
-    """The attempt that is judged, which must have begun. Absent: the last one that began."""
+    """Number of the judged attempt. It must have begun. Default: the last one that began."""
     def __init__(
         self,
         *,
@@ -2678,7 +2705,7 @@ Global___OverrideValidationRequest: _TypeAlias = OverrideValidationRequest  # no
 
 @_typing.final
 class OverrideValidationResponse(_message.Message):
-    """Answer of OverrideValidation."""
+    """Response of OverrideValidation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2686,7 +2713,7 @@ class OverrideValidationResponse(_message.Message):
     ROLLOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def override(self) -> _rollout_pb2.ValidationOverride:
-        """The entry of the log."""
+        """The new entry."""
 
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
@@ -2708,7 +2735,7 @@ Global___OverrideValidationResponse: _TypeAlias = OverrideValidationResponse  # 
 
 @_typing.final
 class ListValidationOverridesRequest(_message.Message):
-    """Whose log."""
+    """Request of ListValidationOverrides."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2716,11 +2743,13 @@ class ListValidationOverridesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """Id of the rollout."""
     page_size: _builtins.int
-    """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
+    """Maximum number of entries in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first. The other fields must be the same as then."""
+    """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+    call.
+    """
     def __init__(
         self,
         *,
@@ -2738,14 +2767,14 @@ Global___ListValidationOverridesRequest: _TypeAlias = ListValidationOverridesReq
 
 @_typing.final
 class ListValidationOverridesResponse(_message.Message):
-    """A page of a log."""
+    """Response of ListValidationOverrides."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     OVERRIDES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page; empty: this was the last."""
+    """Token for the next page. Empty on the last page."""
     @_builtins.property
     def overrides(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ValidationOverride]:
         """The entries, newest first."""
@@ -2766,7 +2795,7 @@ Global___ListValidationOverridesResponse: _TypeAlias = ListValidationOverridesRe
 
 @_typing.final
 class CreateEnvironmentRequest(_message.Message):
-    """What to make."""
+    """Request of CreateEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2800,24 +2829,24 @@ class CreateEnvironmentRequest(_message.Message):
     CONFIG_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     environment_id: _builtins.str
-    """Id for it, a UUID; empty: the server makes a UUIDv7."""
+    """Id of the new environment, a UUID. Default: a UUIDv7 generated by the server."""
     request_id: _builtins.str
-    """Idempotency key, at most 128 bytes; empty: none."""
+    """Idempotency key, at most 128 bytes. Optional."""
     run_id: _builtins.str
-    """Its run."""
+    """Id of the run."""
     type: _builtins.str
-    """Kind, at most 64 bytes."""
+    """Kind, at most 64 bytes. Optional."""
     external_id: _builtins.str
-    """Its name where it runs, at most 256 bytes."""
+    """Id of the environment in the system that provides it, at most 256 bytes. Optional."""
     initial_status: _status_pb2.Status.ValueType
     """PENDING (default), INITIALIZING or RUNNING."""
     config_json: _builtins.str
-    """Strict JSON text, at most 128 KiB; empty: none."""
+    """Config as strict JSON text, at most 128 KiB. Optional."""
     phase: _builtins.str
-    """Phase, at most 256 bytes."""
+    """Phase, at most 256 bytes. Optional."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """At most 64 labels; keys of 1 to 64 bytes, values of at most 256."""
+        """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
 
     def __init__(
         self,
@@ -2842,7 +2871,7 @@ Global___CreateEnvironmentRequest: _TypeAlias = CreateEnvironmentRequest  # noqa
 
 @_typing.final
 class CreateEnvironmentResponse(_message.Message):
-    """Answer of CreateEnvironment."""
+    """Response of CreateEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2866,13 +2895,13 @@ Global___CreateEnvironmentResponse: _TypeAlias = CreateEnvironmentResponse  # no
 
 @_typing.final
 class GetEnvironmentRequest(_message.Message):
-    """Which environment."""
+    """Request of GetEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
     environment_id: _builtins.str
-    """Its id."""
+    """Id of the environment."""
     def __init__(
         self,
         *,
@@ -2888,7 +2917,7 @@ Global___GetEnvironmentRequest: _TypeAlias = GetEnvironmentRequest  # noqa: Y015
 
 @_typing.final
 class GetEnvironmentResponse(_message.Message):
-    """Answer of GetEnvironment."""
+    """Response of GetEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2912,7 +2941,7 @@ Global___GetEnvironmentResponse: _TypeAlias = GetEnvironmentResponse  # noqa: Y0
 
 @_typing.final
 class ListEnvironmentsRequest(_message.Message):
-    """Whose environments. One of run_id and rollout_id is required."""
+    """Request of ListEnvironments. Exactly one of run_id and rollout_id is required."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2922,16 +2951,18 @@ class ListEnvironmentsRequest(_message.Message):
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     STATUSES_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many; 0 means 50, more than 1,000 means 1,000. Pages also end at 1 MiB."""
+    """Maximum number of environments in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first. The other fields must be the same as then."""
+    """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+    call.
+    """
     run_id: _builtins.str
-    """Of this run."""
+    """List the environments of this run."""
     rollout_id: _builtins.str
-    """Used by this rollout."""
+    """List the environments that this rollout used."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
-        """Only of these statuses; empty: any."""
+        """Match environments with one of these statuses. Default: any status."""
 
     def __init__(
         self,
@@ -2952,14 +2983,14 @@ Global___ListEnvironmentsRequest: _TypeAlias = ListEnvironmentsRequest  # noqa: 
 
 @_typing.final
 class ListEnvironmentsResponse(_message.Message):
-    """A page of environments."""
+    """Response of ListEnvironments."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page; empty: this was the last."""
+    """Token for the next page. Empty on the last page."""
     @_builtins.property
     def environments(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Environment]:
         """The environments, newest first."""
@@ -2980,7 +3011,7 @@ Global___ListEnvironmentsResponse: _TypeAlias = ListEnvironmentsResponse  # noqa
 
 @_typing.final
 class StartEnvironmentRequest(_message.Message):
-    """Which environment, and what to say of it."""
+    """Request of StartEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2990,15 +3021,15 @@ class StartEnvironmentRequest(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     EXTERNAL_ID_FIELD_NUMBER: _builtins.int
     environment_id: _builtins.str
-    """Which environment."""
+    """Id of the environment."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     phase: _builtins.str
-    """New phase, at most 256 bytes; absent: it stays."""
+    """New phase, at most 256 bytes. Default: the phase does not change."""
     external_id: _builtins.str
-    """Its name where it runs, now that it has one, at most 256 bytes; absent: it stays."""
+    """Id of the environment in the system that provides it, at most 256 bytes. Default: it does not change."""
     def __init__(
         self,
         *,
@@ -3025,14 +3056,14 @@ Global___StartEnvironmentRequest: _TypeAlias = StartEnvironmentRequest  # noqa: 
 
 @_typing.final
 class StartEnvironmentResponse(_message.Message):
-    """Answer of StartEnvironment."""
+    """Response of StartEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def environment(self) -> _rollout_pb2.Environment:
-        """The environment as it is now."""
+        """The updated environment."""
 
     def __init__(
         self,
@@ -3049,7 +3080,7 @@ Global___StartEnvironmentResponse: _TypeAlias = StartEnvironmentResponse  # noqa
 
 @_typing.final
 class PauseEnvironmentRequest(_message.Message):
-    """Which environment, and what to say of it."""
+    """Request of PauseEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3058,13 +3089,13 @@ class PauseEnvironmentRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     environment_id: _builtins.str
-    """Which environment."""
+    """Id of the environment."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     phase: _builtins.str
-    """New phase, at most 256 bytes; absent: it stays."""
+    """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
@@ -3085,14 +3116,14 @@ Global___PauseEnvironmentRequest: _TypeAlias = PauseEnvironmentRequest  # noqa: 
 
 @_typing.final
 class PauseEnvironmentResponse(_message.Message):
-    """Answer of PauseEnvironment."""
+    """Response of PauseEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def environment(self) -> _rollout_pb2.Environment:
-        """The environment as it is now."""
+        """The updated environment."""
 
     def __init__(
         self,
@@ -3109,7 +3140,7 @@ Global___PauseEnvironmentResponse: _TypeAlias = PauseEnvironmentResponse  # noqa
 
 @_typing.final
 class ResumeEnvironmentRequest(_message.Message):
-    """Which environment, and what to say of it."""
+    """Request of ResumeEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3118,13 +3149,13 @@ class ResumeEnvironmentRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     environment_id: _builtins.str
-    """Which environment."""
+    """Id of the environment."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     phase: _builtins.str
-    """New phase, at most 256 bytes; absent: it stays."""
+    """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
@@ -3145,14 +3176,14 @@ Global___ResumeEnvironmentRequest: _TypeAlias = ResumeEnvironmentRequest  # noqa
 
 @_typing.final
 class ResumeEnvironmentResponse(_message.Message):
-    """Answer of ResumeEnvironment."""
+    """Response of ResumeEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def environment(self) -> _rollout_pb2.Environment:
-        """The environment as it is now."""
+        """The updated environment."""
 
     def __init__(
         self,
@@ -3169,7 +3200,7 @@ Global___ResumeEnvironmentResponse: _TypeAlias = ResumeEnvironmentResponse  # no
 
 @_typing.final
 class CompleteEnvironmentRequest(_message.Message):
-    """Which environment, and what to say of it."""
+    """Request of CompleteEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3178,13 +3209,13 @@ class CompleteEnvironmentRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     environment_id: _builtins.str
-    """Which environment."""
+    """Id of the environment."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     phase: _builtins.str
-    """New phase, at most 256 bytes; absent: it stays."""
+    """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
@@ -3205,14 +3236,14 @@ Global___CompleteEnvironmentRequest: _TypeAlias = CompleteEnvironmentRequest  # 
 
 @_typing.final
 class CompleteEnvironmentResponse(_message.Message):
-    """Answer of CompleteEnvironment."""
+    """Response of CompleteEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def environment(self) -> _rollout_pb2.Environment:
-        """The environment as it is now."""
+        """The updated environment."""
 
     def __init__(
         self,
@@ -3229,7 +3260,7 @@ Global___CompleteEnvironmentResponse: _TypeAlias = CompleteEnvironmentResponse  
 
 @_typing.final
 class FailEnvironmentRequest(_message.Message):
-    """Which environment, and what to say of it."""
+    """Request of FailEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3238,13 +3269,13 @@ class FailEnvironmentRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     environment_id: _builtins.str
-    """Which environment."""
+    """Id of the environment."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     phase: _builtins.str
-    """New phase, at most 256 bytes; absent: it stays."""
+    """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
@@ -3265,14 +3296,14 @@ Global___FailEnvironmentRequest: _TypeAlias = FailEnvironmentRequest  # noqa: Y0
 
 @_typing.final
 class FailEnvironmentResponse(_message.Message):
-    """Answer of FailEnvironment."""
+    """Response of FailEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def environment(self) -> _rollout_pb2.Environment:
-        """The environment as it is now."""
+        """The updated environment."""
 
     def __init__(
         self,
@@ -3289,7 +3320,7 @@ Global___FailEnvironmentResponse: _TypeAlias = FailEnvironmentResponse  # noqa: 
 
 @_typing.final
 class CancelEnvironmentRequest(_message.Message):
-    """Which environment, and what to say of it."""
+    """Request of CancelEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3298,13 +3329,13 @@ class CancelEnvironmentRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     environment_id: _builtins.str
-    """Which environment."""
+    """Id of the environment."""
     message: _builtins.str
-    """What to say of it, at most 4 KiB."""
+    """Message about the status, at most 4 KiB. Optional."""
     metadata_json: _builtins.str
-    """More of it for the history, strict JSON text, at most 16 KiB; empty: nothing."""
+    """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     phase: _builtins.str
-    """New phase, at most 256 bytes; absent: it stays."""
+    """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
@@ -3325,14 +3356,14 @@ Global___CancelEnvironmentRequest: _TypeAlias = CancelEnvironmentRequest  # noqa
 
 @_typing.final
 class CancelEnvironmentResponse(_message.Message):
-    """Answer of CancelEnvironment."""
+    """Response of CancelEnvironment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def environment(self) -> _rollout_pb2.Environment:
-        """The environment as it is now."""
+        """The updated environment."""
 
     def __init__(
         self,

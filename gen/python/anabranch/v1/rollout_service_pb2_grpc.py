@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class RolloutServiceStub:
-    """Rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and verdicts.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
+    verdicts.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel):
@@ -220,20 +220,20 @@ class RolloutServiceStub:
 
 
 class RolloutServiceServicer:
-    """Rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and verdicts.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
+    verdicts.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def UpsertTasks(self, request, context):
-        """Makes tasks, or changes what is given of those that are there: all or none.
+        """Creates tasks, or updates the given fields of existing ones; all of them or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTask(self, request, context):
-        """Gets one. Errors: TASK_NOT_FOUND.
+        """Returns a task. Errors: TASK_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,14 +247,14 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpsertValidators(self, request, context):
-        """Makes validators, or changes what is given of those that are there: all or none. Errors: TASK_NOT_FOUND.
+        """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetValidator(self, request, context):
-        """Gets one. Errors: VALIDATOR_NOT_FOUND.
+        """Returns a validator. Errors: VALIDATOR_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -268,14 +268,14 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetOrCreateGroup(self, request, context):
-        """Gets the group of that number, or makes it: one row however many race. Errors: STAGE_NOT_FOUND.
+        """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetGroup(self, request, context):
-        """Gets one, by id, or by stage and number. Errors: GROUP_NOT_FOUND.
+        """Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -289,91 +289,98 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateGroup(self, request, context):
-        """Changes what the mask names. Errors: GROUP_NOT_FOUND.
+        """Updates the fields in the mask. Errors: GROUP_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateRollouts(self, request, context):
-        """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-        exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
-        call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
-        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
+        """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
+        number; the response reports which ones existed. An existing rollout must have been created with the same task,
+        input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
+        would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
+        STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
+        QUEUE_CLOSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClaimRollouts(self, request, context):
-        """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-        whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+        """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
+        come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
+        those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HeartbeatRollouts(self, request, context):
-        """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-        `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
+        """Renews leases, and reports on each. A lease ends at max(last claim or heartbeat, last append to the attempt's
+        trajectory) + the latest `lease_duration`. A heartbeat can therefore shorten a lease. Leases do not run while their
+        run is paused, and none outlasts `attempt_timeout`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartRollout(self, request, context):
-        """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+        """Starts a rollout: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRollout(self, request, context):
-        """Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
-        begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+        """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
+        nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
+        if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetRolloutPhase(self, request, context):
-        """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST.
+        """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompleteRollout(self, request, context):
-        """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
-        was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.
+        Repeating the same request succeeds, whatever was recorded since. A request with a different message, result,
+        metrics, timings or validations fails with RESULT_CONFLICT. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+        UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FailRollout(self, request, context):
-        """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Fails a rollout permanently, unless it is retried, and seals the attempt's trajectory. Repeated requests are
+        handled as by CompleteRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelRollout(self, request, context):
-        """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Cancels a rollout, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND,
+        ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseRollout(self, request, context):
-        """Returns a rollout to the queue: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The
-        attempt's trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments. Repeated requests are treated as by
-        CompleteRollout. An attempt that the server ended (its lease was lost, the rollout was cancelled) accepts no validations, metrics or timings (LEASE_LOST);
-        RecordValidation and UpdateRollout do.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
+        last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
+        verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
+        the server ended (its lease expired, or the rollout was cancelled) accepts no validations, metrics or timings here
+        and fails with LEASE_LOST; use RecordValidation and UpdateRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+        ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -388,114 +395,122 @@ class RolloutServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetRollout(self, request, context):
-        """Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
-        Errors: ROLLOUT_NOT_FOUND.
+        """Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
+        returns all overrides. Errors: ROLLOUT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRollouts(self, request, context):
-        """Lists rollouts: of a run, stage or group by group number, then number; of a task or worker across runs, newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists rollouts: those of a run, stage or group by group number, then number; those of a task or worker across runs
+        newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadRollouts(self, request, context):
-        """Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-        Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+        """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
+        STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecordValidation(self, request, context):
-        """Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
-        If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-        Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+        """Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
+        is accepted, also one that has ended. If a completed rollout becomes a success by it, `on_success` of its group is
+        applied in the same transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OverrideValidation(self, request, context):
-        """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
-        An override of a FAILED rollout is stored and shown without effect on its success. If
-        that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
-        cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+        """Sets or withdraws the verdict of an attempt by hand, and appends to the log of overrides. Every attempt that has
+        begun is accepted, also one that has ended. An override of a FAILED rollout is recorded without effect on its
+        success. If a completed rollout becomes a success by it, `on_success` of its group is applied in the same
+        transaction. If a success is withdrawn, rollouts that were cancelled because of it stay cancelled. Errors:
+        ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListValidationOverrides(self, request, context):
-        """Lists the log of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateEnvironment(self, request, context):
-        """Makes an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND (made under the same request id
-        and deleted since).
+        """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
+        (created under the same request id and deleted since).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetEnvironment(self, request, context):
-        """Gets one. Errors: ENVIRONMENT_NOT_FOUND.
+        """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEnvironments(self, request, context):
-        """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
-        INVALID_PAGE_TOKEN.
+        """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
+        ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartEnvironment(self, request, context):
-        """PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
+        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseEnvironment(self, request, context):
-        """RUNNING to PAUSED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeEnvironment(self, request, context):
-        """PAUSED to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompleteEnvironment(self, request, context):
-        """RUNNING or PAUSED to COMPLETED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
+        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FailEnvironment(self, request, context):
-        """Anything that is not terminal to FAILED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
+        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelEnvironment(self, request, context):
-        """Anything that is not terminal to CANCELLED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
+        Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -693,9 +708,9 @@ def add_RolloutServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RolloutService:
-    """Rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and verdicts.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
+    verdicts.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @staticmethod

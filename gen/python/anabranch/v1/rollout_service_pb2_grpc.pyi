@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RolloutServiceStub:
-    """Rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and verdicts.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
+    verdicts.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @_typing.overload
@@ -37,239 +37,285 @@ class RolloutServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RolloutServiceAsyncStub: ...
     UpsertTasks: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpsertTasksRequest, _rollout_service_pb2.UpsertTasksResponse]
-    """Makes tasks, or changes what is given of those that are there: all or none."""
+    """Creates tasks, or updates the given fields of existing ones; all of them or none."""
     GetTask: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetTaskRequest, _rollout_service_pb2.GetTaskResponse]
-    """Gets one. Errors: TASK_NOT_FOUND."""
+    """Returns a task. Errors: TASK_NOT_FOUND."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListTasksRequest, _rollout_service_pb2.ListTasksResponse]
     """Lists tasks, newest first. Errors: INVALID_PAGE_TOKEN."""
     UpsertValidators: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpsertValidatorsRequest, _rollout_service_pb2.UpsertValidatorsResponse]
-    """Makes validators, or changes what is given of those that are there: all or none. Errors: TASK_NOT_FOUND."""
+    """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND."""
     GetValidator: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetValidatorRequest, _rollout_service_pb2.GetValidatorResponse]
-    """Gets one. Errors: VALIDATOR_NOT_FOUND."""
+    """Returns a validator. Errors: VALIDATOR_NOT_FOUND."""
     ListValidators: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidatorsRequest, _rollout_service_pb2.ListValidatorsResponse]
     """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
     GetOrCreateGroup: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetOrCreateGroupRequest, _rollout_service_pb2.GetOrCreateGroupResponse]
-    """Gets the group of that number, or makes it: one row however many race. Errors: STAGE_NOT_FOUND."""
+    """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND."""
     GetGroup: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetGroupRequest, _rollout_service_pb2.GetGroupResponse]
-    """Gets one, by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
+    """Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
     ListGroups: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListGroupsRequest, _rollout_service_pb2.ListGroupsResponse]
     """Lists the groups of a stage, by number. Errors: STAGE_NOT_FOUND, INVALID_PAGE_TOKEN."""
     UpdateGroup: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateGroupRequest, _rollout_service_pb2.UpdateGroupResponse]
-    """Changes what the mask names. Errors: GROUP_NOT_FOUND."""
+    """Updates the fields in the mask. Errors: GROUP_NOT_FOUND."""
     CreateRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateRolloutsRequest, _rollout_service_pb2.CreateRolloutsResponse]
-    """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-    exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
-    call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
-    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
+    """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
+    number; the response reports which ones existed. An existing rollout must have been created with the same task,
+    input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
+    would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
+    STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
+    QUEUE_CLOSED.
     """
     ClaimRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]
-    """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-    whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+    """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
+    come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
+    those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
     """
     HeartbeatRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.HeartbeatRolloutsRequest, _rollout_service_pb2.HeartbeatRolloutsResponse]
-    """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-    `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
+    """Renews leases, and reports on each. A lease ends at max(last claim or heartbeat, last append to the attempt's
+    trajectory) + the latest `lease_duration`. A heartbeat can therefore shorten a lease. Leases do not run while their
+    run is paused, and none outlasts `attempt_timeout`.
     """
     StartRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]
-    """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
+    """Starts a rollout: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
     UpdateRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]
-    """Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
-    begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+    """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
+    nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
+    if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
     """
     SetRolloutPhase: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]
-    """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
+    """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
     CompleteRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]
-    """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
-    was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.
+    Repeating the same request succeeds, whatever was recorded since. A request with a different message, result,
+    metrics, timings or validations fails with RESULT_CONFLICT. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+    UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.FailRolloutRequest, _rollout_service_pb2.FailRolloutResponse]
-    """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Fails a rollout permanently, unless it is retried, and seals the attempt's trajectory. Repeated requests are
+    handled as by CompleteRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]
-    """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+    """Cancels a rollout, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND,
+    ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """
     ReleaseRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]
-    """Returns a rollout to the queue: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The
-    attempt's trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments. Repeated requests are treated as by
-    CompleteRollout. An attempt that the server ended (its lease was lost, the rollout was cancelled) accepts no validations, metrics or timings (LEASE_LOST);
-    RecordValidation and UpdateRollout do.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
+    last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
+    verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
+    the server ended (its lease expired, or the rollout was cancelled) accepts no validations, metrics or timings here
+    and fails with LEASE_LOST; use RecordValidation and UpdateRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+    ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     RetryRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]
     """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
     with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]
-    """Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
-    Errors: ROLLOUT_NOT_FOUND.
+    """Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
+    returns all overrides. Errors: ROLLOUT_NOT_FOUND.
     """
     ListRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListRolloutsRequest, _rollout_service_pb2.ListRolloutsResponse]
-    """Lists rollouts: of a run, stage or group by group number, then number; of a task or worker across runs, newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists rollouts: those of a run, stage or group by group number, then number; those of a task or worker across runs
+    newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """
     ReadRollouts: _grpc.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]
-    """Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-    Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+    """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
+    STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]
-    """Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
-    If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-    Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+    """Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
+    is accepted, also one that has ended. If a completed rollout becomes a success by it, `on_success` of its group is
+    applied in the same transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
     OverrideValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]
-    """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
-    An override of a FAILED rollout is stored and shown without effect on its success. If
-    that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
-    cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+    """Sets or withdraws the verdict of an attempt by hand, and appends to the log of overrides. Every attempt that has
+    begun is accepted, also one that has ended. An override of a FAILED rollout is recorded without effect on its
+    success. If a completed rollout becomes a success by it, `on_success` of its group is applied in the same
+    transaction. If a success is withdrawn, rollouts that were cancelled because of it stay cancelled. Errors:
+    ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
     ListValidationOverrides: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]
-    """Lists the log of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
     CreateEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateEnvironmentRequest, _rollout_service_pb2.CreateEnvironmentResponse]
-    """Makes an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND (made under the same request id
-    and deleted since).
+    """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
+    (created under the same request id and deleted since).
     """
     GetEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetEnvironmentRequest, _rollout_service_pb2.GetEnvironmentResponse]
-    """Gets one. Errors: ENVIRONMENT_NOT_FOUND."""
+    """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND."""
     ListEnvironments: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListEnvironmentsRequest, _rollout_service_pb2.ListEnvironmentsResponse]
-    """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
-    INVALID_PAGE_TOKEN.
+    """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
+    ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     StartEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.StartEnvironmentRequest, _rollout_service_pb2.StartEnvironmentResponse]
-    """PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION."""
+    """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
+    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
+    """
     PauseEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.PauseEnvironmentRequest, _rollout_service_pb2.PauseEnvironmentResponse]
-    """RUNNING to PAUSED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION."""
+    """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+    ILLEGAL_TRANSITION.
+    """
     ResumeEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ResumeEnvironmentRequest, _rollout_service_pb2.ResumeEnvironmentResponse]
-    """PAUSED to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION."""
+    """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+    ILLEGAL_TRANSITION.
+    """
     CompleteEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteEnvironmentRequest, _rollout_service_pb2.CompleteEnvironmentResponse]
-    """RUNNING or PAUSED to COMPLETED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+    """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
+    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """
     FailEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.FailEnvironmentRequest, _rollout_service_pb2.FailEnvironmentResponse]
-    """Anything that is not terminal to FAILED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+    """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
+    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """
     CancelEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelEnvironmentRequest, _rollout_service_pb2.CancelEnvironmentResponse]
-    """Anything that is not terminal to CANCELLED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+    """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
+    Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """
 
 @_typing.type_check_only
 class RolloutServiceAsyncStub(RolloutServiceStub):
-    """Rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and verdicts.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
+    verdicts.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     UpsertTasks: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpsertTasksRequest, _rollout_service_pb2.UpsertTasksResponse]  # type: ignore[assignment]
-    """Makes tasks, or changes what is given of those that are there: all or none."""
+    """Creates tasks, or updates the given fields of existing ones; all of them or none."""
     GetTask: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetTaskRequest, _rollout_service_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """Gets one. Errors: TASK_NOT_FOUND."""
+    """Returns a task. Errors: TASK_NOT_FOUND."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListTasksRequest, _rollout_service_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists tasks, newest first. Errors: INVALID_PAGE_TOKEN."""
     UpsertValidators: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpsertValidatorsRequest, _rollout_service_pb2.UpsertValidatorsResponse]  # type: ignore[assignment]
-    """Makes validators, or changes what is given of those that are there: all or none. Errors: TASK_NOT_FOUND."""
+    """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND."""
     GetValidator: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetValidatorRequest, _rollout_service_pb2.GetValidatorResponse]  # type: ignore[assignment]
-    """Gets one. Errors: VALIDATOR_NOT_FOUND."""
+    """Returns a validator. Errors: VALIDATOR_NOT_FOUND."""
     ListValidators: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidatorsRequest, _rollout_service_pb2.ListValidatorsResponse]  # type: ignore[assignment]
     """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
     GetOrCreateGroup: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetOrCreateGroupRequest, _rollout_service_pb2.GetOrCreateGroupResponse]  # type: ignore[assignment]
-    """Gets the group of that number, or makes it: one row however many race. Errors: STAGE_NOT_FOUND."""
+    """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND."""
     GetGroup: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetGroupRequest, _rollout_service_pb2.GetGroupResponse]  # type: ignore[assignment]
-    """Gets one, by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
+    """Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
     ListGroups: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListGroupsRequest, _rollout_service_pb2.ListGroupsResponse]  # type: ignore[assignment]
     """Lists the groups of a stage, by number. Errors: STAGE_NOT_FOUND, INVALID_PAGE_TOKEN."""
     UpdateGroup: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateGroupRequest, _rollout_service_pb2.UpdateGroupResponse]  # type: ignore[assignment]
-    """Changes what the mask names. Errors: GROUP_NOT_FOUND."""
+    """Updates the fields in the mask. Errors: GROUP_NOT_FOUND."""
     CreateRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateRolloutsRequest, _rollout_service_pb2.CreateRolloutsResponse]  # type: ignore[assignment]
-    """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-    exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
-    call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
-    Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
+    """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
+    number; the response reports which ones existed. An existing rollout must have been created with the same task,
+    input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
+    would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
+    STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
+    QUEUE_CLOSED.
     """
     ClaimRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]  # type: ignore[assignment]
-    """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-    whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+    """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
+    come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
+    those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
     """
     HeartbeatRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.HeartbeatRolloutsRequest, _rollout_service_pb2.HeartbeatRolloutsResponse]  # type: ignore[assignment]
-    """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-    `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
+    """Renews leases, and reports on each. A lease ends at max(last claim or heartbeat, last append to the attempt's
+    trajectory) + the latest `lease_duration`. A heartbeat can therefore shorten a lease. Leases do not run while their
+    run is paused, and none outlasts `attempt_timeout`.
     """
     StartRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]  # type: ignore[assignment]
-    """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
+    """Starts a rollout: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
     UpdateRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]  # type: ignore[assignment]
-    """Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
-    begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+    """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
+    nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
+    if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
     """
     SetRolloutPhase: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]  # type: ignore[assignment]
-    """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
+    """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
     CompleteRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]  # type: ignore[assignment]
-    """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
-    was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.
+    Repeating the same request succeeds, whatever was recorded since. A request with a different message, result,
+    metrics, timings or validations fails with RESULT_CONFLICT. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+    UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.FailRolloutRequest, _rollout_service_pb2.FailRolloutResponse]  # type: ignore[assignment]
-    """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Fails a rollout permanently, unless it is retried, and seals the attempt's trajectory. Repeated requests are
+    handled as by CompleteRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]  # type: ignore[assignment]
-    """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+    """Cancels a rollout, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND,
+    ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """
     ReleaseRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]  # type: ignore[assignment]
-    """Returns a rollout to the queue: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The
-    attempt's trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments. Repeated requests are treated as by
-    CompleteRollout. An attempt that the server ended (its lease was lost, the rollout was cancelled) accepts no validations, metrics or timings (LEASE_LOST);
-    RecordValidation and UpdateRollout do.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
+    last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
+    verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
+    the server ended (its lease expired, or the rollout was cancelled) accepts no validations, metrics or timings here
+    and fails with LEASE_LOST; use RecordValidation and UpdateRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+    ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     RetryRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]  # type: ignore[assignment]
     """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
     with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]  # type: ignore[assignment]
-    """Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
-    Errors: ROLLOUT_NOT_FOUND.
+    """Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
+    returns all overrides. Errors: ROLLOUT_NOT_FOUND.
     """
     ListRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListRolloutsRequest, _rollout_service_pb2.ListRolloutsResponse]  # type: ignore[assignment]
-    """Lists rollouts: of a run, stage or group by group number, then number; of a task or worker across runs, newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists rollouts: those of a run, stage or group by group number, then number; those of a task or worker across runs
+    newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """
     ReadRollouts: _aio.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]  # type: ignore[assignment]
-    """Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-    Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+    """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
+    STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]  # type: ignore[assignment]
-    """Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
-    If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-    Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+    """Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
+    is accepted, also one that has ended. If a completed rollout becomes a success by it, `on_success` of its group is
+    applied in the same transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
     OverrideValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]  # type: ignore[assignment]
-    """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
-    An override of a FAILED rollout is stored and shown without effect on its success. If
-    that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
-    cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+    """Sets or withdraws the verdict of an attempt by hand, and appends to the log of overrides. Every attempt that has
+    begun is accepted, also one that has ended. An override of a FAILED rollout is recorded without effect on its
+    success. If a completed rollout becomes a success by it, `on_success` of its group is applied in the same
+    transaction. If a success is withdrawn, rollouts that were cancelled because of it stay cancelled. Errors:
+    ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
     ListValidationOverrides: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]  # type: ignore[assignment]
-    """Lists the log of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
     CreateEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateEnvironmentRequest, _rollout_service_pb2.CreateEnvironmentResponse]  # type: ignore[assignment]
-    """Makes an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND (made under the same request id
-    and deleted since).
+    """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
+    (created under the same request id and deleted since).
     """
     GetEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetEnvironmentRequest, _rollout_service_pb2.GetEnvironmentResponse]  # type: ignore[assignment]
-    """Gets one. Errors: ENVIRONMENT_NOT_FOUND."""
+    """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND."""
     ListEnvironments: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListEnvironmentsRequest, _rollout_service_pb2.ListEnvironmentsResponse]  # type: ignore[assignment]
-    """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
-    INVALID_PAGE_TOKEN.
+    """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
+    ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     StartEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.StartEnvironmentRequest, _rollout_service_pb2.StartEnvironmentResponse]  # type: ignore[assignment]
-    """PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION."""
+    """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
+    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
+    """
     PauseEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.PauseEnvironmentRequest, _rollout_service_pb2.PauseEnvironmentResponse]  # type: ignore[assignment]
-    """RUNNING to PAUSED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION."""
+    """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+    ILLEGAL_TRANSITION.
+    """
     ResumeEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ResumeEnvironmentRequest, _rollout_service_pb2.ResumeEnvironmentResponse]  # type: ignore[assignment]
-    """PAUSED to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION."""
+    """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+    ILLEGAL_TRANSITION.
+    """
     CompleteEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteEnvironmentRequest, _rollout_service_pb2.CompleteEnvironmentResponse]  # type: ignore[assignment]
-    """RUNNING or PAUSED to COMPLETED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+    """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
+    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """
     FailEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.FailEnvironmentRequest, _rollout_service_pb2.FailEnvironmentResponse]  # type: ignore[assignment]
-    """Anything that is not terminal to FAILED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+    """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
+    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """
     CancelEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelEnvironmentRequest, _rollout_service_pb2.CancelEnvironmentResponse]  # type: ignore[assignment]
-    """Anything that is not terminal to CANCELLED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+    """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
+    Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """
 
 class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and verdicts.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
+    verdicts.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @_abc_1.abstractmethod
@@ -278,7 +324,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.UpsertTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.UpsertTasksResponse, _abc.Awaitable[_rollout_service_pb2.UpsertTasksResponse]]:
-        """Makes tasks, or changes what is given of those that are there: all or none."""
+        """Creates tasks, or updates the given fields of existing ones; all of them or none."""
 
     @_abc_1.abstractmethod
     def GetTask(
@@ -286,7 +332,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.GetTaskResponse, _abc.Awaitable[_rollout_service_pb2.GetTaskResponse]]:
-        """Gets one. Errors: TASK_NOT_FOUND."""
+        """Returns a task. Errors: TASK_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListTasks(
@@ -302,7 +348,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.UpsertValidatorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.UpsertValidatorsResponse, _abc.Awaitable[_rollout_service_pb2.UpsertValidatorsResponse]]:
-        """Makes validators, or changes what is given of those that are there: all or none. Errors: TASK_NOT_FOUND."""
+        """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def GetValidator(
@@ -310,7 +356,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.GetValidatorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.GetValidatorResponse, _abc.Awaitable[_rollout_service_pb2.GetValidatorResponse]]:
-        """Gets one. Errors: VALIDATOR_NOT_FOUND."""
+        """Returns a validator. Errors: VALIDATOR_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListValidators(
@@ -326,7 +372,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.GetOrCreateGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.GetOrCreateGroupResponse, _abc.Awaitable[_rollout_service_pb2.GetOrCreateGroupResponse]]:
-        """Gets the group of that number, or makes it: one row however many race. Errors: STAGE_NOT_FOUND."""
+        """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def GetGroup(
@@ -334,7 +380,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.GetGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.GetGroupResponse, _abc.Awaitable[_rollout_service_pb2.GetGroupResponse]]:
-        """Gets one, by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
+        """Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListGroups(
@@ -350,7 +396,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.UpdateGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.UpdateGroupResponse, _abc.Awaitable[_rollout_service_pb2.UpdateGroupResponse]]:
-        """Changes what the mask names. Errors: GROUP_NOT_FOUND."""
+        """Updates the fields in the mask. Errors: GROUP_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def CreateRollouts(
@@ -358,10 +404,12 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.CreateRolloutsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.CreateRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.CreateRolloutsResponse]]:
-        """Creates the rollouts of a stage that do not exist by group number and sibling number, and their groups: all or none. Reports which existed. A rollout that
-        exists must have been created with the same task, input, labels, priority, limits, start point, model and metadata. If the stage's queue is closed, a
-        call that would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds.
-        Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
+        """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
+        number; the response reports which ones existed. An existing rollout must have been created with the same task,
+        input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
+        would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
+        STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
+        QUEUE_CLOSED.
         """
 
     @_abc_1.abstractmethod
@@ -370,8 +418,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ClaimRolloutsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ClaimRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.ClaimRolloutsResponse]]:
-        """Gives a worker rollouts to work on, each with a lease, a new attempt and a trajectory, by priority, then in the order of making. Rollouts
-        whose run or stage is paused or terminal are passed over, and those whose `claimable_time` is still to come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+        """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
+        come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
+        those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod
@@ -380,8 +429,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.HeartbeatRolloutsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.HeartbeatRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.HeartbeatRolloutsResponse]]:
-        """Keeps leases, and answers for each. A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest
-        `lease_duration` given. So a heartbeat can also shorten a lease. Leases do not run while their run is paused, and none outlasts `attempt_timeout`.
+        """Renews leases, and reports on each. A lease ends at max(last claim or heartbeat, last append to the attempt's
+        trajectory) + the latest `lease_duration`. A heartbeat can therefore shorten a lease. Leases do not run while their
+        run is paused, and none outlasts `attempt_timeout`.
         """
 
     @_abc_1.abstractmethod
@@ -390,7 +440,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.StartRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.StartRolloutResponse, _abc.Awaitable[_rollout_service_pb2.StartRolloutResponse]]:
-        """Begins the task: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
+        """Starts a rollout: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
 
     @_abc_1.abstractmethod
     def UpdateRollout(
@@ -398,9 +448,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.UpdateRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.UpdateRolloutResponse, _abc.Awaitable[_rollout_service_pb2.UpdateRolloutResponse]]:
-        """Changes what the mask names. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names nothing else, any attempt that has
-        begun is accepted, also one that has ended. All other fields are refused (LEASE_LOST) if `attempt` does not hold the rollout.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+        """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
+        nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
+        if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -409,7 +459,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.SetRolloutPhaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.SetRolloutPhaseResponse, _abc.Awaitable[_rollout_service_pb2.SetRolloutPhaseResponse]]:
-        """Says where it is within its status. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
+        """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
 
     @_abc_1.abstractmethod
     def CompleteRollout(
@@ -417,9 +467,10 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.CompleteRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.CompleteRolloutResponse, _abc.Awaitable[_rollout_service_pb2.CompleteRolloutResponse]]:
-        """Ends it as intended, with its result and validations, and seals the attempt's trajectory, in one transaction. The same request again succeeds, whatever
-        was recorded since; one with another message, result, metrics, timings or validations is RESULT_CONFLICT.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.
+        Repeating the same request succeeds, whatever was recorded since. A request with a different message, result,
+        metrics, timings or validations fails with RESULT_CONFLICT. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+        UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -428,8 +479,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.FailRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.FailRolloutResponse, _abc.Awaitable[_rollout_service_pb2.FailRolloutResponse]]:
-        """Ends it by an error, for good unless retried, and seals the attempt's trajectory. Repeated requests are treated as by CompleteRollout.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Fails a rollout permanently, unless it is retried, and seals the attempt's trajectory. Repeated requests are
+        handled as by CompleteRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -438,7 +489,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.CancelRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.CancelRolloutResponse, _abc.Awaitable[_rollout_service_pb2.CancelRolloutResponse]]:
-        """Ends it by choice, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+        """Cancels a rollout, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND,
+        ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """
 
     @_abc_1.abstractmethod
     def ReleaseRollout(
@@ -446,11 +499,12 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ReleaseRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ReleaseRolloutResponse, _abc.Awaitable[_rollout_service_pb2.ReleaseRolloutResponse]]:
-        """Returns a rollout to the queue: it becomes PENDING for another worker, who can claim it after `retry_delay`, or FAILED after the last attempt. The
-        attempt's trajectory is sealed FAILED. The next attempt starts without verdict, metrics, timings and environments. Repeated requests are treated as by
-        CompleteRollout. An attempt that the server ended (its lease was lost, the rollout was cancelled) accepts no validations, metrics or timings (LEASE_LOST);
-        RecordValidation and UpdateRollout do.
-        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
+        last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
+        verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
+        the server ended (its lease expired, or the rollout was cancelled) accepts no validations, metrics or timings here
+        and fails with LEASE_LOST; use RecordValidation and UpdateRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+        ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -469,8 +523,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.GetRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.GetRolloutResponse, _abc.Awaitable[_rollout_service_pb2.GetRolloutResponse]]:
-        """Gets a rollout with its attempts, each with its validations and the override that stands. ListValidationOverrides has all overrides.
-        Errors: ROLLOUT_NOT_FOUND.
+        """Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
+        returns all overrides. Errors: ROLLOUT_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -479,7 +533,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ListRolloutsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ListRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.ListRolloutsResponse]]:
-        """Lists rollouts: of a run, stage or group by group number, then number; of a task or worker across runs, newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN."""
+        """Lists rollouts: those of a run, stage or group by group number, then number; those of a task or worker across runs
+        newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """
 
     @_abc_1.abstractmethod
     def ReadRollouts(
@@ -487,8 +543,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ReadRolloutsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_rollout_service_pb2.ReadRolloutsResponse], _abc.AsyncIterator[_rollout_service_pb2.ReadRolloutsResponse]]:
-        """Streams the rollouts of a stage with their steps, group by group as groups become terminal: the trainer's read.
-        Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+        """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
+        STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
         """
 
     @_abc_1.abstractmethod
@@ -497,9 +553,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.RecordValidationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.RecordValidationResponse, _abc.Awaitable[_rollout_service_pb2.RecordValidationResponse]]:
-        """Records a validation of an attempt, and replaces the earlier one with the same name. Any attempt that has begun is accepted, also one that has ended.
-        If that makes a completed rollout a success, its group's on_success applies in the same transaction.
-        Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+        """Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
+        is accepted, also one that has ended. If a completed rollout becomes a success by it, `on_success` of its group is
+        applied in the same transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
 
     @_abc_1.abstractmethod
@@ -508,10 +564,11 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.OverrideValidationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.OverrideValidationResponse, _abc.Awaitable[_rollout_service_pb2.OverrideValidationResponse]]:
-        """Sets the verdict of an attempt by hand, or withdraws it, and appends to the log. Any attempt that has begun is accepted, also one that has ended.
-        An override of a FAILED rollout is stored and shown without effect on its success. If
-        that makes a completed rollout a success, its group's on_success applies in the same transaction; if it takes a success back, siblings that were
-        cancelled stay so. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+        """Sets or withdraws the verdict of an attempt by hand, and appends to the log of overrides. Every attempt that has
+        begun is accepted, also one that has ended. An override of a FAILED rollout is recorded without effect on its
+        success. If a completed rollout becomes a success by it, `on_success` of its group is applied in the same
+        transaction. If a success is withdrawn, rollouts that were cancelled because of it stay cancelled. Errors:
+        ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
 
     @_abc_1.abstractmethod
@@ -520,7 +577,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ListValidationOverridesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ListValidationOverridesResponse, _abc.Awaitable[_rollout_service_pb2.ListValidationOverridesResponse]]:
-        """Lists the log of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
+        """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @_abc_1.abstractmethod
     def CreateEnvironment(
@@ -528,8 +585,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.CreateEnvironmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.CreateEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.CreateEnvironmentResponse]]:
-        """Makes an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND (made under the same request id
-        and deleted since).
+        """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
+        (created under the same request id and deleted since).
         """
 
     @_abc_1.abstractmethod
@@ -538,7 +595,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.GetEnvironmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.GetEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.GetEnvironmentResponse]]:
-        """Gets one. Errors: ENVIRONMENT_NOT_FOUND."""
+        """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListEnvironments(
@@ -546,8 +603,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ListEnvironmentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ListEnvironmentsResponse, _abc.Awaitable[_rollout_service_pb2.ListEnvironmentsResponse]]:
-        """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
-        INVALID_PAGE_TOKEN.
+        """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
+        ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
     @_abc_1.abstractmethod
@@ -556,7 +613,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.StartEnvironmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.StartEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.StartEnvironmentResponse]]:
-        """PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION."""
+        """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
+        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
+        """
 
     @_abc_1.abstractmethod
     def PauseEnvironment(
@@ -564,7 +623,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.PauseEnvironmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.PauseEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.PauseEnvironmentResponse]]:
-        """RUNNING to PAUSED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION."""
+        """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+        ILLEGAL_TRANSITION.
+        """
 
     @_abc_1.abstractmethod
     def ResumeEnvironment(
@@ -572,7 +633,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.ResumeEnvironmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.ResumeEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.ResumeEnvironmentResponse]]:
-        """PAUSED to RUNNING. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION."""
+        """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
+        ILLEGAL_TRANSITION.
+        """
 
     @_abc_1.abstractmethod
     def CompleteEnvironment(
@@ -580,7 +643,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.CompleteEnvironmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.CompleteEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.CompleteEnvironmentResponse]]:
-        """RUNNING or PAUSED to COMPLETED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+        """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
+        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """
 
     @_abc_1.abstractmethod
     def FailEnvironment(
@@ -588,7 +653,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.FailEnvironmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.FailEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.FailEnvironmentResponse]]:
-        """Anything that is not terminal to FAILED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+        """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
+        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """
 
     @_abc_1.abstractmethod
     def CancelEnvironment(
@@ -596,6 +663,8 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.CancelEnvironmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.CancelEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.CancelEnvironmentResponse]]:
-        """Anything that is not terminal to CANCELLED. Already in effect: changes nothing. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT."""
+        """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
+        Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """
 
 def add_RolloutServiceServicer_to_server(servicer: RolloutServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

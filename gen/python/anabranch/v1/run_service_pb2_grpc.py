@@ -26,9 +26,8 @@ if _version_not_supported:
 
 
 class RunServiceStub:
-    """The books of runs: experiments, runs, stages, metrics, progress, and the history of every status.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel):
@@ -240,21 +239,20 @@ class RunServiceStub:
 
 
 class RunServiceServicer:
-    """The books of runs: experiments, runs, stages, metrics, progress, and the history of every status.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def CreateExperiment(self, request, context):
-        """Makes an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (made under the same request id and
-        deleted since).
+        """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
+        request id and deleted since).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetExperiment(self, request, context):
-        """Gets one, by id or by name. Errors: EXPERIMENT_NOT_FOUND.
+        """Returns an experiment by id or name. Errors: EXPERIMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -268,23 +266,24 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateExperiment(self, request, context):
-        """Changes what the mask names; runs made before keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS.
+        """Updates the fields in the mask. Existing runs keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteExperiment(self, request, context):
-        """Deletes an experiment with its runs and trajectories, for good. It is not found any more when this answers; its rows go in the background.
-        Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
+        """Deletes an experiment with its runs and trajectories permanently. When the call returns, nothing of it can be
+        found; its rows are removed in the background. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateRun(self, request, context):
-        """Makes a run, with its main trajectory and the root of that if asked for; or gives the one that has the name (`if_exists`).
-        Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (made under the same request id and deleted since),
+        """Creates a run, optionally with its main trajectory and the root of that. If a run with the same name exists,
+        `if_exists` decides whether the call fails or returns it. Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS,
+        CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (created under the same request id and deleted since),
         TRAJECTORY_EXISTS, STATE_NOT_FOUND, DIGEST_MISMATCH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -292,7 +291,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetRun(self, request, context):
-        """Gets one, by id or by name. Errors: RUN_NOT_FOUND.
+        """Returns a run by id or name. Errors: RUN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -306,199 +305,204 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRun(self, request, context):
-        """Changes what the mask names. The config is what it was made with: to try another, branch. Errors: RUN_NOT_FOUND, RUN_EXISTS.
+        """Updates the fields in the mask. The config cannot be changed; branch the run to use another config. Errors:
+        RUN_NOT_FOUND, RUN_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRun(self, request, context):
-        """Deletes a run with its stages, metrics, history and trajectories, for good. It is not found any more when this answers; its rows go in the
-        background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
+        """Deletes a run with its stages, metrics, history and trajectories permanently. When the call returns, nothing of it
+        can be found; its rows are removed in the background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BranchRun(self, request, context):
-        """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
-        Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS,
-        REQUEST_ID_REUSED.
+        """Creates a run whose main trajectory shares steps 0 to n of another run's main trajectory, with a config of its own,
+        in one transaction. Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END,
+        BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRunTree(self, request, context):
-        """Lists the tree of a run, or all trees of an experiment, page by page. A parent comes before its branches.
-        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the tree of a run, or all trees of an experiment, in pages. A parent comes before its branches. Errors:
+        RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompareRuns(self, request, context):
-        """Compares runs with the first one named: configs, and main trajectories as CompareTrajectories does.
-        Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
+        """Compares runs with the first one: configs, and main trajectories as in CompareTrajectories. Errors: RUN_NOT_FOUND,
+        TRAJECTORY_DELETED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartRun(self, request, context):
-        """Begins a run: PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Starts a run: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseRun(self, request, context):
-        """Halts a run: RUNNING to PAUSED. While the run is paused, none of its rollouts can be claimed, and leases and `attempt_timeout` of those that are held do
-        not run. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Pauses a run: RUNNING to PAUSED. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeRun(self, request, context):
-        """Goes on with a run: PAUSED to RUNNING. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Resumes a run: PAUSED to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompleteRun(self, request, context):
-        """Completes a run: any status that is not terminal to COMPLETED. Seals the main trajectory with the same status and message in the same transaction,
-        unless keep_trajectory_open is set; a trajectory that is already sealed does not change. Stages and rollouts do not change.
-        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a run: any status that is not terminal to COMPLETED. The main trajectory is sealed with the same status
+        and message in the same transaction, unless `keep_trajectory_open` is set; a sealed trajectory does not change.
+        Stages and rollouts do not change. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FailRun(self, request, context):
-        """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun.
-        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun. No effect
+        if it has already taken effect. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelRun(self, request, context):
-        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With `cancel_rollouts`, its rollouts are
-        cancelled after that, before the call is answered. Already in effect: changes nothing, but with `cancel_rollouts` the rollouts that are left are cancelled.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
+        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With
+        `cancel_rollouts`, its rollouts are cancelled afterwards, before the response is sent. If it has already taken
+        effect, the run does not change, and with `cancel_rollouts` the remaining rollouts are cancelled. Errors:
+        RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReopenRun(self, request, context):
-        """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
-        branch of the sealed one at its last step, or an empty trajectory if it has no step. A deleted main trajectory is not replaced.
-        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
+        """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one
+        in the same transaction: a branch of the sealed one at its last step, or an empty trajectory if it has no step. A
+        deleted main trajectory is not replaced. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HeartbeatRun(self, request, context):
-        """Tells that the run is being worked on; answers where it is, so that a worker hears of a pause or a cancellation. Errors: RUN_NOT_FOUND.
+        """Records that the run is alive, and returns its status, so that a worker notices a pause or cancellation. Errors:
+        RUN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetOrCreateStage(self, request, context):
-        """Gets the stage of that kind and number, or makes it: one row however many race. Errors: RUN_NOT_FOUND.
+        """Returns the stage with this kind and number, or creates it. Concurrent calls create one stage. Errors:
+        RUN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStage(self, request, context):
-        """Gets one, by id, or by run, kind and number. Errors: STAGE_NOT_FOUND.
+        """Returns a stage by id, or by run, kind and number. Errors: STAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListStages(self, request, context):
-        """Lists the stages of a run in the order of making, the run's timeline. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateStage(self, request, context):
-        """Changes what the mask names. Errors: STAGE_NOT_FOUND.
+        """Updates the fields in the mask. Errors: STAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetLatestCheckpointedStage(self, request, context):
-        """Gets the stage to resume from: of those of a kind that are COMPLETED and have a model_checkpoint_uri the one with the highest number.
-        Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
+        """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
+        highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartStage(self, request, context):
-        """Begins a stage: PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Starts a stage: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
+        STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseStage(self, request, context):
-        """Halts a stage: RUNNING to PAUSED. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeStage(self, request, context):
-        """Goes on with a stage: PAUSED to RUNNING. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompleteStage(self, request, context):
-        """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
+        already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FailStage(self, request, context):
-        """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. No effect if it
+        has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelStage(self, request, context):
-        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated calls are as in CancelRun.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
+        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated
+        calls are handled as in CancelRun. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReopenStage(self, request, context):
-        """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. No
+        effect if it has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -514,51 +518,52 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LogMetrics(self, request, context):
-        """Logs points of metric series: all or none. Of two with one identity the last arrival wins, within a call too.
-        Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
+        """Logs points of metric series, all of them or none. If a point is logged twice, also within a call, the last value
+        wins. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadMetrics(self, request, context):
-        """Streams metric series of one or many runs, whole or down to so many points each.
-        Errors: RUN_NOT_FOUND (also where one is deleted meanwhile), SLOW_READER, SERVER_DRAINING.
+        """Streams metric series of one or more runs, whole or downsampled. Errors: RUN_NOT_FOUND (also if a run is deleted
+        meanwhile), SLOW_READER, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetProgress(self, request, context):
-        """Tells how far a run is. Errors: RUN_NOT_FOUND.
+        """Returns the progress of a run. Errors: RUN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Summarize(self, request, context):
-        """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
-        combinations are finished. Trajectories of runs without rollouts are counted in fields of their own.
-        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        """Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and
+        durations. Trajectories of runs without rollouts are aggregated in fields of their own. Errors: RUN_NOT_FOUND,
+        EXPERIMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListStatusChanges(self, request, context):
-        """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-        ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the history of a status. Default order: newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND,
+        TRAJECTORY_NOT_FOUND, ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-        250 ms. There is no order between rows. A row's `revision` rises. Derived values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and
-        `reward` of live rollouts) are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not sent.
-        After a disconnect, call again: the stream begins with a new snapshot.
-        Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
+        """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
+        Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
+        Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
+        are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
+        sent. After a disconnect, call again: the stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED,
+        SERVER_DRAINING, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -776,9 +781,8 @@ def add_RunServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunService:
-    """The books of runs: experiments, runs, stages, metrics, progress, and the history of every status.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @staticmethod

@@ -27,9 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RunServiceStub:
-    """The books of runs: experiments, runs, stages, metrics, progress, and the history of every status.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @_typing.overload
@@ -37,120 +36,129 @@ class RunServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
     CreateExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CreateExperimentRequest, _run_service_pb2.CreateExperimentResponse]
-    """Makes an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (made under the same request id and
-    deleted since).
+    """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
+    request id and deleted since).
     """
     GetExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetExperimentRequest, _run_service_pb2.GetExperimentResponse]
-    """Gets one, by id or by name. Errors: EXPERIMENT_NOT_FOUND."""
+    """Returns an experiment by id or name. Errors: EXPERIMENT_NOT_FOUND."""
     ListExperiments: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListExperimentsRequest, _run_service_pb2.ListExperimentsResponse]
     """Lists experiments, newest first. Errors: INVALID_PAGE_TOKEN."""
     UpdateExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.UpdateExperimentRequest, _run_service_pb2.UpdateExperimentResponse]
-    """Changes what the mask names; runs made before keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
+    """Updates the fields in the mask. Existing runs keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
     DeleteExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.DeleteExperimentRequest, _run_service_pb2.DeleteExperimentResponse]
-    """Deletes an experiment with its runs and trajectories, for good. It is not found any more when this answers; its rows go in the background.
-    Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
+    """Deletes an experiment with its runs and trajectories permanently. When the call returns, nothing of it can be
+    found; its rows are removed in the background. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
     CreateRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]
-    """Makes a run, with its main trajectory and the root of that if asked for; or gives the one that has the name (`if_exists`).
-    Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (made under the same request id and deleted since),
+    """Creates a run, optionally with its main trajectory and the root of that. If a run with the same name exists,
+    `if_exists` decides whether the call fails or returns it. Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS,
+    CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (created under the same request id and deleted since),
     TRAJECTORY_EXISTS, STATE_NOT_FOUND, DIGEST_MISMATCH.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetRunRequest, _run_service_pb2.GetRunResponse]
-    """Gets one, by id or by name. Errors: RUN_NOT_FOUND."""
+    """Returns a run by id or name. Errors: RUN_NOT_FOUND."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]
     """Lists runs with their progress, newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
     UpdateRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.UpdateRunRequest, _run_service_pb2.UpdateRunResponse]
-    """Changes what the mask names. The config is what it was made with: to try another, branch. Errors: RUN_NOT_FOUND, RUN_EXISTS."""
+    """Updates the fields in the mask. The config cannot be changed; branch the run to use another config. Errors:
+    RUN_NOT_FOUND, RUN_EXISTS.
+    """
     DeleteRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]
-    """Deletes a run with its stages, metrics, history and trajectories, for good. It is not found any more when this answers; its rows go in the
-    background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
+    """Deletes a run with its stages, metrics, history and trajectories permanently. When the call returns, nothing of it
+    can be found; its rows are removed in the background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
     BranchRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.BranchRunRequest, _run_service_pb2.BranchRunResponse]
-    """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
-    Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS,
-    REQUEST_ID_REUSED.
+    """Creates a run whose main trajectory shares steps 0 to n of another run's main trajectory, with a config of its own,
+    in one transaction. Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END,
+    BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
     """
     GetRunTree: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetRunTreeRequest, _run_service_pb2.GetRunTreeResponse]
-    """Lists the tree of a run, or all trees of an experiment, page by page. A parent comes before its branches.
-    Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """Lists the tree of a run, or all trees of an experiment, in pages. A parent comes before its branches. Errors:
+    RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     CompareRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CompareRunsRequest, _run_service_pb2.CompareRunsResponse]
-    """Compares runs with the first one named: configs, and main trajectories as CompareTrajectories does.
-    Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
+    """Compares runs with the first one: configs, and main trajectories as in CompareTrajectories. Errors: RUN_NOT_FOUND,
+    TRAJECTORY_DELETED.
     """
     StartRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.StartRunRequest, _run_service_pb2.StartRunResponse]
-    """Begins a run: PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Starts a run: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     PauseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.PauseRunRequest, _run_service_pb2.PauseRunResponse]
-    """Halts a run: RUNNING to PAUSED. While the run is paused, none of its rollouts can be claimed, and leases and `attempt_timeout` of those that are held do
-    not run. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Pauses a run: RUNNING to PAUSED. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     ResumeRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ResumeRunRequest, _run_service_pb2.ResumeRunResponse]
-    """Goes on with a run: PAUSED to RUNNING. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Resumes a run: PAUSED to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     CompleteRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CompleteRunRequest, _run_service_pb2.CompleteRunResponse]
-    """Completes a run: any status that is not terminal to COMPLETED. Seals the main trajectory with the same status and message in the same transaction,
-    unless keep_trajectory_open is set; a trajectory that is already sealed does not change. Stages and rollouts do not change.
-    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a run: any status that is not terminal to COMPLETED. The main trajectory is sealed with the same status
+    and message in the same transaction, unless `keep_trajectory_open` is set; a sealed trajectory does not change.
+    Stages and rollouts do not change. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]
-    """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun.
-    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun. No effect
+    if it has already taken effect. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelRunRequest, _run_service_pb2.CancelRunResponse]
-    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With `cancel_rollouts`, its rollouts are
-    cancelled after that, before the call is answered. Already in effect: changes nothing, but with `cancel_rollouts` the rollouts that are left are cancelled.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
+    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With
+    `cancel_rollouts`, its rollouts are cancelled afterwards, before the response is sent. If it has already taken
+    effect, the run does not change, and with `cancel_rollouts` the remaining rollouts are cancelled. Errors:
+    RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
     ReopenRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReopenRunRequest, _run_service_pb2.ReopenRunResponse]
-    """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
-    branch of the sealed one at its last step, or an empty trajectory if it has no step. A deleted main trajectory is not replaced.
-    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
+    """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one
+    in the same transaction: a branch of the sealed one at its last step, or an empty trajectory if it has no step. A
+    deleted main trajectory is not replaced. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
     """
     HeartbeatRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]
-    """Tells that the run is being worked on; answers where it is, so that a worker hears of a pause or a cancellation. Errors: RUN_NOT_FOUND."""
+    """Records that the run is alive, and returns its status, so that a worker notices a pause or cancellation. Errors:
+    RUN_NOT_FOUND.
+    """
     GetOrCreateStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetOrCreateStageRequest, _run_service_pb2.GetOrCreateStageResponse]
-    """Gets the stage of that kind and number, or makes it: one row however many race. Errors: RUN_NOT_FOUND."""
+    """Returns the stage with this kind and number, or creates it. Concurrent calls create one stage. Errors:
+    RUN_NOT_FOUND.
+    """
     GetStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetStageRequest, _run_service_pb2.GetStageResponse]
-    """Gets one, by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
+    """Returns a stage by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
     ListStages: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListStagesRequest, _run_service_pb2.ListStagesResponse]
-    """Lists the stages of a run in the order of making, the run's timeline. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
     UpdateStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.UpdateStageRequest, _run_service_pb2.UpdateStageResponse]
-    """Changes what the mask names. Errors: STAGE_NOT_FOUND."""
+    """Updates the fields in the mask. Errors: STAGE_NOT_FOUND."""
     GetLatestCheckpointedStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetLatestCheckpointedStageRequest, _run_service_pb2.GetLatestCheckpointedStageResponse]
-    """Gets the stage to resume from: of those of a kind that are COMPLETED and have a model_checkpoint_uri the one with the highest number.
-    Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
+    """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
+    highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
     """
     StartStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.StartStageRequest, _run_service_pb2.StartStageResponse]
-    """Begins a stage: PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Starts a stage: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
+    STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     PauseStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.PauseStageRequest, _run_service_pb2.PauseStageResponse]
-    """Halts a stage: RUNNING to PAUSED. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     ResumeStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ResumeStageRequest, _run_service_pb2.ResumeStageResponse]
-    """Goes on with a stage: PAUSED to RUNNING. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     CompleteStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CompleteStageRequest, _run_service_pb2.CompleteStageResponse]
-    """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
+    already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailStageRequest, _run_service_pb2.FailStageResponse]
-    """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. No effect if it
+    has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelStageRequest, _run_service_pb2.CancelStageResponse]
-    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated calls are as in CancelRun.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
+    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated
+    calls are handled as in CancelRun. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
     ReopenStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReopenStageRequest, _run_service_pb2.ReopenStageResponse]
-    """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. No
+    effect if it has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     CloseQueue: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CloseQueueRequest, _run_service_pb2.CloseQueueResponse]
     """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
@@ -158,155 +166,164 @@ class RunServiceStub:
     already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
     """
     LogMetrics: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.LogMetricsRequest, _run_service_pb2.LogMetricsResponse]
-    """Logs points of metric series: all or none. Of two with one identity the last arrival wins, within a call too.
-    Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
+    """Logs points of metric series, all of them or none. If a point is logged twice, also within a call, the last value
+    wins. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
     """
     ReadMetrics: _grpc.UnaryStreamMultiCallable[_run_service_pb2.ReadMetricsRequest, _run_service_pb2.ReadMetricsResponse]
-    """Streams metric series of one or many runs, whole or down to so many points each.
-    Errors: RUN_NOT_FOUND (also where one is deleted meanwhile), SLOW_READER, SERVER_DRAINING.
+    """Streams metric series of one or more runs, whole or downsampled. Errors: RUN_NOT_FOUND (also if a run is deleted
+    meanwhile), SLOW_READER, SERVER_DRAINING.
     """
     GetProgress: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetProgressRequest, _run_service_pb2.GetProgressResponse]
-    """Tells how far a run is. Errors: RUN_NOT_FOUND."""
+    """Returns the progress of a run. Errors: RUN_NOT_FOUND."""
     Summarize: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.SummarizeRequest, _run_service_pb2.SummarizeResponse]
-    """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
-    combinations are finished. Trajectories of runs without rollouts are counted in fields of their own.
-    Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+    """Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and
+    durations. Trajectories of runs without rollouts are aggregated in fields of their own. Errors: RUN_NOT_FOUND,
+    EXPERIMENT_NOT_FOUND.
     """
     ListStatusChanges: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]
-    """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-    ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """Lists the history of a status. Default order: newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND,
+    TRAJECTORY_NOT_FOUND, ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]
-    """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-    250 ms. There is no order between rows. A row's `revision` rises. Derived values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and
-    `reward` of live rollouts) are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not sent.
-    After a disconnect, call again: the stream begins with a new snapshot.
-    Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
+    """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
+    Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
+    Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
+    are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
+    sent. After a disconnect, call again: the stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED,
+    SERVER_DRAINING, SLOW_READER.
     """
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
-    """The books of runs: experiments, runs, stages, metrics, progress, and the history of every status.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CreateExperimentRequest, _run_service_pb2.CreateExperimentResponse]  # type: ignore[assignment]
-    """Makes an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (made under the same request id and
-    deleted since).
+    """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
+    request id and deleted since).
     """
     GetExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetExperimentRequest, _run_service_pb2.GetExperimentResponse]  # type: ignore[assignment]
-    """Gets one, by id or by name. Errors: EXPERIMENT_NOT_FOUND."""
+    """Returns an experiment by id or name. Errors: EXPERIMENT_NOT_FOUND."""
     ListExperiments: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListExperimentsRequest, _run_service_pb2.ListExperimentsResponse]  # type: ignore[assignment]
     """Lists experiments, newest first. Errors: INVALID_PAGE_TOKEN."""
     UpdateExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.UpdateExperimentRequest, _run_service_pb2.UpdateExperimentResponse]  # type: ignore[assignment]
-    """Changes what the mask names; runs made before keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
+    """Updates the fields in the mask. Existing runs keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
     DeleteExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.DeleteExperimentRequest, _run_service_pb2.DeleteExperimentResponse]  # type: ignore[assignment]
-    """Deletes an experiment with its runs and trajectories, for good. It is not found any more when this answers; its rows go in the background.
-    Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
+    """Deletes an experiment with its runs and trajectories permanently. When the call returns, nothing of it can be
+    found; its rows are removed in the background. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
     CreateRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]  # type: ignore[assignment]
-    """Makes a run, with its main trajectory and the root of that if asked for; or gives the one that has the name (`if_exists`).
-    Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (made under the same request id and deleted since),
+    """Creates a run, optionally with its main trajectory and the root of that. If a run with the same name exists,
+    `if_exists` decides whether the call fails or returns it. Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS,
+    CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (created under the same request id and deleted since),
     TRAJECTORY_EXISTS, STATE_NOT_FOUND, DIGEST_MISMATCH.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetRunRequest, _run_service_pb2.GetRunResponse]  # type: ignore[assignment]
-    """Gets one, by id or by name. Errors: RUN_NOT_FOUND."""
+    """Returns a run by id or name. Errors: RUN_NOT_FOUND."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]  # type: ignore[assignment]
     """Lists runs with their progress, newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
     UpdateRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.UpdateRunRequest, _run_service_pb2.UpdateRunResponse]  # type: ignore[assignment]
-    """Changes what the mask names. The config is what it was made with: to try another, branch. Errors: RUN_NOT_FOUND, RUN_EXISTS."""
+    """Updates the fields in the mask. The config cannot be changed; branch the run to use another config. Errors:
+    RUN_NOT_FOUND, RUN_EXISTS.
+    """
     DeleteRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]  # type: ignore[assignment]
-    """Deletes a run with its stages, metrics, history and trajectories, for good. It is not found any more when this answers; its rows go in the
-    background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
+    """Deletes a run with its stages, metrics, history and trajectories permanently. When the call returns, nothing of it
+    can be found; its rows are removed in the background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
     BranchRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.BranchRunRequest, _run_service_pb2.BranchRunResponse]  # type: ignore[assignment]
-    """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
-    Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS,
-    REQUEST_ID_REUSED.
+    """Creates a run whose main trajectory shares steps 0 to n of another run's main trajectory, with a config of its own,
+    in one transaction. Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END,
+    BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
     """
     GetRunTree: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetRunTreeRequest, _run_service_pb2.GetRunTreeResponse]  # type: ignore[assignment]
-    """Lists the tree of a run, or all trees of an experiment, page by page. A parent comes before its branches.
-    Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """Lists the tree of a run, or all trees of an experiment, in pages. A parent comes before its branches. Errors:
+    RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     CompareRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CompareRunsRequest, _run_service_pb2.CompareRunsResponse]  # type: ignore[assignment]
-    """Compares runs with the first one named: configs, and main trajectories as CompareTrajectories does.
-    Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
+    """Compares runs with the first one: configs, and main trajectories as in CompareTrajectories. Errors: RUN_NOT_FOUND,
+    TRAJECTORY_DELETED.
     """
     StartRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.StartRunRequest, _run_service_pb2.StartRunResponse]  # type: ignore[assignment]
-    """Begins a run: PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Starts a run: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     PauseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.PauseRunRequest, _run_service_pb2.PauseRunResponse]  # type: ignore[assignment]
-    """Halts a run: RUNNING to PAUSED. While the run is paused, none of its rollouts can be claimed, and leases and `attempt_timeout` of those that are held do
-    not run. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Pauses a run: RUNNING to PAUSED. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     ResumeRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ResumeRunRequest, _run_service_pb2.ResumeRunResponse]  # type: ignore[assignment]
-    """Goes on with a run: PAUSED to RUNNING. Already in effect: changes nothing.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Resumes a run: PAUSED to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     CompleteRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CompleteRunRequest, _run_service_pb2.CompleteRunResponse]  # type: ignore[assignment]
-    """Completes a run: any status that is not terminal to COMPLETED. Seals the main trajectory with the same status and message in the same transaction,
-    unless keep_trajectory_open is set; a trajectory that is already sealed does not change. Stages and rollouts do not change.
-    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a run: any status that is not terminal to COMPLETED. The main trajectory is sealed with the same status
+    and message in the same transaction, unless `keep_trajectory_open` is set; a sealed trajectory does not change.
+    Stages and rollouts do not change. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]  # type: ignore[assignment]
-    """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun.
-    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun. No effect
+    if it has already taken effect. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelRunRequest, _run_service_pb2.CancelRunResponse]  # type: ignore[assignment]
-    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With `cancel_rollouts`, its rollouts are
-    cancelled after that, before the call is answered. Already in effect: changes nothing, but with `cancel_rollouts` the rollouts that are left are cancelled.
-    Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
+    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With
+    `cancel_rollouts`, its rollouts are cancelled afterwards, before the response is sent. If it has already taken
+    effect, the run does not change, and with `cancel_rollouts` the remaining rollouts are cancelled. Errors:
+    RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
     ReopenRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReopenRunRequest, _run_service_pb2.ReopenRunResponse]  # type: ignore[assignment]
-    """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
-    branch of the sealed one at its last step, or an empty trajectory if it has no step. A deleted main trajectory is not replaced.
-    Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
+    """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one
+    in the same transaction: a branch of the sealed one at its last step, or an empty trajectory if it has no step. A
+    deleted main trajectory is not replaced. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+    ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
     """
     HeartbeatRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]  # type: ignore[assignment]
-    """Tells that the run is being worked on; answers where it is, so that a worker hears of a pause or a cancellation. Errors: RUN_NOT_FOUND."""
+    """Records that the run is alive, and returns its status, so that a worker notices a pause or cancellation. Errors:
+    RUN_NOT_FOUND.
+    """
     GetOrCreateStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetOrCreateStageRequest, _run_service_pb2.GetOrCreateStageResponse]  # type: ignore[assignment]
-    """Gets the stage of that kind and number, or makes it: one row however many race. Errors: RUN_NOT_FOUND."""
+    """Returns the stage with this kind and number, or creates it. Concurrent calls create one stage. Errors:
+    RUN_NOT_FOUND.
+    """
     GetStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetStageRequest, _run_service_pb2.GetStageResponse]  # type: ignore[assignment]
-    """Gets one, by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
+    """Returns a stage by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
     ListStages: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListStagesRequest, _run_service_pb2.ListStagesResponse]  # type: ignore[assignment]
-    """Lists the stages of a run in the order of making, the run's timeline. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
     UpdateStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.UpdateStageRequest, _run_service_pb2.UpdateStageResponse]  # type: ignore[assignment]
-    """Changes what the mask names. Errors: STAGE_NOT_FOUND."""
+    """Updates the fields in the mask. Errors: STAGE_NOT_FOUND."""
     GetLatestCheckpointedStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetLatestCheckpointedStageRequest, _run_service_pb2.GetLatestCheckpointedStageResponse]  # type: ignore[assignment]
-    """Gets the stage to resume from: of those of a kind that are COMPLETED and have a model_checkpoint_uri the one with the highest number.
-    Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
+    """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
+    highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
     """
     StartStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.StartStageRequest, _run_service_pb2.StartStageResponse]  # type: ignore[assignment]
-    """Begins a stage: PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Starts a stage: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
+    STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     PauseStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.PauseStageRequest, _run_service_pb2.PauseStageResponse]  # type: ignore[assignment]
-    """Halts a stage: RUNNING to PAUSED. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     ResumeStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ResumeStageRequest, _run_service_pb2.ResumeStageResponse]  # type: ignore[assignment]
-    """Goes on with a stage: PAUSED to RUNNING. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
+    ILLEGAL_TRANSITION.
     """
     CompleteStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CompleteStageRequest, _run_service_pb2.CompleteStageResponse]  # type: ignore[assignment]
-    """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
+    already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     FailStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailStageRequest, _run_service_pb2.FailStageResponse]  # type: ignore[assignment]
-    """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. No effect if it
+    has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     CancelStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelStageRequest, _run_service_pb2.CancelStageResponse]  # type: ignore[assignment]
-    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated calls are as in CancelRun.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
+    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated
+    calls are handled as in CancelRun. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
     ReopenStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReopenStageRequest, _run_service_pb2.ReopenStageResponse]  # type: ignore[assignment]
-    """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
-    Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+    """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. No
+    effect if it has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     CloseQueue: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CloseQueueRequest, _run_service_pb2.CloseQueueResponse]  # type: ignore[assignment]
     """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
@@ -314,36 +331,36 @@ class RunServiceAsyncStub(RunServiceStub):
     already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
     """
     LogMetrics: _aio.UnaryUnaryMultiCallable[_run_service_pb2.LogMetricsRequest, _run_service_pb2.LogMetricsResponse]  # type: ignore[assignment]
-    """Logs points of metric series: all or none. Of two with one identity the last arrival wins, within a call too.
-    Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
+    """Logs points of metric series, all of them or none. If a point is logged twice, also within a call, the last value
+    wins. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
     """
     ReadMetrics: _aio.UnaryStreamMultiCallable[_run_service_pb2.ReadMetricsRequest, _run_service_pb2.ReadMetricsResponse]  # type: ignore[assignment]
-    """Streams metric series of one or many runs, whole or down to so many points each.
-    Errors: RUN_NOT_FOUND (also where one is deleted meanwhile), SLOW_READER, SERVER_DRAINING.
+    """Streams metric series of one or more runs, whole or downsampled. Errors: RUN_NOT_FOUND (also if a run is deleted
+    meanwhile), SLOW_READER, SERVER_DRAINING.
     """
     GetProgress: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetProgressRequest, _run_service_pb2.GetProgressResponse]  # type: ignore[assignment]
-    """Tells how far a run is. Errors: RUN_NOT_FOUND."""
+    """Returns the progress of a run. Errors: RUN_NOT_FOUND."""
     Summarize: _aio.UnaryUnaryMultiCallable[_run_service_pb2.SummarizeRequest, _run_service_pb2.SummarizeResponse]  # type: ignore[assignment]
-    """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
-    combinations are finished. Trajectories of runs without rollouts are counted in fields of their own.
-    Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+    """Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and
+    durations. Trajectories of runs without rollouts are aggregated in fields of their own. Errors: RUN_NOT_FOUND,
+    EXPERIMENT_NOT_FOUND.
     """
     ListStatusChanges: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]  # type: ignore[assignment]
-    """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-    ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+    """Lists the history of a status. Default order: newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND,
+    TRAJECTORY_NOT_FOUND, ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]  # type: ignore[assignment]
-    """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-    250 ms. There is no order between rows. A row's `revision` rises. Derived values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and
-    `reward` of live rollouts) are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not sent.
-    After a disconnect, call again: the stream begins with a new snapshot.
-    Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
+    """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
+    Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
+    Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
+    are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
+    sent. After a disconnect, call again: the stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED,
+    SERVER_DRAINING, SLOW_READER.
     """
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The books of runs: experiments, runs, stages, metrics, progress, and the history of every status.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @_abc_1.abstractmethod
@@ -352,8 +369,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CreateExperimentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CreateExperimentResponse, _abc.Awaitable[_run_service_pb2.CreateExperimentResponse]]:
-        """Makes an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (made under the same request id and
-        deleted since).
+        """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
+        request id and deleted since).
         """
 
     @_abc_1.abstractmethod
@@ -362,7 +379,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.GetExperimentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.GetExperimentResponse, _abc.Awaitable[_run_service_pb2.GetExperimentResponse]]:
-        """Gets one, by id or by name. Errors: EXPERIMENT_NOT_FOUND."""
+        """Returns an experiment by id or name. Errors: EXPERIMENT_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListExperiments(
@@ -378,7 +395,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.UpdateExperimentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.UpdateExperimentResponse, _abc.Awaitable[_run_service_pb2.UpdateExperimentResponse]]:
-        """Changes what the mask names; runs made before keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
+        """Updates the fields in the mask. Existing runs keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
 
     @_abc_1.abstractmethod
     def DeleteExperiment(
@@ -386,8 +403,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.DeleteExperimentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.DeleteExperimentResponse, _abc.Awaitable[_run_service_pb2.DeleteExperimentResponse]]:
-        """Deletes an experiment with its runs and trajectories, for good. It is not found any more when this answers; its rows go in the background.
-        Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
+        """Deletes an experiment with its runs and trajectories permanently. When the call returns, nothing of it can be
+        found; its rows are removed in the background. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
 
     @_abc_1.abstractmethod
@@ -396,8 +413,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CreateRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CreateRunResponse, _abc.Awaitable[_run_service_pb2.CreateRunResponse]]:
-        """Makes a run, with its main trajectory and the root of that if asked for; or gives the one that has the name (`if_exists`).
-        Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (made under the same request id and deleted since),
+        """Creates a run, optionally with its main trajectory and the root of that. If a run with the same name exists,
+        `if_exists` decides whether the call fails or returns it. Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS,
+        CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (created under the same request id and deleted since),
         TRAJECTORY_EXISTS, STATE_NOT_FOUND, DIGEST_MISMATCH.
         """
 
@@ -407,7 +425,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.GetRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.GetRunResponse, _abc.Awaitable[_run_service_pb2.GetRunResponse]]:
-        """Gets one, by id or by name. Errors: RUN_NOT_FOUND."""
+        """Returns a run by id or name. Errors: RUN_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListRuns(
@@ -423,7 +441,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.UpdateRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.UpdateRunResponse, _abc.Awaitable[_run_service_pb2.UpdateRunResponse]]:
-        """Changes what the mask names. The config is what it was made with: to try another, branch. Errors: RUN_NOT_FOUND, RUN_EXISTS."""
+        """Updates the fields in the mask. The config cannot be changed; branch the run to use another config. Errors:
+        RUN_NOT_FOUND, RUN_EXISTS.
+        """
 
     @_abc_1.abstractmethod
     def DeleteRun(
@@ -431,8 +451,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.DeleteRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.DeleteRunResponse, _abc.Awaitable[_run_service_pb2.DeleteRunResponse]]:
-        """Deletes a run with its stages, metrics, history and trajectories, for good. It is not found any more when this answers; its rows go in the
-        background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
+        """Deletes a run with its stages, metrics, history and trajectories permanently. When the call returns, nothing of it
+        can be found; its rows are removed in the background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
 
     @_abc_1.abstractmethod
@@ -441,9 +461,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.BranchRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.BranchRunResponse, _abc.Awaitable[_run_service_pb2.BranchRunResponse]]:
-        """Makes a run whose main trajectory shares steps 0..n of another run's, with a config of its own, in one transaction.
-        Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS,
-        REQUEST_ID_REUSED.
+        """Creates a run whose main trajectory shares steps 0 to n of another run's main trajectory, with a config of its own,
+        in one transaction. Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END,
+        BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod
@@ -452,8 +472,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.GetRunTreeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.GetRunTreeResponse, _abc.Awaitable[_run_service_pb2.GetRunTreeResponse]]:
-        """Lists the tree of a run, or all trees of an experiment, page by page. A parent comes before its branches.
-        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the tree of a run, or all trees of an experiment, in pages. A parent comes before its branches. Errors:
+        RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
     @_abc_1.abstractmethod
@@ -462,8 +482,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CompareRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CompareRunsResponse, _abc.Awaitable[_run_service_pb2.CompareRunsResponse]]:
-        """Compares runs with the first one named: configs, and main trajectories as CompareTrajectories does.
-        Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
+        """Compares runs with the first one: configs, and main trajectories as in CompareTrajectories. Errors: RUN_NOT_FOUND,
+        TRAJECTORY_DELETED.
         """
 
     @_abc_1.abstractmethod
@@ -472,8 +492,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.StartRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.StartRunResponse, _abc.Awaitable[_run_service_pb2.StartRunResponse]]:
-        """Begins a run: PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Starts a run: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod
@@ -482,9 +502,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.PauseRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.PauseRunResponse, _abc.Awaitable[_run_service_pb2.PauseRunResponse]]:
-        """Halts a run: RUNNING to PAUSED. While the run is paused, none of its rollouts can be claimed, and leases and `attempt_timeout` of those that are held do
-        not run. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Pauses a run: RUNNING to PAUSED. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod
@@ -493,8 +512,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ResumeRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ResumeRunResponse, _abc.Awaitable[_run_service_pb2.ResumeRunResponse]]:
-        """Goes on with a run: PAUSED to RUNNING. Already in effect: changes nothing.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Resumes a run: PAUSED to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod
@@ -503,9 +522,10 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CompleteRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CompleteRunResponse, _abc.Awaitable[_run_service_pb2.CompleteRunResponse]]:
-        """Completes a run: any status that is not terminal to COMPLETED. Seals the main trajectory with the same status and message in the same transaction,
-        unless keep_trajectory_open is set; a trajectory that is already sealed does not change. Stages and rollouts do not change.
-        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a run: any status that is not terminal to COMPLETED. The main trajectory is sealed with the same status
+        and message in the same transaction, unless `keep_trajectory_open` is set; a sealed trajectory does not change.
+        Stages and rollouts do not change. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -514,8 +534,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.FailRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.FailRunResponse, _abc.Awaitable[_run_service_pb2.FailRunResponse]]:
-        """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun.
-        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun. No effect
+        if it has already taken effect. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -524,9 +544,10 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CancelRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CancelRunResponse, _abc.Awaitable[_run_service_pb2.CancelRunResponse]]:
-        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With `cancel_rollouts`, its rollouts are
-        cancelled after that, before the call is answered. Already in effect: changes nothing, but with `cancel_rollouts` the rollouts that are left are cancelled.
-        Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
+        """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With
+        `cancel_rollouts`, its rollouts are cancelled afterwards, before the response is sent. If it has already taken
+        effect, the run does not change, and with `cancel_rollouts` the remaining rollouts are cancelled. Errors:
+        RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -535,9 +556,10 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ReopenRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ReopenRunResponse, _abc.Awaitable[_run_service_pb2.ReopenRunResponse]]:
-        """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one in the same transaction: a
-        branch of the sealed one at its last step, or an empty trajectory if it has no step. A deleted main trajectory is not replaced.
-        Already in effect: changes nothing. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
+        """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one
+        in the same transaction: a branch of the sealed one at its last step, or an empty trajectory if it has no step. A
+        deleted main trajectory is not replaced. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
+        ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
         """
 
     @_abc_1.abstractmethod
@@ -546,7 +568,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.HeartbeatRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.HeartbeatRunResponse, _abc.Awaitable[_run_service_pb2.HeartbeatRunResponse]]:
-        """Tells that the run is being worked on; answers where it is, so that a worker hears of a pause or a cancellation. Errors: RUN_NOT_FOUND."""
+        """Records that the run is alive, and returns its status, so that a worker notices a pause or cancellation. Errors:
+        RUN_NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def GetOrCreateStage(
@@ -554,7 +578,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.GetOrCreateStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.GetOrCreateStageResponse, _abc.Awaitable[_run_service_pb2.GetOrCreateStageResponse]]:
-        """Gets the stage of that kind and number, or makes it: one row however many race. Errors: RUN_NOT_FOUND."""
+        """Returns the stage with this kind and number, or creates it. Concurrent calls create one stage. Errors:
+        RUN_NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def GetStage(
@@ -562,7 +588,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.GetStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.GetStageResponse, _abc.Awaitable[_run_service_pb2.GetStageResponse]]:
-        """Gets one, by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
+        """Returns a stage by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListStages(
@@ -570,7 +596,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ListStagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ListStagesResponse, _abc.Awaitable[_run_service_pb2.ListStagesResponse]]:
-        """Lists the stages of a run in the order of making, the run's timeline. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
+        """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @_abc_1.abstractmethod
     def UpdateStage(
@@ -578,7 +604,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.UpdateStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.UpdateStageResponse, _abc.Awaitable[_run_service_pb2.UpdateStageResponse]]:
-        """Changes what the mask names. Errors: STAGE_NOT_FOUND."""
+        """Updates the fields in the mask. Errors: STAGE_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def GetLatestCheckpointedStage(
@@ -586,8 +612,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.GetLatestCheckpointedStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.GetLatestCheckpointedStageResponse, _abc.Awaitable[_run_service_pb2.GetLatestCheckpointedStageResponse]]:
-        """Gets the stage to resume from: of those of a kind that are COMPLETED and have a model_checkpoint_uri the one with the highest number.
-        Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
+        """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
+        highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -596,8 +622,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.StartStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.StartStageResponse, _abc.Awaitable[_run_service_pb2.StartStageResponse]]:
-        """Begins a stage: PENDING or INITIALIZING to RUNNING. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Starts a stage: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
+        STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod
@@ -606,8 +632,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.PauseStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.PauseStageResponse, _abc.Awaitable[_run_service_pb2.PauseStageResponse]]:
-        """Halts a stage: RUNNING to PAUSED. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod
@@ -616,8 +642,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ResumeStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ResumeStageResponse, _abc.Awaitable[_run_service_pb2.ResumeStageResponse]]:
-        """Goes on with a stage: PAUSED to RUNNING. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
+        ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod
@@ -626,8 +652,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CompleteStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CompleteStageResponse, _abc.Awaitable[_run_service_pb2.CompleteStageResponse]]:
-        """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
+        already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -636,8 +662,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.FailStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.FailStageResponse, _abc.Awaitable[_run_service_pb2.FailStageResponse]]:
-        """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. No effect if it
+        has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -646,8 +672,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CancelStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CancelStageResponse, _abc.Awaitable[_run_service_pb2.CancelStageResponse]]:
-        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated calls are as in CancelRun.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
+        """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated
+        calls are handled as in CancelRun. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -656,8 +682,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ReopenStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ReopenStageResponse, _abc.Awaitable[_run_service_pb2.ReopenStageResponse]]:
-        """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. Already in effect: changes nothing.
-        Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
+        """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. No
+        effect if it has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod
@@ -677,8 +703,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.LogMetricsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.LogMetricsResponse, _abc.Awaitable[_run_service_pb2.LogMetricsResponse]]:
-        """Logs points of metric series: all or none. Of two with one identity the last arrival wins, within a call too.
-        Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
+        """Logs points of metric series, all of them or none. If a point is logged twice, also within a call, the last value
+        wins. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
         """
 
     @_abc_1.abstractmethod
@@ -687,8 +713,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ReadMetricsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_service_pb2.ReadMetricsResponse], _abc.AsyncIterator[_run_service_pb2.ReadMetricsResponse]]:
-        """Streams metric series of one or many runs, whole or down to so many points each.
-        Errors: RUN_NOT_FOUND (also where one is deleted meanwhile), SLOW_READER, SERVER_DRAINING.
+        """Streams metric series of one or more runs, whole or downsampled. Errors: RUN_NOT_FOUND (also if a run is deleted
+        meanwhile), SLOW_READER, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -697,7 +723,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.GetProgressRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.GetProgressResponse, _abc.Awaitable[_run_service_pb2.GetProgressResponse]]:
-        """Tells how far a run is. Errors: RUN_NOT_FOUND."""
+        """Returns the progress of a run. Errors: RUN_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def Summarize(
@@ -705,9 +731,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.SummarizeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.SummarizeResponse, _abc.Awaitable[_run_service_pb2.SummarizeResponse]]:
-        """Sums up rollouts by task, model, label or what else they are told apart by: counts, rewards, success, pass@k, tokens, durations; which
-        combinations are finished. Trajectories of runs without rollouts are counted in fields of their own.
-        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        """Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and
+        durations. Trajectories of runs without rollouts are aggregated in fields of their own. Errors: RUN_NOT_FOUND,
+        EXPERIMENT_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -716,8 +742,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ListStatusChangesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ListStatusChangesResponse, _abc.Awaitable[_run_service_pb2.ListStatusChangesResponse]]:
-        """Lists the history of a status, newest first unless told otherwise. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
-        ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the history of a status. Default order: newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND,
+        TRAJECTORY_NOT_FOUND, ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
     @_abc_1.abstractmethod
@@ -726,11 +752,12 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.WatchRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_service_pb2.WatchRunResponse], _abc.AsyncIterator[_run_service_pb2.WatchRunResponse]]:
-        """Shows a run as it changes: first a snapshot, then the latest value of each row that changed and the progress, at least once, at most every
-        250 ms. There is no order between rows. A row's `revision` rises. Derived values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and
-        `reward` of live rollouts) are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not sent.
-        After a disconnect, call again: the stream begins with a new snapshot.
-        Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
+        """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
+        Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
+        Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
+        are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
+        sent. After a disconnect, call again: the stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED,
+        SERVER_DRAINING, SLOW_READER.
         """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

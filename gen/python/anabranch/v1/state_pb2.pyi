@@ -18,8 +18,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class State(_message.Message):
-    """An immutable, restorable snapshot: opaque bytes, named by the SHA-256 of their content, stored once per namespace, never parsed and
-    never executed by the server. (FLE GameState, row F-18.)
+    """An immutable snapshot: bytes that are identified by their SHA-256 and stored once per namespace. The server never
+    parses or executes them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -27,7 +27,7 @@ class State(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
-    """SHA-256 of the bytes, 64 lower-case hex characters."""
+    """SHA-256 of the content, 64 lower-case hex characters."""
     size: _builtins.int
     """Size in bytes, at most 256 MiB."""
     def __init__(

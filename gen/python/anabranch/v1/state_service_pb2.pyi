@@ -21,16 +21,16 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PutStateRequest(_message.Message):
-    """A frame of PutState. The first may carry the digest; every one may carry a chunk."""
+    """A message of the PutState stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DIGEST_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
-    """Expected SHA-256 of the whole, 64 lower-case hex characters; optional, first frame only."""
+    """Expected SHA-256 of the whole state, 64 lower-case hex characters. Optional; allowed in the first message only."""
     chunk: _builtins.bytes
-    """The next bytes, at most 256 KiB."""
+    """Next bytes, at most 256 KiB."""
     def __init__(
         self,
         *,
@@ -47,14 +47,14 @@ Global___PutStateRequest: _TypeAlias = PutStateRequest  # noqa: Y015
 
 @_typing.final
 class PutStateResponse(_message.Message):
-    """Answer of PutState."""
+    """Response of PutState."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def state(self) -> _state_pb2.State:
-        """The state as stored."""
+        """The stored state."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ Global___PutStateResponse: _TypeAlias = PutStateResponse  # noqa: Y015
 
 @_typing.final
 class GetStateRequest(_message.Message):
-    """Which state, and which of its bytes."""
+    """Request of GetState."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -81,9 +81,9 @@ class GetStateRequest(_message.Message):
     digest: _builtins.str
     """SHA-256 of the state, 64 lower-case hex characters."""
     offset: _builtins.int
-    """First byte; default 0."""
+    """Offset of the first byte. Default: 0."""
     length: _builtins.int
-    """How many bytes; absent: to the end. A range that reaches beyond the end is cut."""
+    """Number of bytes to return. A range that reaches beyond the end is cut. Default: all bytes to the end."""
     def __init__(
         self,
         *,
@@ -103,17 +103,17 @@ Global___GetStateRequest: _TypeAlias = GetStateRequest  # noqa: Y015
 
 @_typing.final
 class GetStateResponse(_message.Message):
-    """A piece of a state. The first frame carries the state; there is at least one frame."""
+    """A message of the GetState stream. There is at least one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STATE_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     chunk: _builtins.bytes
-    """The next bytes, at most 256 KiB."""
+    """Next bytes, at most 256 KiB."""
     @_builtins.property
     def state(self) -> _state_pb2.State:
-        """Digest and size of the whole state; in the first frame only."""
+        """Digest and size of the whole state. Set in the first message only."""
 
     def __init__(
         self,
@@ -131,14 +131,14 @@ Global___GetStateResponse: _TypeAlias = GetStateResponse  # noqa: Y015
 
 @_typing.final
 class BatchGetStatesRequest(_message.Message):
-    """Which digests."""
+    """Request of BatchGetStates."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DIGESTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """SHA-256 of each, 64 lower-case hex characters; 1 to 1,000."""
+        """SHA-256 of each state, 64 lower-case hex characters. 1 to 1,000 entries."""
 
     def __init__(
         self,
@@ -155,14 +155,14 @@ Global___BatchGetStatesRequest: _TypeAlias = BatchGetStatesRequest  # noqa: Y015
 
 @_typing.final
 class BatchGetStatesResponse(_message.Message):
-    """What is here."""
+    """Response of BatchGetStates."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STATES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def states(self) -> _containers.RepeatedCompositeFieldContainer[_state_pb2.State]:
-        """The states that are here, in the order asked for, each once. The others are not here."""
+        """The states that are stored, in the order of the request and without repetition."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ Global___BatchGetStatesResponse: _TypeAlias = BatchGetStatesResponse  # noqa: Y0
 
 @_typing.final
 class ReadStatesRequest(_message.Message):
-    """Which states of which steps."""
+    """Request of ReadStates."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -189,15 +189,15 @@ class ReadStatesRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     EVERY_FIELD_NUMBER: _builtins.int
     trajectory_id: _builtins.str
-    """The trajectory."""
+    """Id of the trajectory."""
     start_step_number: _builtins.int
-    """First step; default 0."""
+    """First step of the range. Default: 0."""
     end_step_number: _builtins.int
-    """First step after the range; absent or beyond the end: the end as it is when the call begins."""
+    """End of the range, exclusive. Default, and if it is beyond the end: the end of the trajectory when the call begins."""
     name: _builtins.str
-    """Which state of each step; empty means `env`."""
+    """Name of the states. Default: `env`."""
     every: _builtins.int
-    """Only every k-th of those found, the first included; 0 and 1 mean all."""
+    """Return only every k-th of the states, beginning with the first. 0 and 1 return all."""
     def __init__(
         self,
         *,
@@ -219,17 +219,17 @@ Global___ReadStatesRequest: _TypeAlias = ReadStatesRequest  # noqa: Y015
 
 @_typing.final
 class ReadStatesResponse(_message.Message):
-    """The next pieces of states, of one owner; at most 256 KiB of bytes."""
+    """A message of the ReadStates stream, with at most 256 KiB of content."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
     trajectory_id: _builtins.str
-    """The trajectory that owns the steps of this message."""
+    """Id of the trajectory that owns the steps of this message."""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___StatePiece]:
-        """Pieces, in order."""
+        """Pieces of states, in order."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ Global___ReadStatesResponse: _TypeAlias = ReadStatesResponse  # noqa: Y015
 
 @_typing.final
 class StatePiece(_message.Message):
-    """A piece of a state: one with offset 0 begins a state, and offset + length of data = size ends it."""
+    """A piece of a state. A piece with offset 0 begins a state; the state is complete when offset + length of data = size."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -258,7 +258,7 @@ class StatePiece(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     step_number: _builtins.int
-    """The step that the state is of."""
+    """Number of the step that has the state."""
     digest: _builtins.str
     """SHA-256 of the whole state."""
     media_type: _builtins.str
@@ -266,7 +266,7 @@ class StatePiece(_message.Message):
     size: _builtins.int
     """Size of the whole state in bytes."""
     offset: _builtins.int
-    """Where in the state these bytes begin."""
+    """Offset of these bytes in the state."""
     data: _builtins.bytes
     """The bytes."""
     def __init__(

@@ -26,9 +26,8 @@ if _version_not_supported:
 
 
 class StateServiceStub:
-    """States: put, get, and read as the sequence along a trajectory.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel):
@@ -60,14 +59,14 @@ class StateServiceStub:
 
 
 class StateServiceServicer:
-    """States: put, get, and read as the sequence along a trajectory.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def PutState(self, request_iterator, context):
-        """Stores one state, sent in chunks, at most 256 MiB; memory is bounded by the chunks. Answers when it is durable. Putting a state that is
-        here changes nothing but renews its time: a state that no step refers to lives 24 hours after its last PutState or BatchGetStates.
+        """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
+        is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
+        last PutState or BatchGetStates that named it.
         Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -75,7 +74,8 @@ class StateServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetState(self, request, context):
-        """Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
+        """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
+        sends.
         Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -83,14 +83,15 @@ class StateServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def BatchGetStates(self, request, context):
-        """Tells which of up to 1,000 digests are here, and renews their time (so it is not free of side effects).
+        """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
+        does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadStates(self, request, context):
-        """Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
+        """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -129,9 +130,8 @@ def add_StateServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StateService:
-    """States: put, get, and read as the sequence along a trajectory.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @staticmethod

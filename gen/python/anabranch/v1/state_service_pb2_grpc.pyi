@@ -27,9 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StateServiceStub:
-    """States: put, get, and read as the sequence along a trajectory.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @_typing.overload
@@ -37,49 +36,55 @@ class StateServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StateServiceAsyncStub: ...
     PutState: _grpc.StreamUnaryMultiCallable[_state_service_pb2.PutStateRequest, _state_service_pb2.PutStateResponse]
-    """Stores one state, sent in chunks, at most 256 MiB; memory is bounded by the chunks. Answers when it is durable. Putting a state that is
-    here changes nothing but renews its time: a state that no step refers to lives 24 hours after its last PutState or BatchGetStates.
+    """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
+    is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
+    last PutState or BatchGetStates that named it.
     Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
     """
     GetState: _grpc.UnaryStreamMultiCallable[_state_service_pb2.GetStateRequest, _state_service_pb2.GetStateResponse]
-    """Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
+    """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
+    sends.
     Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
     """
     BatchGetStates: _grpc.UnaryUnaryMultiCallable[_state_service_pb2.BatchGetStatesRequest, _state_service_pb2.BatchGetStatesResponse]
-    """Tells which of up to 1,000 digests are here, and renews their time (so it is not free of side effects)."""
+    """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
+    does.
+    """
     ReadStates: _grpc.UnaryStreamMultiCallable[_state_service_pb2.ReadStatesRequest, _state_service_pb2.ReadStatesResponse]
-    """Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
+    """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
 @_typing.type_check_only
 class StateServiceAsyncStub(StateServiceStub):
-    """States: put, get, and read as the sequence along a trajectory.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutState: _aio.StreamUnaryMultiCallable[_state_service_pb2.PutStateRequest, _state_service_pb2.PutStateResponse]  # type: ignore[assignment]
-    """Stores one state, sent in chunks, at most 256 MiB; memory is bounded by the chunks. Answers when it is durable. Putting a state that is
-    here changes nothing but renews its time: a state that no step refers to lives 24 hours after its last PutState or BatchGetStates.
+    """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
+    is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
+    last PutState or BatchGetStates that named it.
     Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
     """
     GetState: _aio.UnaryStreamMultiCallable[_state_service_pb2.GetStateRequest, _state_service_pb2.GetStateResponse]  # type: ignore[assignment]
-    """Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
+    """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
+    sends.
     Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
     """
     BatchGetStates: _aio.UnaryUnaryMultiCallable[_state_service_pb2.BatchGetStatesRequest, _state_service_pb2.BatchGetStatesResponse]  # type: ignore[assignment]
-    """Tells which of up to 1,000 digests are here, and renews their time (so it is not free of side effects)."""
+    """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
+    does.
+    """
     ReadStates: _aio.UnaryStreamMultiCallable[_state_service_pb2.ReadStatesRequest, _state_service_pb2.ReadStatesResponse]  # type: ignore[assignment]
-    """Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
+    """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
 class StateServiceServicer(metaclass=_abc_1.ABCMeta):
-    """States: put, get, and read as the sequence along a trajectory.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @_abc_1.abstractmethod
@@ -88,8 +93,9 @@ class StateServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_state_service_pb2.PutStateRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_state_service_pb2.PutStateResponse, _abc.Awaitable[_state_service_pb2.PutStateResponse]]:
-        """Stores one state, sent in chunks, at most 256 MiB; memory is bounded by the chunks. Answers when it is durable. Putting a state that is
-        here changes nothing but renews its time: a state that no step refers to lives 24 hours after its last PutState or BatchGetStates.
+        """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
+        is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
+        last PutState or BatchGetStates that named it.
         Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
         """
 
@@ -99,7 +105,8 @@ class StateServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _state_service_pb2.GetStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_state_service_pb2.GetStateResponse], _abc.AsyncIterator[_state_service_pb2.GetStateResponse]]:
-        """Reads one state, or a range of its bytes, in chunks of at most 256 KiB. What is sent was re-hashed.
+        """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
+        sends.
         Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
         """
 
@@ -109,7 +116,9 @@ class StateServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _state_service_pb2.BatchGetStatesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_state_service_pb2.BatchGetStatesResponse, _abc.Awaitable[_state_service_pb2.BatchGetStatesResponse]]:
-        """Tells which of up to 1,000 digests are here, and renews their time (so it is not free of side effects)."""
+        """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
+        does.
+        """
 
     @_abc_1.abstractmethod
     def ReadStates(
@@ -117,7 +126,7 @@ class StateServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _state_service_pb2.ReadStatesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_state_service_pb2.ReadStatesResponse], _abc.AsyncIterator[_state_service_pb2.ReadStatesResponse]]:
-        """Streams the states of one name along a trajectory's steps [start, end), in order, whatever branch points lie between.
+        """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 

@@ -27,46 +27,48 @@ class _StatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Status.ValueTy
     STATUS_UNSPECIFIED: _Status.ValueType  # 0
     """Not set."""
     STATUS_PENDING: _Status.ValueType  # 1
-    """Made, not begun."""
+    """Created, not started."""
     STATUS_INITIALIZING: _Status.ValueType  # 2
     """Being set up."""
     STATUS_RUNNING: _Status.ValueType  # 3
-    """Under way."""
+    """In progress."""
     STATUS_PAUSED: _Status.ValueType  # 4
-    """Halted, to be resumed."""
+    """Paused; can be resumed."""
     STATUS_COMPLETED: _Status.ValueType  # 5
     """Ended as intended."""
     STATUS_FAILED: _Status.ValueType  # 6
     """Ended by an error."""
     STATUS_CANCELLED: _Status.ValueType  # 7
-    """Ended by choice."""
+    """Ended by request."""
 
 class Status(_Status, metaclass=_StatusEnumTypeWrapper):
-    """Where a thing is in its life. One vocabulary for all nouns; which moves are legal differs by noun. A trajectory is RUNNING from
-    its creation until it is sealed COMPLETED, FAILED or CANCELLED, for good.
+    """The status of a resource. All resources share this enum; which transitions are legal depends on the resource. A
+    trajectory is RUNNING from its creation until it is sealed as COMPLETED, FAILED or CANCELLED.
     """
 
 STATUS_UNSPECIFIED: Status.ValueType  # 0
 """Not set."""
 STATUS_PENDING: Status.ValueType  # 1
-"""Made, not begun."""
+"""Created, not started."""
 STATUS_INITIALIZING: Status.ValueType  # 2
 """Being set up."""
 STATUS_RUNNING: Status.ValueType  # 3
-"""Under way."""
+"""In progress."""
 STATUS_PAUSED: Status.ValueType  # 4
-"""Halted, to be resumed."""
+"""Paused; can be resumed."""
 STATUS_COMPLETED: Status.ValueType  # 5
 """Ended as intended."""
 STATUS_FAILED: Status.ValueType  # 6
 """Ended by an error."""
 STATUS_CANCELLED: Status.ValueType  # 7
-"""Ended by choice."""
+"""Ended by request."""
 Global___Status: _TypeAlias = Status  # noqa: Y015
 
 @_typing.final
 class StatusChange(_message.Message):
-    """One move of one thing's status, written in the transaction that made it. Creation is the first. (CUA `status_history`, row C-40.)"""
+    """One change of a status, written in the same transaction as the change itself. The creation of a resource is the first
+    change.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -80,24 +82,26 @@ class StatusChange(_message.Message):
     PROGRESS_PERCENT_FIELD_NUMBER: _builtins.int
     CHANGE_TIME_FIELD_NUMBER: _builtins.int
     ordinal: _builtins.int
-    """Place in the thing's history: 0, 1, 2, … without gap."""
+    """Position in the history of the resource: 0, 1, 2, … without gaps."""
     old_status: Global___Status.ValueType
-    """Status before; unspecified for the creation."""
+    """Status before the change. Unspecified for the creation."""
     new_status: Global___Status.ValueType
-    """Status after."""
+    """Status after the change."""
     phase: _builtins.str
-    """The free-text phase at that time; empty if none."""
+    """Phase at that time, a text of the client. Empty if none."""
     message: _builtins.str
-    """What the caller said of it; empty if nothing."""
+    """Message of the caller. Empty if none."""
     metadata_json: _builtins.str
-    """More of what the caller said, strict JSON text; empty if nothing."""
+    """Metadata of the caller as strict JSON text. Empty if none."""
     actor: _builtins.str
-    """Who did it: the caller's actor."""
+    """The caller that made the change."""
     progress_percent: _builtins.float
-    """Progress at that time in percent, 0 to 100. Unset if there is none. A stage that becomes FAILED or CANCELLED keeps the percent that it had."""
+    """Progress in percent at that time, 0 to 100. Unset if there is none. A stage that becomes FAILED or CANCELLED keeps
+    the percent that it had.
+    """
     @_builtins.property
     def change_time(self) -> _timestamp_pb2.Timestamp:
-        """When, by the database's clock."""
+        """Time of the change, by the clock of the database."""
 
     def __init__(
         self,

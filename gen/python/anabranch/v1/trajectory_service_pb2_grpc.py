@@ -26,9 +26,8 @@ if _version_not_supported:
 
 
 class TrajectoryServiceStub:
-    """Trajectories: stream steps in, read them back, resume and branch from any of them.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records steps of trajectories, returns them, and branches trajectories from any step.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel):
@@ -145,45 +144,45 @@ class TrajectoryServiceStub:
 
 
 class TrajectoryServiceServicer:
-    """Trajectories: stream steps in, read them back, resume and branch from any of them.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records steps of trajectories, returns them, and branches trajectories from any step.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def CreateTrajectory(self, request, context):
-        """Makes a trajectory, with its root (step 0) in the same transaction if given.
-        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
-        DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        """Creates a trajectory, optionally with its root (step 0) in the same transaction.
+        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
+        since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTrajectory(self, request, context):
-        """Gets one. Errors: TRAJECTORY_NOT_FOUND.
+        """Returns a trajectory. Errors: TRAJECTORY_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTrajectories(self, request, context):
-        """Lists trajectories, newest first, without deleted ones. Errors: INVALID_PAGE_TOKEN.
+        """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTrajectory(self, request, context):
-        """Changes name, labels, metadata or metrics. Sealed trajectories take it too. Errors: TRAJECTORY_NOT_FOUND.
+        """Updates name, labels, metadata or metrics, of sealed trajectories too. Errors: TRAJECTORY_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTrajectory(self, request, context):
-        """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers get
-        TRAJECTORY_NOT_FOUND, and creating its id is TRAJECTORY_EXISTS. Its rows are then removed in short transactions, also if the caller leaves
-        or the server restarts. The response is sent after the last one: the id can be created again, and the parent can be deleted.
+        """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers
+        fail with TRAJECTORY_NOT_FOUND, and creating its id fails with TRAJECTORY_EXISTS. Its rows are then removed in
+        short transactions, also if the caller leaves or the server restarts. The response is sent after the last one: the
+        id can be created again, and the parent can be deleted.
         Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -191,33 +190,37 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AppendSteps(self, request_iterator, context):
-        """The write stream. The client sends `open` first, once, then frames of steps, the last of which may carry `seal`. The server answers
-        `opened`, then cumulative acks, each after the durable commit of all it covers, then `sealed`. A refusal ends the stream; what was
-        acked stays. A step sent again with the same content is a duplicate and acked, so replaying is always safe.
-        Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-        DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+        """Appends steps as a stream. The client sends `open` once as the first message, then messages with steps, the last of
+        which may carry `seal`. The server sends `opened`, then cumulative acks, then `sealed`. An ack is sent after
+        everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
+        again with the same content is a duplicate and is acknowledged, so clients can always resend.
+        Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
+        STATE_NOT_FOUND, DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AppendStep(self, request, context):
-        """Appends one step, for clients without bidirectional streams. Accepted without an epoch only while no writer was ever granted.
-        Errors: as AppendSteps, without UNEXPECTED_POSITION.
+        """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
+        writer was ever granted.
+        Errors: those of AppendSteps, except UNEXPECTED_POSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SealTrajectory(self, request, context):
-        """Ends a trajectory for good; an equal seal again changes nothing. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, TRAJECTORY_SEALED.
+        """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
+        TRAJECTORY_SEALED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AttachState(self, request, context):
-        """Adds a state to an own step that has none of that name, once; the same again changes nothing. Sealed trajectories take it too.
+        """Adds a state to a step that the trajectory owns and that has no state with that name. Repeating the call has no
+        effect. Sealed trajectories accept it.
         Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -225,22 +228,25 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def BranchTrajectory(self, request, context):
-        """Makes a trajectory whose prefix is steps 0..n of another; nothing is copied and the other's writer is not disturbed.
-        Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+        """Creates a trajectory that shares steps 0 to n of another one. Nothing is copied, and writers of the other
+        trajectory are not affected.
+        Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS,
+        REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStep(self, request, context):
-        """Gets one step, its own or an inherited one. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND.
+        """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadSteps(self, request, context):
-        """Streams steps [start, end) in order, inherited ones included; with `follow` goes on as steps are committed.
+        """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
+        committed.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -248,16 +254,17 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSteps(self, request, context):
-        """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
-        task, a run or an experiment (own ones only).
-        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also where it is deleted while its pages are read), INVALID_PAGE_TOKEN.
+        """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
+        task, a run or an experiment (each trajectory's own steps only).
+        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
+        INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCheckpoint(self, request, context):
-        """Gets a step that has states, with the states inline as far as they fit: by default the latest one.
+        """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
         Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -265,7 +272,7 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetLineage(self, request, context):
-        """Tells which trajectory owns which stretch of this one's steps, from the root on, page by page.
+        """Returns which trajectory owns which range of a trajectory's steps, from the root on, in pages.
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -273,7 +280,8 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTree(self, request, context):
-        """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
+        """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
+        steps are kept for branches are included.
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -281,35 +289,36 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CompareTrajectories(self, request, context):
-        """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED.
+        """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
+        TRAJECTORY_DELETED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetTag(self, request, context):
-        """Names a step, or moves the name. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED.
+        """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTag(self, request, context):
-        """Gets one tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND.
+        """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTags(self, request, context):
-        """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTag(self, request, context):
-        """Takes a name away. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND.
+        """Deletes a tag. The step that it points to is not changed. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -432,9 +441,8 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TrajectoryService:
-    """Trajectories: stream steps in, read them back, resume and branch from any of them.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records steps of trajectories, returns them, and branches trajectories from any step.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @staticmethod

@@ -27,9 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TrajectoryServiceStub:
-    """Trajectories: stream steps in, read them back, resume and branch from any of them.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records steps of trajectories, returns them, and branches trajectories from any step.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @_typing.overload
@@ -37,161 +36,185 @@ class TrajectoryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TrajectoryServiceAsyncStub: ...
     CreateTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.CreateTrajectoryRequest, _trajectory_service_pb2.CreateTrajectoryResponse]
-    """Makes a trajectory, with its root (step 0) in the same transaction if given.
-    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
-    DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+    """Creates a trajectory, optionally with its root (step 0) in the same transaction.
+    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
+    since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
     """
     GetTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTrajectoryRequest, _trajectory_service_pb2.GetTrajectoryResponse]
-    """Gets one. Errors: TRAJECTORY_NOT_FOUND."""
+    """Returns a trajectory. Errors: TRAJECTORY_NOT_FOUND."""
     ListTrajectories: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTrajectoriesRequest, _trajectory_service_pb2.ListTrajectoriesResponse]
-    """Lists trajectories, newest first, without deleted ones. Errors: INVALID_PAGE_TOKEN."""
+    """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
     UpdateTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.UpdateTrajectoryRequest, _trajectory_service_pb2.UpdateTrajectoryResponse]
-    """Changes name, labels, metadata or metrics. Sealed trajectories take it too. Errors: TRAJECTORY_NOT_FOUND."""
+    """Updates name, labels, metadata or metrics, of sealed trajectories too. Errors: TRAJECTORY_NOT_FOUND."""
     DeleteTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTrajectoryRequest, _trajectory_service_pb2.DeleteTrajectoryResponse]
-    """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers get
-    TRAJECTORY_NOT_FOUND, and creating its id is TRAJECTORY_EXISTS. Its rows are then removed in short transactions, also if the caller leaves
-    or the server restarts. The response is sent after the last one: the id can be created again, and the parent can be deleted.
+    """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers
+    fail with TRAJECTORY_NOT_FOUND, and creating its id fails with TRAJECTORY_EXISTS. Its rows are then removed in
+    short transactions, also if the caller leaves or the server restarts. The response is sent after the last one: the
+    id can be created again, and the parent can be deleted.
     Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
     """
     AppendSteps: _grpc.StreamStreamMultiCallable[_trajectory_service_pb2.AppendStepsRequest, _trajectory_service_pb2.AppendStepsResponse]
-    """The write stream. The client sends `open` first, once, then frames of steps, the last of which may carry `seal`. The server answers
-    `opened`, then cumulative acks, each after the durable commit of all it covers, then `sealed`. A refusal ends the stream; what was
-    acked stays. A step sent again with the same content is a duplicate and acked, so replaying is always safe.
-    Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-    DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+    """Appends steps as a stream. The client sends `open` once as the first message, then messages with steps, the last of
+    which may carry `seal`. The server sends `opened`, then cumulative acks, then `sealed`. An ack is sent after
+    everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
+    again with the same content is a duplicate and is acknowledged, so clients can always resend.
+    Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
+    STATE_NOT_FOUND, DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
     """
     AppendStep: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]
-    """Appends one step, for clients without bidirectional streams. Accepted without an epoch only while no writer was ever granted.
-    Errors: as AppendSteps, without UNEXPECTED_POSITION.
+    """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
+    writer was ever granted.
+    Errors: those of AppendSteps, except UNEXPECTED_POSITION.
     """
     SealTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]
-    """Ends a trajectory for good; an equal seal again changes nothing. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, TRAJECTORY_SEALED."""
+    """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
+    TRAJECTORY_SEALED.
+    """
     AttachState: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.AttachStateRequest, _trajectory_service_pb2.AttachStateResponse]
-    """Adds a state to an own step that has none of that name, once; the same again changes nothing. Sealed trajectories take it too.
+    """Adds a state to a step that the trajectory owns and that has no state with that name. Repeating the call has no
+    effect. Sealed trajectories accept it.
     Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH.
     """
     BranchTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.BranchTrajectoryRequest, _trajectory_service_pb2.BranchTrajectoryResponse]
-    """Makes a trajectory whose prefix is steps 0..n of another; nothing is copied and the other's writer is not disturbed.
-    Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+    """Creates a trajectory that shares steps 0 to n of another one. Nothing is copied, and writers of the other
+    trajectory are not affected.
+    Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS,
+    REQUEST_ID_REUSED.
     """
     GetStep: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetStepRequest, _trajectory_service_pb2.GetStepResponse]
-    """Gets one step, its own or an inherited one. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
+    """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
     ReadSteps: _grpc.UnaryStreamMultiCallable[_trajectory_service_pb2.ReadStepsRequest, _trajectory_service_pb2.ReadStepsResponse]
-    """Streams steps [start, end) in order, inherited ones included; with `follow` goes on as steps are committed.
+    """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
+    committed.
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
     """
     ListSteps: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]
-    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
-    task, a run or an experiment (own ones only).
-    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also where it is deleted while its pages are read), INVALID_PAGE_TOKEN.
+    """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
+    task, a run or an experiment (each trajectory's own steps only).
+    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
+    INVALID_PAGE_TOKEN.
     """
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]
-    """Gets a step that has states, with the states inline as far as they fit: by default the latest one.
+    """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
     Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
     """
     GetLineage: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetLineageRequest, _trajectory_service_pb2.GetLineageResponse]
-    """Tells which trajectory owns which stretch of this one's steps, from the root on, page by page.
+    """Returns which trajectory owns which range of a trajectory's steps, from the root on, in pages.
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     GetTree: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTreeRequest, _trajectory_service_pb2.GetTreeResponse]
-    """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
+    """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
+    steps are kept for branches are included.
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     CompareTrajectories: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.CompareTrajectoriesRequest, _trajectory_service_pb2.CompareTrajectoriesResponse]
-    """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED."""
+    """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
+    TRAJECTORY_DELETED.
+    """
     SetTag: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.SetTagRequest, _trajectory_service_pb2.SetTagResponse]
-    """Names a step, or moves the name. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
+    """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
     GetTag: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTagRequest, _trajectory_service_pb2.GetTagResponse]
-    """Gets one tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
+    """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
     ListTags: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTagsRequest, _trajectory_service_pb2.ListTagsResponse]
-    """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
     DeleteTag: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTagRequest, _trajectory_service_pb2.DeleteTagResponse]
-    """Takes a name away. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
+    """Deletes a tag. The step that it points to is not changed. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
 
 @_typing.type_check_only
 class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
-    """Trajectories: stream steps in, read them back, resume and branch from any of them.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records steps of trajectories, returns them, and branches trajectories from any step.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.CreateTrajectoryRequest, _trajectory_service_pb2.CreateTrajectoryResponse]  # type: ignore[assignment]
-    """Makes a trajectory, with its root (step 0) in the same transaction if given.
-    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
-    DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+    """Creates a trajectory, optionally with its root (step 0) in the same transaction.
+    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
+    since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
     """
     GetTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTrajectoryRequest, _trajectory_service_pb2.GetTrajectoryResponse]  # type: ignore[assignment]
-    """Gets one. Errors: TRAJECTORY_NOT_FOUND."""
+    """Returns a trajectory. Errors: TRAJECTORY_NOT_FOUND."""
     ListTrajectories: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTrajectoriesRequest, _trajectory_service_pb2.ListTrajectoriesResponse]  # type: ignore[assignment]
-    """Lists trajectories, newest first, without deleted ones. Errors: INVALID_PAGE_TOKEN."""
+    """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
     UpdateTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.UpdateTrajectoryRequest, _trajectory_service_pb2.UpdateTrajectoryResponse]  # type: ignore[assignment]
-    """Changes name, labels, metadata or metrics. Sealed trajectories take it too. Errors: TRAJECTORY_NOT_FOUND."""
+    """Updates name, labels, metadata or metrics, of sealed trajectories too. Errors: TRAJECTORY_NOT_FOUND."""
     DeleteTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTrajectoryRequest, _trajectory_service_pb2.DeleteTrajectoryResponse]  # type: ignore[assignment]
-    """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers get
-    TRAJECTORY_NOT_FOUND, and creating its id is TRAJECTORY_EXISTS. Its rows are then removed in short transactions, also if the caller leaves
-    or the server restarts. The response is sent after the last one: the id can be created again, and the parent can be deleted.
+    """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers
+    fail with TRAJECTORY_NOT_FOUND, and creating its id fails with TRAJECTORY_EXISTS. Its rows are then removed in
+    short transactions, also if the caller leaves or the server restarts. The response is sent after the last one: the
+    id can be created again, and the parent can be deleted.
     Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
     """
     AppendSteps: _aio.StreamStreamMultiCallable[_trajectory_service_pb2.AppendStepsRequest, _trajectory_service_pb2.AppendStepsResponse]  # type: ignore[assignment]
-    """The write stream. The client sends `open` first, once, then frames of steps, the last of which may carry `seal`. The server answers
-    `opened`, then cumulative acks, each after the durable commit of all it covers, then `sealed`. A refusal ends the stream; what was
-    acked stays. A step sent again with the same content is a duplicate and acked, so replaying is always safe.
-    Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-    DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+    """Appends steps as a stream. The client sends `open` once as the first message, then messages with steps, the last of
+    which may carry `seal`. The server sends `opened`, then cumulative acks, then `sealed`. An ack is sent after
+    everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
+    again with the same content is a duplicate and is acknowledged, so clients can always resend.
+    Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
+    STATE_NOT_FOUND, DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
     """
     AppendStep: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]  # type: ignore[assignment]
-    """Appends one step, for clients without bidirectional streams. Accepted without an epoch only while no writer was ever granted.
-    Errors: as AppendSteps, without UNEXPECTED_POSITION.
+    """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
+    writer was ever granted.
+    Errors: those of AppendSteps, except UNEXPECTED_POSITION.
     """
     SealTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]  # type: ignore[assignment]
-    """Ends a trajectory for good; an equal seal again changes nothing. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, TRAJECTORY_SEALED."""
+    """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
+    TRAJECTORY_SEALED.
+    """
     AttachState: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.AttachStateRequest, _trajectory_service_pb2.AttachStateResponse]  # type: ignore[assignment]
-    """Adds a state to an own step that has none of that name, once; the same again changes nothing. Sealed trajectories take it too.
+    """Adds a state to a step that the trajectory owns and that has no state with that name. Repeating the call has no
+    effect. Sealed trajectories accept it.
     Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH.
     """
     BranchTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.BranchTrajectoryRequest, _trajectory_service_pb2.BranchTrajectoryResponse]  # type: ignore[assignment]
-    """Makes a trajectory whose prefix is steps 0..n of another; nothing is copied and the other's writer is not disturbed.
-    Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+    """Creates a trajectory that shares steps 0 to n of another one. Nothing is copied, and writers of the other
+    trajectory are not affected.
+    Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS,
+    REQUEST_ID_REUSED.
     """
     GetStep: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetStepRequest, _trajectory_service_pb2.GetStepResponse]  # type: ignore[assignment]
-    """Gets one step, its own or an inherited one. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
+    """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
     ReadSteps: _aio.UnaryStreamMultiCallable[_trajectory_service_pb2.ReadStepsRequest, _trajectory_service_pb2.ReadStepsResponse]  # type: ignore[assignment]
-    """Streams steps [start, end) in order, inherited ones included; with `follow` goes on as steps are committed.
+    """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
+    committed.
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
     """
     ListSteps: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]  # type: ignore[assignment]
-    """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
-    task, a run or an experiment (own ones only).
-    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also where it is deleted while its pages are read), INVALID_PAGE_TOKEN.
+    """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
+    task, a run or an experiment (each trajectory's own steps only).
+    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
+    INVALID_PAGE_TOKEN.
     """
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]  # type: ignore[assignment]
-    """Gets a step that has states, with the states inline as far as they fit: by default the latest one.
+    """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
     Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
     """
     GetLineage: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetLineageRequest, _trajectory_service_pb2.GetLineageResponse]  # type: ignore[assignment]
-    """Tells which trajectory owns which stretch of this one's steps, from the root on, page by page.
+    """Returns which trajectory owns which range of a trajectory's steps, from the root on, in pages.
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     GetTree: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTreeRequest, _trajectory_service_pb2.GetTreeResponse]  # type: ignore[assignment]
-    """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
+    """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
+    steps are kept for branches are included.
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
     CompareTrajectories: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.CompareTrajectoriesRequest, _trajectory_service_pb2.CompareTrajectoriesResponse]  # type: ignore[assignment]
-    """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED."""
+    """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
+    TRAJECTORY_DELETED.
+    """
     SetTag: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.SetTagRequest, _trajectory_service_pb2.SetTagResponse]  # type: ignore[assignment]
-    """Names a step, or moves the name. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
+    """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
     GetTag: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTagRequest, _trajectory_service_pb2.GetTagResponse]  # type: ignore[assignment]
-    """Gets one tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
+    """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
     ListTags: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTagsRequest, _trajectory_service_pb2.ListTagsResponse]  # type: ignore[assignment]
-    """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
     DeleteTag: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTagRequest, _trajectory_service_pb2.DeleteTagResponse]  # type: ignore[assignment]
-    """Takes a name away. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
+    """Deletes a tag. The step that it points to is not changed. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
 
 class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Trajectories: stream steps in, read them back, resume and branch from any of them.
-
-    Besides the errors named at it, every call may be answered INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    """Records steps of trajectories, returns them, and branches trajectories from any step.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @_abc_1.abstractmethod
@@ -200,9 +223,9 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.CreateTrajectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.CreateTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.CreateTrajectoryResponse]]:
-        """Makes a trajectory, with its root (step 0) in the same transaction if given.
-        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under the same request id and deleted since), STATE_NOT_FOUND,
-        DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        """Creates a trajectory, optionally with its root (step 0) in the same transaction.
+        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
+        since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -211,7 +234,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.GetTrajectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.GetTrajectoryResponse]]:
-        """Gets one. Errors: TRAJECTORY_NOT_FOUND."""
+        """Returns a trajectory. Errors: TRAJECTORY_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListTrajectories(
@@ -219,7 +242,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.ListTrajectoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.ListTrajectoriesResponse, _abc.Awaitable[_trajectory_service_pb2.ListTrajectoriesResponse]]:
-        """Lists trajectories, newest first, without deleted ones. Errors: INVALID_PAGE_TOKEN."""
+        """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
 
     @_abc_1.abstractmethod
     def UpdateTrajectory(
@@ -227,7 +250,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.UpdateTrajectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.UpdateTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.UpdateTrajectoryResponse]]:
-        """Changes name, labels, metadata or metrics. Sealed trajectories take it too. Errors: TRAJECTORY_NOT_FOUND."""
+        """Updates name, labels, metadata or metrics, of sealed trajectories too. Errors: TRAJECTORY_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def DeleteTrajectory(
@@ -235,9 +258,10 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.DeleteTrajectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.DeleteTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.DeleteTrajectoryResponse]]:
-        """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers get
-        TRAJECTORY_NOT_FOUND, and creating its id is TRAJECTORY_EXISTS. Its rows are then removed in short transactions, also if the caller leaves
-        or the server restarts. The response is sent after the last one: the id can be created again, and the parent can be deleted.
+        """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers
+        fail with TRAJECTORY_NOT_FOUND, and creating its id fails with TRAJECTORY_EXISTS. Its rows are then removed in
+        short transactions, also if the caller leaves or the server restarts. The response is sent after the last one: the
+        id can be created again, and the parent can be deleted.
         Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
         """
 
@@ -247,11 +271,12 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_trajectory_service_pb2.AppendStepsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_trajectory_service_pb2.AppendStepsResponse], _abc.AsyncIterator[_trajectory_service_pb2.AppendStepsResponse]]:
-        """The write stream. The client sends `open` first, once, then frames of steps, the last of which may carry `seal`. The server answers
-        `opened`, then cumulative acks, each after the durable commit of all it covers, then `sealed`. A refusal ends the stream; what was
-        acked stays. A step sent again with the same content is a duplicate and acked, so replaying is always safe.
-        Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-        DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+        """Appends steps as a stream. The client sends `open` once as the first message, then messages with steps, the last of
+        which may carry `seal`. The server sends `opened`, then cumulative acks, then `sealed`. An ack is sent after
+        everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
+        again with the same content is a duplicate and is acknowledged, so clients can always resend.
+        Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
+        STATE_NOT_FOUND, DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -260,8 +285,9 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.AppendStepRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.AppendStepResponse, _abc.Awaitable[_trajectory_service_pb2.AppendStepResponse]]:
-        """Appends one step, for clients without bidirectional streams. Accepted without an epoch only while no writer was ever granted.
-        Errors: as AppendSteps, without UNEXPECTED_POSITION.
+        """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
+        writer was ever granted.
+        Errors: those of AppendSteps, except UNEXPECTED_POSITION.
         """
 
     @_abc_1.abstractmethod
@@ -270,7 +296,9 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.SealTrajectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.SealTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.SealTrajectoryResponse]]:
-        """Ends a trajectory for good; an equal seal again changes nothing. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, TRAJECTORY_SEALED."""
+        """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
+        TRAJECTORY_SEALED.
+        """
 
     @_abc_1.abstractmethod
     def AttachState(
@@ -278,7 +306,8 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.AttachStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.AttachStateResponse, _abc.Awaitable[_trajectory_service_pb2.AttachStateResponse]]:
-        """Adds a state to an own step that has none of that name, once; the same again changes nothing. Sealed trajectories take it too.
+        """Adds a state to a step that the trajectory owns and that has no state with that name. Repeating the call has no
+        effect. Sealed trajectories accept it.
         Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH.
         """
 
@@ -288,8 +317,10 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.BranchTrajectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.BranchTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.BranchTrajectoryResponse]]:
-        """Makes a trajectory whose prefix is steps 0..n of another; nothing is copied and the other's writer is not disturbed.
-        Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
+        """Creates a trajectory that shares steps 0 to n of another one. Nothing is copied, and writers of the other
+        trajectory are not affected.
+        Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS,
+        REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod
@@ -298,7 +329,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.GetStepRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetStepResponse, _abc.Awaitable[_trajectory_service_pb2.GetStepResponse]]:
-        """Gets one step, its own or an inherited one. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
+        """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ReadSteps(
@@ -306,7 +337,8 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.ReadStepsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_trajectory_service_pb2.ReadStepsResponse], _abc.AsyncIterator[_trajectory_service_pb2.ReadStepsResponse]]:
-        """Streams steps [start, end) in order, inherited ones included; with `follow` goes on as steps are committed.
+        """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
+        committed.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
         """
 
@@ -316,9 +348,10 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.ListStepsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.ListStepsResponse, _abc.Awaitable[_trajectory_service_pb2.ListStepsResponse]]:
-        """Lists steps by filter, page by page: of one trajectory (inherited ones included), or of all trajectories of a
-        task, a run or an experiment (own ones only).
-        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also where it is deleted while its pages are read), INVALID_PAGE_TOKEN.
+        """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
+        task, a run or an experiment (each trajectory's own steps only).
+        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
+        INVALID_PAGE_TOKEN.
         """
 
     @_abc_1.abstractmethod
@@ -327,7 +360,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.GetCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetCheckpointResponse, _abc.Awaitable[_trajectory_service_pb2.GetCheckpointResponse]]:
-        """Gets a step that has states, with the states inline as far as they fit: by default the latest one.
+        """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
         Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
         """
 
@@ -337,7 +370,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.GetLineageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetLineageResponse, _abc.Awaitable[_trajectory_service_pb2.GetLineageResponse]]:
-        """Tells which trajectory owns which stretch of this one's steps, from the root on, page by page.
+        """Returns which trajectory owns which range of a trajectory's steps, from the root on, in pages.
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
@@ -347,7 +380,8 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.GetTreeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetTreeResponse, _abc.Awaitable[_trajectory_service_pb2.GetTreeResponse]]:
-        """Lists the tree that a trajectory belongs to, page by page, parents before their branches, deleted ones whose steps live on included.
+        """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
+        steps are kept for branches are included.
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
@@ -357,7 +391,9 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.CompareTrajectoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.CompareTrajectoriesResponse, _abc.Awaitable[_trajectory_service_pb2.CompareTrajectoriesResponse]]:
-        """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED."""
+        """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
+        TRAJECTORY_DELETED.
+        """
 
     @_abc_1.abstractmethod
     def SetTag(
@@ -365,7 +401,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.SetTagRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.SetTagResponse, _abc.Awaitable[_trajectory_service_pb2.SetTagResponse]]:
-        """Names a step, or moves the name. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
+        """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
 
     @_abc_1.abstractmethod
     def GetTag(
@@ -373,7 +409,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.GetTagRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetTagResponse, _abc.Awaitable[_trajectory_service_pb2.GetTagResponse]]:
-        """Gets one tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
+        """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListTags(
@@ -381,7 +417,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.ListTagsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.ListTagsResponse, _abc.Awaitable[_trajectory_service_pb2.ListTagsResponse]]:
-        """Lists the tags of a trajectory, by name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
+        """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @_abc_1.abstractmethod
     def DeleteTag(
@@ -389,6 +425,6 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.DeleteTagRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.DeleteTagResponse, _abc.Awaitable[_trajectory_service_pb2.DeleteTagResponse]]:
-        """Takes a name away. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
+        """Deletes a tag. The step that it points to is not changed. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
 
 def add_TrajectoryServiceServicer_to_server(servicer: TrajectoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
