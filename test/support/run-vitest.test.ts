@@ -59,6 +59,12 @@ describe('run-vitest', () => {
     expect({ status, last }).toEqual({ status: 1, last: '0 passed, 1 failed' });
   });
 
+  it('lets all processes of tests share compiled modules', async () => {
+    const told =
+      "import { getCompileCacheDir } from 'node:module'; it('has them', () => expect(getCompileCacheDir()).toBeTruthy());";
+    expect(await run({ a: told })).toEqual({ status: 0, last: '1 passed, 0 failed' });
+  });
+
   it('passes its arguments on', async () => {
     const tests = "it('one', () => {}); it('two', () => { expect(1).toBe(2); });";
     expect(await run({ a: tests }, '-t', 'one')).toEqual({ status: 0, last: '1 passed, 0 failed' });

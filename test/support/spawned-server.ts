@@ -98,7 +98,7 @@ export async function spawnServer(options: SpawnOptions): Promise<SpawnedServer>
 
 /** What a process needs to run at all, and nothing that configures the service. */
 function baseEnv(): Record<string, string> {
-  const kept = ['PATH', 'HOME', 'TMPDIR', 'LANG'];
+  const kept = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'NODE_COMPILE_CACHE'];
   return Object.fromEntries(kept.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : [])));
 }
 
