@@ -5,6 +5,7 @@ import { shared } from './test/support/vitest-shared.ts';
 export default defineConfig({
   test: {
     ...shared,
+    globalSetup: ['test/support/memory-folder.ts', ...shared.globalSetup],
     include: ['test/**/*.test.ts'],
     exclude: ['test/languages/**', 'test/faults/**', 'test/package/**'],
   },

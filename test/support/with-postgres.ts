@@ -6,6 +6,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import process from 'node:process';
+import { setup as useMemory } from './memory-folder.ts';
 import { startPostgres } from './postgres.ts';
 
 const [bin, command, ...args] = process.argv.slice(2);
@@ -13,6 +14,7 @@ if (bin === undefined || command === undefined) {
   console.error('Usage: node test/support/with-postgres.ts FOLDER-OF-INITDB-AND-POSTGRES COMMAND [ARGUMENT…]');
   process.exit(2);
 }
+await useMemory();
 const postgres = await startPostgres({ bin });
 const child = spawn(command, args, { stdio: 'inherit', env: { ...process.env, TEST_DATABASE_URL: postgres.url } });
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => child.kill(signal));
