@@ -1,12 +1,31 @@
+import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
+import { MEASURES_MEMORY } from './test/support/measures-memory.ts';
 import { shared } from './test/support/vitest-shared.ts';
+
+const { globalSetup, ...each } = {
+  ...shared,
+  // More than there are cores: tests that wait for processes and timers leave their core to others.
+  maxWorkers: 2 * availableParallelism(),
+};
 
 /** `npm test`: everything that needs nothing but Node and npm. */
 export default defineConfig({
   test: {
-    ...shared,
-    globalSetup: ['test/support/memory-folder.ts', ...shared.globalSetup],
-    include: ['test/**/*.test.ts'],
-    exclude: ['test/languages/**', 'test/faults/**', 'test/package/**'],
+    ...each,
+    globalSetup: ['test/support/memory-folder.ts', ...globalSetup],
+    projects: [
+      {
+        test: {
+          ...each,
+          name: 'shared process',
+          // A worker process runs many files one after another, so it loads the modules of the project once.
+          isolate: false,
+          include: ['test/**/*.test.ts'],
+          exclude: ['test/languages/**', 'test/faults/**', 'test/package/**', ...MEASURES_MEMORY],
+        },
+      },
+      { test: { ...each, name: 'own process', include: [...MEASURES_MEMORY] } },
+    ],
   },
 });

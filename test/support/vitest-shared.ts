@@ -1,10 +1,10 @@
 import { LongestFirst } from './longest-first.ts';
 
-/** What all three vitest configurations have in common. */
+/** What all vitest configurations have in common. */
 export const shared = {
   // Processes, not threads: tests send signals, open native database handles and must not share a crash.
   pool: 'forks' as const,
-  // One for each core: tests wait for disks and processes more than they compute.
+  // One for each core.
   maxWorkers: '100%',
   sequence: { sequencer: LongestFirst },
   globalSetup: ['test/support/global-setup.ts'],
