@@ -5,8 +5,8 @@ import { shared } from './test/support/vitest-shared.ts';
 
 const { globalSetup, ...each } = {
   ...shared,
-  // More than there are cores: tests that wait for processes and timers leave their core to others.
-  maxWorkers: 2 * availableParallelism(),
+  // One more than there are cores: tests that wait for processes and timers leave their core to others.
+  maxWorkers: availableParallelism() + 1,
 };
 
 /** `npm test`: everything that needs nothing but Node and npm. */
