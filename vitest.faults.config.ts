@@ -2,9 +2,9 @@ import { defineConfig } from 'vitest/config';
 import { shared } from './test/support/vitest-shared.ts';
 
 /**
- * Proofs that count what happened and measure nothing: whatever else the machine does may only add to what they go through. Their time
- * is mostly waiting for processes to start and clients to come back, so two of them run at a time. All others have the machine to
- * themselves: they hold times, memory or fsyncs to a bound, or must see a fault that was planted.
+ * Tests that count what happened and measure nothing: other work on the machine only adds to what they go through. They
+ * mostly wait for processes to start and for clients to reconnect, so three of them run at a time. All others have the
+ * machine to themselves: they check times, memory or fsyncs against a bound, or must see a fault that was planted.
  */
 const SIDE_BY_SIDE = ['claims', 'disk-full', 'drain', 'kill-server', 'mix', 'pooler', 'two-servers'].map(
   (name) => `test/faults/${name}.test.ts`,
@@ -18,7 +18,7 @@ export default defineConfig({
     ...each,
     globalSetup,
     projects: [
-      { test: { ...each, name: 'side by side', include: SIDE_BY_SIDE, maxWorkers: 2, sequence: { groupOrder: 1 } } },
+      { test: { ...each, name: 'side by side', include: SIDE_BY_SIDE, maxWorkers: 3, sequence: { groupOrder: 1 } } },
       {
         test: {
           ...each,
