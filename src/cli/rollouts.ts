@@ -31,6 +31,7 @@ interface RolloutsFlags extends ServerFlags {
   readonly experiment?: string;
   readonly stage?: StagePlace;
   readonly task?: string;
+  readonly worker?: string;
   readonly status?: readonly Status[];
   readonly label?: Readonly<Record<string, string>>;
   readonly success?: boolean;
@@ -64,6 +65,7 @@ export function rolloutsCommand(cli: CliContext): Command {
   addExperimentOption(command)
     .option('--stage <STAGE>', 'only of this stage, such as train-step-2 or eval-1', parseStage)
     .option('--task <ID>', 'only of this task')
+    .option('--worker <ID>', 'only rollouts whose last attempt this worker claimed')
     .option('--status <STATUS,…>', 'only of these statuses, such as running,pending', parseStatuses)
     .option('--label <KEY=VALUE>', 'only with this label; may be given more than once', parseLabel)
     .option('--success <yes|no>', 'only with this verdict', parseYesNo('--success'))
@@ -94,11 +96,12 @@ async function listRollouts(cli: CliContext, argument: string, flags: RolloutsFl
 type Filter = Omit<MessageInitShape<typeof ListRolloutsRequestSchema>, '$typeName' | 'pageSize' | 'pageToken'>;
 
 async function filterOf(client: AnabranchClient, runId: string, flags: RolloutsFlags): Promise<Filter> {
-  const { stage, task = '', status = [], label = {}, success, minReward, maxReward } = flags;
+  const { stage, task = '', worker = '', status = [], label = {}, success, minReward, maxReward } = flags;
   const stageId = stage === undefined ? undefined : await stageIdOf(client, runId, stage);
   return {
     ...(stageId === undefined ? { runId } : { stageId }),
     taskId: task,
+    workerId: worker,
     statuses: [...status],
     labels: { ...label },
     ...(success === undefined ? {} : { success }),
@@ -192,9 +195,11 @@ function linesOf(
 
 /** What to do where nothing is found. */
 function nothing(cli: CliContext, argument: string, flags: RolloutsFlags): string {
-  const { stage, task, status, label, success, minReward, maxReward, page } = flags;
+  const { stage, task, worker, status, label, success, minReward, maxReward, page } = flags;
   if (page !== undefined) return 'No more rollouts.';
-  const filters = [stage, task, status, label, success, minReward, maxReward].filter((filter) => filter !== undefined);
+  const filters = [stage, task, worker, status, label, success, minReward, maxReward].filter(
+    (filter) => filter !== undefined,
+  );
   if (filters.length > 0) {
     return `No rollout is like that. \`${commandPrefix(cli)} rollouts ${quotedName(argument)}\` lists all of the run.`;
   }

@@ -127,12 +127,14 @@ export const ROLLOUTS: readonly Rollout[] = [
 export function rolloutBooks(): Partial<ServiceImpl<typeof RolloutService>> {
   return {
     listRollouts(request) {
-      const { runId: run = '', stageId: stage = '', taskId, statuses, labels, success, minReward, maxReward } = request;
+      const { runId: run = '', stageId: stage = '', taskId, workerId, statuses, labels } = request;
+      const { success, minReward, maxReward } = request;
       const found = ROLLOUTS.filter(
         (each) =>
           (run === '' || each.runId === run) &&
           (stage === '' || each.stageId === stage) &&
           (taskId === '' || each.taskId === taskId) &&
+          (workerId === '' || each.workerId === workerId) &&
           (statuses.length === 0 || statuses.includes(each.status)) &&
           Object.entries(labels).every(([key, value]) => each.labels[key] === value) &&
           (success === undefined || each.success === success) &&

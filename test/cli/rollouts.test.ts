@@ -54,10 +54,11 @@ describe('anabranch rollouts', () => {
     await expect(await told(['rollouts', 'lr 0.1', '--tasks'])).toMatchFileSnapshot('golden/rollouts.tasks.txt');
   });
 
-  it('filters by stage, task, status, label, verdict and reward', async () => {
+  it('filters by stage, task, worker, status, label, verdict and reward', async () => {
     expect(await found('--stage', 'train-step-3')).toEqual([5, 6, 7, 8, 9]);
     expect(await found('--stage', 'Train step 1')).toEqual([1, 2, 3, 4]);
     expect(await found('--task', 'wifi')).toEqual([5, 7, 8, 9]);
+    expect(await found('--worker', 'gpu-7/1')).toEqual([6]);
     expect(await found('--status', 'running,failed')).toEqual([4, 6]);
     expect(await found('--label', 'difficulty=easy')).toEqual([3]);
     expect(await found('--success', 'yes')).toEqual([3]);
