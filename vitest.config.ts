@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 import { MEASURES_MEMORY } from './test/support/measures-memory.ts';
 import { shared } from './test/support/vitest-shared.ts';
 
-const { globalSetup, ...each } = {
+const { globalSetup, sequence, ...each } = {
   ...shared,
   // One more than there are cores: tests that wait for processes and timers leave their core to others.
   maxWorkers: availableParallelism() + 1,
@@ -14,6 +14,7 @@ export default defineConfig({
   test: {
     ...each,
     globalSetup: ['test/support/memory-folder.ts', ...globalSetup],
+    sequence,
     projects: [
       {
         test: {
