@@ -46,12 +46,13 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
         stepNumber: 200n,
         name: 'high-lr-experiment',
         configOverridesJson: '{"lr": 0.01}',
+        removedConfigPaths: ['/net/hidden'],
         initialStatus: Status.RUNNING,
       }),
     );
     expect(branch).toMatchObject({ parentId: mainRun.id, branchPoint: 200n, nextStepNumber: 201n });
     expect(branch.description).toBe('Branched from main at step 200');
-    expect(JSON.parse(branch.configJson)).toEqual({ gamma: 0.99, net: { hidden: [64, 64] }, lr: 0.01 });
+    expect(JSON.parse(branch.configJson)).toEqual({ gamma: 0.99, net: {}, lr: 0.01 });
   });
 
   it('S-07, K-S6: both go on from there, and share what was before', async () => {
@@ -67,6 +68,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     expect(comparisons[0]?.trajectories).toMatchObject({ sharedSteps: 201n, firstDifference: { stepNumber: 201n } });
     expect(comparisons[0]?.configDifferences).toMatchObject([
       { path: '/lr', valueJson: '0.001', otherValueJson: '0.01' },
+      { path: '/net/hidden', valueJson: '[64,64]', otherValueJson: '' },
     ]);
 
     const { runs } = await client.runs.getRunTree({ runId: branch.id });
