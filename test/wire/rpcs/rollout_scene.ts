@@ -86,7 +86,9 @@ export async function makeRolloutScene(client: WireClient): Promise<RolloutScene
 /** Claims the rollout of that label; its attempt's trajectory. */
 export function claimer({ rollouts }: WireClient, stageId: string) {
   return async (which: string): Promise<string> => {
-    const { claims } = await rollouts.claimRollouts({ stageId, labels: { which }, workerId: 'worker' });
+    // Longer than any test takes on a slow machine: nothing renews these leases.
+    const leaseDuration = { seconds: 3600n };
+    const { claims } = await rollouts.claimRollouts({ stageId, labels: { which }, workerId: 'worker', leaseDuration });
     if (claims.length !== 1) throw new Error(`rollout ${which} is not to be had`);
     return claims[0]!.trajectory!.id;
   };
