@@ -11,19 +11,12 @@ export function requireText(text: string, field: string): string {
   return text;
 }
 
-export function unstorableText(field: string): AnabranchError {
-  return invalidField(
-    field,
-    'must be text without U+0000 and without lone surrogates: send such content as bytes (data)',
-  );
-}
+/** What is wrong with text that cannot be stored. */
+export const UNSTORABLE_TEXT =
+  'must be text without U+0000 and without lone surrogates: send such content as bytes (data)';
 
-/** Strict JSON text; kept as it is. Empty means none. */
-export function requireJson(text: string, field: string): string {
-  if (text === '') return text;
-  const fault = jsonFault(text);
-  if (fault !== undefined) throw invalidField(field, fault);
-  return text;
+export function unstorableText(field: string): AnabranchError {
+  return invalidField(field, UNSTORABLE_TEXT);
 }
 
 /** Returns what is wrong with a JSON text; undefined if nothing. */

@@ -75,7 +75,7 @@ export function unary<M extends DescMethodUnary>(
       context,
       purpose,
       () => {
-        wire.validator.check(method.input, request);
+        wire.validator.checkRequest(method.input, request);
         return handle(request, callOf(wire, context));
       },
       (error) => nameField(error, method.input, request),
@@ -102,7 +102,7 @@ export function serverStream<M extends DescMethodServerStreaming>(
   answering: Answering<Answer<M>> = {},
 ): MethodImpl<M> {
   const begin = (request: Request<M>, context: CallContext) => {
-    wire.validator.check(method.input, request);
+    wire.validator.checkRequest(method.input, request);
     return handle(request, callOf(wire, context));
   };
   const impl = (request: Request<M>, context: CallContext): AsyncIterable<Answer<M>> =>

@@ -13,8 +13,8 @@ import { claimRollouts } from '../app/rollout/claim.ts';
 import { type ClaimExtent, fitClaims } from '../app/rollout/fit.ts';
 import { heartbeatRollouts } from '../app/rollout/lease.ts';
 import { unary, type Wire } from './call.ts';
-import { fromMillis } from './convert/duration.ts';
-import { toClaimArgs, toLeaseMs } from './convert/rollout_in.ts';
+import { fromMillis, toMillis } from './convert/duration.ts';
+import { toClaimArgs } from './convert/rollout_in.ts';
 import { fromBareRollout, fromRollout, fromTask, fromValidator } from './convert/rollout_out.ts';
 import { fromTrajectory } from './convert/trajectory_out.ts';
 import { fromStatus } from './convert/values.ts';
@@ -42,7 +42,7 @@ export function claimMethods(
       rpc.heartbeatRollouts,
       'write',
       async ({ leases, leaseDuration }, { app, caller }) => {
-        const states = await heartbeatRollouts(app, caller, { leases, leaseMs: toLeaseMs(leaseDuration) });
+        const states = await heartbeatRollouts(app, caller, { leases, leaseMs: toMillis(leaseDuration) });
         return create(HeartbeatRolloutsResponseSchema, { leases: states.map(fromLeaseState) });
       },
     ),

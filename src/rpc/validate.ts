@@ -2,10 +2,13 @@ import { create, type DescMessage, type DescService, type MessageShape } from '@
 import { createValidator } from '@bufbuild/protovalidate';
 import { AnabranchError, type Violation } from '../domain/errors.ts';
 import { ListSizes } from './list_sizes.ts';
+import { RequestFields } from './request_fields.ts';
 import { toViolation } from './violation.ts';
 
 /** Holds requests to the rules in their protos. */
 export interface Validator {
+  /** Checks a request of one message: by its rules, then by what its fields are. Writes its UUIDs in lower case. Errors: INVALID_REQUEST. */
+  checkRequest<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
   /**
    * Errors: INVALID_REQUEST with the fields that break their rules, at most 20, and the number of the others. If lists are too long, only these
    * are named.
@@ -28,18 +31,24 @@ export function createRequestValidator(services: readonly DescService[]): Valida
   });
   const sizes = new ListSizes();
   for (const { methods } of services) for (const { input } of methods) validator.validate(input, create(input));
+  const fields = new RequestFields();
+  const validate: Validator['check'] = (schema, message) => {
+    const tooLong = sizes.tooLong(schema, message);
+    if (tooLong.length > 0) throw invalidRequest(tooLong);
+    const result = validator.validate(schema, message);
+    if (result.kind === 'valid') return;
+    if (result.kind === 'error') throw result.error;
+    const named = result.violations.slice(0, NAMED_VIOLATIONS);
+    throw invalidRequest(
+      named.map((violation) => toViolation(schema, message, violation)),
+      result.violations.length - named.length,
+    );
+  };
   return {
-    check(schema, message) {
-      const tooLong = sizes.tooLong(schema, message);
-      if (tooLong.length > 0) throw invalidRequest(tooLong);
-      const result = validator.validate(schema, message);
-      if (result.kind === 'valid') return;
-      if (result.kind === 'error') throw result.error;
-      const named = result.violations.slice(0, NAMED_VIOLATIONS);
-      throw invalidRequest(
-        named.map((violation) => toViolation(schema, message, violation)),
-        result.violations.length - named.length,
-      );
+    check: validate,
+    checkRequest(schema, message) {
+      validate(schema, message);
+      fields.check(schema, message);
     },
   };
 }

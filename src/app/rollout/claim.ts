@@ -1,11 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
 import { runNotFound, stageNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
-import { requireText } from '../../domain/text.ts';
 import type { ClaimRequest } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
 import { idempotencyKey, mapText } from '../idempotency.ts';
-import { requireLabels } from '../run/fields.ts';
 import { WatchPace } from '../run/watch_pace.ts';
 import type { Claimed } from './claim_collector.ts';
 import { countFittingClaims } from './fit.ts';
@@ -114,12 +111,9 @@ async function hintsOf(
 }
 
 function requestOf(caller: Caller, args: ClaimRolloutsArgs): Omit<ClaimRequest, 'trajectories'> {
-  const { taskIds, minPriority, maxRollouts, leaseMs, waitMs } = args;
-  const runId = args.runId === '' ? undefined : parseUuid(args.runId, 'run_id');
-  const stageId = args.stageId === '' ? undefined : parseUuid(args.stageId, 'stage_id');
-  for (const [i, taskId] of taskIds.entries()) requireText(taskId, `task_ids[${i}]`);
-  const labels = requireLabels(args.labels);
-  const workerId = requireText(args.workerId, 'worker_id');
+  const { taskIds, labels, minPriority, maxRollouts, workerId, leaseMs, waitMs } = args;
+  const runId = args.runId || undefined;
+  const stageId = args.stageId || undefined;
   const numbers = [minPriority, maxRollouts, leaseMs, waitMs].map((number) => `${number}`);
   const tasks = [...new Set(taskIds)].sort();
   const fields = [runId, stageId, JSON.stringify(tasks), mapText(labels), workerId, ...numbers];

@@ -1,12 +1,9 @@
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
-import type { OnSuccess, StartPoint } from '../../domain/rollout.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
+import type { OnSuccess } from '../../domain/rollout.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
 import type { CreatedRollout, NewRollout } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
-import { newId, requireLabels } from '../run/fields.ts';
 
 export interface NewRolloutArgs extends Omit<NewRollout, 'id' | 'groupId' | 'onSuccess'> {
   /** Empty: the server makes one. */
@@ -25,28 +22,20 @@ export interface CreateRolloutsArgs {
  * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT, QUEUE_CLOSED.
  */
 export async function createRollouts(app: App, caller: Caller, args: CreateRolloutsArgs): Promise<CreatedRollout[]> {
-  const stageId = parseUuid(args.stageId, 'stage_id');
   requireDistinct(args.rollouts);
   const policies = policiesOf(args.rollouts);
   const groupIds = new Map<bigint, string>();
-  const rollouts = args.rollouts.map(({ rolloutId, onSuccess: _, ...rollout }, i): NewRollout => {
-    const field = `rollouts[${i}]`;
+  const rollouts = args.rollouts.map(({ rolloutId, onSuccess: _, ...rollout }): NewRollout => {
     const groupId = groupIds.get(rollout.groupNumber) ?? app.ids.uuid();
     groupIds.set(rollout.groupNumber, groupId);
-    requireText(rollout.taskId, `${field}.task_id`);
-    requireText(rollout.modelUri, `${field}.model_uri`);
     return {
       ...rollout,
-      id: newId(rolloutId, `${field}.rollout_id`, app.ids.uuid),
+      id: rolloutId || app.ids.uuid(),
       groupId,
-      labels: requireLabels(rollout.labels, `${field}.labels`),
-      inputJson: requireJson(rollout.inputJson, `${field}.input_json`),
-      metadataJson: requireJson(rollout.metadataJson, `${field}.metadata_json`),
-      startFrom: requireStart(rollout.startFrom, `${field}.start_from`),
       onSuccess: policies.get(rollout.groupNumber) ?? 'CONTINUE',
     };
   });
-  return app.store.createRollouts(caller, stageId, rollouts);
+  return app.store.createRollouts(caller, args.stageId, rollouts);
 }
 
 /** Each place in a group once, and each id. */
@@ -80,8 +69,4 @@ function policiesOf(rollouts: readonly NewRolloutArgs[]): ReadonlyMap<bigint, On
     policies.set(groupNumber, onSuccess);
   }
   return policies;
-}
-
-function requireStart(start: StartPoint | undefined, field: string): StartPoint | undefined {
-  return start && { ...start, trajectoryId: parseUuid(start.trajectoryId, `${field}.trajectory_id`) };
 }

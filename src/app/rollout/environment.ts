@@ -1,16 +1,13 @@
 import type { Caller } from '../../domain/caller.ts';
 import { environmentNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Status, Verb } from '../../domain/lifecycle.ts';
 import type { Environment } from '../../domain/rollout.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type { NewEnvironment } from '../../store/contract/environment.ts';
 import type { Said } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { idempotencyKey, mapText } from '../idempotency.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { newId, requireLabels, requireSaid } from '../run/fields.ts';
 import { environmentBytes } from './row_bytes.ts';
 
 export interface CreateEnvironmentArgs extends Omit<NewEnvironment, 'id'> {
@@ -23,16 +20,10 @@ export interface CreateEnvironmentArgs extends Omit<NewEnvironment, 'id'> {
 /** Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND. */
 export async function createEnvironment(app: App, caller: Caller, args: CreateEnvironmentArgs): Promise<Environment> {
   const { environmentId, requestId, ...fields } = args;
-  const runId = parseUuid(fields.runId, 'run_id');
-  requireText(fields.type, 'type');
-  requireText(fields.externalId, 'external_id');
-  requireText(fields.phase, 'phase');
-  requireLabels(fields.labels);
-  requireJson(fields.configJson, 'config_json');
   const { type, externalId, status, labels, configJson, phase } = fields;
   const key = idempotencyKey('CreateEnvironment', requestId, [
     environmentId.toLowerCase(),
-    runId,
+    fields.runId,
     type,
     externalId,
     status,
@@ -40,8 +31,8 @@ export async function createEnvironment(app: App, caller: Caller, args: CreateEn
     configJson,
     phase,
   ]);
-  const id = newId(environmentId, 'environment_id', app.ids.uuid);
-  return app.store.createEnvironment(caller, { ...fields, runId, id }, key);
+  const id = environmentId || app.ids.uuid();
+  return app.store.createEnvironment(caller, { ...fields, id }, key);
 }
 
 /** Errors: ENVIRONMENT_NOT_FOUND. */
@@ -50,9 +41,8 @@ export async function getEnvironment(
   caller: Caller,
   { environmentId }: { readonly environmentId: string },
 ): Promise<Environment> {
-  const id = parseUuid(environmentId, 'environment_id');
-  const found = await app.store.getEnvironment(caller.namespace, id);
-  if (found === undefined) throw environmentNotFound(id);
+  const found = await app.store.getEnvironment(caller.namespace, environmentId);
+  if (found === undefined) throw environmentNotFound(environmentId);
   return found;
 }
 
@@ -68,11 +58,7 @@ export async function listEnvironments(
   caller: Caller,
   args: ListEnvironmentsArgs,
 ): Promise<PageOf<Environment>> {
-  const of =
-    'runId' in args.of
-      ? { runId: parseUuid(args.of.runId, 'run_id') }
-      : { rolloutId: parseUuid(args.of.rolloutId, 'rollout_id') };
-  const { statuses } = args;
+  const { of, statuses } = args;
   const query = { caller, rpc: 'ListEnvironments', filter: [of, [...new Set(statuses)].sort()] };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage(
@@ -98,8 +84,6 @@ export interface MoveEnvironmentArgs {
 
 /** L2, L5. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
 export async function moveEnvironment(app: App, caller: Caller, args: MoveEnvironmentArgs): Promise<Environment> {
-  const id = parseUuid(args.environmentId, 'environment_id');
-  const { verb, externalId } = args;
-  if (externalId !== undefined) requireText(externalId, 'external_id');
-  return app.store.moveEnvironment(caller, id, verb, requireSaid(args.said), externalId);
+  const { environmentId, verb, said, externalId } = args;
+  return app.store.moveEnvironment(caller, environmentId, verb, said, externalId);
 }

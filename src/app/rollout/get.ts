@@ -1,6 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
 import { rolloutNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { RolloutRecord } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
 
@@ -10,8 +9,7 @@ export async function getRollout(
   caller: Caller,
   { rolloutId }: { readonly rolloutId: string },
 ): Promise<RolloutRecord> {
-  const id = parseUuid(rolloutId, 'rollout_id');
-  const found = await app.store.getRollout(caller.namespace, id);
-  if (found === undefined) throw rolloutNotFound(id);
+  const found = await app.store.getRollout(caller.namespace, rolloutId);
+  if (found === undefined) throw rolloutNotFound(rolloutId);
   return found;
 }

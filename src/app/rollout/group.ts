@@ -1,15 +1,11 @@
 import type { Caller } from '../../domain/caller.ts';
 import { groupNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Group } from '../../domain/rollout.ts';
-import { requireJson } from '../../domain/text.ts';
 import type { BookView } from '../../store/contract/experiment.ts';
 import type { GroupChanges, GroupPlace, NewGroup } from '../../store/contract/group.ts';
 import type { App } from '../app.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { requireLabels } from '../run/fields.ts';
-import { requireMetrics } from '../trajectory/incoming.ts';
 import { groupBytes } from './row_bytes.ts';
 
 /** One row however many race. Errors: STAGE_NOT_FOUND. */
@@ -18,18 +14,11 @@ export async function getOrCreateGroup(
   caller: Caller,
   args: Omit<NewGroup, 'id'>,
 ): Promise<{ readonly group: Group; readonly created: boolean }> {
-  const stageId = parseUuid(args.stageId, 'stage_id');
-  requireLabels(args.labels);
-  requireJson(args.metadataJson, 'metadata_json');
-  return app.store.getOrCreateGroup(caller.namespace, { ...args, stageId, id: app.ids.uuid() });
+  return app.store.getOrCreateGroup(caller.namespace, { ...args, id: app.ids.uuid() });
 }
 
 /** Errors: GROUP_NOT_FOUND. */
-export async function getGroup(app: App, caller: Caller, which: GroupPlace): Promise<Group> {
-  const place =
-    'id' in which
-      ? { id: parseUuid(which.id, 'group_id') }
-      : { stageId: parseUuid(which.stageId, 'stage_id'), number: which.number };
+export async function getGroup(app: App, caller: Caller, place: GroupPlace): Promise<Group> {
   const found = await app.store.getGroup(caller.namespace, place);
   if (found !== undefined) return found;
   throw groupNotFound('id' in place ? place.id : `${place.number} of stage ${place.stageId}`);
@@ -42,8 +31,7 @@ export interface ListGroupsArgs extends PageArgs {
 
 /** By number; a page ends early at about 1 MiB. Errors: STAGE_NOT_FOUND. */
 export async function listGroups(app: App, caller: Caller, args: ListGroupsArgs): Promise<PageOf<Group>> {
-  const stageId = parseUuid(args.stageId, 'stage_id');
-  const { view } = args;
+  const { stageId, view } = args;
   const query = { caller, rpc: 'ListGroups', filter: [stageId, view] };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage(
@@ -67,9 +55,5 @@ export interface UpdateGroupArgs {
 
 /** Labels are replaced, metrics merged by key (FM7). Errors: GROUP_NOT_FOUND. */
 export async function updateGroup(app: App, caller: Caller, { groupId, changes }: UpdateGroupArgs): Promise<Group> {
-  const id = parseUuid(groupId, 'group_id');
-  requireLabels(changes.labels ?? new Map());
-  if (changes.metrics !== undefined) requireMetrics(changes.metrics, 'metrics');
-  requireJson(changes.metadataJson ?? '', 'metadata_json');
-  return app.store.updateGroup(caller.namespace, id, changes);
+  return app.store.updateGroup(caller.namespace, groupId, changes);
 }

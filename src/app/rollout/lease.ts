@@ -1,5 +1,4 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { LeaseState, LeaseToken } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
 
@@ -9,8 +8,8 @@ export interface TokenArgs {
   readonly attempt: number;
 }
 
-export function requireToken({ rolloutId, attempt }: TokenArgs): LeaseToken {
-  return { id: parseUuid(rolloutId, 'rollout_id'), attempt };
+export function tokenOf({ rolloutId, attempt }: TokenArgs): LeaseToken {
+  return { id: rolloutId, attempt };
 }
 
 /** Q2: keeps the leases that are still held, and says of each what became of it, in the order given. */
@@ -19,8 +18,5 @@ export async function heartbeatRollouts(
   caller: Caller,
   args: { readonly leases: readonly TokenArgs[]; readonly leaseMs: number | undefined },
 ): Promise<LeaseState[]> {
-  const leases = args.leases.map(({ rolloutId, attempt }, i) => {
-    return { id: parseUuid(rolloutId, `leases[${i}].rollout_id`), attempt };
-  });
-  return app.store.heartbeatRollouts(caller.namespace, leases, args.leaseMs);
+  return app.store.heartbeatRollouts(caller.namespace, args.leases.map(tokenOf), args.leaseMs);
 }

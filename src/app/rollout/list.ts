@@ -1,14 +1,11 @@
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Rollout } from '../../domain/rollout.ts';
-import { requireText } from '../../domain/text.ts';
 import type { BookView } from '../../store/contract/experiment.ts';
 import type { RolloutCursor, RolloutFilter } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { requireLabels } from '../run/fields.ts';
 import { rolloutBytes } from './row_bytes.ts';
 
 export interface ListRolloutsArgs extends PageArgs {
@@ -21,8 +18,8 @@ export interface ListRolloutsArgs extends PageArgs {
  * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND.
  */
 export async function listRollouts(app: App, caller: Caller, args: ListRolloutsArgs): Promise<PageOf<Rollout>> {
-  const { view } = args;
-  const filter = checkFilter(args.filter);
+  const { filter, view } = args;
+  requireFilter(filter);
   const query = { caller, rpc: 'ListRollouts', filter: [...filterFields(filter), view] };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage<Rollout, RolloutCursor>(
@@ -51,21 +48,11 @@ export function placeOf({ stage, group, number }: Rollout): RolloutCursor {
   return { stage: stage.key, groupNumber: group.number, number };
 }
 
-function checkFilter(filter: RolloutFilter): RolloutFilter {
-  requireText(filter.taskId ?? '', 'task_id');
-  requireLabels(filter.labels ?? new Map());
+function requireFilter(filter: RolloutFilter): void {
   if (Number.isNaN(filter.minReward)) throw invalidField('min_reward', 'must be a number, not NaN');
   if (Number.isNaN(filter.maxReward)) throw invalidField('max_reward', 'must be a number, not NaN');
-  requireText(filter.workerId ?? '', 'worker_id');
-  if (filter.of !== undefined) return { ...filter, of: placeIn(filter.of) };
-  if (filter.taskId !== undefined || filter.workerId !== undefined) return filter;
+  if (filter.of !== undefined || filter.taskId !== undefined || filter.workerId !== undefined) return;
   throw invalidField('run_id', 'none of run_id, stage_id, group_id, task_id and worker_id is set: set at least one');
-}
-
-function placeIn(of: NonNullable<RolloutFilter['of']>): NonNullable<RolloutFilter['of']> {
-  if ('runId' in of) return { runId: parseUuid(of.runId, 'run_id') };
-  if ('stageId' in of) return { stageId: parseUuid(of.stageId, 'stage_id') };
-  return { groupId: parseUuid(of.groupId, 'group_id') };
 }
 
 function filterFields(filter: RolloutFilter): unknown[] {

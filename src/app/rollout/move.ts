@@ -1,16 +1,11 @@
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Rollout, RolloutResult } from '../../domain/rollout.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type { AttemptReport, NewValidation, RolloutEnd, RolloutSaid } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
-import { requireNames } from '../run/fields.ts';
-import { requireMetrics } from '../trajectory/incoming.ts';
-import { requireToken, type TokenArgs } from './lease.ts';
-import { requireNewValidation } from './validation.ts';
+import { type TokenArgs, tokenOf } from './lease.ts';
 
 export interface RolloutMoveArgs extends TokenArgs {
   readonly said: RolloutSaid;
@@ -18,7 +13,7 @@ export interface RolloutMoveArgs extends TokenArgs {
 
 /** L3. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
 export async function startRollout(app: App, caller: Caller, args: RolloutMoveArgs): Promise<Rollout> {
-  return app.store.startRollout(caller, requireToken(args), requireRolloutSaid(args.said));
+  return app.store.startRollout(caller, tokenOf(args), args.said);
 }
 
 export interface ReleaseRolloutArgs extends RolloutMoveArgs {
@@ -31,14 +26,14 @@ export interface ReleaseRolloutArgs extends RolloutMoveArgs {
  * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
  */
 export async function releaseRollout(app: App, caller: Caller, args: ReleaseRolloutArgs): Promise<Rollout> {
-  const { refundAttempt, report } = args;
-  const said = { ...requireRolloutSaid(args.said), refundAttempt };
-  return app.store.releaseRollout(caller, requireToken(args), said, requireReport(report));
+  const { said, refundAttempt, report } = args;
+  requireDistinct(report.validations);
+  return app.store.releaseRollout(caller, tokenOf(args), { ...said, refundAttempt }, report);
 }
 
 /** L3. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
 export async function retryRollout(app: App, caller: Caller, args: RolloutMoveArgs): Promise<Rollout> {
-  return app.store.retryRollout(caller, requireToken(args), requireRolloutSaid(args.said));
+  return app.store.retryRollout(caller, tokenOf(args), args.said);
 }
 
 export interface RolloutEndArgs {
@@ -61,54 +56,34 @@ const NO_REPORT: AttemptReport = Object.freeze({ validations: [], metrics: new M
 export async function endRollout(app: App, caller: Caller, args: RolloutEndArgs): Promise<Rollout> {
   const { status, attempt, result, expectedNextStepNumber, report = NO_REPORT } = args;
   if (result !== undefined) requireResult(result);
+  requireDistinct(report.validations);
   const end: RolloutEnd = {
-    id: parseUuid(args.rolloutId, 'rollout_id'),
+    id: args.rolloutId,
     status,
     attempt,
-    said: requireRolloutSaid(args.said),
+    said: args.said,
     result,
     expectedNextStepNumber,
-    ...requireReport(report),
+    ...report,
   };
   return app.store.endRollout(caller, end);
 }
 
-function requireReport({ validations, metrics, timings }: AttemptReport): AttemptReport {
-  requireMetrics(metrics, 'metrics');
-  requireNames(timings, 'timings', LIMITS.timings);
-  return { validations: requireValidations(validations), metrics, timings };
-}
-
-/** What a verb says beside itself. */
-function requireRolloutSaid(said: RolloutSaid): RolloutSaid {
-  requireText(said.message, 'message');
-  requireJson(said.metadataJson, 'metadata_json');
-  if (said.phase !== undefined) requireText(said.phase, 'phase');
-  return said;
-}
-
-function requireResult({ errors, summaryJson }: RolloutResult): void {
-  for (const [i, error] of errors.entries()) requireText(error, `result.errors[${i}]`);
+function requireResult({ errors }: RolloutResult): void {
   const bytes = errors.reduce((sum, error) => sum + Buffer.byteLength(error), 0);
   if (bytes > LIMITS.resultErrorBytes) {
     throw invalidField('result.errors', `must have at most ${LIMITS.resultErrorBytes} bytes together, not ${bytes}`);
   }
-  requireJson(summaryJson, 'result.summary_json');
 }
 
 /** Each name once. */
-function requireValidations(validations: readonly NewValidation[]): NewValidation[] {
+function requireDistinct(validations: readonly NewValidation[]): void {
   const seen = new Set<string>();
-  return validations.map((validation, i) => {
-    const field = `validations[${i}]`;
-    const checked = requireNewValidation(validation, field);
-    if (seen.has(checked.name)) {
-      throw invalidField(
-        `${field}.name`,
-        `must not be ${JSON.stringify(checked.name)} again: an attempt has one validation of each name`,
-      );
+  for (const [i, { name }] of validations.entries()) {
+    if (seen.has(name)) {
+      const wanted = `must not be ${JSON.stringify(name)} again: an attempt has one validation of each name`;
+      throw invalidField(`validations[${i}].name`, wanted);
     }
-    seen.add(checked.name);
-    return checked;
-  });
+    seen.add(name);
+  }
 }

@@ -1,6 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
 import { stageNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Group } from '../../domain/rollout.ts';
 import type { App } from '../app.ts';
@@ -31,7 +30,7 @@ export async function* readRollouts(
   caller: Caller,
   args: ReadRolloutsArgs,
 ): AsyncGenerator<RolloutsRead, void, undefined> {
-  const stageId = parseUuid(args.stageId, 'stage_id');
+  const { stageId } = args;
   const stage = await app.store.getStage(caller.namespace, { id: stageId });
   if (stage === undefined) throw stageNotFound(stageId);
   const place: Place = { app, caller, stage, view: args.view };

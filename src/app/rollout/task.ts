@@ -1,7 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField, taskNotFound } from '../../domain/errors.ts';
 import type { Task } from '../../domain/rollout.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type { BookView } from '../../store/contract/experiment.ts';
 import type { TaskFilter, TaskUpsert, Upserted } from '../../store/contract/task.ts';
 import type { App } from '../app.ts';
@@ -17,37 +16,15 @@ export async function upsertTasks(
 ): Promise<Upserted> {
   const seen = new Set<string>();
   for (const [i, task] of tasks.entries()) {
-    requireTask(task, `tasks[${i}]`);
     if (seen.has(task.id)) throw invalidField(`tasks[${i}].id`, 'must be there once in a call');
     seen.add(task.id);
   }
   return app.store.upsertTasks(caller.namespace, tasks);
 }
 
-const TEXTS = {
-  id: 'id',
-  name: 'name',
-  description: 'description',
-  difficulty: 'difficulty',
-  category: 'category',
-  appName: 'app_name',
-  sourceType: 'source_type',
-} as const;
-
-function requireTask(task: TaskUpsert, field: string): void {
-  for (const [key, name] of Object.entries(TEXTS)) {
-    requireText(task[key as keyof typeof TEXTS] ?? '', `${field}.${name}`);
-  }
-  for (const list of ['tags', 'prerequisites'] as const) {
-    for (const [i, text] of (task[list] ?? []).entries()) requireText(text, `${field}.${list}.values[${i}]`);
-  }
-  requireJson(task.inputJson ?? '', `${field}.input_json`);
-  requireJson(task.metadataJson ?? '', `${field}.metadata_json`);
-}
-
 /** Errors: TASK_NOT_FOUND. */
 export async function getTask(app: App, caller: Caller, { taskId }: { readonly taskId: string }): Promise<Task> {
-  const found = await app.store.getTask(caller.namespace, requireText(taskId, 'task_id'));
+  const found = await app.store.getTask(caller.namespace, taskId);
   if (found === undefined) throw taskNotFound(taskId);
   return found;
 }
@@ -61,11 +38,6 @@ export interface ListTasksArgs extends PageArgs {
 export async function listTasks(app: App, caller: Caller, args: ListTasksArgs): Promise<PageOf<Task>> {
   const { filter, view } = args;
   const { ids = [], category = '', difficulty = '', sourceType = '', tags = [] } = filter;
-  for (const [i, id] of ids.entries()) requireText(id, `task_ids[${i}]`);
-  requireText(category, 'category');
-  requireText(difficulty, 'difficulty');
-  requireText(sourceType, 'source_type');
-  for (const [i, tag] of tags.entries()) requireText(tag, `tags[${i}]`);
   const fields = [[...new Set(ids)].sort(), category, difficulty, sourceType, [...new Set(tags)].sort(), view];
   const query = { caller, rpc: 'ListTasks', filter: fields };
   const cursor = readPageToken(query, args.pageToken);

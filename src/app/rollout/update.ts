@@ -1,12 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
-import { LIMITS } from '../../domain/limits.ts';
 import type { Rollout } from '../../domain/rollout.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type { RolloutChanges } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
-import { requireLabels, requireNames } from '../run/fields.ts';
-import { requireMetrics } from '../trajectory/incoming.ts';
 
 export interface UpdateRolloutArgs {
   readonly rolloutId: string;
@@ -29,7 +24,6 @@ export async function setRolloutPhase(
   },
 ): Promise<Rollout> {
   const { rolloutId, attempt, phase, message } = args;
-  if (message !== undefined) requireText(message, 'message');
   const changes = { phase, ...(message === undefined ? {} : { statusMessage: message }) };
   return updateRollout(app, caller, { rolloutId, attempt, changes });
 }
@@ -39,18 +33,8 @@ export async function setRolloutPhase(
  * ENVIRONMENT_NOT_FOUND.
  */
 export async function updateRollout(app: App, caller: Caller, args: UpdateRolloutArgs): Promise<Rollout> {
-  const id = parseUuid(args.rolloutId, 'rollout_id');
-  const { environmentIds, ...changes } = args.changes;
-  requireLabels(changes.labels ?? new Map());
-  requireText(changes.modelUri ?? '', 'model_uri');
-  requireText(changes.statusMessage ?? '', 'status_message');
-  requireText(changes.phase ?? '', 'phase');
-  if (changes.metrics !== undefined) requireMetrics(changes.metrics, 'metrics');
-  if (changes.timings !== undefined) requireNames(changes.timings, 'timings', LIMITS.timings);
-  requireJson(changes.metadataJson ?? '', 'metadata_json');
-  const environments = environmentIds?.map((each, i) => parseUuid(each, `environment_ids[${i}]`));
-  return app.store.updateRollout(caller.namespace, id, args.attempt, {
-    ...changes,
-    ...(environments === undefined ? {} : { environmentIds: [...new Set(environments)] }),
-  });
+  const { rolloutId, attempt, changes } = args;
+  const { environmentIds } = changes;
+  const distinct = environmentIds && { environmentIds: [...new Set(environmentIds)] };
+  return app.store.updateRollout(caller.namespace, rolloutId, attempt, { ...changes, ...distinct });
 }

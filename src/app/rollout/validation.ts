@@ -1,22 +1,10 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Rollout, Validation, ValidationOverride } from '../../domain/rollout.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type { NewOverride, NewValidation } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
 import { overrideBytes } from './row_bytes.ts';
-
-export function requireNewValidation(validation: NewValidation, field: string): NewValidation {
-  requireText(validation.name, `${field}.name`);
-  requireText(validation.query, `${field}.query`);
-  requireText(validation.expectedResult, `${field}.expected_result`);
-  requireText(validation.actualResult, `${field}.actual_result`);
-  requireText(validation.errorMessage, `${field}.error_message`);
-  requireJson(validation.detailsJson, `${field}.details_json`);
-  return validation;
-}
 
 export interface RecordValidationArgs {
   readonly rolloutId: string;
@@ -31,9 +19,7 @@ export async function recordValidation(
   caller: Caller,
   { rolloutId, attempt, validation }: RecordValidationArgs,
 ): Promise<{ readonly rollout: Rollout; readonly validation: Validation }> {
-  const id = parseUuid(rolloutId, 'rollout_id');
-  const checked = requireNewValidation(validation, 'validation');
-  return app.store.recordValidation(caller.namespace, id, attempt, checked);
+  return app.store.recordValidation(caller.namespace, rolloutId, attempt, validation);
 }
 
 export interface OverrideValidationArgs extends NewOverride {
@@ -48,10 +34,7 @@ export async function overrideValidation(
   caller: Caller,
   { rolloutId, attempt, ...override }: OverrideValidationArgs,
 ): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }> {
-  const id = parseUuid(rolloutId, 'rollout_id');
-  requireText(override.reason, 'reason');
-  requireText(override.actor, 'actor');
-  return app.store.overrideValidation(caller, id, attempt, override);
+  return app.store.overrideValidation(caller, rolloutId, attempt, override);
 }
 
 /** Newest first; a page ends early at about 1 MiB. Errors: ROLLOUT_NOT_FOUND. */
@@ -60,7 +43,7 @@ export async function listValidationOverrides(
   caller: Caller,
   args: PageArgs & { readonly rolloutId: string },
 ): Promise<PageOf<ValidationOverride>> {
-  const id = parseUuid(args.rolloutId, 'rollout_id');
+  const { rolloutId: id } = args;
   const query = { caller, rpc: 'ListValidationOverrides', filter: [id] };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage(

@@ -1,8 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField, validatorNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Validator } from '../../domain/rollout.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type { ValidatorUpsert } from '../../store/contract/task.ts';
 import type { App } from '../app.ts';
 import { gatherPage } from '../page.ts';
@@ -18,7 +16,6 @@ export async function upsertValidators(
   const seen = new Set<string>();
   const upserts = validators.map((validator, i) => {
     const field = `validators[${i}]`;
-    requireValidator(validator, field);
     const name = JSON.stringify([validator.taskId, validator.type]);
     if (seen.has(name)) throw invalidField(`${field}.type`, 'must be there once for a task in a call');
     seen.add(name);
@@ -27,24 +24,14 @@ export async function upsertValidators(
   return app.store.upsertValidators(caller.namespace, upserts);
 }
 
-function requireValidator(validator: Omit<ValidatorUpsert, 'newId'>, field: string): void {
-  requireText(validator.taskId, `${field}.task_id`);
-  requireText(validator.type, `${field}.type`);
-  requireText(validator.query ?? '', `${field}.query`);
-  requireText(validator.method ?? '', `${field}.method`);
-  requireText(validator.expectedResult ?? '', `${field}.expected_result`);
-  requireJson(validator.configJson ?? '', `${field}.config_json`);
-}
-
 /** Errors: VALIDATOR_NOT_FOUND. */
 export async function getValidator(
   app: App,
   caller: Caller,
   { validatorId }: { readonly validatorId: string },
 ): Promise<Validator> {
-  const id = parseUuid(validatorId, 'validator_id');
-  const found = await app.store.getValidator(caller.namespace, id);
-  if (found === undefined) throw validatorNotFound(id);
+  const found = await app.store.getValidator(caller.namespace, validatorId);
+  if (found === undefined) throw validatorNotFound(validatorId);
   return found;
 }
 
@@ -54,7 +41,7 @@ export async function listValidators(
   caller: Caller,
   args: PageArgs & { readonly taskId: string },
 ): Promise<PageOf<Validator>> {
-  const taskId = requireText(args.taskId, 'task_id');
+  const { taskId } = args;
   const query = { caller, rpc: 'ListValidators', filter: [taskId] };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage<Validator, string>(

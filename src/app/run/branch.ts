@@ -1,12 +1,11 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseTagName, parseUuid } from '../../domain/ids.ts';
+import { parseTagName } from '../../domain/ids.ts';
 import { BRANCH_CONFIG } from '../../domain/run_config.ts';
 import type { MadeRun } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { idempotencyKey } from '../idempotency.ts';
 import type { StepPlace } from '../trajectory/branch.ts';
 import { makingFields, type RunMakingArgs, runMakingOf } from './create.ts';
-import { newId } from './fields.ts';
 
 export interface BranchRunArgs extends RunMakingArgs {
   /** The run to branch from. */
@@ -22,11 +21,10 @@ export interface BranchRunArgs extends RunMakingArgs {
  * Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
  */
 export async function branchRun(app: App, caller: Caller, args: BranchRunArgs): Promise<MadeRun> {
-  const sourceId = parseUuid(args.runId, 'run_id');
   const making = runMakingOf(args, BRANCH_CONFIG.own);
   const at = 'tag' in args.at ? { tag: parseTagName(args.at.tag, 'tag') } : args.at;
   const key = idempotencyKey('BranchRun', args.requestId, [
-    sourceId,
+    args.runId,
     'tag' in at ? undefined : `${at.stepNumber}`,
     'tag' in at ? at.tag : undefined,
     args.branchId.toLowerCase(),
@@ -37,10 +35,10 @@ export async function branchRun(app: App, caller: Caller, args: BranchRunArgs): 
     caller,
     {
       ...making,
-      id: newId(args.branchId, 'branch_id', app.ids.uuid),
-      sourceId,
+      id: args.branchId || app.ids.uuid(),
+      sourceId: args.runId,
       at,
-      trajectoryId: newId(args.branchTrajectoryId, 'branch_trajectory_id', app.ids.uuid),
+      trajectoryId: args.branchTrajectoryId || app.ids.uuid(),
       trajectoryUid: app.ids.uid(),
     },
     key,

@@ -1,7 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import { cutJson } from '../../domain/compare.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import { type Json, type JsonDifference, jsonDifferences, parseJson } from '../../domain/json.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Run } from '../../domain/run.ts';
@@ -49,10 +48,10 @@ const CHARACTER_BYTES = 3;
  */
 export async function compareRuns(app: App, caller: Caller, args: CompareRunsArgs): Promise<RunComparisons> {
   requireListRange(args, LIMITS.compareRunSteps);
-  const ids = args.runIds.map((id, i) => parseUuid(id, `run_ids[${i}]`));
+  const ids = args.runIds;
   if (new Set(ids).size < ids.length) throw invalidField('run_ids', 'must name each run once');
   const sides: Side[] = [];
-  for (const [i, id] of ids.entries()) sides.push(await openSide(app, caller, id, `run_ids[${i}]`));
+  for (const id of ids) sides.push(await openSide(app, caller, id));
   const [one, ...others] = sides;
   if (one === undefined || others.length === 0) throw invalidField('run_ids', 'must name at least two runs');
   const { removedConfigPaths } = one.run;
@@ -68,8 +67,8 @@ interface Side {
   readonly trajectory: Trajectory | undefined;
 }
 
-async function openSide(app: App, caller: Caller, id: string, field: string): Promise<Side> {
-  const run = await findRun(app, caller, id, field);
+async function openSide(app: App, caller: Caller, id: string): Promise<Side> {
+  const run = await findRun(app, caller, id);
   const { mainTrajectory: main } = run;
   const config = parseJson(run.configJson);
   if (main === undefined) return { run, config, trajectory: undefined };

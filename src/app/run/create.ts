@@ -4,12 +4,11 @@ import { requireConfig } from '../../domain/json.ts';
 import type { InitialStatus } from '../../domain/lifecycle.ts';
 import { DEFAULT_EXPERIMENT, type Plan, type Stage } from '../../domain/run.ts';
 import { ROOT_CONFIG, requireRemovedPaths } from '../../domain/run_config.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type { MadeRun, NewMainTrajectory, NewRun } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { idempotencyKey, mapText } from '../idempotency.ts';
 import { type IncomingStep, prepareStep } from '../trajectory/incoming.ts';
-import { newId, placeOfExperiment, requireLabels, requirePlan } from './fields.ts';
+import { placeOfExperiment, requirePlan } from './fields.ts';
 
 /** What a root and a branch are given alike. */
 export interface RunMakingArgs {
@@ -81,7 +80,7 @@ export async function createRun(app: App, caller: Caller, args: CreateRunArgs): 
     caller,
     {
       ...making,
-      id: newId(args.runId, 'run_id', app.ids.uuid),
+      id: args.runId || app.ids.uuid(),
       // The experiment of runs that name none is made where it is missing, also for those that do name it.
       experiment: args.experimentName === DEFAULT_EXPERIMENT ? undefined : place,
       defaultExperimentId: app.ids.uuid(),
@@ -108,9 +107,9 @@ function mainTrajectoryOf(app: App, args: MainTrajectoryArgs | undefined): NewMa
   }
   const prepared = root === undefined ? undefined : prepareStep(root, 'main_trajectory.root');
   return {
-    id: newId(args.trajectoryId, 'main_trajectory.trajectory_id', app.ids.uuid),
+    id: args.trajectoryId || app.ids.uuid(),
     uid: app.ids.uid(),
-    taskId: requireText(args.taskId, 'main_trajectory.task_id'),
+    taskId: args.taskId,
     root: prepared?.steps[0],
     states: prepared?.states ?? [],
   };
@@ -122,12 +121,12 @@ type RunMaking = Omit<NewRun, 'id' | 'experiment' | 'defaultExperimentId' | 'ret
 export function runMakingOf(args: RunMakingArgs, configField: string): RunMaking {
   const { heartbeatTimeoutMs, failWhenStale, status } = args;
   return {
-    name: requireText(args.name, 'name'),
-    description: requireText(args.description, 'description'),
+    name: args.name,
+    description: args.description,
     configJson: requireConfig(args.configJson, configField),
     removedConfigPaths: requireRemovedPaths(args.removedConfigPaths),
-    labels: requireLabels(args.labels),
-    metadataJson: requireJson(args.metadataJson, 'metadata_json'),
+    labels: args.labels,
+    metadataJson: args.metadataJson,
     plan: requirePlan(args.plan),
     status,
     heartbeatTimeoutMs,

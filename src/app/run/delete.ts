@@ -1,5 +1,4 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { BookDeletion, BranchPolicy } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 
@@ -9,8 +8,7 @@ export async function deleteRun(
   caller: Caller,
   args: { readonly runId: string; readonly onBranches: BranchPolicy; readonly cancelLive?: boolean },
 ): Promise<BookDeletion> {
-  const id = parseUuid(args.runId, 'run_id');
-  return afterDeletion(app, await app.store.deleteRun(caller.namespace, id, args.onBranches, args.cancelLive));
+  return afterDeletion(app, await app.store.deleteRun(caller.namespace, args.runId, args.onBranches, args.cancelLive));
 }
 
 /** B4. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
@@ -19,8 +17,10 @@ export async function deleteExperiment(
   caller: Caller,
   args: { readonly experimentId: string; readonly onBranches: BranchPolicy; readonly cancelLive?: boolean },
 ): Promise<BookDeletion> {
-  const id = parseUuid(args.experimentId, 'experiment_id');
-  return afterDeletion(app, await app.store.deleteExperiment(caller.namespace, id, args.onBranches, args.cancelLive));
+  return afterDeletion(
+    app,
+    await app.store.deleteExperiment(caller.namespace, args.experimentId, args.onBranches, args.cancelLive),
+  );
 }
 
 function afterDeletion(app: App, deletion: BookDeletion): BookDeletion {

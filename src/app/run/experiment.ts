@@ -1,9 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
 import { experimentNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import { requireConfig } from '../../domain/json.ts';
 import type { Experiment } from '../../domain/run.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type {
   BookView,
   ExperimentChanges,
@@ -15,7 +13,7 @@ import type { App } from '../app.ts';
 import { idempotencyKey } from '../idempotency.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { newId, requireNewName } from './fields.ts';
+import { requireNewName } from './fields.ts';
 import { experimentBytes } from './row_bytes.ts';
 
 export interface CreateExperimentArgs extends Omit<NewExperiment, 'id'> {
@@ -28,7 +26,7 @@ export interface CreateExperimentArgs extends Omit<NewExperiment, 'id'> {
 /** Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND. */
 export async function createExperiment(app: App, caller: Caller, args: CreateExperimentArgs): Promise<Experiment> {
   const { experimentId, requestId, ...fields } = args;
-  requireFields(fields);
+  requireConfig(fields.defaultConfigJson, 'default_config_json');
   const { tags, maxSteps, seed, ...texts } = fields;
   const key = idempotencyKey('CreateExperiment', requestId, [
     experimentId.toLowerCase(),
@@ -44,14 +42,12 @@ export async function createExperiment(app: App, caller: Caller, args: CreateExp
     JSON.stringify(tags),
     texts.metadataJson,
   ]);
-  const id = newId(experimentId, 'experiment_id', app.ids.uuid);
+  const id = experimentId || app.ids.uuid();
   return app.store.createExperiment(caller, { ...fields, id }, key);
 }
 
 /** By id or by name. Errors: EXPERIMENT_NOT_FOUND. */
-export async function getExperiment(app: App, caller: Caller, which: ExperimentPlace): Promise<Experiment> {
-  const place =
-    'id' in which ? { id: parseUuid(which.id, 'experiment_id') } : { name: requireText(which.name, 'name') };
+export async function getExperiment(app: App, caller: Caller, place: ExperimentPlace): Promise<Experiment> {
   const found = await app.store.getExperiment(caller.namespace, place);
   if (found === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
   return found;
@@ -69,9 +65,6 @@ export async function listExperiments(
   { filter, view, pageSize, pageToken }: ListExperimentsArgs,
 ): Promise<PageOf<Experiment>> {
   const { environmentName = '', agentType = '', tags = [] } = filter;
-  requireText(environmentName, 'environment_name');
-  requireText(agentType, 'agent_type');
-  for (const tag of tags) requireText(tag, 'tags');
   const query = {
     caller,
     rpc: 'ListExperiments',
@@ -99,25 +92,7 @@ export interface UpdateExperimentArgs {
 
 /** Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS (name). */
 export async function updateExperiment(app: App, caller: Caller, args: UpdateExperimentArgs): Promise<Experiment> {
-  const id = parseUuid(args.experimentId, 'experiment_id');
   if (args.changes.name !== undefined) requireNewName(args.changes.name);
-  requireFields(args.changes);
-  return app.store.updateExperiment(caller.namespace, id, args.changes);
-}
-
-const TEXTS = {
-  name: 'name',
-  description: 'description',
-  environmentName: 'environment_name',
-  agentType: 'agent_type',
-};
-
-/** Of those fields that are there. */
-function requireFields(fields: ExperimentChanges): void {
-  for (const [key, field] of Object.entries(TEXTS)) requireText(fields[key as keyof typeof TEXTS] ?? '', field);
-  requireJson(fields.environmentConfigJson ?? '', 'environment_config_json');
-  requireJson(fields.agentConfigJson ?? '', 'agent_config_json');
-  requireConfig(fields.defaultConfigJson ?? '', 'default_config_json');
-  requireJson(fields.metadataJson ?? '', 'metadata_json');
-  for (const [i, tag] of (fields.tags ?? []).entries()) requireText(tag, `tags[${i}]`);
+  requireConfig(args.changes.defaultConfigJson ?? '', 'default_config_json');
+  return app.store.updateExperiment(caller.namespace, args.experimentId, args.changes);
 }

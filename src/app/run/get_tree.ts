@@ -1,6 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
 import { runNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Run } from '../../domain/run.ts';
 import type { Page } from '../../store/contract/page.ts';
 import type { App } from '../app.ts';
@@ -15,13 +14,12 @@ type TreesPlace = { readonly runId: string } | { readonly experimentId: string }
 
 /** A parent comes before its branches, whatever the depth. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
 export async function getRunTree(app: App, caller: Caller, args: GetRunTreeArgs): Promise<PageOf<Run>> {
-  const of = checkPlace(args);
-  const filter = 'runId' in of ? [of.runId] : ['experiment', of.experimentId];
+  const filter = 'runId' in args ? [args.runId] : ['experiment', args.experimentId];
   const query = { caller, rpc: 'GetRunTree', filter };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage(
     {
-      fetch: (limit, after) => fetchRuns(app, caller, of, { limit, after }),
+      fetch: (limit, after) => fetchRuns(app, caller, args, { limit, after }),
       keyOf: ({ key }) => key,
       bytesOf: (each) => runBytes(each, 'BASIC'),
     },
@@ -30,11 +28,6 @@ export async function getRunTree(app: App, caller: Caller, args: GetRunTreeArgs)
     'BASIC',
   );
   return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
-}
-
-function checkPlace(of: TreesPlace): TreesPlace {
-  if ('runId' in of) return { runId: parseUuid(of.runId, 'run_id') };
-  return { experimentId: parseUuid(of.experimentId, 'experiment_id') };
 }
 
 async function fetchRuns(app: App, { namespace }: Caller, of: TreesPlace, page: Page<bigint>): Promise<Run[]> {

@@ -1,14 +1,12 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Progress } from '../../domain/progress.ts';
 import type { Run } from '../../domain/run.ts';
-import { requireText } from '../../domain/text.ts';
 import type { BookView } from '../../store/contract/experiment.ts';
 import type { RunFilter } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { gatherPage, PAGE_BYTES } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { placeOfExperiment, requireLabels } from './fields.ts';
+import { placeOfExperiment } from './fields.ts';
 import { shownProgress } from './progress.ts';
 import { progressBytes, runBytes } from './row_bytes.ts';
 
@@ -65,13 +63,7 @@ function fitting(runs: readonly RunWithProgress[], view: BookView): readonly Run
 
 function checkFilter({ experimentId, experimentName, filter }: ListRunsArgs): RunFilter {
   const experiment = placeOfExperiment(experimentId, experimentName);
-  requireText(filter.name ?? '', 'name');
-  requireLabels(filter.labels ?? new Map());
-  return {
-    ...filter,
-    ...(experiment === undefined ? {} : { experiment }),
-    ...(filter.parentId === undefined ? {} : { parentId: parseUuid(filter.parentId, 'parent_id') }),
-  };
+  return experiment === undefined ? filter : { ...filter, experiment };
 }
 
 function filterFields(filter: RunFilter): unknown[] {

@@ -1,8 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { fitsBytes, isStorableText, unstorableText } from '../../domain/text.ts';
+import { fitsBytes } from '../../domain/text.ts';
 import type { NewMetricPoint } from '../../store/contract/metric.ts';
 import type { App } from '../app.ts';
 
@@ -14,9 +13,8 @@ export interface LogMetricsArgs {
 
 /** M1: all points or none. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
 export async function logMetrics(app: App, caller: Caller, { runId, points }: LogMetricsArgs): Promise<void> {
-  const id = parseUuid(runId, 'run_id');
   requirePoints(points);
-  await app.store.logMetrics(caller.namespace, id, points);
+  await app.store.logMetrics(caller.namespace, runId, points);
 }
 
 function requirePoints(points: readonly NewMetricPoint[]): void {
@@ -30,7 +28,6 @@ function requirePoints(points: readonly NewMetricPoint[]): void {
   const known = new Set<string>();
   for (const [i, { name }] of points.entries()) {
     if (known.has(name)) continue;
-    if (!isStorableText(name)) throw unstorableText(`points[${i}].key`);
     if (name === '' || !fitsBytes(name, LIMITS.seriesNameBytes)) {
       throw invalidField(`points[${i}].key`, `must have 1 to ${LIMITS.seriesNameBytes} bytes`);
     }

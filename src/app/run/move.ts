@@ -1,20 +1,17 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Verb } from '../../domain/lifecycle.ts';
 import type { Run, Stage } from '../../domain/run.ts';
 import type { Heartbeat, RunMove, Said } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
-import { requireSaid } from './fields.ts';
 
 export interface MoveRunArgs extends Pick<RunMove, 'verb' | 'said' | 'keepTrajectoryOpen' | 'cancelRollouts'> {
   readonly runId: string;
 }
 
 /** L2, L5: a verb of a run. `cancelRollouts` marks its rollouts; the use case of that name cancels them. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, BRANCH_TOO_DEEP. */
-export async function moveRun(app: App, caller: Caller, { runId, said, ...move }: MoveRunArgs): Promise<Run> {
-  const id = parseUuid(runId, 'run_id');
+export async function moveRun(app: App, caller: Caller, { runId, ...move }: MoveRunArgs): Promise<Run> {
   const ids = { trajectoryId: app.ids.uuid(), trajectoryUid: app.ids.uid() };
-  return app.store.moveRun(caller, id, { ...move, said: requireSaid(said), ...ids });
+  return app.store.moveRun(caller, runId, { ...move, ...ids });
 }
 
 /** L2, L5: a verb of a stage, as of a run. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
@@ -23,11 +20,10 @@ export async function moveStage(
   caller: Caller,
   args: { readonly stageId: string; readonly verb: Verb; readonly said: Said; readonly cancelRollouts?: boolean },
 ): Promise<Stage> {
-  const id = parseUuid(args.stageId, 'stage_id');
-  return app.store.moveStage(caller, id, args.verb, requireSaid(args.said), args.cancelRollouts);
+  return app.store.moveStage(caller, args.stageId, args.verb, args.said, args.cancelRollouts);
 }
 
 /** Errors: RUN_NOT_FOUND. */
 export async function heartbeatRun(app: App, caller: Caller, args: { readonly runId: string }): Promise<Heartbeat> {
-  return app.store.heartbeatRun(caller.namespace, parseUuid(args.runId, 'run_id'));
+  return app.store.heartbeatRun(caller.namespace, args.runId);
 }

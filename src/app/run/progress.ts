@@ -7,7 +7,7 @@ import { findRun } from './get.ts';
 
 /** M2. Errors: RUN_NOT_FOUND. */
 export async function getProgress(app: App, caller: Caller, args: { readonly runId: string }): Promise<Progress> {
-  const run = await findRun(app, caller, args.runId, 'run_id');
+  const run = await findRun(app, caller, args.runId);
   const tallies = await app.store.tallyRuns(caller.namespace, [run.key]);
   return shownProgress(run, tallies);
 }

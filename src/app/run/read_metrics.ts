@@ -1,7 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
-import { requireText } from '../../domain/text.ts';
 import type {
   MeasuredSeries,
   MetricPoints,
@@ -73,8 +71,7 @@ export async function* readMetrics(
 }
 
 function checkFilter({ runIds, keys, stageId, runLevelOnly }: ReadMetricsArgs): SeriesFilter {
-  const runs = runIds.map((id, i) => parseUuid(id, `run_ids[${i}]`));
-  if (new Set(runs).size < runs.length) throw invalidField('run_ids', 'must name each run once');
+  if (new Set(runIds).size < runIds.length) throw invalidField('run_ids', 'must name each run once');
   if (stageId !== '' && runLevelOnly) {
     throw invalidField(
       'run_level_only',
@@ -82,9 +79,9 @@ function checkFilter({ runIds, keys, stageId, runLevelOnly }: ReadMetricsArgs): 
     );
   }
   return {
-    runs,
-    names: keys.length === 0 ? undefined : [...new Set(keys.map((key, i) => requireText(key, `keys[${i}]`)))],
-    stage: stageId !== '' ? parseUuid(stageId, 'stage_id') : runLevelOnly ? 'none' : undefined,
+    runs: runIds,
+    names: keys.length === 0 ? undefined : [...new Set(keys)],
+    stage: stageId !== '' ? stageId : runLevelOnly ? 'none' : undefined,
   };
 }
 

@@ -1,16 +1,11 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, stageNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
-import { LIMITS } from '../../domain/limits.ts';
 import type { Stage, StageKind } from '../../domain/run.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type { BookView } from '../../store/contract/experiment.ts';
 import type { NewStage, StageChanges, StageFilter, StagePlace } from '../../store/contract/stage.ts';
 import type { App } from '../app.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { requireMetrics } from '../trajectory/incoming.ts';
-import { requireNames } from './fields.ts';
 import { stageBytes } from './row_bytes.ts';
 
 /** One row however many race. Errors: RUN_NOT_FOUND. */
@@ -19,17 +14,11 @@ export async function getOrCreateStage(
   caller: Caller,
   args: Omit<NewStage, 'id'>,
 ): Promise<{ readonly stage: Stage; readonly created: boolean }> {
-  const runId = parseUuid(args.runId, 'run_id');
-  requireText(args.phase, 'phase');
-  requireText(args.modelUri, 'model_uri');
-  requireJson(args.metadataJson, 'metadata_json');
-  return app.store.getOrCreateStage(caller, { ...args, runId, id: app.ids.uuid() });
+  return app.store.getOrCreateStage(caller, { ...args, id: app.ids.uuid() });
 }
 
 /** Errors: STAGE_NOT_FOUND. */
-export async function getStage(app: App, caller: Caller, which: StagePlace): Promise<Stage> {
-  const place =
-    'id' in which ? { id: parseUuid(which.id, 'stage_id') } : { ...which, runId: parseUuid(which.runId, 'run_id') };
+export async function getStage(app: App, caller: Caller, place: StagePlace): Promise<Stage> {
   const found = await app.store.getStage(caller.namespace, place);
   if (found !== undefined) return found;
   throw stageNotFound('id' in place ? place.id : `${place.kind} ${place.number} of run ${place.runId}`);
@@ -43,8 +32,7 @@ export interface ListStagesArgs extends PageArgs {
 
 /** In the order of making; a page ends early at about 1 MiB. Errors: RUN_NOT_FOUND. */
 export async function listStages(app: App, caller: Caller, args: ListStagesArgs): Promise<PageOf<Stage>> {
-  const runId = parseUuid(args.runId, 'run_id');
-  const { filter, view } = args;
+  const { runId, filter, view } = args;
   const { kinds = [], statuses = [], descending = false } = filter;
   const fields = [runId, [...new Set(kinds)].sort(), [...new Set(statuses)].sort(), descending, view];
   const query = { caller, rpc: 'ListStages', filter: fields };
@@ -70,34 +58,25 @@ export interface UpdateStageArgs {
 
 /** Metrics and timings are merged by key. Errors: STAGE_NOT_FOUND. */
 export async function updateStage(app: App, caller: Caller, { stageId, changes }: UpdateStageArgs): Promise<Stage> {
-  const id = parseUuid(stageId, 'stage_id');
-  requireText(changes.statusMessage ?? '', 'status_message');
-  requireText(changes.phase ?? '', 'phase');
-  requireText(changes.modelUri ?? '', 'model_uri');
-  requireText(changes.modelCheckpointUri ?? '', 'model_checkpoint_uri');
-  requireJson(changes.metadataJson ?? '', 'metadata_json');
-  if (changes.metrics !== undefined) requireMetrics(changes.metrics, 'metrics');
-  if (changes.timings !== undefined) requireNames(changes.timings, 'timings', LIMITS.timings);
-  return app.store.updateStage(caller.namespace, id, changes);
+  return app.store.updateStage(caller.namespace, stageId, changes);
 }
 
 /** Errors: STAGE_NOT_FOUND. */
 export async function closeQueue(app: App, caller: Caller, args: { readonly stageId: string }): Promise<Stage> {
-  return app.store.closeQueue(caller.namespace, parseUuid(args.stageId, 'stage_id'));
+  return app.store.closeQueue(caller.namespace, args.stageId);
 }
 
 /** C-33: the stage to resume from. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
 export async function getLatestCheckpointedStage(
   app: App,
   caller: Caller,
-  args: { readonly runId: string; readonly kind: StageKind },
+  { runId, kind }: { readonly runId: string; readonly kind: StageKind },
 ): Promise<Stage> {
-  const runId = parseUuid(args.runId, 'run_id');
-  const found = await app.store.getLatestCheckpointedStage(caller.namespace, runId, args.kind);
+  const found = await app.store.getLatestCheckpointedStage(caller.namespace, runId, kind);
   if (found !== undefined) return found;
   throw new AnabranchError(
     'STAGE_NOT_FOUND',
-    `Run ${runId} has no ${args.kind} stage that is COMPLETED and has a model_checkpoint_uri: begin at the first.`,
+    `Run ${runId} has no ${kind} stage that is COMPLETED and has a model_checkpoint_uri: begin at the first.`,
     { metadata: { run: runId } },
   );
 }

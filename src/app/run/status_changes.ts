@@ -1,5 +1,4 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { StatusChange, StatusOwner } from '../../store/contract/status_change.ts';
 import type { App } from '../app.ts';
 import { gatherPage } from '../page.ts';
@@ -12,24 +11,14 @@ export interface ListStatusChangesArgs extends PageArgs {
   readonly ascending: boolean;
 }
 
-const FIELDS = {
-  RUN: 'run_id',
-  STAGE: 'stage_id',
-  TRAJECTORY: 'trajectory_id',
-  ROLLOUT: 'rollout_id',
-  ENVIRONMENT: 'environment_id',
-} as const;
-
 /** L5: the history of one status. Errors: the noun's NOT_FOUND. */
 export async function listStatusChanges(
   app: App,
   caller: Caller,
   args: ListStatusChangesArgs,
 ): Promise<PageOf<StatusChange>> {
-  const { ascending } = args;
-  const { noun } = args.of;
-  const owner = { noun, id: parseUuid(args.of.id, FIELDS[noun]) };
-  const query = { caller, rpc: 'ListStatusChanges', filter: [noun, owner.id, ascending] };
+  const { of: owner, ascending } = args;
+  const query = { caller, rpc: 'ListStatusChanges', filter: [owner.noun, owner.id, ascending] };
   const cursor = readPageToken(query, args.pageToken);
   const page = await gatherPage(
     {

@@ -47,7 +47,7 @@ export async function* watchRun(
   caller: Caller,
   args: WatchRunArgs,
 ): AsyncGenerator<RunShown, void, undefined> {
-  const { id, key } = await findRun(app, caller, args.runId, 'run_id');
+  const { id, key } = await findRun(app, caller, args.runId);
   const pace = new WatchPace(app.settings);
   const end = () => pace.end();
   // Subscribes before the snapshot is read: what changes meanwhile is looked at again.

@@ -2,7 +2,6 @@ import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Segment } from '../../domain/lineage.ts';
-import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
@@ -50,7 +49,7 @@ export async function* readStates(
   args: ReadStatesArgs,
 ): AsyncGenerator<StatesRead, void, undefined> {
   requireRange(args.startStepNumber, args.endStepNumber);
-  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   requireStart(args.startStepNumber, trajectory);
   let owner = '';
   let pieces: StatePiece[] = [];
@@ -100,7 +99,7 @@ async function* pickStates(
   trajectory: Trajectory,
   args: ReadStatesArgs,
 ): AsyncGenerator<OwnedState, void, undefined> {
-  const name = args.name === '' ? DEFAULT_STATE_NAME : requireText(args.name, 'name');
+  const name = args.name || DEFAULT_STATE_NAME;
   const every = args.every > 1n ? args.every : 1n;
   const segments = await rangeSegments(app, caller, trajectory, args);
   let from = args.startStepNumber;

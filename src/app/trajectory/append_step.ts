@@ -1,7 +1,6 @@
 import type { SealRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
 import type { App } from '../app.ts';
@@ -43,8 +42,8 @@ export async function commitUnary(
   { steps, states }: PreparedSteps,
   seal: SealRequest | undefined,
 ): Promise<Committed> {
-  const uid = args.uid === undefined ? undefined : parseUuid(args.uid, 'uid');
-  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const { uid } = args;
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   if (uid !== undefined && uid !== trajectory.uid) throw trajectoryNotFound(trajectory.id);
   const { ref, id: trajectoryId } = trajectory;
   const batch: AppendBatch = { caller, ref, trajectoryId, uid, writerEpoch: args.writerEpoch, steps, states, seal };

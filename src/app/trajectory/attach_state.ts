@@ -1,5 +1,4 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { StateRef } from '../../domain/step.ts';
 import type { App } from '../app.ts';
 import type { UnaryWriteArgs } from './append_step.ts';
@@ -18,8 +17,8 @@ export async function attachState(
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
   const { ref, data } = prepareState(args.state, 'state');
   return app.store.attachState(caller, {
-    trajectoryId: parseUuid(args.trajectoryId, 'trajectory_id'),
-    uid: args.uid === undefined ? undefined : parseUuid(args.uid, 'uid'),
+    trajectoryId: args.trajectoryId,
+    uid: args.uid,
     writerEpoch: args.writerEpoch,
     stepNumber: args.stepNumber,
     name: ref.name,

@@ -1,5 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseTagName, parseUuid } from '../../domain/ids.ts';
+import { parseTagName } from '../../domain/ids.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
 import { idempotencyKey, mapText } from '../idempotency.ts';
@@ -18,8 +18,8 @@ export type StepPlace = { readonly stepNumber: bigint } | { readonly tag: string
 
 /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, TRAJECTORY_EXISTS, REQUEST_ID_REUSED. */
 export async function branchTrajectory(app: App, caller: Caller, args: BranchTrajectoryArgs): Promise<Trajectory> {
-  const sourceId = parseUuid(args.trajectoryId, 'trajectory_id');
-  const making = makingOf(app, args, args.branchId, 'branch_id');
+  const { trajectoryId: sourceId } = args;
+  const making = makingOf(app, args, args.branchId);
   const at = 'tag' in args.at ? { tag: parseTagName(args.at.tag, 'tag') } : args.at;
   const key = idempotencyKey('BranchTrajectory', args.requestId, [
     sourceId,

@@ -57,8 +57,8 @@ const PAGE = 1000;
 /** RD5. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED. */
 export async function compareTrajectories(app: App, caller: Caller, args: CompareArgs): Promise<Comparison> {
   requireListRange(args, LIMITS.compareSteps);
-  const one = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
-  const other = await findTrajectory(app, caller, args.otherTrajectoryId, 'other_trajectory_id');
+  const one = await findTrajectory(app, caller, args.trajectoryId);
+  const other = await findTrajectory(app, caller, args.otherTrajectoryId);
   return compareWhole(app, caller, one, other, args);
 }
 

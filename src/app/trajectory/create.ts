@@ -1,7 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
-import { requireJson, requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { TrajectoryMaking } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
@@ -30,14 +28,14 @@ export interface MakingArgs {
 
 /** Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND, STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
 export async function createTrajectory(app: App, caller: Caller, args: CreateTrajectoryArgs): Promise<Trajectory> {
-  const making = makingOf(app, args, args.trajectoryId, 'trajectory_id');
-  const taskId = requireText(args.taskId, 'task_id');
+  const making = makingOf(app, args, args.trajectoryId);
+  const { taskId } = args;
   if (args.root !== undefined && args.root.stepNumber !== 0n) {
     throw invalidField('root.step_number', `must be 0, since the root is step 0, not ${args.root.stepNumber}`);
   }
   const root = args.root === undefined ? undefined : prepareStep(args.root, 'root');
-  const runId = args.runId === '' ? undefined : parseUuid(args.runId, 'run_id');
-  const experimentId = args.experimentId === '' ? undefined : parseUuid(args.experimentId, 'experiment_id');
+  const runId = args.runId || undefined;
+  const experimentId = args.experimentId || undefined;
   const key = idempotencyKey('CreateTrajectory', args.requestId, [
     args.trajectoryId.toLowerCase(),
     args.name,
@@ -56,17 +54,12 @@ export async function createTrajectory(app: App, caller: Caller, args: CreateTra
 }
 
 /** The common part of a new row, checked, with an id and a uid of its own. */
-export function makingOf(app: App, args: MakingArgs, id: string, idField: string): TrajectoryMaking {
-  requireText(args.name, 'name');
-  for (const [key, value] of args.labels) {
-    requireText(key, 'labels');
-    requireText(value, 'labels');
-  }
+export function makingOf(app: App, args: MakingArgs, id: string): TrajectoryMaking {
   return {
-    id: id === '' ? app.ids.uuid() : parseUuid(id, idField),
+    id: id || app.ids.uuid(),
     uid: app.ids.uid(),
     name: args.name,
     labels: args.labels,
-    metadataJson: requireJson(args.metadataJson, 'metadata_json'),
+    metadataJson: args.metadataJson,
   };
 }

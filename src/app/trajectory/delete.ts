@@ -1,6 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Deletion, OnBranches } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
 
@@ -14,9 +13,8 @@ export interface DeleteTrajectoryArgs {
  * Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES.
  */
 export async function deleteTrajectory(app: App, caller: Caller, args: DeleteTrajectoryArgs): Promise<Deletion> {
-  const id = parseUuid(args.trajectoryId, 'trajectory_id');
   try {
-    const deletion = await app.store.deleteTrajectory(caller.namespace, id, args.onBranches);
+    const deletion = await app.store.deleteTrajectory(caller.namespace, args.trajectoryId, args.onBranches);
     for (const key of deletion.keys) app.lineages.forget(key);
     return deletion;
   } catch (error) {

@@ -1,6 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
 
@@ -10,13 +9,13 @@ export async function getTrajectory(
   caller: Caller,
   args: { readonly trajectoryId: string },
 ): Promise<Trajectory> {
-  return findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  return findTrajectory(app, caller, args.trajectoryId);
 }
 
-/** The trajectory that a field of a request names. Errors: TRAJECTORY_NOT_FOUND, INVALID_REQUEST. */
-export async function findTrajectory(app: App, caller: Caller, id: string, field: string): Promise<Trajectory> {
-  const found = await app.store.getTrajectory(caller.namespace, parseUuid(id, field));
-  if (found === undefined) throw trajectoryNotFound(id.toLowerCase());
+/** Errors: TRAJECTORY_NOT_FOUND. */
+export async function findTrajectory(app: App, caller: Caller, id: string): Promise<Trajectory> {
+  const found = await app.store.getTrajectory(caller.namespace, id);
+  if (found === undefined) throw trajectoryNotFound(id);
   return found;
 }
 

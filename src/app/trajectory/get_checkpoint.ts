@@ -2,7 +2,6 @@ import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { StoredStep } from '../../domain/step.ts';
-import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
@@ -28,10 +27,8 @@ export interface Checkpoint extends OwnedStep {
 
 /** RD3. Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT. */
 export async function getCheckpoint(app: App, caller: Caller, args: GetCheckpointArgs): Promise<Checkpoint> {
-  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
-  const names = args.stateNames.map((name, i) =>
-    name === '' ? DEFAULT_STATE_NAME : requireText(name, `state_names[${i}]`),
-  );
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId);
+  const names = args.stateNames.map((name) => name || DEFAULT_STATE_NAME);
   const found = await findCheckpoint(app, caller, trajectory, args.at, [...new Set(names)]);
   const [inline] = await Promise.all([
     inlineStates(app, caller, trajectory, found.step),

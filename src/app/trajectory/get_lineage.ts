@@ -19,7 +19,7 @@ export interface GetLineageArgs extends PageArgs {
 
 /** Who owns which steps, from the root on; the last segment is the trajectory's own and may be empty. Errors: TRAJECTORY_NOT_FOUND. */
 export async function getLineage(app: App, caller: Caller, args: GetLineageArgs): Promise<PageOf<LineageSegment>> {
-  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   const query = { caller, rpc: 'GetLineage', filter: [trajectory.ref.key] };
   const cursor = readPageToken(query, args.pageToken);
   const segments = await app.lineages.whole(app.store, caller.namespace, trajectory);

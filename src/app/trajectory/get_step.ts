@@ -15,7 +15,7 @@ export interface GetStepArgs {
 
 /** An own or an inherited step. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND. */
 export async function getStep(app: App, caller: Caller, args: GetStepArgs): Promise<OwnedStep> {
-  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   return stepAt(app, caller, trajectory, await resolvePlace(app, caller, trajectory, args.at), args.view);
 }
 

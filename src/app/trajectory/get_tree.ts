@@ -13,7 +13,7 @@ export interface GetTreeArgs extends PageArgs {
 
 /** A parent before its branches; hidden ones (deleted, but shared) included. Errors: TRAJECTORY_NOT_FOUND. */
 export async function getTree(app: App, caller: Caller, args: GetTreeArgs): Promise<PageOf<Trajectory>> {
-  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   const { ref } = trajectory;
   const query = { caller, rpc: 'GetTree', filter: [ref.tree] };
   const cursor = readPageToken(query, args.pageToken);

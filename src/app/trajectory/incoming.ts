@@ -56,12 +56,6 @@ export function prepareState(state: IncomingState, field: string): { ref: StateR
   return { ref: stateRef(state, field, new InlineStates()), data: state.data };
 }
 
-/** At most 256 metrics, with keys of 1 to 128 bytes. */
-export function requireMetrics(metrics: ReadonlyMap<string, number>, field: string): void {
-  const fault = metricsFault(metrics);
-  if (fault !== undefined) throw invalidField(field, fault);
-}
-
 function metricsFault(metrics: ReadonlyMap<string, number>): string | undefined {
   if (metrics.size > LIMITS.metrics) return `must hold at most ${LIMITS.metrics} entries, not ${metrics.size}`;
   for (const key of metrics.keys()) {

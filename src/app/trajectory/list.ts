@@ -1,6 +1,4 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
-import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { TrajectoryFilter } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
@@ -20,7 +18,7 @@ export async function listTrajectories(
   caller: Caller,
   args: ListTrajectoriesArgs,
 ): Promise<PageOf<Trajectory>> {
-  const filter = checkFilter(args.filter);
+  const { filter } = args;
   const query = { caller, rpc: 'ListTrajectories', filter: [...filterFields(filter), args.view] };
   const cursor = readPageToken(query, args.pageToken);
   // None of the statuses asked for is one that a trajectory is ever in (L1).
@@ -35,19 +33,6 @@ export async function listTrajectories(
     args.view,
   );
   return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
-}
-
-function checkFilter(filter: TrajectoryFilter): TrajectoryFilter {
-  requireText(filter.taskId ?? '', 'task_id');
-  requireText(filter.name ?? '', 'name');
-  for (const pair of filter.labels ?? []) for (const text of pair) requireText(text, 'labels');
-  return {
-    ...filter,
-    ...(filter.parentId === undefined ? {} : { parentId: parseUuid(filter.parentId, 'parent_id') }),
-    ...(filter.treeId === undefined ? {} : { treeId: parseUuid(filter.treeId, 'tree_id') }),
-    ...(filter.runId === undefined ? {} : { runId: parseUuid(filter.runId, 'run_id') }),
-    ...(filter.experimentId === undefined ? {} : { experimentId: parseUuid(filter.experimentId, 'experiment_id') }),
-  };
 }
 
 function filterFields(filter: TrajectoryFilter): unknown[] {

@@ -1,7 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { requireText } from '../../domain/text.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort, StepView } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
@@ -41,9 +39,7 @@ const MESSAGE_BYTES = LIMITS.messageBytes - 1024;
 /** RD4. A page ends early where steps are large, and holds at least one step if there is one. Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
 export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): Promise<PageOf<OwnedStep>> {
   const { of, filter, order, view } = args;
-  if (typeof filter.hasState === 'string') requireText(filter.hasState, 'has_state');
-  const trajectory =
-    'trajectoryId' in of ? await findTrajectory(app, caller, of.trajectoryId, 'trajectory_id') : undefined;
+  const trajectory = 'trajectoryId' in of ? await findTrajectory(app, caller, of.trajectoryId) : undefined;
   const where: StepFilter = { ...filter, of: await placeOf(app, caller, of, trajectory) };
   const query = { caller, rpc: 'ListSteps', filter: queryFields(args, trajectory) };
   const after = cursorOf(readPageToken(query, args.pageToken));
@@ -77,15 +73,13 @@ async function placeOf(
   if (trajectory !== undefined) {
     return { tree: trajectory.ref.tree, segments: await app.lineages.whole(app.store, caller.namespace, trajectory) };
   }
-  if ('runId' in of) return { runId: parseUuid(of.runId, 'run_id') };
-  if ('experimentId' in of) return { experimentId: parseUuid(of.experimentId, 'experiment_id') };
-  return { taskId: 'taskId' in of ? requireText(of.taskId, 'task_id') : '' };
+  return 'trajectoryId' in of ? { taskId: '' } : of;
 }
 
 /** A deletion removes steps batch by batch, so a page that was read beside it may lack some. Errors: TRAJECTORY_NOT_FOUND and so on. */
 async function requireThere(app: App, caller: Caller, of: StepsOf, trajectory: Trajectory | undefined): Promise<void> {
   if (trajectory !== undefined) await requireStillThere(app, caller, trajectory);
-  else if ('runId' in of) await findRun(app, caller, of.runId, 'run_id');
+  else if ('runId' in of) await findRun(app, caller, of.runId);
   else if ('experimentId' in of) await getExperiment(app, caller, { id: of.experimentId });
 }
 

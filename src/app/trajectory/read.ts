@@ -41,7 +41,7 @@ export async function* readSteps(
   args: ReadStepsArgs,
 ): AsyncGenerator<StepsRead, void, undefined> {
   requireRange(args.startStepNumber, args.endStepNumber);
-  const trajectory = await findTrajectory(app, caller, args.trajectoryId, 'trajectory_id');
+  const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   requireStart(args.startStepNumber, trajectory);
   if (args.follow) yield* followSteps(app, caller, trajectory, args);
   else yield* readRange(app, caller, trajectory, args);

@@ -1,5 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
-import { parseTagName, parseUuid } from '../../domain/ids.ts';
+import { parseTagName } from '../../domain/ids.ts';
 import type { Tag } from '../../store/contract/tag.ts';
 import type { App } from '../app.ts';
 import { makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
@@ -21,25 +21,21 @@ export interface ListTagsArgs extends PageArgs {
 
 /** Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED. */
 export async function setTag(app: App, caller: Caller, args: SetTagArgs): Promise<Tag> {
-  const id = parseUuid(args.trajectoryId, 'trajectory_id');
-  const name = parseTagName(args.name, 'name');
-  return app.store.setTag(caller.namespace, id, name, args.stepNumber, args.expectedStepNumber);
+  return app.store.setTag(caller.namespace, args.trajectoryId, args.name, args.stepNumber, args.expectedStepNumber);
 }
 
 /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND. */
 export async function getTag(app: App, caller: Caller, args: TagArgs): Promise<Tag> {
-  const id = parseUuid(args.trajectoryId, 'trajectory_id');
-  return app.store.getTag(caller.namespace, id, parseTagName(args.name, 'name'));
+  return app.store.getTag(caller.namespace, args.trajectoryId, args.name);
 }
 
 /** By name in order of bytes. Errors: TRAJECTORY_NOT_FOUND. */
 export async function listTags(app: App, caller: Caller, args: ListTagsArgs): Promise<PageOf<Tag>> {
-  const id = parseUuid(args.trajectoryId, 'trajectory_id');
-  const query = { caller, rpc: 'ListTags', filter: [id] };
+  const query = { caller, rpc: 'ListTags', filter: [args.trajectoryId] };
   const cursor = readPageToken(query, args.pageToken);
   const limit = pageLimit(args.pageSize);
   const after = cursor?.[0] === undefined ? undefined : parseTagName(cursor[0], 'page_token');
-  const items = await app.store.listTags(caller.namespace, id, { limit: limit + 1, after });
+  const items = await app.store.listTags(caller.namespace, args.trajectoryId, { limit: limit + 1, after });
   if (items.length <= limit) return { items, nextPageToken: '' };
   const page = items.slice(0, limit);
   return { items: page, nextPageToken: makePageToken(query, [page[limit - 1]!.name]) };
@@ -47,6 +43,5 @@ export async function listTags(app: App, caller: Caller, args: ListTagsArgs): Pr
 
 /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND. */
 export async function deleteTag(app: App, caller: Caller, args: TagArgs): Promise<void> {
-  const id = parseUuid(args.trajectoryId, 'trajectory_id');
-  await app.store.deleteTag(caller.namespace, id, parseTagName(args.name, 'name'));
+  await app.store.deleteTag(caller.namespace, args.trajectoryId, args.name);
 }

@@ -1,18 +1,20 @@
 import { create } from '@bufbuild/protobuf';
 import { type Duration, DurationSchema } from '@bufbuild/protobuf/wkt';
-import { invalidField } from '../../domain/errors.ts';
 
 /** Some 10,000 years: what a Duration may hold. */
 const LONGEST_SECONDS = 315_576_000_000n;
 
-/** In milliseconds, never shorter than it was asked for. Errors: INVALID_REQUEST, naming the field, for what no Duration may hold. */
-export function toMillis(duration: Duration | undefined, field: string): number | undefined {
-  if (duration === undefined) return undefined;
-  const { seconds, nanos } = duration;
-  if (nanos < 0 || nanos > 999_999_999 || seconds > LONGEST_SECONDS || seconds < -LONGEST_SECONDS) {
-    throw invalidField(field, `must be a duration of at most ${LONGEST_SECONDS} s, with nanos from 0 to 999999999`);
-  }
-  return Number(seconds) * 1000 + Math.ceil(nanos / 1_000_000);
+/** Returns what is wrong with a duration; undefined if nothing is wrong. */
+export function durationFault({ seconds, nanos }: Duration): string | undefined {
+  const isInRange = nanos >= 0 && nanos <= 999_999_999 && seconds <= LONGEST_SECONDS && seconds >= -LONGEST_SECONDS;
+  return isInRange ? undefined : `must be a duration of at most ${LONGEST_SECONDS} s, with nanos from 0 to 999999999`;
+}
+
+/** Returns the duration in milliseconds, rounded up. */
+export function toMillis(duration: Duration): number;
+export function toMillis(duration: Duration | undefined): number | undefined;
+export function toMillis(duration: Duration | undefined): number | undefined {
+  return duration && Number(duration.seconds) * 1000 + Math.ceil(duration.nanos / 1_000_000);
 }
 
 export function fromSeconds(seconds: number): Duration {

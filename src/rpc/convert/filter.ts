@@ -45,8 +45,8 @@ export function toTrajectoryFilter(request: ListTrajectoriesRequest): ListTrajec
   if (request.withoutRun) filter.withoutRun = true;
   if (request.runId !== '') filter.runId = request.runId;
   if (request.experimentId !== '') filter.experimentId = request.experimentId;
-  const from = toInstant(request.createTimeFrom, 'create_time_from');
-  const to = toInstant(request.createTimeTo, 'create_time_to');
+  const from = toInstant(request.createTimeFrom);
+  const to = toInstant(request.createTimeTo);
   if (from !== undefined) filter.createTimeFrom = from;
   if (to !== undefined) filter.createTimeTo = to;
   return filter;
@@ -59,8 +59,8 @@ export function toListStepsArgs(request: ListStepsRequest): ListStepsArgs {
   else if (request.hasAnyState) filter.hasState = true;
   if (request.minReward !== undefined) filter.minReward = toBound(request.minReward, 'min_reward');
   if (request.maxReward !== undefined) filter.maxReward = toBound(request.maxReward, 'max_reward');
-  const from = toInstant(request.commitTimeFrom, 'commit_time_from');
-  const to = toInstant(request.commitTimeTo, 'commit_time_to');
+  const from = toInstant(request.commitTimeFrom);
+  const to = toInstant(request.commitTimeTo);
   if (from !== undefined) filter.commitTimeFrom = from;
   if (to !== undefined) filter.commitTimeTo = to;
   return {

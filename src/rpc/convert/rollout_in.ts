@@ -21,7 +21,6 @@ import type { ListTasksArgs, upsertTasks } from '../../app/rollout/task.ts';
 import type { UpdateRolloutArgs } from '../../app/rollout/update.ts';
 import type { RecordValidationArgs } from '../../app/rollout/validation.ts';
 import type { upsertValidators } from '../../app/rollout/validator.ts';
-import { invalidField } from '../../domain/errors.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { OnSuccess as DomainPolicy, RolloutResult } from '../../domain/rollout.ts';
 import { required } from '../place.ts';
@@ -34,11 +33,7 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 const DEFAULT_ATTEMPTS = 3;
 const DEFAULT_LEASE_MS = 60_000;
-const LEASE_MS = { least: 1000, most: 24 * 3600 * 1000 };
 const DEFAULT_RETRY_DELAY_MS = 1000;
-const MOST_RETRY_DELAY_MS = 3600 * 1000;
-const ATTEMPT_TIMEOUT_MS = { least: 1000, most: 30 * 24 * 3600 * 1000 };
-const MOST_WAIT_MS = 30_000;
 
 /** Undefined for none. */
 export function toOnSuccess(policy: OnSuccess): DomainPolicy | undefined {
@@ -105,8 +100,8 @@ export function toNewRollout(rollout: WireRollout, index: number): NewRolloutArg
     priority,
     maxTurns,
     maxAttempts: maxAttempts || DEFAULT_ATTEMPTS,
-    attemptTimeoutMs: toAttemptTimeoutMs(rollout.attemptTimeout, `${field}.attempt_timeout`),
-    retryDelayMs: toRetryDelayMs(rollout.retryDelay, `${field}.retry_delay`),
+    attemptTimeoutMs: toMillis(rollout.attemptTimeout),
+    retryDelayMs: toMillis(rollout.retryDelay) ?? DEFAULT_RETRY_DELAY_MS,
     startFrom: startFrom && {
       trajectoryId: startFrom.trajectoryId,
       stepNumber: required(startFrom.stepNumber, `${field}.start_from.step_number`),
@@ -117,24 +112,8 @@ export function toNewRollout(rollout: WireRollout, index: number): NewRolloutArg
   };
 }
 
-function toAttemptTimeoutMs(duration: WireRollout['attemptTimeout'], field: string): number | undefined {
-  const ms = toMillis(duration, field);
-  if (ms !== undefined && (ms < ATTEMPT_TIMEOUT_MS.least || ms > ATTEMPT_TIMEOUT_MS.most)) {
-    throw invalidField(field, 'must be 1 s to 30 d');
-  }
-  return ms;
-}
-
-function toRetryDelayMs(duration: WireRollout['retryDelay'], field: string): number {
-  const ms = toMillis(duration, field) ?? DEFAULT_RETRY_DELAY_MS;
-  if (ms < 0 || ms > MOST_RETRY_DELAY_MS) throw invalidField(field, 'must be 0 to 1 h');
-  return ms;
-}
-
 export function toClaimArgs(request: ClaimRolloutsRequest): Omit<ClaimRolloutsArgs, 'signal'> {
   const { runId, stageId, taskIds, minPriority, maxRollouts, workerId, requestId } = request;
-  const waitMs = toMillis(request.wait, 'wait') ?? 0;
-  if (waitMs > MOST_WAIT_MS) throw invalidField('wait', 'must be at most 30 s');
   return {
     runId,
     stageId,
@@ -143,19 +122,10 @@ export function toClaimArgs(request: ClaimRolloutsRequest): Omit<ClaimRolloutsAr
     minPriority,
     maxRollouts: Math.max(1, maxRollouts),
     workerId,
-    leaseMs: toLeaseMs(request.leaseDuration) ?? DEFAULT_LEASE_MS,
-    waitMs,
+    leaseMs: toMillis(request.leaseDuration) ?? DEFAULT_LEASE_MS,
+    waitMs: toMillis(request.wait) ?? 0,
     requestId,
   };
-}
-
-/** The proto's rule looks at it to the nanosecond; this is what is left after rounding. Undefined for none. */
-export function toLeaseMs(duration: ClaimRolloutsRequest['leaseDuration']): number | undefined {
-  const leaseMs = toMillis(duration, 'lease_duration');
-  if (leaseMs !== undefined && (leaseMs < LEASE_MS.least || leaseMs > LEASE_MS.most)) {
-    throw invalidField('lease_duration', 'must be 1 s to 24 h');
-  }
-  return leaseMs;
 }
 
 export function toRolloutChanges(request: UpdateRolloutRequest): UpdateRolloutArgs['changes'] {
@@ -185,8 +155,8 @@ export function toRolloutFilter(request: ListRolloutsRequest): ListRolloutsArgs[
   if (request.maxReward !== undefined) filter.maxReward = request.maxReward;
   if (request.success !== undefined) filter.success = request.success;
   if (request.workerId !== '') filter.workerId = request.workerId;
-  const from = toInstant(request.createTimeFrom, 'create_time_from');
-  const to = toInstant(request.createTimeTo, 'create_time_to');
+  const from = toInstant(request.createTimeFrom);
+  const to = toInstant(request.createTimeTo);
   if (from !== undefined) filter.createTimeFrom = from;
   if (to !== undefined) filter.createTimeTo = to;
   return filter;
@@ -230,7 +200,7 @@ export function toNewValidation(validation: WireValidation, field: string): Reco
     query,
     expectedResult,
     actualResult,
-    executionMs: toMillis(validation.executionDuration, `${field}.execution_duration`),
+    executionMs: toMillis(validation.executionDuration),
     errorMessage,
     detailsJson,
   };

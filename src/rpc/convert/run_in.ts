@@ -58,7 +58,7 @@ export function toRunMaking(
     metadataJson,
     plan: toPlan(request.plan),
     status: toInitialStatus(request.initialStatus, unset),
-    heartbeatTimeoutMs: toMillis(request.heartbeatTimeout, 'heartbeat_timeout'),
+    heartbeatTimeoutMs: toMillis(request.heartbeatTimeout),
     failWhenStale,
   };
 }
@@ -89,8 +89,8 @@ export function toRunFilter(request: ListRunsRequest): ListRunsArgs['filter'] {
   if (request.parentId !== '') filter.parentId = request.parentId;
   if (request.rootsOnly) filter.rootsOnly = true;
   if (request.staleOnly) filter.staleOnly = true;
-  const from = toInstant(request.createTimeFrom, 'create_time_from');
-  const to = toInstant(request.createTimeTo, 'create_time_to');
+  const from = toInstant(request.createTimeFrom);
+  const to = toInstant(request.createTimeTo);
   if (from !== undefined) filter.createTimeFrom = from;
   if (to !== undefined) filter.createTimeTo = to;
   return filter;
@@ -122,7 +122,7 @@ export function toRunChanges(request: UpdateRunRequest): UpdateRunArgs['changes'
     status_message: () => ({ statusMessage: request.statusMessage }),
     phase: () => ({ phase: request.phase }),
     metrics: () => ({ metrics: toMap(request.metrics) }),
-    heartbeat_timeout: () => ({ heartbeatTimeoutMs: toMillis(request.heartbeatTimeout, 'heartbeat_timeout') }),
+    heartbeat_timeout: () => ({ heartbeatTimeoutMs: toMillis(request.heartbeatTimeout) }),
     fail_when_stale: () => ({ failWhenStale: request.failWhenStale }),
   });
 }
@@ -144,14 +144,10 @@ export function toStageChanges(request: UpdateStageRequest): UpdateStageArgs['ch
 
 export function toTimings(timings: { readonly [name: string]: WireSpan }): ReadonlyMap<string, TimeSpan> {
   return new Map(
-    Object.entries(timings).map(([name, { startTime, endTime }]) => {
-      const field = `timings[${JSON.stringify(name)}]`;
-      const span = {
-        startTime: toInstant(startTime, `${field}.start_time`),
-        endTime: toInstant(endTime, `${field}.end_time`),
-      };
-      return [name, span];
-    }),
+    Object.entries(timings).map(([name, { startTime, endTime }]) => [
+      name,
+      { startTime: toInstant(startTime), endTime: toInstant(endTime) },
+    ]),
   );
 }
 

@@ -12,7 +12,7 @@ import { invalidField } from '../../domain/errors.ts';
 import { shorten } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { Action, Content, Observation } from '../../domain/step.ts';
-import { toInstant, toMap } from './values.ts';
+import { instantFault, toInstant, toMap } from './values.ts';
 
 /**
  * A step as it came over the wire. Its rules hold already (see `screenStep`). `place` names it in errors: `root`, `step`, or its index in
@@ -89,7 +89,9 @@ export function toIncomingState(state: WireState, place: string | number, list =
 function toTime(time: Timestamp | undefined, place: string | number, tail: string): Instant | undefined {
   if (time === undefined) return undefined;
   refuseUnknown(time.$unknown, place, tail);
-  return toInstant(time, pathOf(place, tail));
+  const fault = instantFault(time);
+  if (fault !== undefined) throw invalidField(pathOf(place, tail), fault);
+  return toInstant(time);
 }
 
 /** FM5: an acked step loses nothing, so what this server does not know it does not take. */

@@ -9,14 +9,14 @@ import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatu
 const FIRST_SECOND = -62_135_596_800n;
 const LAST_SECOND = 253_402_300_799n;
 
-/** Errors: INVALID_REQUEST, naming the field, for a time that no Timestamp may hold. */
-export function toInstant(time: Timestamp | undefined, field: string): Instant | undefined {
-  if (time === undefined) return undefined;
-  const { seconds, nanos } = time;
-  if (seconds < FIRST_SECOND || seconds > LAST_SECOND || nanos < 0 || nanos > 999_999_999) {
-    throw invalidField(field, 'must be a time of the years 1 to 9999 with nanos from 0 to 999999999');
-  }
-  return instantFromParts(seconds, nanos);
+/** Returns what is wrong with a time; undefined if nothing is wrong. */
+export function instantFault({ seconds, nanos }: Timestamp): string | undefined {
+  const isInRange = seconds >= FIRST_SECOND && seconds <= LAST_SECOND && nanos >= 0 && nanos <= 999_999_999;
+  return isInRange ? undefined : 'must be a time of the years 1 to 9999 with nanos from 0 to 999999999';
+}
+
+export function toInstant(time: Timestamp | undefined): Instant | undefined {
+  return time && instantFromParts(time.seconds, time.nanos);
 }
 
 export function fromInstant(instant: Instant): Timestamp {
