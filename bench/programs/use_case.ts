@@ -80,7 +80,7 @@ async function byHandOf(task: UseCaseSettings['task'], database: string): Promis
 }
 
 async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {
-  const first = { pageSize: 50, pageToken: '', view: 'BASIC' } as const;
+  const first = { pageSize: 50, pageToken: '', binding: '', view: 'BASIC' } as const;
   switch (task.name) {
     case 'list-runs':
       await listRuns(app, ANONYMOUS, { experimentId: '', experimentName: '', filter: {}, ...first });
@@ -114,6 +114,11 @@ async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {
 async function wholeTree(app: App, runId: string): Promise<void> {
   let pageToken = '';
   do {
-    ({ nextPageToken: pageToken } = await getRunTree(app, ANONYMOUS, { runId, pageSize: 1000, pageToken }));
+    ({ nextPageToken: pageToken } = await getRunTree(app, ANONYMOUS, {
+      runId,
+      pageSize: 1000,
+      pageToken,
+      binding: '',
+    }));
   } while (pageToken !== '');
 }

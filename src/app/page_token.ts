@@ -1,7 +1,5 @@
-import type { Caller } from '../domain/caller.ts';
 import { AnabranchError } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
-import { stateDigest } from '../domain/state_digest.ts';
 
 /** What every list call takes beside its filter. */
 export interface PageArgs {
@@ -9,6 +7,8 @@ export interface PageArgs {
   readonly pageSize: number;
   /** Empty: the first page. */
   readonly pageToken: string;
+  /** What the token is bound to: who asks, by which RPC, with which filter and order. A token of another query is refused. */
+  readonly binding: string;
 }
 
 export interface PageOf<Item> {
@@ -17,27 +17,19 @@ export interface PageOf<Item> {
   readonly nextPageToken: string;
 }
 
-/** What a token is bound to: who asks, by which RPC, with which filter and order. A token of another query is refused. */
-export interface Query {
-  readonly caller: Caller;
-  readonly rpc: string;
-  /** Every field that decides what is listed and in which order, in a fixed order. */
-  readonly filter: readonly unknown[];
-}
-
 export function pageLimit(pageSize: number): number {
   return pageSize <= 0 ? LIMITS.defaultPageSize : Math.min(pageSize, LIMITS.maxPageSize);
 }
 
-export function makePageToken(query: Query, cursor: readonly string[]): string {
-  return Buffer.from(JSON.stringify([queryDigest(query), ...cursor])).toString('base64url');
+export function makePageToken(binding: string, cursor: readonly string[]): string {
+  return Buffer.from(JSON.stringify([binding, ...cursor])).toString('base64url');
 }
 
-/** The cursor that `makePageToken` was given for the same query; undefined for the first page. */
-export function readPageToken(query: Query, token: string): string[] | undefined {
-  if (token === '') return undefined;
-  const [digest, ...cursor] = decode(token);
-  if (digest !== queryDigest(query)) throw invalidPageToken();
+/** Returns the cursor that `makePageToken` was given; undefined for the first page. Errors: INVALID_PAGE_TOKEN. */
+export function readPageToken({ binding, pageToken }: Omit<PageArgs, 'pageSize'>): string[] | undefined {
+  if (pageToken === '') return undefined;
+  const [bound, ...cursor] = decode(pageToken);
+  if (bound !== binding) throw invalidPageToken();
   return cursor;
 }
 
@@ -66,14 +58,4 @@ function decode(token: string): string[] {
     // not one of ours: refused below
   }
   throw invalidPageToken();
-}
-
-function queryDigest({ caller, rpc, filter }: Query): string {
-  const text = JSON.stringify([caller.namespace, rpc, filter], (_key, value: unknown) => {
-    if (typeof value === 'bigint') return `${value}n`;
-    if (value instanceof Map) return [...value].sort(([a], [b]) => (a < b ? -1 : 1));
-    if (typeof value === 'number' && !Number.isFinite(value)) return `${value}`;
-    return value;
-  });
-  return stateDigest(Buffer.from(text)).slice(0, 32);
 }

@@ -11,6 +11,7 @@ import {
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { getTask, listTasks, upsertTasks } from '../app/rollout/task.ts';
 import { getValidator, listValidators, upsertValidators } from '../app/rollout/validator.ts';
+import { pageArgsOf } from '../service/request/page_args.ts';
 import { unary, type Wire } from './call.ts';
 import { toView } from './convert/filter.ts';
 import { toTaskFilter, toTaskUpsert, toValidatorUpsert } from './convert/rollout_in.ts';
@@ -36,9 +37,12 @@ export function catalogueMethods(
     }),
 
     listTasks: unary(wire, rpc.listTasks, 'read', async (request, { app, caller }) => {
-      const { pageSize, pageToken } = request;
       const view = toView(request.view, 'BASIC');
-      const page = await listTasks(app, caller, { filter: toTaskFilter(request), view, pageSize, pageToken });
+      const page = await listTasks(app, caller, {
+        filter: toTaskFilter(request),
+        view,
+        ...pageArgsOf(caller, rpc.listTasks, request),
+      });
       const tasks = page.items.map((task) => fromTask(task, view));
       return create(ListTasksResponseSchema, { tasks, nextPageToken: page.nextPageToken });
     }),
@@ -54,15 +58,13 @@ export function catalogueMethods(
       return create(GetValidatorResponseSchema, { validator });
     }),
 
-    listValidators: unary(
-      wire,
-      rpc.listValidators,
-      'read',
-      async ({ taskId, pageSize, pageToken }, { app, caller }) => {
-        const page = await listValidators(app, caller, { taskId, pageSize, pageToken });
-        const validators = page.items.map(fromValidator);
-        return create(ListValidatorsResponseSchema, { validators, nextPageToken: page.nextPageToken });
-      },
-    ),
+    listValidators: unary(wire, rpc.listValidators, 'read', async (request, { app, caller }) => {
+      const page = await listValidators(app, caller, {
+        taskId: request.taskId,
+        ...pageArgsOf(caller, rpc.listValidators, request),
+      });
+      const validators = page.items.map(fromValidator);
+      return create(ListValidatorsResponseSchema, { validators, nextPageToken: page.nextPageToken });
+    }),
   };
 }

@@ -12,6 +12,7 @@ import {
 import { claimRollouts } from '../app/rollout/claim.ts';
 import { type ClaimExtent, fitClaims } from '../app/rollout/fit.ts';
 import { heartbeatRollouts } from '../app/rollout/lease.ts';
+import { idempotencyKeyOf } from '../service/request/digest.ts';
 import { unary, type Wire } from './call.ts';
 import { fromMillis, toMillis } from './convert/duration.ts';
 import { toClaimArgs } from './convert/rollout_in.ts';
@@ -29,7 +30,8 @@ export function claimMethods(
 ): Pick<ServiceImpl<typeof RolloutService>, 'claimRollouts' | 'heartbeatRollouts'> {
   return {
     claimRollouts: unary(wire, rpc.claimRollouts, 'write', async (request, { app, caller, signal }) => {
-      const { claims, drained } = await claimRollouts(app, caller, { ...toClaimArgs(request), signal });
+      const key = idempotencyKeyOf(rpc.claimRollouts, request);
+      const { claims, drained } = await claimRollouts(app, caller, { ...toClaimArgs(request), key, signal });
       const extents = fitClaims(claims);
       return create(ClaimRolloutsResponseSchema, {
         claims: claims.map((claim, i) => fromClaim(claim, extents[i] ?? 'INPUT')),

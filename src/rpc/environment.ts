@@ -19,6 +19,8 @@ import {
   type MoveEnvironmentArgs,
   moveEnvironment,
 } from '../app/rollout/environment.ts';
+import { idempotencyKeyOf } from '../service/request/digest.ts';
+import { pageArgsOf } from '../service/request/page_args.ts';
 import { type Call, unary, type Wire } from './call.ts';
 import { toStatuses } from './convert/rollout_in.ts';
 import { fromEnvironment } from './convert/rollout_out.ts';
@@ -32,10 +34,11 @@ export function wholeEnvironments(
 ): Pick<Service, 'createEnvironment' | 'getEnvironment' | 'listEnvironments'> {
   return {
     createEnvironment: unary(wire, rpc.createEnvironment, 'write', async (request, { app, caller }) => {
-      const { environmentId, requestId, runId, type, externalId, configJson, phase } = request;
+      const key = idempotencyKeyOf(rpc.createEnvironment, request);
+      const { environmentId, runId, type, externalId, configJson, phase } = request;
       const status = toInitialStatus(request.initialStatus);
       const labels = toMap(request.labels);
-      const args = { environmentId, requestId, runId, type, externalId, status, labels, configJson, phase };
+      const args = { environmentId, key, runId, type, externalId, status, labels, configJson, phase };
       const environment = fromEnvironment(await createEnvironment(app, caller, args));
       return create(CreateEnvironmentResponseSchema, { environment });
     }),
@@ -46,10 +49,14 @@ export function wholeEnvironments(
     }),
 
     listEnvironments: unary(wire, rpc.listEnvironments, 'read', async (request, { app, caller }) => {
-      const { runId, rolloutId, pageSize, pageToken } = request;
+      const { runId, rolloutId } = request;
       const of = runId === '' ? { rolloutId } : { runId };
       const statuses = request.statuses.length === 0 ? undefined : toStatuses(request.statuses);
-      const page = await listEnvironments(app, caller, { of, statuses, pageSize, pageToken });
+      const page = await listEnvironments(app, caller, {
+        of,
+        statuses,
+        ...pageArgsOf(caller, rpc.listEnvironments, request),
+      });
       return create(ListEnvironmentsResponseSchema, {
         environments: page.items.map(fromEnvironment),
         nextPageToken: page.nextPageToken,

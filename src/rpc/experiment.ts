@@ -10,6 +10,8 @@ import {
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { deleteExperiment } from '../app/run/delete.ts';
 import { createExperiment, getExperiment, listExperiments, updateExperiment } from '../app/run/experiment.ts';
+import { idempotencyKeyOf } from '../service/request/digest.ts';
+import { pageArgsOf } from '../service/request/page_args.ts';
 import { unary, type Wire } from './call.ts';
 import { toView } from './convert/filter.ts';
 import { toBranchPolicy, toExperimentChanges } from './convert/run_in.ts';
@@ -25,8 +27,9 @@ export function experimentMethods(
 > {
   return {
     createExperiment: unary(wire, rpc.createExperiment, 'write', async (request, { app, caller }) => {
-      const { maxSteps, seed, $typeName: _, $unknown: __, ...fields } = request;
-      const made = await createExperiment(app, caller, { ...fields, maxSteps, seed });
+      const key = idempotencyKeyOf(rpc.createExperiment, request);
+      const { maxSteps, seed, requestId: _, $typeName: __, $unknown: ___, ...fields } = request;
+      const made = await createExperiment(app, caller, { ...fields, maxSteps, seed, key });
       return create(CreateExperimentResponseSchema, { experiment: fromExperiment(made, 'FULL') });
     }),
 
@@ -37,14 +40,18 @@ export function experimentMethods(
     }),
 
     listExperiments: unary(wire, rpc.listExperiments, 'read', async (request, { app, caller }) => {
-      const { pageSize, pageToken, environmentName, agentType, tags } = request;
+      const { environmentName, agentType, tags } = request;
       const view = toView(request.view, 'BASIC');
       const filter = {
         ...(environmentName === '' ? {} : { environmentName }),
         ...(agentType === '' ? {} : { agentType }),
         ...(tags.length === 0 ? {} : { tags }),
       };
-      const page = await listExperiments(app, caller, { filter, view, pageSize, pageToken });
+      const page = await listExperiments(app, caller, {
+        filter,
+        view,
+        ...pageArgsOf(caller, rpc.listExperiments, request),
+      });
       return create(ListExperimentsResponseSchema, {
         experiments: page.items.map((item) => fromExperiment(item, view)),
         nextPageToken: page.nextPageToken,

@@ -10,6 +10,7 @@ import {
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { getGroup, getOrCreateGroup, listGroups, updateGroup } from '../app/rollout/group.ts';
 import { invalidField } from '../domain/errors.ts';
+import { pageArgsOf } from '../service/request/page_args.ts';
 import { unary, type Wire } from './call.ts';
 import { toView } from './convert/filter.ts';
 import { toGroupChanges, toOnSuccess } from './convert/rollout_in.ts';
@@ -42,9 +43,9 @@ export function groupMethods(
     }),
 
     listGroups: unary(wire, rpc.listGroups, 'read', async (request, { app, caller }) => {
-      const { stageId, pageSize, pageToken } = request;
+      const { stageId } = request;
       const view = toView(request.view, 'BASIC');
-      const page = await listGroups(app, caller, { stageId, view, pageSize, pageToken });
+      const page = await listGroups(app, caller, { stageId, view, ...pageArgsOf(caller, rpc.listGroups, request) });
       const groups = page.items.map((group) => fromGroup(group, view));
       return create(ListGroupsResponseSchema, { groups, nextPageToken: page.nextPageToken });
     }),

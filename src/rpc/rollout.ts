@@ -24,6 +24,7 @@ import { listRollouts } from '../app/rollout/list.ts';
 import { endRollout, type RolloutMoveArgs, releaseRollout, retryRollout, startRollout } from '../app/rollout/move.ts';
 import { setRolloutPhase, updateRollout } from '../app/rollout/update.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from '../app/rollout/validation.ts';
+import { pageArgsOf } from '../service/request/page_args.ts';
 import { unary, type Wire } from './call.ts';
 import { toView } from './convert/filter.ts';
 import {
@@ -70,9 +71,12 @@ export function wholeRollouts(
     }),
 
     listRollouts: unary(wire, rpc.listRollouts, 'read', async (request, { app, caller }) => {
-      const { pageSize, pageToken } = request;
       const view = toView(request.view, 'BASIC');
-      const page = await listRollouts(app, caller, { filter: toRolloutFilter(request), view, pageSize, pageToken });
+      const page = await listRollouts(app, caller, {
+        filter: toRolloutFilter(request),
+        view,
+        ...pageArgsOf(caller, rpc.listRollouts, request),
+      });
       const rollouts = page.items.map((rollout) => fromRollout(rollout, view));
       return create(ListRolloutsResponseSchema, { rollouts, nextPageToken: page.nextPageToken });
     }),
@@ -173,8 +177,11 @@ export function verdicts(
     }),
 
     listValidationOverrides: unary(wire, rpc.listValidationOverrides, 'read', async (request, { app, caller }) => {
-      const { rolloutId, pageSize, pageToken } = request;
-      const page = await listValidationOverrides(app, caller, { rolloutId, pageSize, pageToken });
+      const { rolloutId } = request;
+      const page = await listValidationOverrides(app, caller, {
+        rolloutId,
+        ...pageArgsOf(caller, rpc.listValidationOverrides, request),
+      });
       return create(ListValidationOverridesResponseSchema, {
         overrides: page.items.map(fromOverride),
         nextPageToken: page.nextPageToken,

@@ -40,6 +40,8 @@ import { updateRun } from '../app/run/update.ts';
 import { trajectoryBytes } from '../app/trajectory/page.ts';
 import { invalidField } from '../domain/errors.ts';
 import type { Verb } from '../domain/lifecycle.ts';
+import { idempotencyKeyOf } from '../service/request/digest.ts';
+import { pageArgsOf } from '../service/request/page_args.ts';
 import { type Call, unary, type Wire } from './call.ts';
 import { fromComparison } from './convert/comparison.ts';
 import { toView } from './convert/filter.ts';
@@ -62,6 +64,7 @@ export function wholeRuns(
       const { runId, experimentId, experimentName, mainTrajectory } = request;
       const made = await createRun(app, caller, {
         ...toRunMaking(request, request.configJson, 'PENDING'),
+        key: idempotencyKeyOf(rpc.createRun, request),
         runId,
         experimentId,
         experimentName,
@@ -74,7 +77,8 @@ export function wholeRuns(
     branchRun: unary(wire, rpc.branchRun, 'write', async (request, { app, caller }) => {
       const { runId, branchId, branchTrajectoryId } = request;
       const making = toRunMaking(request, request.configOverridesJson, 'RUNNING');
-      const args = { ...making, runId, at: placeOf(request), branchId, branchTrajectoryId };
+      const key = idempotencyKeyOf(rpc.branchRun, request);
+      const args = { ...making, key, runId, at: placeOf(request), branchId, branchTrajectoryId };
       const { run, mainTrajectory } = fromMade({ ...(await branchRun(app, caller, args)), resumeStage: undefined });
       return create(BranchRunResponseSchema, { run, mainTrajectory });
     }),
@@ -88,10 +92,16 @@ export function wholeRuns(
     }),
 
     listRuns: unary(wire, rpc.listRuns, 'read', async (request, { app, caller }) => {
-      const { experimentId, experimentName, pageSize, pageToken } = request;
+      const { experimentId, experimentName } = request;
       const view = toView(request.view, 'BASIC');
       const filter = toRunFilter(request);
-      const page = await listRuns(app, caller, { experimentId, experimentName, filter, view, pageSize, pageToken });
+      const page = await listRuns(app, caller, {
+        experimentId,
+        experimentName,
+        filter,
+        view,
+        ...pageArgsOf(caller, rpc.listRuns, request),
+      });
       const runs = page.items.map(({ run, progress }) => ({
         run: fromRun(run, view),
         progress: fromProgress(progress),
@@ -175,8 +185,12 @@ export function lives(
     }),
 
     listStatusChanges: unary(wire, rpc.listStatusChanges, 'read', async (request, { app, caller }) => {
-      const { ascending, pageSize, pageToken } = request;
-      const page = await listStatusChanges(app, caller, { of: ownerOf(request), ascending, pageSize, pageToken });
+      const { ascending } = request;
+      const page = await listStatusChanges(app, caller, {
+        of: ownerOf(request),
+        ascending,
+        ...pageArgsOf(caller, rpc.listStatusChanges, request),
+      });
       return create(ListStatusChangesResponseSchema, {
         changes: page.items.map(fromStatusChange),
         nextPageToken: page.nextPageToken,
@@ -189,9 +203,9 @@ export function lives(
 export function families(wire: Wire): Pick<Service, 'getRunTree' | 'compareRuns'> {
   return {
     getRunTree: unary(wire, rpc.getRunTree, 'read', async (request, { app, caller }) => {
-      const { runId, experimentId, pageSize, pageToken } = request;
+      const { runId, experimentId } = request;
       const of = experimentId === '' ? { runId } : { experimentId };
-      const page = await getRunTree(app, caller, { ...of, pageSize, pageToken });
+      const page = await getRunTree(app, caller, { ...of, ...pageArgsOf(caller, rpc.getRunTree, request) });
       const runs = page.items.map((run) => fromRun(run, 'BASIC'));
       return create(GetRunTreeResponseSchema, { runs, nextPageToken: page.nextPageToken });
     }),

@@ -29,6 +29,7 @@ import {
 } from '../app/run/stage.ts';
 import { invalidField } from '../domain/errors.ts';
 import type { Verb } from '../domain/lifecycle.ts';
+import { pageArgsOf } from '../service/request/page_args.ts';
 import { type Call, unary, type Wire } from './call.ts';
 import { toView } from './convert/filter.ts';
 import { requireStageKind, toStageChanges, toStageKind } from './convert/run_in.ts';
@@ -68,7 +69,7 @@ export function wholeStages(
     }),
 
     listStages: unary(wire, rpc.listStages, 'read', async (request, { app, caller }) => {
-      const { runId, descending, pageSize, pageToken } = request;
+      const { runId, descending } = request;
       const view = toView(request.view, 'BASIC');
       const kinds = request.kinds.map(toStageKind).filter((kind) => kind !== undefined);
       const statuses = request.statuses.map(toStatus).filter((status) => status !== undefined);
@@ -77,7 +78,12 @@ export function wholeStages(
         ...(statuses.length === 0 ? {} : { statuses }),
         descending,
       };
-      const page = await listStages(app, caller, { runId, filter, view, pageSize, pageToken });
+      const page = await listStages(app, caller, {
+        runId,
+        filter,
+        view,
+        ...pageArgsOf(caller, rpc.listStages, request),
+      });
       const stages = page.items.map((stage) => fromStage(stage, view));
       return create(ListStagesResponseSchema, { stages, nextPageToken: page.nextPageToken });
     }),

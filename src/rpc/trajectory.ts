@@ -38,6 +38,8 @@ import { listSteps } from '../app/trajectory/list_steps.ts';
 import { sealTrajectory } from '../app/trajectory/seal.ts';
 import { deleteTag, getTag, listTags, setTag } from '../app/trajectory/tags.ts';
 import { updateTrajectory } from '../app/trajectory/update.ts';
+import { idempotencyKeyOf } from '../service/request/digest.ts';
+import { pageArgsOf } from '../service/request/page_args.ts';
 import { appendSteps } from './append.ts';
 import { unary, type Wire } from './call.ts';
 import { fromComparison } from './convert/comparison.ts';
@@ -79,18 +81,20 @@ function wholeTrajectories(
 > {
   return {
     createTrajectory: unary(wire, rpc.createTrajectory, 'write', async (request, { app, caller }) => {
-      const { trajectoryId, requestId, name, taskId, runId, experimentId, metadataJson } = request;
+      const key = idempotencyKeyOf(rpc.createTrajectory, request);
+      const { trajectoryId, name, taskId, runId, experimentId, metadataJson } = request;
       const labels = toMap(request.labels);
       const root = request.root === undefined ? undefined : toSingleStep(request.root, 'root');
-      const args = { trajectoryId, requestId, name, taskId, runId, experimentId, labels, metadataJson, root };
+      const args = { trajectoryId, key, name, taskId, runId, experimentId, labels, metadataJson, root };
       const made = await createTrajectory(app, caller, args);
       return create(CreateTrajectoryResponseSchema, { trajectory: fromTrajectory(made, 'FULL') });
     }),
 
     branchTrajectory: unary(wire, rpc.branchTrajectory, 'write', async (request, { app, caller }) => {
-      const { trajectoryId, branchId, requestId, name, metadataJson } = request;
+      const key = idempotencyKeyOf(rpc.branchTrajectory, request);
+      const { trajectoryId, branchId, name, metadataJson } = request;
       const labels = toMap(request.labels);
-      const args = { trajectoryId, branchId, requestId, name, labels, metadataJson, at: placeOf(request) };
+      const args = { trajectoryId, branchId, key, name, labels, metadataJson, at: placeOf(request) };
       const made = await branchTrajectory(app, caller, args);
       return create(BranchTrajectoryResponseSchema, { trajectory: fromTrajectory(made, 'FULL') });
     }),
@@ -101,9 +105,8 @@ function wholeTrajectories(
     }),
 
     listTrajectories: unary(wire, rpc.listTrajectories, 'read', async (request, { app, caller }) => {
-      const { pageSize, pageToken } = request;
       const view = toView(request.view, 'BASIC');
-      const args = { filter: toTrajectoryFilter(request), view, pageSize, pageToken };
+      const args = { filter: toTrajectoryFilter(request), view, ...pageArgsOf(caller, rpc.listTrajectories, request) };
       const page = await listTrajectories(app, caller, args);
       return create(ListTrajectoriesResponseSchema, {
         trajectories: page.items.map((item) => fromTrajectory(item, view)),
@@ -171,7 +174,10 @@ function reading(wire: Wire): Pick<Service, 'getStep' | 'listSteps' | 'getCheckp
     }),
 
     listSteps: unary(wire, rpc.listSteps, 'read', async (request, { app, caller }) => {
-      const page = await listSteps(app, caller, toListStepsArgs(request));
+      const page = await listSteps(app, caller, {
+        ...toListStepsArgs(request),
+        ...pageArgsOf(caller, rpc.listSteps, request),
+      });
       return create(ListStepsResponseSchema, {
         steps: page.items.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
         nextPageToken: page.nextPageToken,
@@ -191,13 +197,17 @@ function reading(wire: Wire): Pick<Service, 'getStep' | 'listSteps' | 'getCheckp
 /** How trajectories hang together. */
 function kinship(wire: Wire): Pick<Service, 'getLineage' | 'getTree' | 'compareTrajectories'> {
   return {
-    getLineage: unary(wire, rpc.getLineage, 'read', async ({ trajectoryId, pageSize, pageToken }, { app, caller }) => {
-      const page = await getLineage(app, caller, { trajectoryId, pageSize, pageToken });
+    getLineage: unary(wire, rpc.getLineage, 'read', async (request, { app, caller }) => {
+      const { trajectoryId } = request;
+      const page = await getLineage(app, caller, { trajectoryId, ...pageArgsOf(caller, rpc.getLineage, request) });
       return create(GetLineageResponseSchema, { segments: [...page.items], nextPageToken: page.nextPageToken });
     }),
 
-    getTree: unary(wire, rpc.getTree, 'read', async ({ trajectoryId, pageSize, pageToken }, { app, caller }) => {
-      const page = await getTree(app, caller, { trajectoryId, pageSize, pageToken });
+    getTree: unary(wire, rpc.getTree, 'read', async (request, { app, caller }) => {
+      const { trajectoryId } = request;
+      // A token is of the tree, whichever of its trajectories is named.
+      const pageArgs = pageArgsOf(caller, rpc.getTree, { ...request, trajectoryId: '' });
+      const page = await getTree(app, caller, { trajectoryId, ...pageArgs });
       return create(GetTreeResponseSchema, {
         nodes: page.items.map((item) => ({
           trajectory: item.hidden ? fromDeletedTrajectory(item) : fromTrajectory(item, 'BASIC'),
@@ -229,8 +239,9 @@ function tags(wire: Wire): Pick<Service, 'setTag' | 'getTag' | 'listTags' | 'del
       return create(GetTagResponseSchema, { tag: fromTag(await getTag(app, caller, { trajectoryId, name })) });
     }),
 
-    listTags: unary(wire, rpc.listTags, 'read', async ({ trajectoryId, pageSize, pageToken }, { app, caller }) => {
-      const page = await listTags(app, caller, { trajectoryId, pageSize, pageToken });
+    listTags: unary(wire, rpc.listTags, 'read', async (request, { app, caller }) => {
+      const { trajectoryId } = request;
+      const page = await listTags(app, caller, { trajectoryId, ...pageArgsOf(caller, rpc.listTags, request) });
       return create(ListTagsResponseSchema, { tags: page.items.map(fromTag), nextPageToken: page.nextPageToken });
     }),
 

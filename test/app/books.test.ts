@@ -18,7 +18,7 @@ import { all, describeApp, step } from './on_app.ts';
 
 const MAKING: CreateRunArgs = {
   runId: '',
-  requestId: '',
+  key: undefined,
   experimentId: '',
   experimentName: '',
   name: '',
@@ -38,22 +38,19 @@ const MAKING: CreateRunArgs = {
 const NO_REWARDS = { startStepNumber: 0n, endStepNumber: undefined };
 
 describeApp('making runs', (on) => {
-  it('ID1: the same request id with the same request gives the same run, as it is now, whatever order its labels came in', async () => {
+  it('ID1: the same request id with the same request gives the same run, as it is now', async () => {
     const { app, caller } = on.scene();
-    const labels = new Map([
-      ['a', '1'],
-      ['b', '2'],
-    ]);
-    const main = { trajectoryId: '', taskId: '', root: step(0n, 'root') };
-    const request = { ...MAKING, requestId: 'r', labels, mainTrajectory: main };
+    const key = (rpc: string, requestDigest: string) => ({ rpc, requestId: 'r', requestDigest });
+    const mainTrajectory = { trajectoryId: '', taskId: '', root: step(0n, 'root') };
+    const request = { ...MAKING, key: key('CreateRun', 'request'), mainTrajectory };
     const first = await createRun(app, caller, request);
     await app.store.moveRun(caller, first.run.id, runMove('start'));
-    const again = await createRun(app, caller, { ...request, labels: new Map([...labels].toReversed()) });
+    const again = await createRun(app, caller, request);
     expect(again).toMatchObject({ created: false, run: { id: first.run.id, status: 'RUNNING', number: 1n } });
     expect(again.mainTrajectory?.id).toBe(first.mainTrajectory?.id);
-    const otherRoot = { ...request, mainTrajectory: { ...main, root: step(0n, 'another') } };
-    expect((await refusalOf(createRun(app, caller, otherRoot))).reason).toBe('REQUEST_ID_REUSED');
-    const branch = { ...MAKING, runId: first.run.id, requestId: 'r', at: { stepNumber: 0n } };
+    const other = { ...request, key: key('CreateRun', 'another') };
+    expect((await refusalOf(createRun(app, caller, other))).reason).toBe('REQUEST_ID_REUSED');
+    const branch = { ...MAKING, runId: first.run.id, key: key('BranchRun', 'branch'), at: { stepNumber: 0n } };
     const branched = await branchRun(app, caller, { ...branch, branchId: '', branchTrajectoryId: '' });
     expect(branched.run.number).toBe(2n); // another RPC, another scope
   });
@@ -172,8 +169,10 @@ describeApp('listing runs', (on) => {
       ['leaf', left.id, one.id],
     ]);
     const empty = await books.experiment();
-    expect((await getRunTree(app, caller, { experimentId: empty.id, pageSize: 0, pageToken: '' })).items).toEqual([]);
-    const unknown = getRunTree(app, caller, { experimentId: one.id, pageSize: 0, pageToken: '' });
+    expect(
+      (await getRunTree(app, caller, { experimentId: empty.id, pageSize: 0, pageToken: '', binding: '' })).items,
+    ).toEqual([]);
+    const unknown = getRunTree(app, caller, { experimentId: one.id, pageSize: 0, pageToken: '', binding: '' });
     expect((await refusalOf(unknown)).reason).toBe('EXPERIMENT_NOT_FOUND');
   });
 });
@@ -351,7 +350,7 @@ async function collect<Item>(fetch: (page: PageArgs) => Promise<PageOf<Item>>, p
   const items: Item[] = [];
   let pageToken = '';
   do {
-    const page = await fetch({ pageSize, pageToken });
+    const page = await fetch({ pageSize, pageToken, binding: '' });
     items.push(...page.items);
     pageToken = page.nextPageToken;
   } while (pageToken !== '');

@@ -3,6 +3,7 @@ import { expect, it } from 'vitest';
 import type { App, AppSettings } from '../../src/app/app.ts';
 import { type ClaimRolloutsArgs, claimRollouts } from '../../src/app/rollout/claim.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
+import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { openOn } from '../store/on_store.ts';
@@ -88,8 +89,8 @@ describeApp('ClaimRollouts', (on) => {
       const [own] = await scene.queue(place.stage, 1);
       const [others] = await other.queue(otherPlace.stage, 1);
       const both = await Promise.all([
-        claimRollouts(app, other.caller, { ...ARGS, requestId: 'z' }),
-        claim({ requestId: 'ClaimRollouts/z' }),
+        claimRollouts(app, other.caller, { ...ARGS, key: keyOf('z') }),
+        claim({ key: keyOf('ClaimRollouts/z') }),
       ]);
       expect(both.map(({ claims }) => claims.map(({ rollout }) => rollout.id))).toEqual([[others], [own]]);
     }));
@@ -287,16 +288,21 @@ describeApp('ClaimRollouts', (on) => {
     withApp({}, async (scene, claim) => {
       const { stage } = await scene.place();
       await scene.queue(stage, 4);
-      const request = { stageId: stage.id, maxRollouts: 2, requestId: randomUUID() };
+      const key = keyOf(randomUUID());
+      const request = { stageId: stage.id, maxRollouts: 2, key };
       const [one, other] = await Promise.all([claim(request), claim(request)]);
       const ids = one.claims.map(({ rollout }) => rollout.id);
       expect(ids).toHaveLength(2);
       expect(other.claims.map(({ rollout }) => rollout.id).sort()).toEqual([...ids].sort());
-      expect(await refusalOf(claim({ ...request, workerId: 'another' }))).toMatchObject({
+      expect(await refusalOf(claim({ ...request, key: { ...key, requestDigest: 'another' } }))).toMatchObject({
         reason: 'REQUEST_ID_REUSED',
       });
     }));
 });
+
+function keyOf(requestId: string): IdempotencyKey {
+  return { rpc: 'ClaimRollouts', requestId, requestDigest: 'request' };
+}
 
 type Claim = (fields: Partial<ClaimRolloutsArgs>) => ReturnType<typeof claimRollouts>;
 
@@ -310,6 +316,6 @@ const ARGS: ClaimRolloutsArgs = {
   workerId: 'worker',
   leaseMs: 60_000,
   waitMs: 0,
-  requestId: '',
+  key: undefined,
   signal: new AbortController().signal,
 };

@@ -17,7 +17,7 @@ import { type AppScene, all, describeApp } from './on_app.ts';
 /** Twice as deep as branches may be: what was made before there was a limit is still read. */
 const DEPTH = 20_500;
 const PIECES = Math.ceil(DEPTH / 1000);
-const FIRST = { pageSize: 0, pageToken: '' };
+const FIRST = { pageSize: 0, pageToken: '', binding: '' };
 
 /** Of the step of depth `i`: in no order, some equal, some missing. */
 const REWARD = 'case when i % 10 = 0 then null else (i * 7919) % 20011 end';
@@ -62,6 +62,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
       view: 'BASIC',
       pageSize,
       pageToken,
+      binding: '',
     });
 
   it('B1: GetStep reads no more ancestors than lie between the leaf and the owner of the step', () =>
@@ -152,7 +153,12 @@ describeApp('a tree that is deeper than branches may be', (on) => {
       const found: [string, string, bigint, bigint][] = [];
       let pageToken = '';
       do {
-        const page = await getLineage(app, scene.caller, { trajectoryId: leaf.id, pageSize: 1000, pageToken });
+        const page = await getLineage(app, scene.caller, {
+          trajectoryId: leaf.id,
+          pageSize: 1000,
+          pageToken,
+          binding: '',
+        });
         for (const { trajectoryId, name, startStepNumber, endStepNumber } of page.items)
           found.push([trajectoryId, name, startStepNumber, endStepNumber]);
         pageToken = page.nextPageToken;
@@ -168,7 +174,12 @@ describeApp('a tree that is deeper than branches may be', (on) => {
 
   it('RD4: GetTree lists the tree', () =>
     cold(async (app) => {
-      const first = await getTree(app, scene.caller, { trajectoryId: leaf.id, pageSize: 2, pageToken: '' });
+      const first = await getTree(app, scene.caller, {
+        trajectoryId: leaf.id,
+        pageSize: 2,
+        pageToken: '',
+        binding: '',
+      });
       expect(first.items.map(({ id }) => id)).toEqual([root.id, idOf(1)]);
       expect(first.nextPageToken).not.toBe('');
     }));

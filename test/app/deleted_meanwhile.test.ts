@@ -43,6 +43,7 @@ const CASES: readonly Case[] = [
         view: 'BASIC',
         pageSize: 0,
         pageToken: '',
+        binding: '',
       }),
   ],
   [
@@ -62,13 +63,14 @@ const CASES: readonly Case[] = [
     'the lineage',
     'getOwners',
     'TRAJECTORY_NOT_FOUND',
-    ({ app, caller }, trajectoryId) => getLineage(app, caller, { trajectoryId, pageSize: 0, pageToken: '' }),
+    ({ app, caller }, trajectoryId) =>
+      getLineage(app, caller, { trajectoryId, pageSize: 0, pageToken: '', binding: '' }),
   ],
   [
     'the tree',
     'listTree',
     'TRAJECTORY_NOT_FOUND',
-    ({ app, caller }, trajectoryId) => getTree(app, caller, { trajectoryId, pageSize: 0, pageToken: '' }),
+    ({ app, caller }, trajectoryId) => getTree(app, caller, { trajectoryId, pageSize: 0, pageToken: '', binding: '' }),
   ],
   [
     'a comparison',
@@ -151,6 +153,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
               view: 'BASIC',
               pageSize: 1,
               pageToken: '',
+              binding: '',
             });
       expect((await refusalOf(reading)).reason).toBe('TRAJECTORY_NOT_FOUND');
       await app.close();
@@ -169,6 +172,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
           view: 'BASIC',
           pageSize: 3,
           pageToken: '',
+          binding: '',
         }),
     ],
     [
@@ -243,6 +247,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
         view: 'BASIC',
         pageSize: 1,
         pageToken,
+        binding: '',
       });
     const [byRun, byExperiment] = [{ runId: run.id }, { experimentId: run.experiment.id }];
     const [first, other] = [await listing(byRun), await listing(byExperiment)];

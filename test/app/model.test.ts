@@ -95,6 +95,7 @@ class Pair {
         trajectoryId: row.id,
         pageSize: 1000,
         pageToken: '',
+        binding: '',
       });
       const shown = (id: string, hidden: boolean) => `${id} ${hidden}`;
       const expected = this.naive.treeOf(row).map(({ id, hidden }) => shown(id, hidden));

@@ -85,7 +85,7 @@ export class AppScene {
   create(fields: Partial<CreateTrajectoryArgs> = {}) {
     return createTrajectory(this.app, this.caller, {
       trajectoryId: '',
-      requestId: '',
+      key: undefined,
       name: '',
       taskId: '',
       runId: '',
@@ -102,7 +102,7 @@ export class AppScene {
       trajectoryId: trajectory.id,
       at: typeof at === 'string' ? { tag: at } : { stepNumber: at },
       branchId: '',
-      requestId: '',
+      key: undefined,
       name: '',
       labels: new Map(),
       metadataJson: '',

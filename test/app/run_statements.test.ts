@@ -12,7 +12,7 @@ import { statementsOf, statementsOfWarm } from '../store/statement_count.ts';
 import { type AppScene, describeApp, frame, step } from './on_app.ts';
 
 const MAKING: RunMakingArgs = {
-  requestId: '',
+  key: undefined,
   name: '',
   description: '',
   configJson: '{"lr":0.1}',
@@ -49,6 +49,7 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
       const page = {
         pageSize,
         pageToken: '',
+        binding: '',
         experimentId: '',
         experimentName: '',
         filter: {},
@@ -151,7 +152,7 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
 
   const tree = ({ app, caller }: AppScene, { id: runId }: Run, runs: number, pageSize = 200) =>
     statementsOfWarm(on.engine, async () => {
-      const page = await getRunTree(app, caller, { runId, pageSize, pageToken: '' });
+      const page = await getRunTree(app, caller, { runId, pageSize, pageToken: '', binding: '' });
       expect(page.items).toHaveLength(runs);
     });
 

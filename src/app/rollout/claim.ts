@@ -1,8 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
 import { runNotFound, stageNotFound } from '../../domain/errors.ts';
+import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { ClaimRequest } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
-import { idempotencyKey, mapText } from '../idempotency.ts';
 import { WatchPace } from '../run/watch_pace.ts';
 import type { Claimed } from './claim_collector.ts';
 import { countFittingClaims } from './fit.ts';
@@ -20,8 +20,7 @@ export interface ClaimRolloutsArgs {
   readonly leaseMs: number;
   /** 0: not at all. */
   readonly waitMs: number;
-  /** Empty: none (ID1). */
-  readonly requestId: string;
+  readonly key: IdempotencyKey | undefined;
   /** Aborted when the caller is gone: waiting ends at once. */
   readonly signal: AbortSignal;
 }
@@ -111,13 +110,9 @@ async function hintsOf(
 }
 
 function requestOf(caller: Caller, args: ClaimRolloutsArgs): Omit<ClaimRequest, 'trajectories'> {
-  const { taskIds, labels, minPriority, maxRollouts, workerId, leaseMs, waitMs } = args;
+  const { taskIds, labels, minPriority, workerId, leaseMs, key } = args;
   const runId = args.runId || undefined;
   const stageId = args.stageId || undefined;
-  const numbers = [minPriority, maxRollouts, leaseMs, waitMs].map((number) => `${number}`);
-  const tasks = [...new Set(taskIds)].sort();
-  const fields = [runId, stageId, JSON.stringify(tasks), mapText(labels), workerId, ...numbers];
-  const key = idempotencyKey('ClaimRollouts', args.requestId, fields);
-  const wanted = { runId, stageId, taskIds: tasks, labels, minPriority };
+  const wanted = { runId, stageId, taskIds: [...new Set(taskIds)].sort(), labels, minPriority };
   return { caller, ...wanted, workerId, leaseMs, countFitting: countFittingClaims, key };
 }

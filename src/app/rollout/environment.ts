@@ -3,9 +3,9 @@ import { environmentNotFound } from '../../domain/errors.ts';
 import type { Status, Verb } from '../../domain/lifecycle.ts';
 import type { Environment } from '../../domain/rollout.ts';
 import type { NewEnvironment } from '../../store/contract/environment.ts';
+import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { Said } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
-import { idempotencyKey, mapText } from '../idempotency.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
 import { environmentBytes } from './row_bytes.ts';
@@ -13,24 +13,12 @@ import { environmentBytes } from './row_bytes.ts';
 export interface CreateEnvironmentArgs extends Omit<NewEnvironment, 'id'> {
   /** Empty: the server makes one. */
   readonly environmentId: string;
-  /** Empty: none (ID1). */
-  readonly requestId: string;
+  readonly key: IdempotencyKey | undefined;
 }
 
 /** Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND. */
 export async function createEnvironment(app: App, caller: Caller, args: CreateEnvironmentArgs): Promise<Environment> {
-  const { environmentId, requestId, ...fields } = args;
-  const { type, externalId, status, labels, configJson, phase } = fields;
-  const key = idempotencyKey('CreateEnvironment', requestId, [
-    environmentId.toLowerCase(),
-    fields.runId,
-    type,
-    externalId,
-    status,
-    mapText(labels),
-    configJson,
-    phase,
-  ]);
+  const { environmentId, key, ...fields } = args;
   const id = environmentId || app.ids.uuid();
   return app.store.createEnvironment(caller, { ...fields, id }, key);
 }
@@ -59,8 +47,7 @@ export async function listEnvironments(
   args: ListEnvironmentsArgs,
 ): Promise<PageOf<Environment>> {
   const { of, statuses } = args;
-  const query = { caller, rpc: 'ListEnvironments', filter: [of, [...new Set(statuses)].sort()] };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage(
     {
       fetch: (limit, after) => app.store.listEnvironments(caller.namespace, of, statuses, { limit, after }),
@@ -71,7 +58,7 @@ export async function listEnvironments(
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     'FULL',
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [`${page.last}`]) : '' };
 }
 
 export interface MoveEnvironmentArgs {

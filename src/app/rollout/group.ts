@@ -32,8 +32,7 @@ export interface ListGroupsArgs extends PageArgs {
 /** By number; a page ends early at about 1 MiB. Errors: STAGE_NOT_FOUND. */
 export async function listGroups(app: App, caller: Caller, args: ListGroupsArgs): Promise<PageOf<Group>> {
   const { stageId, view } = args;
-  const query = { caller, rpc: 'ListGroups', filter: [stageId, view] };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage(
     {
       fetch: (limit, after) => app.store.listGroups(caller.namespace, stageId, { limit, after }, view),
@@ -44,7 +43,7 @@ export async function listGroups(app: App, caller: Caller, args: ListGroupsArgs)
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     view,
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [`${page.last}`]) : '' };
 }
 
 export interface UpdateGroupArgs {

@@ -20,8 +20,7 @@ export interface ListRolloutsArgs extends PageArgs {
 export async function listRollouts(app: App, caller: Caller, args: ListRolloutsArgs): Promise<PageOf<Rollout>> {
   const { filter, view } = args;
   requireFilter(filter);
-  const query = { caller, rpc: 'ListRollouts', filter: [...filterFields(filter), view] };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage<Rollout, RolloutCursor>(
     {
       fetch: (limit, after) => app.store.listRollouts(caller.namespace, filter, { limit, after }, view),
@@ -35,7 +34,7 @@ export async function listRollouts(app: App, caller: Caller, args: ListRolloutsA
   const { last } = page;
   if (!page.more || last === undefined) return { items: page.items, nextPageToken: '' };
   const place = ('key' in last ? [last.key] : [last.stage, last.groupNumber, last.number]).map((part) => `${part}`);
-  return { items: page.items, nextPageToken: makePageToken(query, place) };
+  return { items: page.items, nextPageToken: makePageToken(args.binding, place) };
 }
 
 function readCursor(filter: RolloutFilter, cursor: Parameters<typeof cursorInt>[0]): RolloutCursor {
@@ -53,19 +52,4 @@ function requireFilter(filter: RolloutFilter): void {
   if (Number.isNaN(filter.maxReward)) throw invalidField('max_reward', 'must be a number, not NaN');
   if (filter.of !== undefined || filter.taskId !== undefined || filter.workerId !== undefined) return;
   throw invalidField('run_id', 'none of run_id, stage_id, group_id, task_id and worker_id is set: set at least one');
-}
-
-function filterFields(filter: RolloutFilter): unknown[] {
-  return [
-    filter.of,
-    filter.taskId,
-    filter.statuses === undefined ? undefined : [...new Set(filter.statuses)].sort(),
-    filter.labels,
-    filter.minReward,
-    filter.maxReward,
-    filter.success,
-    filter.workerId,
-    filter.createTimeFrom,
-    filter.createTimeTo,
-  ];
 }

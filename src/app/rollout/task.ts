@@ -37,10 +37,7 @@ export interface ListTasksArgs extends PageArgs {
 /** Newest first; a page ends early at about 1 MiB. */
 export async function listTasks(app: App, caller: Caller, args: ListTasksArgs): Promise<PageOf<Task>> {
   const { filter, view } = args;
-  const { ids = [], category = '', difficulty = '', sourceType = '', tags = [] } = filter;
-  const fields = [[...new Set(ids)].sort(), category, difficulty, sourceType, [...new Set(tags)].sort(), view];
-  const query = { caller, rpc: 'ListTasks', filter: fields };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage(
     {
       fetch: (limit, after) => app.store.listTasks(caller.namespace, filter, { limit, after }, view),
@@ -51,5 +48,5 @@ export async function listTasks(app: App, caller: Caller, args: ListTasksArgs): 
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     view,
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [`${page.last}`]) : '' };
 }

@@ -44,8 +44,7 @@ export async function listValidationOverrides(
   args: PageArgs & { readonly rolloutId: string },
 ): Promise<PageOf<ValidationOverride>> {
   const { rolloutId: id } = args;
-  const query = { caller, rpc: 'ListValidationOverrides', filter: [id] };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage(
     {
       fetch: (limit, after) => app.store.listValidationOverrides(caller.namespace, id, { limit, after }),
@@ -56,5 +55,5 @@ export async function listValidationOverrides(
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     'FULL',
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [`${page.last}`]) : '' };
 }

@@ -42,8 +42,7 @@ export async function listValidators(
   args: PageArgs & { readonly taskId: string },
 ): Promise<PageOf<Validator>> {
   const { taskId } = args;
-  const query = { caller, rpc: 'ListValidators', filter: [taskId] };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage<Validator, string>(
     {
       fetch: (limit, after) => app.store.listValidators(caller.namespace, taskId, { limit, after }),
@@ -54,5 +53,5 @@ export async function listValidators(
     cursor?.[0],
     'FULL',
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [page.last ?? '']) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [page.last ?? '']) : '' };
 }

@@ -3,9 +3,8 @@ import { parseTagName } from '../../domain/ids.ts';
 import { BRANCH_CONFIG } from '../../domain/run_config.ts';
 import type { MadeRun } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
-import { idempotencyKey } from '../idempotency.ts';
 import type { StepPlace } from '../trajectory/branch.ts';
-import { makingFields, type RunMakingArgs, runMakingOf } from './create.ts';
+import { type RunMakingArgs, runMakingOf } from './create.ts';
 
 export interface BranchRunArgs extends RunMakingArgs {
   /** The run to branch from. */
@@ -23,14 +22,6 @@ export interface BranchRunArgs extends RunMakingArgs {
 export async function branchRun(app: App, caller: Caller, args: BranchRunArgs): Promise<MadeRun> {
   const making = runMakingOf(args, BRANCH_CONFIG.own);
   const at = 'tag' in args.at ? { tag: parseTagName(args.at.tag, 'tag') } : args.at;
-  const key = idempotencyKey('BranchRun', args.requestId, [
-    args.runId,
-    'tag' in at ? undefined : `${at.stepNumber}`,
-    'tag' in at ? at.tag : undefined,
-    args.branchId.toLowerCase(),
-    args.branchTrajectoryId.toLowerCase(),
-    ...makingFields(args),
-  ]);
   return app.store.branchRun(
     caller,
     {
@@ -41,6 +32,6 @@ export async function branchRun(app: App, caller: Caller, args: BranchRunArgs): 
       trajectoryId: args.branchTrajectoryId || app.ids.uuid(),
       trajectoryUid: app.ids.uid(),
     },
-    key,
+    args.key,
   );
 }

@@ -4,16 +4,15 @@ import { requireConfig } from '../../domain/json.ts';
 import type { InitialStatus } from '../../domain/lifecycle.ts';
 import { DEFAULT_EXPERIMENT, type Plan, type Stage } from '../../domain/run.ts';
 import { ROOT_CONFIG, requireRemovedPaths } from '../../domain/run_config.ts';
+import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { MadeRun, NewMainTrajectory, NewRun } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
-import { idempotencyKey, mapText } from '../idempotency.ts';
 import { type IncomingStep, prepareStep } from '../trajectory/incoming.ts';
 import { placeOfExperiment, requirePlan } from './fields.ts';
 
 /** What a root and a branch are given alike. */
 export interface RunMakingArgs {
-  /** Empty: none (ID1). */
-  readonly requestId: string;
+  readonly key: IdempotencyKey | undefined;
   /** Empty: `run-NUMBER`. */
   readonly name: string;
   readonly description: string;
@@ -66,16 +65,6 @@ export async function createRun(app: App, caller: Caller, args: CreateRunArgs): 
   }
   const place = placeOfExperiment(args.experimentId, args.experimentName);
   const main = mainTrajectoryOf(app, args.mainTrajectory);
-  const key = idempotencyKey('CreateRun', args.requestId, [
-    args.runId.toLowerCase(),
-    args.experimentId.toLowerCase(),
-    args.experimentName,
-    args.ifExists,
-    ...makingFields(args),
-    args.mainTrajectory?.trajectoryId.toLowerCase(),
-    args.mainTrajectory?.taskId,
-    main?.root?.contentDigest,
-  ]);
   const made = await app.store.createRun(
     caller,
     {
@@ -87,7 +76,7 @@ export async function createRun(app: App, caller: Caller, args: CreateRunArgs): 
       returnExisting,
       mainTrajectory: main,
     },
-    key,
+    args.key,
   );
   // One that was made just now has no stages yet.
   const resumeStage = made.created
@@ -132,20 +121,4 @@ export function runMakingOf(args: RunMakingArgs, configField: string): RunMaking
     heartbeatTimeoutMs,
     failWhenStale,
   };
-}
-
-/** What of a request's digest a root and a branch have in common. */
-export function makingFields(args: RunMakingArgs): (string | undefined)[] {
-  return [
-    args.name,
-    args.description,
-    args.configJson,
-    JSON.stringify(args.removedConfigPaths),
-    mapText(args.labels),
-    args.metadataJson,
-    args.plan === undefined ? undefined : JSON.stringify(args.plan),
-    args.status,
-    args.heartbeatTimeoutMs?.toString(),
-    `${args.failWhenStale}`,
-  ];
 }

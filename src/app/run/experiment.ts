@@ -9,8 +9,8 @@ import type {
   ExperimentPlace,
   NewExperiment,
 } from '../../store/contract/experiment.ts';
+import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { App } from '../app.ts';
-import { idempotencyKey } from '../idempotency.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
 import { requireNewName } from './fields.ts';
@@ -19,29 +19,13 @@ import { experimentBytes } from './row_bytes.ts';
 export interface CreateExperimentArgs extends Omit<NewExperiment, 'id'> {
   /** Empty: the server makes one. */
   readonly experimentId: string;
-  /** Empty: none (ID1). */
-  readonly requestId: string;
+  readonly key: IdempotencyKey | undefined;
 }
 
 /** Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND. */
 export async function createExperiment(app: App, caller: Caller, args: CreateExperimentArgs): Promise<Experiment> {
-  const { experimentId, requestId, ...fields } = args;
+  const { experimentId, key, ...fields } = args;
   requireConfig(fields.defaultConfigJson, 'default_config_json');
-  const { tags, maxSteps, seed, ...texts } = fields;
-  const key = idempotencyKey('CreateExperiment', requestId, [
-    experimentId.toLowerCase(),
-    texts.name,
-    texts.description,
-    texts.environmentName,
-    texts.environmentConfigJson,
-    texts.agentType,
-    texts.agentConfigJson,
-    texts.defaultConfigJson,
-    maxSteps?.toString(),
-    seed?.toString(),
-    JSON.stringify(tags),
-    texts.metadataJson,
-  ]);
   const id = experimentId || app.ids.uuid();
   return app.store.createExperiment(caller, { ...fields, id }, key);
 }
@@ -62,26 +46,21 @@ export interface ListExperimentsArgs extends PageArgs {
 export async function listExperiments(
   app: App,
   caller: Caller,
-  { filter, view, pageSize, pageToken }: ListExperimentsArgs,
+  args: ListExperimentsArgs,
 ): Promise<PageOf<Experiment>> {
-  const { environmentName = '', agentType = '', tags = [] } = filter;
-  const query = {
-    caller,
-    rpc: 'ListExperiments',
-    filter: [environmentName, agentType, [...new Set(tags)].sort(), view],
-  };
-  const cursor = readPageToken(query, pageToken);
+  const { filter, view } = args;
+  const cursor = readPageToken(args);
   const page = await gatherPage(
     {
       fetch: (limit, after) => app.store.listExperiments(caller.namespace, filter, { limit, after }, view),
       keyOf: ({ key }) => key,
       bytesOf: (experiment) => experimentBytes(experiment, view),
     },
-    pageLimit(pageSize),
+    pageLimit(args.pageSize),
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     view,
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [`${page.last}`]) : '' };
 }
 
 export interface UpdateExperimentArgs {

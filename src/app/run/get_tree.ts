@@ -14,9 +14,7 @@ type TreesPlace = { readonly runId: string } | { readonly experimentId: string }
 
 /** A parent comes before its branches, whatever the depth. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
 export async function getRunTree(app: App, caller: Caller, args: GetRunTreeArgs): Promise<PageOf<Run>> {
-  const filter = 'runId' in args ? [args.runId] : ['experiment', args.experimentId];
-  const query = { caller, rpc: 'GetRunTree', filter };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage(
     {
       fetch: (limit, after) => fetchRuns(app, caller, args, { limit, after }),
@@ -27,7 +25,7 @@ export async function getRunTree(app: App, caller: Caller, args: GetRunTreeArgs)
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     'BASIC',
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [`${page.last}`]) : '' };
 }
 
 async function fetchRuns(app: App, { namespace }: Caller, of: TreesPlace, page: Page<bigint>): Promise<Run[]> {

@@ -27,8 +27,7 @@ export interface RunWithProgress {
 export async function listRuns(app: App, caller: Caller, args: ListRunsArgs): Promise<PageOf<RunWithProgress>> {
   const { view } = args;
   const filter = checkFilter(args);
-  const query = { caller, rpc: 'ListRuns', filter: [...filterFields(filter), view] };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage(
     {
       fetch: (limit, after) => app.store.listRuns(caller.namespace, filter, { limit, after }, view),
@@ -41,7 +40,7 @@ export async function listRuns(app: App, caller: Caller, args: ListRunsArgs): Pr
   );
   const items = fitting(await withProgress(app, caller, page.items), view);
   const more = page.more || items.length < page.items.length;
-  return { items, nextPageToken: more ? makePageToken(query, [`${items.at(-1)?.run.key}`]) : '' };
+  return { items, nextPageToken: more ? makePageToken(args.binding, [`${items.at(-1)?.run.key}`]) : '' };
 }
 
 async function withProgress(app: App, caller: Caller, runs: readonly Run[]): Promise<RunWithProgress[]> {
@@ -64,18 +63,4 @@ function fitting(runs: readonly RunWithProgress[], view: BookView): readonly Run
 function checkFilter({ experimentId, experimentName, filter }: ListRunsArgs): RunFilter {
   const experiment = placeOfExperiment(experimentId, experimentName);
   return experiment === undefined ? filter : { ...filter, experiment };
-}
-
-function filterFields(filter: RunFilter): unknown[] {
-  return [
-    filter.experiment,
-    filter.name,
-    filter.statuses === undefined ? undefined : [...new Set(filter.statuses)].sort(),
-    filter.labels,
-    filter.parentId,
-    filter.rootsOnly,
-    filter.staleOnly,
-    filter.createTimeFrom,
-    filter.createTimeTo,
-  ];
 }

@@ -33,10 +33,7 @@ export interface ListStagesArgs extends PageArgs {
 /** In the order of making; a page ends early at about 1 MiB. Errors: RUN_NOT_FOUND. */
 export async function listStages(app: App, caller: Caller, args: ListStagesArgs): Promise<PageOf<Stage>> {
   const { runId, filter, view } = args;
-  const { kinds = [], statuses = [], descending = false } = filter;
-  const fields = [runId, [...new Set(kinds)].sort(), [...new Set(statuses)].sort(), descending, view];
-  const query = { caller, rpc: 'ListStages', filter: fields };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage(
     {
       fetch: (limit, after) => app.store.listStages(caller.namespace, runId, filter, { limit, after }, view),
@@ -47,7 +44,7 @@ export async function listStages(app: App, caller: Caller, args: ListStagesArgs)
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     view,
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [`${page.last}`]) : '' };
 }
 
 export interface UpdateStageArgs {

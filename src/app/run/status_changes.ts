@@ -18,8 +18,7 @@ export async function listStatusChanges(
   args: ListStatusChangesArgs,
 ): Promise<PageOf<StatusChange>> {
   const { of: owner, ascending } = args;
-  const query = { caller, rpc: 'ListStatusChanges', filter: [owner.noun, owner.id, ascending] };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const page = await gatherPage(
     {
       fetch: (limit, after) => app.store.listStatusChanges(caller.namespace, owner, { limit, after }, ascending),
@@ -30,5 +29,5 @@ export async function listStatusChanges(
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     'FULL',
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [`${page.last}`]) : '' };
 }

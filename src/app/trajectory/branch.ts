@@ -2,7 +2,6 @@ import type { Caller } from '../../domain/caller.ts';
 import { parseTagName } from '../../domain/ids.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
-import { idempotencyKey, mapText } from '../idempotency.ts';
 import { type MakingArgs, makingOf } from './create.ts';
 
 export interface BranchTrajectoryArgs extends MakingArgs {
@@ -21,14 +20,5 @@ export async function branchTrajectory(app: App, caller: Caller, args: BranchTra
   const { trajectoryId: sourceId } = args;
   const making = makingOf(app, args, args.branchId);
   const at = 'tag' in args.at ? { tag: parseTagName(args.at.tag, 'tag') } : args.at;
-  const key = idempotencyKey('BranchTrajectory', args.requestId, [
-    sourceId,
-    'tag' in at ? undefined : `${at.stepNumber}`,
-    'tag' in at ? at.tag : undefined,
-    args.branchId.toLowerCase(),
-    args.name,
-    mapText(args.labels),
-    args.metadataJson,
-  ]);
-  return app.store.branchTrajectory(caller, { ...making, sourceId, at }, key);
+  return app.store.branchTrajectory(caller, { ...making, sourceId, at }, args.key);
 }

@@ -1,9 +1,9 @@
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { TrajectoryMaking } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
-import { idempotencyKey, mapText } from '../idempotency.ts';
 import { type IncomingStep, prepareStep } from './incoming.ts';
 
 export interface CreateTrajectoryArgs extends MakingArgs {
@@ -19,8 +19,7 @@ export interface CreateTrajectoryArgs extends MakingArgs {
 
 /** What a root and a branch are given alike. */
 export interface MakingArgs {
-  /** Empty: none (ID1). */
-  readonly requestId: string;
+  readonly key: IdempotencyKey | undefined;
   readonly name: string;
   readonly labels: ReadonlyMap<string, string>;
   readonly metadataJson: string;
@@ -36,20 +35,10 @@ export async function createTrajectory(app: App, caller: Caller, args: CreateTra
   const root = args.root === undefined ? undefined : prepareStep(args.root, 'root');
   const runId = args.runId || undefined;
   const experimentId = args.experimentId || undefined;
-  const key = idempotencyKey('CreateTrajectory', args.requestId, [
-    args.trajectoryId.toLowerCase(),
-    args.name,
-    args.taskId,
-    mapText(args.labels),
-    args.metadataJson,
-    root?.steps[0]?.contentDigest,
-    // Left out where they say nothing: requests of the time before runs keep their digests.
-    ...(runId === undefined && experimentId === undefined ? [] : [runId, experimentId]),
-  ]);
   return app.store.createTrajectory(
     caller,
     { ...making, taskId, runId, experimentId, root: root?.steps[0], states: root?.states ?? [] },
-    key,
+    args.key,
   );
 }
 

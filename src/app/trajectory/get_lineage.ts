@@ -20,8 +20,8 @@ export interface GetLineageArgs extends PageArgs {
 /** Who owns which steps, from the root on; the last segment is the trajectory's own and may be empty. Errors: TRAJECTORY_NOT_FOUND. */
 export async function getLineage(app: App, caller: Caller, args: GetLineageArgs): Promise<PageOf<LineageSegment>> {
   const trajectory = await findTrajectory(app, caller, args.trajectoryId);
-  const query = { caller, rpc: 'GetLineage', filter: [trajectory.ref.key] };
-  const cursor = readPageToken(query, args.pageToken);
+  const bound = { ...args, binding: `${args.binding}/${trajectory.ref.key}` };
+  const cursor = readPageToken(bound);
   const segments = await app.lineages.whole(app.store, caller.namespace, trajectory);
   const begin = cursor === undefined ? 0 : Number(cursorInt(cursor, 0));
   const end = begin + pageLimit(args.pageSize);
@@ -34,5 +34,5 @@ export async function getLineage(app: App, caller: Caller, args: GetLineageArgs)
     const { id, name, hidden } = owners.get(key)!;
     return { trajectoryId: id, name, startStepNumber: from, endStepNumber: to, deleted: hidden };
   });
-  return { items, nextPageToken: end < segments.length ? makePageToken(query, [`${end}`]) : '' };
+  return { items, nextPageToken: end < segments.length ? makePageToken(bound.binding, [`${end}`]) : '' };
 }

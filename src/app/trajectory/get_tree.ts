@@ -15,8 +15,8 @@ export interface GetTreeArgs extends PageArgs {
 export async function getTree(app: App, caller: Caller, args: GetTreeArgs): Promise<PageOf<Trajectory>> {
   const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   const { ref } = trajectory;
-  const query = { caller, rpc: 'GetTree', filter: [ref.tree] };
-  const cursor = readPageToken(query, args.pageToken);
+  const bound = { ...args, binding: `${args.binding}/${ref.tree}` };
+  const cursor = readPageToken(bound);
   const page = await gatherPage(
     trajectorySource((limit, after) => app.store.listTree(caller.namespace, ref.tree, { limit, after }), 'BASIC'),
     pageLimit(args.pageSize),
@@ -24,5 +24,5 @@ export async function getTree(app: App, caller: Caller, args: GetTreeArgs): Prom
     'BASIC',
   );
   if (page.items.length === 0) await requireStillThere(app, caller, trajectory);
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
+  return { items: page.items, nextPageToken: page.more ? makePageToken(bound.binding, [`${page.last}`]) : '' };
 }

@@ -19,8 +19,7 @@ export async function listTrajectories(
   args: ListTrajectoriesArgs,
 ): Promise<PageOf<Trajectory>> {
   const { filter } = args;
-  const query = { caller, rpc: 'ListTrajectories', filter: [...filterFields(filter), args.view] };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   // None of the statuses asked for is one that a trajectory is ever in (L1).
   if (filter.statuses?.length === 0) return { items: [], nextPageToken: '' };
   const page = await gatherPage(
@@ -32,23 +31,5 @@ export async function listTrajectories(
     cursor === undefined ? undefined : cursorInt(cursor, 0),
     args.view,
   );
-  return { items: page.items, nextPageToken: page.more ? makePageToken(query, [`${page.last}`]) : '' };
-}
-
-function filterFields(filter: TrajectoryFilter): unknown[] {
-  return [
-    filter.taskId,
-    filter.statuses === undefined ? undefined : [...filter.statuses].sort(),
-    filter.labels,
-    filter.parentId,
-    filter.branchPoint,
-    filter.treeId,
-    filter.rootsOnly,
-    filter.name,
-    filter.createTimeFrom,
-    filter.createTimeTo,
-    filter.runId,
-    filter.experimentId,
-    filter.withoutRun,
-  ];
+  return { items: page.items, nextPageToken: page.more ? makePageToken(args.binding, [`${page.last}`]) : '' };
 }

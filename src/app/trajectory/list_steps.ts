@@ -41,8 +41,8 @@ export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): 
   const { of, filter, order, view } = args;
   const trajectory = 'trajectoryId' in of ? await findTrajectory(app, caller, of.trajectoryId) : undefined;
   const where: StepFilter = { ...filter, of: await placeOf(app, caller, of, trajectory) };
-  const query = { caller, rpc: 'ListSteps', filter: queryFields(args, trajectory) };
-  const after = cursorOf(readPageToken(query, args.pageToken));
+  const bound = { ...args, binding: `${args.binding}/${trajectory?.ref.key}` };
+  const after = cursorOf(readPageToken(bound));
   const list = (limit: number, from: StepCursor | undefined): Promise<OwnedStep[]> =>
     app.store.listSteps(caller.namespace, where, order, { limit, after: from, maxBytes: PAGE_BYTES }, view);
 
@@ -51,7 +51,7 @@ export async function listSteps(app: App, caller: Caller, args: ListStepsArgs): 
   // A page may end early by its bytes, so only a look behind it tells whether it was the last.
   const more = last !== undefined && (await list(1, afterStep(last))).length > 0;
   await requireThere(app, caller, of, trajectory);
-  return { items: found, nextPageToken: more ? makePageToken(query, cursorText(afterStep(last))) : '' };
+  return { items: found, nextPageToken: more ? makePageToken(bound.binding, cursorText(afterStep(last))) : '' };
 }
 
 /** RD3: as many as surely fit into one message, but at least one. */
@@ -81,13 +81,6 @@ async function requireThere(app: App, caller: Caller, of: StepsOf, trajectory: T
   if (trajectory !== undefined) await requireStillThere(app, caller, trajectory);
   else if ('runId' in of) await findRun(app, caller, of.runId);
   else if ('experimentId' in of) await getExperiment(app, caller, { id: of.experimentId });
-}
-
-function queryFields({ of, filter, order, view }: ListStepsArgs, trajectory: Trajectory | undefined): unknown[] {
-  const { terminalOnly, hasState, minReward, maxReward, commitTimeFrom, commitTimeTo } = filter;
-  const place = trajectory?.ref.key ?? ('taskId' in of ? of.taskId : of);
-  const { by, descending } = order;
-  return [place, terminalOnly, hasState, minReward, maxReward, commitTimeFrom, commitTimeTo, by, descending, view];
 }
 
 function afterStep({ owner, step }: OwnedStep): StepCursor {

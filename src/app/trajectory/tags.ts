@@ -31,14 +31,13 @@ export async function getTag(app: App, caller: Caller, args: TagArgs): Promise<T
 
 /** By name in order of bytes. Errors: TRAJECTORY_NOT_FOUND. */
 export async function listTags(app: App, caller: Caller, args: ListTagsArgs): Promise<PageOf<Tag>> {
-  const query = { caller, rpc: 'ListTags', filter: [args.trajectoryId] };
-  const cursor = readPageToken(query, args.pageToken);
+  const cursor = readPageToken(args);
   const limit = pageLimit(args.pageSize);
   const after = cursor?.[0] === undefined ? undefined : parseTagName(cursor[0], 'page_token');
   const items = await app.store.listTags(caller.namespace, args.trajectoryId, { limit: limit + 1, after });
   if (items.length <= limit) return { items, nextPageToken: '' };
   const page = items.slice(0, limit);
-  return { items: page, nextPageToken: makePageToken(query, [page[limit - 1]!.name]) };
+  return { items: page, nextPageToken: makePageToken(args.binding, [page[limit - 1]!.name]) };
 }
 
 /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND. */

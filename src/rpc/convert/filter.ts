@@ -6,6 +6,7 @@ import {
   StepOrder,
   type UpdateTrajectoryRequest,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { PageArgs } from '../../app/page_token.ts';
 import type { DeleteTrajectoryArgs } from '../../app/trajectory/delete.ts';
 import type { ListTrajectoriesArgs } from '../../app/trajectory/list.ts';
 import type { ListStepsArgs } from '../../app/trajectory/list_steps.ts';
@@ -52,7 +53,7 @@ export function toTrajectoryFilter(request: ListTrajectoriesRequest): ListTrajec
   return filter;
 }
 
-export function toListStepsArgs(request: ListStepsRequest): ListStepsArgs {
+export function toListStepsArgs(request: ListStepsRequest): Omit<ListStepsArgs, keyof PageArgs> {
   const filter: Mutable<ListStepsArgs['filter']> = {};
   if (request.terminalOnly) filter.terminalOnly = true;
   if (request.hasState !== '') filter.hasState = request.hasState;
@@ -68,8 +69,6 @@ export function toListStepsArgs(request: ListStepsRequest): ListStepsArgs {
     filter,
     order: { by: toStepOrder(request.order), descending: request.descending },
     view: toView(request.view, 'BASIC'),
-    pageSize: request.pageSize,
-    pageToken: request.pageToken,
   };
 }
 

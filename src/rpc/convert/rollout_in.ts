@@ -112,8 +112,8 @@ export function toNewRollout(rollout: WireRollout, index: number): NewRolloutArg
   };
 }
 
-export function toClaimArgs(request: ClaimRolloutsRequest): Omit<ClaimRolloutsArgs, 'signal'> {
-  const { runId, stageId, taskIds, minPriority, maxRollouts, workerId, requestId } = request;
+export function toClaimArgs(request: ClaimRolloutsRequest): Omit<ClaimRolloutsArgs, 'signal' | 'key'> {
+  const { runId, stageId, taskIds, minPriority, maxRollouts, workerId } = request;
   return {
     runId,
     stageId,
@@ -124,7 +124,6 @@ export function toClaimArgs(request: ClaimRolloutsRequest): Omit<ClaimRolloutsAr
     workerId,
     leaseMs: toMillis(request.leaseDuration) ?? DEFAULT_LEASE_MS,
     waitMs: toMillis(request.wait) ?? 0,
-    requestId,
   };
 }
 

@@ -46,10 +46,9 @@ export function toRunMaking(
   request: CreateRunRequest | BranchRunRequest,
   configJson: string,
   unset: InitialStatus,
-): RunMakingArgs {
-  const { requestId, name, description, removedConfigPaths, metadataJson, failWhenStale } = request;
+): Omit<RunMakingArgs, 'key'> {
+  const { name, description, removedConfigPaths, metadataJson, failWhenStale } = request;
   return {
-    requestId,
     name,
     description,
     configJson,

@@ -3,6 +3,6 @@ export interface IdempotencyKey {
   /** The RPC, since keys are scoped by it. */
   readonly rpc: string;
   readonly requestId: string;
-  /** SHA-256 of the request, hex. */
+  /** Digest of the request's fields, with the version of its rules. Requests are compared by it only within one version. */
   readonly requestDigest: string;
 }

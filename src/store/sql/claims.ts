@@ -1,4 +1,5 @@
 import { AnabranchError } from '../../domain/errors.ts';
+import { isOtherRequest } from '../../domain/request_digest.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../contract/rollout.ts';
 import { readShown } from './attempt_rows.ts';
 import { nextInMs } from './claim_delays.ts';
@@ -120,7 +121,7 @@ class Claiming {
       const before = name === undefined ? undefined : (kept.get(name) ?? this.requests[first.get(name) ?? -1]?.key);
       if (name === undefined || key === undefined) continue;
       if (before === undefined) first.set(name, place);
-      else if (before.requestDigest !== key.requestDigest) {
+      else if (isOtherRequest(before.requestDigest, key.requestDigest)) {
         this.outcomes.set(place, { kind: 'refused', error: requestIdReused(key.requestId) });
       } else if ('claims' in before) {
         const claims = await readClaims(this.engine, this.tx, caller.namespace, before.claims);

@@ -1,4 +1,5 @@
 import { AnabranchError, type Reason } from '../../domain/errors.ts';
+import { isOtherRequest } from '../../domain/request_digest.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { UniqueViolation } from './unique_violation.ts';
@@ -82,7 +83,7 @@ async function findMade<T>(
     .where('request_id', '=', key.requestId)
     .executeTakeFirst();
   if (row === undefined) return undefined;
-  if (row.request_digest !== key.requestDigest) throw requestIdReused(key.requestId);
+  if (isOtherRequest(row.request_digest, key.requestDigest)) throw requestIdReused(key.requestId);
   const made = await noun.find(db, { tree: row.tree, key: row.resource });
   if (made === undefined) throw madeAndDeleted(noun.name, row.resource_id, key.requestId);
   return made;

@@ -1,0 +1,76 @@
+import type { DescField, DescMethod, MessageShape } from '@bufbuild/protobuf';
+import { type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
+import type { Caller } from '../../domain/caller.ts';
+import { versionedDigest } from '../../domain/request_digest.ts';
+import { stateDigest } from '../../domain/state_digest.ts';
+import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
+
+/** How the elements of a list enter a digest. */
+type ListOrder = 'as sent' | 'as a set';
+
+/**
+ * ID1: returns the idempotency key of a request; undefined without a `request_id`. Its digest covers all other fields that are set, by their numbers:
+ * a field that is added to a message changes no digest of a request without it.
+ */
+export function idempotencyKeyOf<M extends DescMethod>(
+  method: M,
+  request: MessageShape<M['input']> & { readonly requestId: string },
+): IdempotencyKey | undefined {
+  const { requestId } = request;
+  if (requestId === '') return undefined;
+  const fields = setFields(reflect(method.input, request), 'as sent', ['request_id']);
+  return { rpc: method.name, requestId, requestDigest: versionedDigest(digestOf(fields)) };
+}
+
+/**
+ * Returns what page tokens of a query are bound to: the caller's namespace, the RPC, and all fields of the request but the page's own.
+ * Values of a filter may come in any order.
+ */
+export function pageBindingOf<M extends DescMethod>(
+  { namespace }: Caller,
+  method: M,
+  request: MessageShape<M['input']>,
+): string {
+  const fields = setFields(reflect(method.input, request), 'as a set', ['page_size', 'page_token']);
+  return digestOf([namespace, method.name, fields]).slice(0, 32);
+}
+
+function digestOf(fields: readonly unknown[]): string {
+  return stateDigest(Buffer.from(JSON.stringify(fields)));
+}
+
+/** Numbers and values of the fields that are set, in order of their numbers. */
+function setFields(message: ReflectMessage, order: ListOrder, leftOut: readonly string[] = []): unknown[] {
+  return message.sortedFields
+    .filter((field) => message.isSet(field) && !leftOut.includes(field.name))
+    .flatMap((field) => [field.number, fieldValue(message, field, order)]);
+}
+
+function fieldValue(message: ReflectMessage, field: DescField, order: ListOrder): unknown {
+  const value = (each: unknown) => plainValue(each, order);
+  switch (field.fieldKind) {
+    case 'list': {
+      const values = [...message.get(field)].map(value);
+      return order === 'as a set' && field.listKind !== 'message' ? [...new Set(values)].sort() : values;
+    }
+    case 'map':
+      return [...message.get(field)]
+        .map(([key, each]): [string, unknown] => [String(key), value(each)])
+        .sort(([one], [other]) => (one < other ? -1 : 1));
+    default:
+      return value(message.get(field));
+  }
+}
+
+/** A value that JSON can write, different for different values of a field. */
+function plainValue(value: unknown, order: ListOrder): unknown {
+  if (typeof value === 'bigint') return `${value}`;
+  if (Object.is(value, -0)) return '-0';
+  if (typeof value === 'number') return Number.isFinite(value) ? value : `${value}`;
+  if (value instanceof Uint8Array) return Buffer.from(value).toString('base64');
+  return isMessage(value) ? setFields(value, order) : value;
+}
+
+function isMessage(value: unknown): value is ReflectMessage {
+  return typeof value === 'object' && value !== null && 'sortedFields' in value;
+}

@@ -1,0 +1,104 @@
+import { create, type DescMethod, fromJson, type MessageInitShape } from '@bufbuild/protobuf';
+import { describe, expect, it } from 'vitest';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { isOtherRequest } from '../../src/domain/request_digest.ts';
+import { idempotencyKeyOf, pageBindingOf } from '../../src/service/request/digest.ts';
+import vectors from './request_digests.json' with { type: 'json' };
+
+const { createTrajectory, listTrajectories } = TrajectoryService.method;
+const { createRun, listRuns } = RunService.method;
+const CALLER = { namespace: 'here', actor: 'tester' };
+
+function digestOf<M extends DescMethod>(method: M, request: MessageInitShape<M['input']>): string | undefined {
+  const message = create(method.input, request) as never;
+  return idempotencyKeyOf(method, message)?.requestDigest;
+}
+
+function methodOf(rpc: string): DescMethod {
+  const methods = [TrajectoryService, RunService, RolloutService].flatMap((service): DescMethod[] => service.methods);
+  return methods.find(({ name }) => name === rpc)!;
+}
+
+describe('ID1: the digest of a request', () => {
+  it.each(vectors)('stays what it was for requests of earlier versions: $rpc ($what)', ({ rpc, request, digest }) => {
+    const method = methodOf(rpc);
+    const message = fromJson(method.input, { requestId: 'r', ...request } as never) as never;
+    expect(idempotencyKeyOf(method, message)).toEqual({ rpc, requestId: 'r', requestDigest: digest });
+  });
+
+  it('has a vector of every RPC that takes a request id', () => {
+    const methods = [TrajectoryService, RunService, RolloutService].flatMap((service): DescMethod[] => service.methods);
+    const taking = methods.filter(({ input }) => input.fields.some(({ name }) => name === 'request_id'));
+    expect(new Set(vectors.map(({ rpc }) => rpc))).toEqual(new Set(taking.map(({ name }) => name)));
+  });
+
+  it('is made of no request without an id, and not of the id', () => {
+    expect(digestOf(createTrajectory, { name: 'a' })).toBe(undefined);
+    const digests = ['r', 's'].map((requestId) => digestOf(createTrajectory, { requestId, name: 'a' }));
+    expect(digests[0]).toBe(digests[1]);
+  });
+
+  it('takes no notice of fields that are unset, nor of the order of a map', () => {
+    const request = { requestId: 'r', labels: { a: '1', b: '2' } };
+    const digest = digestOf(createTrajectory, request);
+    expect(digestOf(createTrajectory, { ...request, name: '', metadataJson: '' })).toBe(digest);
+    expect(digestOf(createTrajectory, { ...request, labels: { b: '2', a: '1' } })).toBe(digest);
+  });
+
+  it.each<[string, MessageInitShape<typeof createTrajectory.input>, MessageInitShape<typeof createTrajectory.input>]>([
+    ['values of one field', { name: 'a' }, { name: 'b' }],
+    ['fields of one value', { name: 'a' }, { taskId: 'a' }],
+    ['an empty message and none', { root: {} }, {}],
+    [
+      'an empty text that is set and none',
+      { root: { actions: [{ content: { text: '' } }] } },
+      { root: { actions: [{}] } },
+    ],
+    ['orders of a list', { root: { actions: [{ type: 'a' }, {}] } }, { root: { actions: [{}, { type: 'a' }] } }],
+    ['0 and -0', { root: { reward: 0 } }, { root: { reward: -0 } }],
+    ['NaN and infinity', { root: { reward: Number.NaN } }, { root: { reward: Infinity } }],
+    ['bytes', dataOf(1), dataOf(2)],
+  ])('tells %s apart', (_what, one, other) => {
+    const [first, second] = [one, other].map((request) => digestOf(createTrajectory, { ...request, requestId: 'r' }));
+    expect(first).not.toBe(second);
+  });
+
+  it('is compared only with digests of its version', () => {
+    const digest = digestOf(createRun, { requestId: 'r', name: 'a' })!;
+    expect(isOtherRequest(digest, digest)).toBe(false);
+    expect(isOtherRequest(digestOf(createRun, { requestId: 'r', name: 'b' })!, digest)).toBe(true);
+    expect(isOtherRequest('6e9d5a6c7d0b7f0a', digest), 'of the time before versions').toBe(false);
+    expect(isOtherRequest(digest.replace('2:', '3:').toUpperCase(), digest), 'of a later version').toBe(false);
+  });
+});
+
+describe('what page tokens are bound to', () => {
+  const bound = (request: MessageInitShape<typeof listTrajectories.input>, caller = CALLER) =>
+    pageBindingOf(caller, listTrajectories, create(listTrajectories.input, request));
+
+  it('is the query, whatever its page', () => {
+    expect(bound({ taskId: 'a', pageSize: 3, pageToken: 'x' })).toBe(bound({ taskId: 'a' }));
+    expect(bound({ statuses: [Status.FAILED, Status.RUNNING, Status.FAILED] })).toBe(
+      bound({ statuses: [Status.RUNNING, Status.FAILED] }),
+    );
+  });
+
+  it('is another one for another filter, namespace or RPC', () => {
+    const bindings = [
+      bound({}),
+      bound({ name: 'a' }),
+      bound({ taskId: 'a' }),
+      bound({}, { ...CALLER, namespace: 'b' }),
+    ];
+    bindings.push(pageBindingOf(CALLER, listRuns, create(listRuns.input)));
+    expect(new Set(bindings).size).toBe(bindings.length);
+    expect(bound({}, { ...CALLER, actor: 'another' })).toBe(bound({}));
+  });
+});
+
+function dataOf(byte: number): MessageInitShape<typeof createTrajectory.input> {
+  return { root: { states: [{ data: new Uint8Array([byte]) }] } };
+}
