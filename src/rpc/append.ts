@@ -17,8 +17,9 @@ import {
   openAppendSession,
 } from '../app/trajectory/append/session.ts';
 import { invalidField } from '../domain/errors.ts';
-import { bidiStream, type Call, type Wire } from './call.ts';
-import { fromInstant, fromStatus } from './convert/values.ts';
+import { fromInstant, fromStatus } from '../service/convert/values.ts';
+import type { Call } from '../service/method.ts';
+import { bidiStream, type Wire } from './call.ts';
 import { toAnabranchError } from './errors.ts';
 import { toAppendFrame, toOpenRequest } from './frame.ts';
 import type { Validator } from './validate.ts';

@@ -1,14 +1,17 @@
-import type {
-  DescMethodBiDiStreaming,
-  DescMethodClientStreaming,
-  DescMethodServerStreaming,
-  DescMethodUnary,
-  MessageShape,
+import {
+  create,
+  type DescMethodBiDiStreaming,
+  type DescMethodClientStreaming,
+  type DescMethodServerStreaming,
+  type DescMethodUnary,
+  type DescService,
+  type MessageShape,
 } from '@bufbuild/protobuf';
-import { ConnectError, type HandlerContext, type MethodImpl } from '@connectrpc/connect';
+import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
+import { ConnectError, type HandlerContext, type MethodImpl, type ServiceImpl } from '@connectrpc/connect';
 import { type App, appWithin } from '../app/app.ts';
-import type { Caller } from '../domain/caller.ts';
 import type { AnabranchError } from '../domain/errors.ts';
+import type { Call, Methods, Unary, UnaryNames } from '../service/method.ts';
 import { callerOf, cutOf } from './caller.ts';
 import { type Purpose, toConnectError } from './errors.ts';
 import type { Logger } from './logger.ts';
@@ -27,15 +30,6 @@ export interface Wire {
 /** Handlers under way; 0 once every client has gone. */
 export interface Activity {
   handlers: number;
-}
-
-/** What a handler knows of its call beside the request. */
-export interface Call {
-  /** The use cases' context for this call. */
-  readonly app: App;
-  readonly caller: Caller;
-  /** Aborted when the caller has gone, its deadline has passed, or the call is over. */
-  readonly signal: AbortSignal;
 }
 
 /** What a handler is given by whoever serves its call. The signal may be made when it is first looked at. */
@@ -81,6 +75,28 @@ export function unary<M extends DescMethodUnary>(
       (error) => nameField(error, method.input, request),
     );
   return impl as unknown as MethodImpl<M>;
+}
+
+type UnaryHandlers<S extends DescService, Names extends keyof S['method']> = Pick<
+  ServiceImpl<S>,
+  Names & keyof ServiceImpl<S>
+>;
+
+/** Handlers for unary methods of a service. */
+export function unaryMethods<S extends DescService, Names extends UnaryNames<S>>(
+  wire: Wire,
+  service: S,
+  methods: Methods<S, Names>,
+): UnaryHandlers<S, Names> {
+  const handlers = Object.entries<Unary<DescMethodUnary>>(methods).map(([name, answer]) => {
+    const method = service.method[name] as DescMethodUnary;
+    const purpose = method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS ? 'read' : 'write';
+    return [
+      name,
+      unary(wire, method, purpose, async (request, call) => create(method.output, await answer(request, call))),
+    ];
+  });
+  return Object.fromEntries(handlers);
 }
 
 /** A client-streaming handler; it checks its frames itself. */

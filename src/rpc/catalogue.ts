@@ -11,9 +11,9 @@ import {
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { getTask, listTasks, upsertTasks } from '../app/rollout/task.ts';
 import { getValidator, listValidators, upsertValidators } from '../app/rollout/validator.ts';
+import { toView } from '../service/convert/values.ts';
 import { pageArgsOf } from '../service/request/page_args.ts';
 import { unary, type Wire } from './call.ts';
-import { toView } from './convert/filter.ts';
 import { toTaskFilter, toTaskUpsert, toValidatorUpsert } from './convert/rollout_in.ts';
 import { fromTask, fromValidator } from './convert/rollout_out.ts';
 

@@ -12,13 +12,13 @@ import {
 import { claimRollouts } from '../app/rollout/claim.ts';
 import { type ClaimExtent, fitClaims } from '../app/rollout/fit.ts';
 import { heartbeatRollouts } from '../app/rollout/lease.ts';
+import { fromMillis, toMillis } from '../service/convert/duration.ts';
+import { fromStatus } from '../service/convert/values.ts';
 import { idempotencyKeyOf } from '../service/request/digest.ts';
 import { unary, type Wire } from './call.ts';
-import { fromMillis, toMillis } from './convert/duration.ts';
 import { toClaimArgs } from './convert/rollout_in.ts';
 import { fromBareRollout, fromRollout, fromTask, fromValidator } from './convert/rollout_out.ts';
 import { fromTrajectory } from './convert/trajectory_out.ts';
-import { fromStatus } from './convert/values.ts';
 
 const rpc = RolloutService.method;
 type Claim = Awaited<ReturnType<typeof claimRollouts>>['claims'][number];

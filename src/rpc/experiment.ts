@@ -10,10 +10,10 @@ import {
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { deleteExperiment } from '../app/run/delete.ts';
 import { createExperiment, getExperiment, listExperiments, updateExperiment } from '../app/run/experiment.ts';
+import { toView } from '../service/convert/values.ts';
 import { idempotencyKeyOf } from '../service/request/digest.ts';
 import { pageArgsOf } from '../service/request/page_args.ts';
 import { unary, type Wire } from './call.ts';
-import { toView } from './convert/filter.ts';
 import { toBranchPolicy, toExperimentChanges } from './convert/run_in.ts';
 import { fromExperiment } from './convert/run_out.ts';
 

@@ -11,8 +11,8 @@ import type { IncomingStep } from '../app/trajectory/incoming.ts';
 import type { OpenRequest, SealRequest } from '../domain/append.ts';
 import { invalidField } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
+import { toSealStatus } from '../service/convert/values.ts';
 import { toIncomingStep } from './convert/step_in.ts';
-import { toSealStatus } from './convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import type { Validator } from './validate.ts';
 

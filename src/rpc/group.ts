@@ -10,13 +10,12 @@ import {
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { getGroup, getOrCreateGroup, listGroups, updateGroup } from '../app/rollout/group.ts';
 import { invalidField } from '../domain/errors.ts';
+import { required } from '../service/convert/place.ts';
+import { toMap, toView } from '../service/convert/values.ts';
 import { pageArgsOf } from '../service/request/page_args.ts';
 import { unary, type Wire } from './call.ts';
-import { toView } from './convert/filter.ts';
 import { toGroupChanges, toOnSuccess } from './convert/rollout_in.ts';
 import { fromGroup } from './convert/rollout_out.ts';
-import { toMap } from './convert/values.ts';
-import { required } from './place.ts';
 
 const rpc = RolloutService.method;
 

@@ -11,7 +11,8 @@ import {
 import { type LogMetricsArgs, logMetrics } from '../app/run/log_metrics.ts';
 import { readMetrics, type SeriesRead } from '../app/run/read_metrics.ts';
 import { parseUuid } from '../domain/ids.ts';
-import { type Call, serverStream, unary, type Wire } from './call.ts';
+import type { Call } from '../service/method.ts';
+import { serverStream, unary, type Wire } from './call.ts';
 
 const rpc = RunService.method;
 

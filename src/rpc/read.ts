@@ -8,7 +8,8 @@ import {
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { readSteps as readStepsOf, type StepsRead } from '../app/trajectory/read.ts';
-import { type Call, serverStream, type Wire } from './call.ts';
+import type { Call } from '../service/method.ts';
+import { serverStream, type Wire } from './call.ts';
 import { fromStoredStep } from './convert/step_out.ts';
 
 /** The read stream: one message for each page of the use case, which ends pages at a segment's border and well below 1 MiB. */

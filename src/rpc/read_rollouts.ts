@@ -8,8 +8,9 @@ import {
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { readRollouts as readRolloutsOf } from '../app/rollout/read.ts';
 import type { RolloutsRead } from '../app/rollout/read_group.ts';
-import { type Call, serverStream, type Wire } from './call.ts';
-import { toView } from './convert/filter.ts';
+import { toView } from '../service/convert/values.ts';
+import type { Call } from '../service/method.ts';
+import { serverStream, type Wire } from './call.ts';
 import { fromRollout } from './convert/rollout_out.ts';
 import { fromStoredStep } from './convert/step_out.ts';
 import { hasManySteps } from './read.ts';

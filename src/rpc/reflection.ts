@@ -18,8 +18,9 @@ import {
   ServerReflectionResponseSchema as ResponseV1Alpha,
 } from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
 import { serverDraining } from '../app/drain.ts';
+import type { Call } from '../service/method.ts';
 import type { Serve } from './adapter.ts';
-import { bidiStream, type Call, type Wire } from './call.ts';
+import { bidiStream, type Wire } from './call.ts';
 
 /** Server reflection, v1 and v1alpha (older grpcurl): tools need no protos. */
 export function serveReflection(serve: Serve, wire: Wire, services: readonly DescService[]): void {

@@ -24,9 +24,10 @@ import { listRollouts } from '../app/rollout/list.ts';
 import { endRollout, type RolloutMoveArgs, releaseRollout, retryRollout, startRollout } from '../app/rollout/move.ts';
 import { setRolloutPhase, updateRollout } from '../app/rollout/update.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from '../app/rollout/validation.ts';
+import { required } from '../service/convert/place.ts';
+import { toView } from '../service/convert/values.ts';
 import { pageArgsOf } from '../service/request/page_args.ts';
 import { unary, type Wire } from './call.ts';
-import { toView } from './convert/filter.ts';
 import {
   toNewRollout,
   toNewValidation,
@@ -36,7 +37,6 @@ import {
   toRolloutFilter,
 } from './convert/rollout_in.ts';
 import { fromAttempt, fromBareValidation, fromOverride, fromRollout, fromValidation } from './convert/rollout_out.ts';
-import { required } from './place.ts';
 
 const rpc = RolloutService.method;
 type Service = ServiceImpl<typeof RolloutService>;

@@ -29,13 +29,13 @@ import {
 } from '../app/run/stage.ts';
 import { invalidField } from '../domain/errors.ts';
 import type { Verb } from '../domain/lifecycle.ts';
+import { required } from '../service/convert/place.ts';
+import { toInitialStatus, toStatus, toView } from '../service/convert/values.ts';
+import type { Call } from '../service/method.ts';
 import { pageArgsOf } from '../service/request/page_args.ts';
-import { type Call, unary, type Wire } from './call.ts';
-import { toView } from './convert/filter.ts';
+import { unary, type Wire } from './call.ts';
 import { requireStageKind, toStageChanges, toStageKind } from './convert/run_in.ts';
 import { fromStage } from './convert/run_out.ts';
-import { toInitialStatus, toStatus } from './convert/values.ts';
-import { required } from './place.ts';
 
 const rpc = RunService.method;
 type Service = ServiceImpl<typeof RunService>;

@@ -15,10 +15,10 @@ import {
 import { type SummarizeArgs, type SummaryShown, summarize, type TrajectoriesShown } from '../app/run/summarize.ts';
 import { invalidField } from '../domain/errors.ts';
 import type { Estimate } from '../domain/summary.ts';
+import { fromSeconds } from '../service/convert/duration.ts';
+import { toInstant, toMap } from '../service/convert/values.ts';
 import { unary, type Wire } from './call.ts';
-import { fromSeconds } from './convert/duration.ts';
 import { toStageKind } from './convert/run_in.ts';
-import { toInstant, toMap } from './convert/values.ts';
 
 const rpc = RunService.method;
 

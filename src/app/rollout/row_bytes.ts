@@ -1,6 +1,5 @@
 import type {
   Attempt,
-  Environment,
   Group,
   Rollout,
   RolloutResult,
@@ -70,9 +69,4 @@ export function validationBytes(validation: Validation): number {
 
 export function overrideBytes({ reason, actor }: ValidationOverride): number {
   return 64 + sum([reason, actor]);
-}
-
-export function environmentBytes(environment: Environment): number {
-  const { type, externalId, statusMessage, phase, labels, configJson } = environment;
-  return 256 + sum([type, externalId, statusMessage, phase, configJson]) + pairsBytes(labels);
 }

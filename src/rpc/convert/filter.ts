@@ -1,4 +1,3 @@
-import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   type ListStepsRequest,
   type ListTrajectoriesRequest,
@@ -12,16 +11,10 @@ import type { ListTrajectoriesArgs } from '../../app/trajectory/list.ts';
 import type { ListStepsArgs } from '../../app/trajectory/list_steps.ts';
 import type { UpdateTrajectoryArgs } from '../../app/trajectory/update.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { changesOf } from './mask.ts';
-import { toInstant, toMap, toTrajectoryStatus } from './values.ts';
+import { changesOf } from '../../service/convert/mask.ts';
+import { toInstant, toMap, toTrajectoryStatus, toView } from '../../service/convert/values.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
-
-/** FM7: Get and Read show everything unless told otherwise, List does not. */
-export function toView(view: View, otherwise: 'BASIC' | 'FULL'): 'BASIC' | 'FULL' {
-  if (view === View.UNSPECIFIED) return otherwise;
-  return view === View.BASIC ? 'BASIC' : 'FULL';
-}
 
 export function toTrajectoryFilter(request: ListTrajectoriesRequest): ListTrajectoriesArgs['filter'] {
   const filter: Mutable<ListTrajectoriesArgs['filter']> = {};

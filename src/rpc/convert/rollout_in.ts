@@ -11,7 +11,6 @@ import type {
   NewValidation as WireValidation,
   ValidatorUpsert as WireValidator,
 } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import type { Status as WireStatus } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { ClaimRolloutsArgs } from '../../app/rollout/claim.ts';
 import type { NewRolloutArgs } from '../../app/rollout/create.ts';
 import type { UpdateGroupArgs } from '../../app/rollout/group.ts';
@@ -21,13 +20,12 @@ import type { ListTasksArgs, upsertTasks } from '../../app/rollout/task.ts';
 import type { UpdateRolloutArgs } from '../../app/rollout/update.ts';
 import type { RecordValidationArgs } from '../../app/rollout/validation.ts';
 import type { upsertValidators } from '../../app/rollout/validator.ts';
-import type { Status } from '../../domain/lifecycle.ts';
 import type { OnSuccess as DomainPolicy, RolloutResult } from '../../domain/rollout.ts';
-import { required } from '../place.ts';
-import { toMillis } from './duration.ts';
-import { changesOf } from './mask.ts';
+import { toMillis } from '../../service/convert/duration.ts';
+import { changesOf } from '../../service/convert/mask.ts';
+import { required } from '../../service/convert/place.ts';
+import { toInstant, toMap, toStatuses } from '../../service/convert/values.ts';
 import { toTimings } from './run_in.ts';
-import { toInstant, toMap, toStatus } from './values.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
@@ -166,10 +164,6 @@ function toPlace({ runId, stageId, groupId }: ListRolloutsRequest): ListRollouts
   if (runId !== '') return { runId };
   if (stageId !== '') return { stageId };
   return groupId === '' ? undefined : { groupId };
-}
-
-export function toStatuses(statuses: readonly WireStatus[]): Status[] {
-  return statuses.map(toStatus).filter((status) => status !== undefined);
 }
 
 export function toResult(result: WireResult | undefined): RolloutResult | undefined {

@@ -1,7 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import {
   AttemptSchema,
-  EnvironmentSchema,
   GroupSchema,
   GroupStatisticsSchema,
   OnSuccess,
@@ -12,7 +11,6 @@ import {
   ValidationSchema,
   ValidatorSchema,
   type Attempt as WireAttempt,
-  type Environment as WireEnvironment,
   type Group as WireGroup,
   type ValidationOverride as WireOverride,
   type RolloutResult as WireResult,
@@ -24,7 +22,6 @@ import {
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import {
   type Attempt,
-  type Environment,
   type Group,
   type GroupStatistics,
   groupStatus,
@@ -35,9 +32,9 @@ import {
   type ValidationOverride,
   type Validator,
 } from '../../domain/rollout.ts';
-import { fromMillis } from './duration.ts';
+import { fromMillis } from '../../service/convert/duration.ts';
+import { fromInstant, fromMap, fromStatus } from '../../service/convert/values.ts';
 import { fromTimings } from './run_out.ts';
-import { fromInstant, fromMap, fromStatus } from './values.ts';
 
 type View = 'BASIC' | 'FULL';
 
@@ -235,23 +232,5 @@ export function fromOverride(override: ValidationOverride): WireOverride {
   const wire = create(ValidationOverrideSchema, { ordinal, attempt, reason, actor });
   wire.overrideTime = fromInstant(override.overrideTime);
   if (success !== undefined) wire.success = success;
-  return wire;
-}
-
-export function fromEnvironment(environment: Environment): WireEnvironment {
-  const wire = create(EnvironmentSchema);
-  wire.id = environment.id;
-  wire.runId = environment.run.id;
-  wire.type = environment.type;
-  wire.externalId = environment.externalId;
-  wire.status = fromStatus(environment.status);
-  wire.statusMessage = environment.statusMessage;
-  wire.phase = environment.phase;
-  wire.labels = fromMap(environment.labels);
-  wire.configJson = environment.configJson;
-  if (environment.startTime !== undefined) wire.startTime = fromInstant(environment.startTime);
-  if (environment.endTime !== undefined) wire.endTime = fromInstant(environment.endTime);
-  wire.createTime = fromInstant(environment.createTime);
-  wire.updateTime = fromInstant(environment.updateTime);
   return wire;
 }

@@ -17,9 +17,9 @@ import type { UpdateRunArgs } from '../../app/run/update.ts';
 import { invalidField } from '../../domain/errors.ts';
 import type { InitialStatus } from '../../domain/lifecycle.ts';
 import type { StageKind as DomainKind, Plan, TimeSpan } from '../../domain/run.ts';
-import { toMillis } from './duration.ts';
-import { changesOf } from './mask.ts';
-import { toInitialStatus, toInstant, toMap, toStatus } from './values.ts';
+import { toMillis } from '../../service/convert/duration.ts';
+import { changesOf } from '../../service/convert/mask.ts';
+import { toInitialStatus, toInstant, toMap, toStatus } from '../../service/convert/values.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 

@@ -20,8 +20,8 @@ import { StatusChangeSchema, type StatusChange as WireChange } from '../../../ge
 import type { listStatusChanges } from '../../app/run/status_changes.ts';
 import type { KindProgress, Progress, StageProgress } from '../../domain/progress.ts';
 import type { StageKind as DomainKind, Experiment, Plan, Run, Stage, TimeSpan } from '../../domain/run.ts';
-import { fromMillis, fromSeconds } from './duration.ts';
-import { fromInstant, fromMap, fromStatus } from './values.ts';
+import { fromMillis, fromSeconds } from '../../service/convert/duration.ts';
+import { fromInstant, fromMap, fromStatus } from '../../service/convert/values.ts';
 
 type View = 'BASIC' | 'FULL';
 

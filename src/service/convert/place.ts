@@ -1,4 +1,4 @@
-import { invalidField } from '../domain/errors.ts';
+import { invalidField } from '../../domain/errors.ts';
 
 /** A step, by its number or by a tag. */
 export function placeOf(request: { readonly stepNumber?: bigint | undefined; readonly tag?: string | undefined }) {

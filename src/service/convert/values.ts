@@ -1,6 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { type Instant, instantFromParts, instantToParts } from '../../domain/instant.ts';
 import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
@@ -19,7 +20,10 @@ export function toInstant(time: Timestamp | undefined): Instant | undefined {
   return time && instantFromParts(time.seconds, time.nanos);
 }
 
-export function fromInstant(instant: Instant): Timestamp {
+export function fromInstant(instant: Instant): Timestamp;
+export function fromInstant(instant: Instant | undefined): Timestamp | undefined;
+export function fromInstant(instant: Instant | undefined): Timestamp | undefined {
+  if (instant === undefined) return undefined;
   const time = create(TimestampSchema);
   const { seconds, nanos } = instantToParts(instant);
   time.seconds = seconds;
@@ -44,6 +48,10 @@ export function fromStatus(status: DomainStatus): Status {
 /** Undefined for none. */
 export function toStatus(status: Status): DomainStatus | undefined {
   return (Object.keys(STATUSES) as DomainStatus[]).find((known) => STATUSES[known] === status);
+}
+
+export function toStatuses(statuses: readonly Status[]): DomainStatus[] {
+  return statuses.map(toStatus).filter((status) => status !== undefined);
 }
 
 /** The status that something begins in; `unset` where the request does not set it. */
@@ -90,4 +98,10 @@ export function fromMap<V>(map: ReadonlyMap<string, V>): { [key: string]: V } {
   const entries: { [key: string]: V } = Object.create(null);
   for (const [key, value] of map) entries[key] = value;
   return entries;
+}
+
+/** FM7: Get and Read show everything unless told otherwise, List does not. */
+export function toView(view: View, otherwise: 'BASIC' | 'FULL'): 'BASIC' | 'FULL' {
+  if (view === View.UNSPECIFIED) return otherwise;
+  return view === View.BASIC ? 'BASIC' : 'FULL';
 }

@@ -1,0 +1,48 @@
+import { type DescField, type DescMessage, type MessageShape, ScalarType } from '@bufbuild/protobuf';
+
+/** What a field takes besides its content: its number, and the length of the content. */
+const FIELD_BYTES = 8;
+/** A number takes at most ten bytes. */
+const NUMBER_BYTES = 10;
+
+type SizeOf = (value: never) => number;
+
+/** Returns a function that counts no fewer bytes than a message takes when it is encoded: for answers that must stay below a limit (RD3). */
+export function sizerOf<Desc extends DescMessage>(schema: Desc): (message: MessageShape<Desc>) => number {
+  return messageSizer(schema) as (message: MessageShape<Desc>) => number;
+}
+
+function messageSizer(schema: DescMessage): (message: Readonly<Record<string, unknown>>) => number {
+  const fields = schema.fields.map((field) => ({ localName: field.localName, sizeOf: fieldSizer(field) }));
+  return (message) => {
+    let bytes = 0;
+    for (const { localName, sizeOf } of fields) {
+      const value = message[localName];
+      if (value !== undefined) bytes += FIELD_BYTES + sizeOf(value as never);
+    }
+    return bytes;
+  };
+}
+
+function fieldSizer(field: DescField): SizeOf {
+  const sizeOf = valueSizer(field);
+  switch (field.fieldKind) {
+    case 'list':
+      return (list: readonly never[]) => list.reduce((bytes, value) => bytes + FIELD_BYTES + sizeOf(value), 0);
+    case 'map':
+      return (map: Readonly<Record<string, never>>) =>
+        Object.entries(map).reduce((bytes, [key, value]) => bytes + 3 * FIELD_BYTES + utf8(key) + sizeOf(value), 0);
+    default:
+      return sizeOf;
+  }
+}
+
+function valueSizer({ message, scalar }: DescField): SizeOf {
+  if (message !== undefined) return messageSizer(message);
+  if (scalar === ScalarType.STRING) return utf8;
+  return scalar === ScalarType.BYTES ? (bytes: Uint8Array) => bytes.length : () => NUMBER_BYTES;
+}
+
+function utf8(text: string): number {
+  return Buffer.byteLength(text);
+}

@@ -1,0 +1,100 @@
+import { EnvironmentSchema, type Environment as WireEnvironment } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import {
+  type CreateEnvironmentRequest,
+  RolloutService,
+  type StartEnvironmentRequest,
+} from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { environmentNotFound } from '../../domain/errors.ts';
+import type { Verb } from '../../domain/lifecycle.ts';
+import type { Environment } from '../../domain/rollout.ts';
+import type { NewEnvironment } from '../../store/contract/environment.ts';
+import { messageOf } from '../answer/message.ts';
+import { pageOf } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { fromInstant, fromMap, fromStatus, toInitialStatus, toMap, toStatuses } from '../convert/values.ts';
+import type { Call, Methods } from '../method.ts';
+import { idempotencyKeyOf } from '../request/digest.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+
+const rpc = RolloutService.method;
+const environmentBytes = sizerOf(EnvironmentSchema);
+
+export const environmentMethods: Methods<
+  typeof RolloutService,
+  | 'createEnvironment'
+  | 'getEnvironment'
+  | 'listEnvironments'
+  | 'startEnvironment'
+  | 'pauseEnvironment'
+  | 'resumeEnvironment'
+  | 'completeEnvironment'
+  | 'failEnvironment'
+  | 'cancelEnvironment'
+> = {
+  async createEnvironment(request, { app, caller }) {
+    const making = newEnvironment(request, request.environmentId || app.ids.uuid());
+    const made = await app.store.createEnvironment(caller, making, idempotencyKeyOf(rpc.createEnvironment, request));
+    return { environment: toMessage(made) };
+  },
+
+  async getEnvironment({ environmentId }, { app, caller }) {
+    const found = await app.store.getEnvironment(caller.namespace, environmentId);
+    if (found === undefined) throw environmentNotFound(environmentId);
+    return { environment: toMessage(found) };
+  },
+
+  /** Newest first. */
+  async listEnvironments(request, { app, caller }) {
+    const { runId, rolloutId } = request;
+    const of = runId === '' ? { rolloutId } : { runId };
+    const statuses = request.statuses.length === 0 ? undefined : toStatuses(request.statuses);
+    const page = await pageOf(pageArgsOf(caller, rpc.listEnvironments, request), {
+      fetch: (rows) => app.store.listEnvironments(caller.namespace, of, statuses, rows),
+      keyOf: ({ key }) => key,
+      show: toMessage,
+      bytesOf: environmentBytes,
+    });
+    return { environments: [...page.items], nextPageToken: page.nextPageToken };
+  },
+
+  startEnvironment: (request, call) => move('start', request, call),
+  pauseEnvironment: (request, call) => move('pause', request, call),
+  resumeEnvironment: (request, call) => move('resume', request, call),
+  completeEnvironment: (request, call) => move('complete', request, call),
+  failEnvironment: (request, call) => move('fail', request, call),
+  cancelEnvironment: (request, call) => move('cancel', request, call),
+};
+
+type MoveRequest = Omit<StartEnvironmentRequest, '$typeName' | '$unknown'>;
+
+/** L2, L5: a verb moves the status. */
+async function move(verb: Exclude<Verb, 'reopen'>, request: MoveRequest, { app, caller }: Call) {
+  const { environmentId, message, metadataJson, phase, externalId } = request;
+  const said = { message, metadataJson, phase, resultJson: '' };
+  return { environment: toMessage(await app.store.moveEnvironment(caller, environmentId, verb, said, externalId)) };
+}
+
+function newEnvironment(request: CreateEnvironmentRequest, id: string): NewEnvironment {
+  const { runId, type, externalId, configJson, phase } = request;
+  const status = toInitialStatus(request.initialStatus);
+  return { id, runId, type, externalId, status, labels: toMap(request.labels), configJson, phase };
+}
+
+function toMessage(environment: Environment): WireEnvironment {
+  const { id, run, type, externalId, statusMessage, phase, configJson, startTime, endTime } = environment;
+  return messageOf(EnvironmentSchema, {
+    id,
+    runId: run.id,
+    type,
+    externalId,
+    status: fromStatus(environment.status),
+    statusMessage,
+    phase,
+    labels: fromMap(environment.labels),
+    configJson,
+    startTime: fromInstant(startTime),
+    endTime: fromInstant(endTime),
+    createTime: fromInstant(environment.createTime),
+    updateTime: fromInstant(environment.updateTime),
+  });
+}
