@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
+import { create } from '@bufbuild/protobuf';
 import { pino } from 'pino';
 import { v7 } from 'uuid';
+import { ListGroupsRequestSchema } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { type App, createApp } from '../../src/app/app.ts';
-import { listGroups } from '../../src/app/rollout/group.ts';
 import { listRollouts } from '../../src/app/rollout/list.ts';
 import { getRunTree } from '../../src/app/run/get_tree.ts';
 import { listRuns } from '../../src/app/run/list.ts';
@@ -10,6 +11,7 @@ import { getProgress } from '../../src/app/run/progress.ts';
 import { summarize } from '../../src/app/run/summarize.ts';
 import { loadConfig } from '../../src/config.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
+import { groupMethods } from '../../src/service/group/group.ts';
 import { openStore } from '../../src/store/open.ts';
 import { openBooks } from '../books.ts';
 import { openRollouts } from '../rollouts.ts';
@@ -90,7 +92,11 @@ async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {
       break;
     case 'list-rollouts':
       await listRollouts(app, ANONYMOUS, { filter: { of: { runId: task.runId } }, ...first });
-      await listGroups(app, ANONYMOUS, { stageId: task.stageId, ...first });
+      await groupMethods.listGroups(create(ListGroupsRequestSchema, { stageId: task.stageId }), {
+        app,
+        caller: ANONYMOUS,
+        signal: app.call.signal,
+      });
       break;
     case 'progress':
       await getProgress(app, ANONYMOUS, { runId: task.runId });

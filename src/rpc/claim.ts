@@ -15,9 +15,11 @@ import { heartbeatRollouts } from '../app/rollout/lease.ts';
 import { fromMillis, toMillis } from '../service/convert/duration.ts';
 import { fromStatus } from '../service/convert/values.ts';
 import { idempotencyKeyOf } from '../service/request/digest.ts';
+import { taskMessage } from '../service/task/task.ts';
+import { validatorMessage } from '../service/task/validator.ts';
 import { unary, type Wire } from './call.ts';
 import { toClaimArgs } from './convert/rollout_in.ts';
-import { fromBareRollout, fromRollout, fromTask, fromValidator } from './convert/rollout_out.ts';
+import { fromBareRollout, fromRollout } from './convert/rollout_out.ts';
 import { fromTrajectory } from './convert/trajectory_out.ts';
 
 const rpc = RolloutService.method;
@@ -56,9 +58,9 @@ function fromClaim({ rollout, task, validators, trajectory, maxTurns }: Claim, e
   const view = extent === 'WHOLE' ? 'FULL' : 'BASIC';
   const { inputJson } = rollout;
   wire.rollout = extent === 'BARE' ? fromBareRollout(rollout) : { ...fromRollout(rollout, view), inputJson };
-  if (task !== undefined && extent !== 'BARE') wire.task = { ...fromTask(task, view), inputJson: task.inputJson };
+  if (task !== undefined && extent !== 'BARE') wire.task = { ...taskMessage(task, view), inputJson: task.inputJson };
   wire.trajectory = fromTrajectory(trajectory, view);
-  if (extent === 'WHOLE') wire.validators = validators.map(fromValidator);
+  if (extent === 'WHOLE') wire.validators = validators.map(validatorMessage);
   if (maxTurns !== undefined) wire.maxTurns = maxTurns;
   wire.truncated = extent !== 'WHOLE';
   return wire;

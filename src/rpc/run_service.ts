@@ -1,7 +1,7 @@
 import type { ServiceImpl } from '@connectrpc/connect';
-import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import type { Wire } from './call.ts';
-import { experimentMethods } from './experiment.ts';
+import { RunService as Service } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { experimentMethods } from '../service/experiment/experiment.ts';
+import { unaryMethods, type Wire } from './call.ts';
 import { metricMethods } from './metric.ts';
 import { families, lives, wholeRuns } from './run.ts';
 import { stageVerbs, wholeStages } from './stage.ts';
@@ -9,9 +9,9 @@ import { summaryMethods } from './summary.ts';
 import { watchRun } from './watch.ts';
 
 /** The books of runs, a file a noun. */
-export function runService(wire: Wire): ServiceImpl<typeof RunService> {
+export function runService(wire: Wire): ServiceImpl<typeof Service> {
   return {
-    ...experimentMethods(wire),
+    ...unaryMethods(wire, Service, experimentMethods),
     ...wholeRuns(wire),
     ...lives(wire),
     ...families(wire),

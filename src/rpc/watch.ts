@@ -2,8 +2,9 @@ import { create } from '@bufbuild/protobuf';
 import type { MethodImpl } from '@connectrpc/connect';
 import { RunService, type WatchRunResponse, WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type RunShown, watchRun as watchRunOf } from '../app/run/watch.ts';
+import { groupMessage } from '../service/group/group.ts';
 import { serverStream, type Wire } from './call.ts';
-import { fromGroup, fromRollout } from './convert/rollout_out.ts';
+import { fromRollout } from './convert/rollout_out.ts';
 import { fromProgress, fromRun, fromStage } from './convert/run_out.ts';
 
 export function watchRun(wire: Wire): MethodImpl<typeof RunService.method.watchRun> {
@@ -18,7 +19,7 @@ function fromRunShown({ run, stages, groups, rollouts, progress, caughtUp }: Run
   const answer = create(WatchRunResponseSchema);
   if (run !== undefined) answer.run = fromRun(run, 'BASIC');
   answer.stages = stages.map((stage) => fromStage(stage, 'BASIC'));
-  answer.groups = groups.map((group) => fromGroup(group, 'BASIC'));
+  answer.groups = groups.map((group) => groupMessage(group, 'BASIC'));
   answer.rollouts = rollouts.map((rollout) => fromRollout(rollout, 'BASIC'));
   if (progress !== undefined) answer.progress = fromProgress(progress);
   answer.caughtUp = caughtUp;

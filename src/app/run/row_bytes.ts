@@ -1,18 +1,9 @@
 import type { Progress } from '../../domain/progress.ts';
-import type { Experiment, Run, Stage } from '../../domain/run.ts';
+import type { Run, Stage } from '../../domain/run.ts';
 import type { BookView } from '../../store/contract/experiment.ts';
 import type { StatusChange } from '../../store/contract/status_change.ts';
 
 /** No fewer bytes than rows take when encoded: for answers that must stay below a limit (RD3). */
-
-export function experimentBytes(experiment: Experiment, view: BookView): number {
-  const { name, description, environmentName, agentType, tags } = experiment;
-  let bytes = 192 + sum([name, description, environmentName, agentType]);
-  for (const tag of tags) bytes += 8 + utf8(tag);
-  if (view === 'BASIC') return bytes;
-  const { environmentConfigJson, agentConfigJson, defaultConfigJson, metadataJson } = experiment;
-  return bytes + 16 + sum([environmentConfigJson, agentConfigJson, defaultConfigJson, metadataJson]);
-}
 
 export function runBytes(run: Run, view: BookView): number {
   const { name, description, experiment, statusMessage, phase, plan } = run;

@@ -12,8 +12,7 @@ import {
   pageLimit,
   readPageToken,
 } from '../page_token.ts';
-import { getExperiment } from '../run/experiment.ts';
-import { findRun } from '../run/get.ts';
+import { findExperiment, findRun } from '../run/get.ts';
 import { findTrajectory, requireStillThere } from './get.ts';
 import { stepBytes } from './step_bytes.ts';
 
@@ -80,7 +79,7 @@ async function placeOf(
 async function requireThere(app: App, caller: Caller, of: StepsOf, trajectory: Trajectory | undefined): Promise<void> {
   if (trajectory !== undefined) await requireStillThere(app, caller, trajectory);
   else if ('runId' in of) await findRun(app, caller, of.runId);
-  else if ('experimentId' in of) await getExperiment(app, caller, { id: of.experimentId });
+  else if ('experimentId' in of) await findExperiment(app, caller, { id: of.experimentId });
 }
 
 function afterStep({ owner, step }: OwnedStep): StepCursor {

@@ -1,30 +1,24 @@
-import { OnSuccess, type RolloutResult as WireResult } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import type { RolloutResult as WireResult } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type {
   ClaimRolloutsRequest,
   ListRolloutsRequest,
-  ListTasksRequest,
   ReleaseRolloutRequest,
-  UpdateGroupRequest,
   UpdateRolloutRequest,
   NewRollout as WireRollout,
-  TaskUpsert as WireTask,
   NewValidation as WireValidation,
-  ValidatorUpsert as WireValidator,
 } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { ClaimRolloutsArgs } from '../../app/rollout/claim.ts';
 import type { NewRolloutArgs } from '../../app/rollout/create.ts';
-import type { UpdateGroupArgs } from '../../app/rollout/group.ts';
 import type { ListRolloutsArgs } from '../../app/rollout/list.ts';
 import type { ReleaseRolloutArgs } from '../../app/rollout/move.ts';
-import type { ListTasksArgs, upsertTasks } from '../../app/rollout/task.ts';
 import type { UpdateRolloutArgs } from '../../app/rollout/update.ts';
 import type { RecordValidationArgs } from '../../app/rollout/validation.ts';
-import type { upsertValidators } from '../../app/rollout/validator.ts';
-import type { OnSuccess as DomainPolicy, RolloutResult } from '../../domain/rollout.ts';
+import type { RolloutResult } from '../../domain/rollout.ts';
 import { toMillis } from '../../service/convert/duration.ts';
 import { changesOf } from '../../service/convert/mask.ts';
 import { required } from '../../service/convert/place.ts';
 import { toInstant, toMap, toStatuses } from '../../service/convert/values.ts';
+import { toOnSuccess } from '../../service/group/group.ts';
 import { toTimings } from './run_in.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
@@ -32,58 +26,6 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 const DEFAULT_ATTEMPTS = 3;
 const DEFAULT_LEASE_MS = 60_000;
 const DEFAULT_RETRY_DELAY_MS = 1000;
-
-/** Undefined for none. */
-export function toOnSuccess(policy: OnSuccess): DomainPolicy | undefined {
-  if (policy === OnSuccess.CANCEL_PENDING) return 'CANCEL_PENDING';
-  return policy === OnSuccess.CONTINUE ? 'CONTINUE' : undefined;
-}
-
-export function toTaskUpsert(task: WireTask): Parameters<typeof upsertTasks>[2]['tasks'][number] {
-  const { id, name, description, difficulty, category, appName, sourceType, maxTurns, inputJson, metadataJson } = task;
-  return {
-    id,
-    name,
-    description,
-    difficulty,
-    category,
-    appName,
-    sourceType,
-    maxTurns,
-    tags: task.tags?.values,
-    prerequisites: task.prerequisites?.values,
-    inputJson,
-    metadataJson,
-  };
-}
-
-export function toTaskFilter(request: ListTasksRequest): ListTasksArgs['filter'] {
-  const { taskIds, category, difficulty, sourceType, tags } = request;
-  return {
-    ...(taskIds.length === 0 ? {} : { ids: taskIds }),
-    ...(category === '' ? {} : { category }),
-    ...(difficulty === '' ? {} : { difficulty }),
-    ...(sourceType === '' ? {} : { sourceType }),
-    ...(tags.length === 0 ? {} : { tags }),
-  };
-}
-
-export function toValidatorUpsert(
-  validator: WireValidator,
-): Parameters<typeof upsertValidators>[2]['validators'][number] {
-  const { taskId, type, query, method, expectedResult, configJson, advisory } = validator;
-  return { taskId, type, query, method, expectedResult, configJson, advisory };
-}
-
-export function toGroupChanges(request: UpdateGroupRequest): UpdateGroupArgs['changes'] {
-  return changesOf<UpdateGroupArgs['changes']>(request.updateMask, {
-    batch: () => ({ batch: request.batch }),
-    on_success: () => ({ onSuccess: toOnSuccess(request.onSuccess) ?? 'CONTINUE' }),
-    labels: () => ({ labels: toMap(request.labels) }),
-    metrics: () => ({ metrics: toMap(request.metrics) }),
-    metadata_json: () => ({ metadataJson: request.metadataJson }),
-  });
-}
 
 export function toNewRollout(rollout: WireRollout, index: number): NewRolloutArgs {
   const { rolloutId, taskId, inputJson, priority, maxTurns, maxAttempts, startFrom, modelUri, metadataJson } = rollout;

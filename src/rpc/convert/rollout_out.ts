@@ -1,111 +1,22 @@
 import { create } from '@bufbuild/protobuf';
 import {
   AttemptSchema,
-  GroupSchema,
-  GroupStatisticsSchema,
-  OnSuccess,
   RolloutResultSchema,
   StartPointSchema,
-  TaskSchema,
   ValidationOverrideSchema,
   ValidationSchema,
-  ValidatorSchema,
   type Attempt as WireAttempt,
-  type Group as WireGroup,
   type ValidationOverride as WireOverride,
   type RolloutResult as WireResult,
   type Rollout as WireRollout,
-  type GroupStatistics as WireStatistics,
-  type Task as WireTask,
   type Validation as WireValidation,
-  type Validator as WireValidator,
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import {
-  type Attempt,
-  type Group,
-  type GroupStatistics,
-  groupStatus,
-  type Rollout,
-  type RolloutResult,
-  type Task,
-  type Validation,
-  type ValidationOverride,
-  type Validator,
-} from '../../domain/rollout.ts';
+import type { Attempt, Rollout, RolloutResult, Validation, ValidationOverride } from '../../domain/rollout.ts';
 import { fromMillis } from '../../service/convert/duration.ts';
 import { fromInstant, fromMap, fromStatus } from '../../service/convert/values.ts';
 import { fromTimings } from './run_out.ts';
 
 type View = 'BASIC' | 'FULL';
-
-/** BASIC leaves out what holds JSON (FM7). */
-export function fromTask(task: Task, view: View): WireTask {
-  const wire = create(TaskSchema);
-  wire.id = task.id;
-  wire.name = task.name;
-  wire.description = task.description;
-  wire.difficulty = task.difficulty;
-  wire.category = task.category;
-  wire.appName = task.appName;
-  wire.sourceType = task.sourceType;
-  if (task.maxTurns !== undefined) wire.maxTurns = task.maxTurns;
-  wire.tags = [...task.tags];
-  wire.prerequisites = [...task.prerequisites];
-  if (view === 'FULL') {
-    wire.inputJson = task.inputJson;
-    wire.metadataJson = task.metadataJson;
-  }
-  wire.createTime = fromInstant(task.createTime);
-  wire.updateTime = fromInstant(task.updateTime);
-  return wire;
-}
-
-export function fromValidator({ key: _, createTime, updateTime, ...texts }: Validator): WireValidator {
-  const times = { createTime: fromInstant(createTime), updateTime: fromInstant(updateTime) };
-  return create(ValidatorSchema, { ...texts, ...times });
-}
-
-/** BASIC leaves out what holds JSON (FM7). */
-export function fromGroup(group: Group, view: View): WireGroup {
-  const wire = create(GroupSchema);
-  wire.id = group.id;
-  wire.runId = group.run.id;
-  wire.stageId = group.stage.id;
-  wire.number = group.number;
-  if (group.batch !== undefined) wire.batch = group.batch;
-  wire.onSuccess = OnSuccess[group.onSuccess];
-  wire.labels = fromMap(group.labels);
-  wire.metrics = fromMap(group.metrics);
-  if (view === 'FULL') wire.metadataJson = group.metadataJson;
-  wire.status = fromStatus(groupStatus(group.statistics));
-  wire.statistics = fromStatistics(group.statistics);
-  wire.createTime = fromInstant(group.createTime);
-  wire.updateTime = fromInstant(group.updateTime);
-  wire.revision = group.revision;
-  return wire;
-}
-
-function fromStatistics(statistics: GroupStatistics): WireStatistics {
-  const { pending, live, completed, failed, cancelled, judged, successes, rewards, best } = statistics;
-  const wire = create(GroupStatisticsSchema);
-  wire.rolloutCount = pending + live + completed + failed + cancelled;
-  wire.pendingCount = pending;
-  wire.liveCount = live;
-  wire.completedCount = completed;
-  wire.failedCount = failed;
-  wire.cancelledCount = cancelled;
-  wire.judgedCount = judged;
-  wire.successCount = successes;
-  if (judged > 0n) wire.successRate = Number(successes) / Number(judged);
-  wire.rewardCount = rewards.count;
-  if (rewards.mean !== undefined) wire.rewardMean = rewards.mean;
-  if (rewards.std !== undefined) wire.rewardStd = rewards.std;
-  if (best !== undefined) {
-    wire.bestReward = best.reward;
-    wire.bestRolloutId = best.rolloutId;
-  }
-  return wire;
-}
 
 /** BASIC leaves out what holds JSON (FM7). */
 export function fromRollout(rollout: Rollout, view: View): WireRollout {

@@ -3,14 +3,10 @@ import type {
   BranchRunRequest,
   CreateRunRequest,
   ListRunsRequest,
-  UpdateExperimentRequest,
   UpdateRunRequest,
   UpdateStageRequest,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { RunMakingArgs } from '../../app/run/create.ts';
-import type { deleteRun } from '../../app/run/delete.ts';
-import type { UpdateExperimentArgs } from '../../app/run/experiment.ts';
 import type { ListRunsArgs } from '../../app/run/list.ts';
 import type { UpdateStageArgs } from '../../app/run/stage.ts';
 import type { UpdateRunArgs } from '../../app/run/update.ts';
@@ -95,22 +91,6 @@ export function toRunFilter(request: ListRunsRequest): ListRunsArgs['filter'] {
   return filter;
 }
 
-export function toExperimentChanges(request: UpdateExperimentRequest): UpdateExperimentArgs['changes'] {
-  return changesOf<UpdateExperimentArgs['changes']>(request.updateMask, {
-    name: () => ({ name: request.name }),
-    description: () => ({ description: request.description }),
-    environment_name: () => ({ environmentName: request.environmentName }),
-    environment_config_json: () => ({ environmentConfigJson: request.environmentConfigJson }),
-    agent_type: () => ({ agentType: request.agentType }),
-    agent_config_json: () => ({ agentConfigJson: request.agentConfigJson }),
-    default_config_json: () => ({ defaultConfigJson: request.defaultConfigJson }),
-    max_steps: () => ({ maxSteps: request.maxSteps }),
-    seed: () => ({ seed: request.seed }),
-    tags: () => ({ tags: request.tags }),
-    metadata_json: () => ({ metadataJson: request.metadataJson }),
-  });
-}
-
 export function toRunChanges(request: UpdateRunRequest): UpdateRunArgs['changes'] {
   return changesOf<UpdateRunArgs['changes']>(request.updateMask, {
     name: () => ({ name: request.name }),
@@ -148,9 +128,4 @@ export function toTimings(timings: { readonly [name: string]: WireSpan }): Reado
       { startTime: toInstant(startTime), endTime: toInstant(endTime) },
     ]),
   );
-}
-
-/** B4: what becomes of branches from outside. */
-export function toBranchPolicy(onBranches: OnBranches): Parameters<typeof deleteRun>[2]['onBranches'] {
-  return onBranches === OnBranches.CASCADE ? 'CASCADE' : 'REFUSE';
 }

@@ -1,6 +1,5 @@
 import { create } from '@bufbuild/protobuf';
 import {
-  ExperimentSchema,
   KindProgressSchema,
   PlanSchema,
   ProgressSchema,
@@ -8,7 +7,6 @@ import {
   StageProgressSchema,
   StageSchema,
   TimeSpanSchema,
-  type Experiment as WireExperiment,
   type KindProgress as WireKindProgress,
   type Plan as WirePlan,
   type Progress as WireProgress,
@@ -19,34 +17,11 @@ import {
 import { StatusChangeSchema, type StatusChange as WireChange } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { listStatusChanges } from '../../app/run/status_changes.ts';
 import type { KindProgress, Progress, StageProgress } from '../../domain/progress.ts';
-import type { StageKind as DomainKind, Experiment, Plan, Run, Stage, TimeSpan } from '../../domain/run.ts';
+import type { StageKind as DomainKind, Plan, Run, Stage, TimeSpan } from '../../domain/run.ts';
 import { fromMillis, fromSeconds } from '../../service/convert/duration.ts';
 import { fromInstant, fromMap, fromStatus } from '../../service/convert/values.ts';
 
 type View = 'BASIC' | 'FULL';
-
-/** BASIC leaves out what holds JSON (FM7). */
-export function fromExperiment(experiment: Experiment, view: View): WireExperiment {
-  const wire = create(ExperimentSchema);
-  wire.id = experiment.id;
-  wire.name = experiment.name;
-  wire.description = experiment.description;
-  wire.environmentName = experiment.environmentName;
-  wire.agentType = experiment.agentType;
-  if (view === 'FULL') {
-    wire.environmentConfigJson = experiment.environmentConfigJson;
-    wire.agentConfigJson = experiment.agentConfigJson;
-    wire.defaultConfigJson = experiment.defaultConfigJson;
-    wire.metadataJson = experiment.metadataJson;
-  }
-  if (experiment.maxSteps !== undefined) wire.maxSteps = experiment.maxSteps;
-  if (experiment.seed !== undefined) wire.seed = experiment.seed;
-  wire.tags = [...experiment.tags];
-  wire.runCount = experiment.runCount;
-  wire.createTime = fromInstant(experiment.createTime);
-  wire.updateTime = fromInstant(experiment.updateTime);
-  return wire;
-}
 
 /** BASIC leaves out what holds JSON (FM7). */
 export function fromRun(run: Run, view: View): WireRun {

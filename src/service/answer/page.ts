@@ -9,24 +9,34 @@ import {
 } from '../../app/page_token.ts';
 
 /** Rows of a store in the order of a key, and the messages that show them. */
-export interface ShownRows<Row, Shown> {
+interface ShownRows<Row, Shown, Key> {
   /** Default FULL. Rows with what can be large are fetched fewer at a time. */
   readonly view?: 'BASIC' | 'FULL';
   /** Returns the rows after the key: fewer than the limit only at the end. */
-  readonly fetch: (page: { readonly limit: number; readonly after: bigint | undefined }) => Promise<readonly Row[]>;
-  readonly keyOf: (row: Row) => bigint;
+  readonly fetch: (page: { readonly limit: number; readonly after: Key | undefined }) => Promise<readonly Row[]>;
+  readonly keyOf: (row: Row) => Key;
+  /** Reads what a page token holds of the key. Errors: INVALID_PAGE_TOKEN. */
+  readonly readKey: (cursor: readonly string[]) => Key;
   readonly show: (row: Row) => Shown;
   /** At least what the message takes when it is encoded. */
   readonly bytesOf: (shown: Shown) => number;
 }
 
-/** Returns a page of messages, as many as fit into one response. Errors: INVALID_PAGE_TOKEN. */
-export async function pageOf<Row, Shown>(
+/** Returns a page of rows that are in the order of a number, as many messages as fit into one response. Errors: INVALID_PAGE_TOKEN. */
+export function pageOf<Row, Shown>(
   args: PageArgs,
-  { view = 'FULL', fetch, keyOf, show, bytesOf }: ShownRows<Row, Shown>,
+  rows: Omit<ShownRows<Row, Shown, bigint>, 'readKey'>,
+): Promise<PageOf<Shown>> {
+  return pageByKey(args, { ...rows, readKey: (cursor) => cursorInt(cursor, 0) });
+}
+
+/** As `pageOf`, for keys that a token holds otherwise. */
+export async function pageByKey<Row, Shown, Key>(
+  args: PageArgs,
+  { view = 'FULL', fetch, keyOf, readKey, show, bytesOf }: ShownRows<Row, Shown, Key>,
 ): Promise<PageOf<Shown>> {
   const cursor = readPageToken(args);
-  const { items, last, more } = await gatherPage(
+  const { items, last, more } = await gatherPage<{ readonly key: Key; readonly shown: Shown }, Key>(
     {
       fetch: async (limit, after) =>
         (await fetch({ limit, after })).map((row) => ({ key: keyOf(row), shown: show(row) })),
@@ -34,7 +44,7 @@ export async function pageOf<Row, Shown>(
       bytesOf: ({ shown }) => bytesOf(shown),
     },
     pageLimit(args.pageSize),
-    cursor === undefined ? undefined : cursorInt(cursor, 0),
+    cursor && readKey(cursor),
     view,
   );
   return {

@@ -21,3 +21,13 @@ export function changesOf<Changes extends object>(
   }
   return changes;
 }
+
+/** Returns those of the fields that a mask names. Errors: INVALID_REQUEST for a mask that names nothing, or something else. */
+export function maskedFields<Fields extends object>(mask: FieldMask | undefined, fields: Fields): Partial<Fields> {
+  const readers = Object.entries(fields).map(([name, value]) => [protoName(name), () => ({ [name]: value })]);
+  return changesOf<Fields>(mask, Object.fromEntries(readers));
+}
+
+function protoName(localName: string): string {
+  return localName.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}

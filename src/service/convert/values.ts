@@ -2,9 +2,11 @@ import { create } from '@bufbuild/protobuf';
 import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { type Instant, instantFromParts, instantToParts } from '../../domain/instant.ts';
 import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
+import type { BranchPolicy } from '../../store/contract/run.ts';
 
 /** Years 1 to 9999, which is what a Timestamp may hold. */
 const FIRST_SECOND = -62_135_596_800n;
@@ -104,4 +106,9 @@ export function fromMap<V>(map: ReadonlyMap<string, V>): { [key: string]: V } {
 export function toView(view: View, otherwise: 'BASIC' | 'FULL'): 'BASIC' | 'FULL' {
   if (view === View.UNSPECIFIED) return otherwise;
   return view === View.BASIC ? 'BASIC' : 'FULL';
+}
+
+/** B4: what becomes of branches from outside. */
+export function toBranchPolicy(onBranches: OnBranches): BranchPolicy {
+  return onBranches === OnBranches.CASCADE ? 'CASCADE' : 'REFUSE';
 }

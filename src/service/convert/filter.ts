@@ -1,0 +1,12 @@
+/** The filters of a list that are set: neither empty nor false. */
+export function setFilters<Filters extends object>(
+  filters: Filters,
+): { [Name in keyof Filters]?: Exclude<Filters[Name], undefined> } {
+  const set = Object.entries(filters).filter(([, value]) => !isUnset(value));
+  return Object.fromEntries(set) as { [Name in keyof Filters]?: Exclude<Filters[Name], undefined> };
+}
+
+function isUnset(value: unknown): boolean {
+  if (value instanceof Map) return value.size === 0;
+  return value === undefined || value === '' || value === false || (Array.isArray(value) && value.length === 0);
+}

@@ -1,0 +1,91 @@
+import { ExperimentSchema, type Experiment as WireExperiment } from '../../../gen/es/anabranch/v1/run_pb.js';
+import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { deleteExperiment } from '../../app/run/delete.ts';
+import { requireNewName } from '../../app/run/fields.ts';
+import { findExperiment } from '../../app/run/get.ts';
+import { requireConfig } from '../../domain/json.ts';
+import type { Experiment } from '../../domain/run.ts';
+import { messageOf } from '../answer/message.ts';
+import { pageOf } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { setFilters } from '../convert/filter.ts';
+import { maskedFields } from '../convert/mask.ts';
+import { fromInstant, toBranchPolicy, toView } from '../convert/values.ts';
+import type { Methods } from '../method.ts';
+import { idempotencyKeyOf } from '../request/digest.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+
+const rpc = RunService.method;
+const experimentBytes = sizerOf(ExperimentSchema);
+
+export const experimentMethods: Methods<
+  typeof RunService,
+  'createExperiment' | 'getExperiment' | 'listExperiments' | 'updateExperiment' | 'deleteExperiment'
+> = {
+  async createExperiment(request, { app, caller }) {
+    const { experimentId, maxSteps, seed, requestId: _, $typeName: __, $unknown: ___, ...fields } = request;
+    requireConfig(fields.defaultConfigJson, 'default_config_json');
+    const making = { ...fields, maxSteps, seed, id: experimentId || app.ids.uuid() };
+    const made = await app.store.createExperiment(caller, making, idempotencyKeyOf(rpc.createExperiment, request));
+    return { experiment: toMessage(made, 'FULL') };
+  },
+
+  async getExperiment({ experimentId, name = '', view }, { app, caller }) {
+    const place = experimentId === undefined ? { name } : { id: experimentId };
+    const found = await findExperiment(app, caller, place);
+    return { experiment: toMessage(found, toView(view, 'FULL')) };
+  },
+
+  /** Newest first. */
+  async listExperiments(request, { app, caller }) {
+    const { environmentName, agentType, tags } = request;
+    const view = toView(request.view, 'BASIC');
+    const filter = setFilters({ environmentName, agentType, tags });
+    const page = await pageOf(pageArgsOf(caller, rpc.listExperiments, request), {
+      view,
+      fetch: (rows) => app.store.listExperiments(caller.namespace, filter, rows, view),
+      keyOf: ({ key }) => key,
+      show: (row) => toMessage(row, view),
+      bytesOf: experimentBytes,
+    });
+    return { experiments: [...page.items], nextPageToken: page.nextPageToken };
+  },
+
+  async updateExperiment(request, { app, caller }) {
+    const { experimentId, updateMask, maxSteps, seed, $typeName: _, $unknown: __, ...fields } = request;
+    const changes = maskedFields(updateMask, { ...fields, maxSteps, seed });
+    if (changes.name !== undefined) requireNewName(changes.name);
+    requireConfig(changes.defaultConfigJson ?? '', 'default_config_json');
+    const now = await app.store.updateExperiment(caller.namespace, experimentId, changes);
+    return { experiment: toMessage(now, 'FULL') };
+  },
+
+  async deleteExperiment({ experimentId, onBranches, cancelLive }, { app, caller }) {
+    const args = { experimentId, onBranches: toBranchPolicy(onBranches), cancelLive };
+    const { runs, trajectories } = await deleteExperiment(app, caller, args);
+    return { deletedRuns: runs, deletedTrajectories: trajectories };
+  },
+};
+
+/** BASIC leaves out what holds JSON (FM7). */
+function toMessage(experiment: Experiment, view: 'BASIC' | 'FULL'): WireExperiment {
+  const { id, name, description, environmentName, agentType, maxSteps, seed, tags, runCount } = experiment;
+  const json = (text: string) => (view === 'FULL' ? text : '');
+  return messageOf(ExperimentSchema, {
+    id,
+    name,
+    description,
+    environmentName,
+    environmentConfigJson: json(experiment.environmentConfigJson),
+    agentType,
+    agentConfigJson: json(experiment.agentConfigJson),
+    defaultConfigJson: json(experiment.defaultConfigJson),
+    maxSteps,
+    seed,
+    tags: [...tags],
+    metadataJson: json(experiment.metadataJson),
+    runCount,
+    createTime: fromInstant(experiment.createTime),
+    updateTime: fromInstant(experiment.updateTime),
+  });
+}

@@ -1,0 +1,125 @@
+import {
+  GroupSchema,
+  GroupStatisticsSchema,
+  OnSuccess,
+  type Group as WireGroup,
+  type GroupStatistics as WireStatistics,
+} from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import { type GetGroupRequest, RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { groupNotFound, invalidField } from '../../domain/errors.ts';
+import { type OnSuccess as DomainPolicy, type Group, type GroupStatistics, groupStatus } from '../../domain/rollout.ts';
+import type { GroupPlace } from '../../store/contract/group.ts';
+import { messageOf } from '../answer/message.ts';
+import { pageOf } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { maskedFields } from '../convert/mask.ts';
+import { required } from '../convert/place.ts';
+import { fromInstant, fromMap, fromStatus, toMap, toView } from '../convert/values.ts';
+import type { Methods } from '../method.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+
+const groupBytes = sizerOf(GroupSchema);
+
+export const groupMethods: Methods<
+  typeof RolloutService,
+  'getOrCreateGroup' | 'getGroup' | 'listGroups' | 'updateGroup'
+> = {
+  async getOrCreateGroup(request, { app, caller }) {
+    const { stageId, batch, metadataJson } = request;
+    const { group, created } = await app.store.getOrCreateGroup(caller.namespace, {
+      id: app.ids.uuid(),
+      stageId,
+      number: required(request.number, 'number'),
+      batch,
+      onSuccess: toOnSuccess(request.onSuccess) ?? 'CONTINUE',
+      labels: toMap(request.labels),
+      metadataJson,
+    });
+    return { group: groupMessage(group, 'FULL'), created };
+  },
+
+  async getGroup(request, { app, caller }) {
+    const place = toPlace(request);
+    const found = await app.store.getGroup(caller.namespace, place);
+    if (found !== undefined) return { group: groupMessage(found, toView(request.view, 'FULL')) };
+    throw groupNotFound('id' in place ? place.id : `${place.number} of stage ${place.stageId}`);
+  },
+
+  /** By number. */
+  async listGroups(request, { app, caller }) {
+    const view = toView(request.view, 'BASIC');
+    const page = await pageOf(pageArgsOf(caller, RolloutService.method.listGroups, request), {
+      view,
+      fetch: (rows) => app.store.listGroups(caller.namespace, request.stageId, rows, view),
+      keyOf: ({ number }) => number,
+      show: (row) => groupMessage(row, view),
+      bytesOf: groupBytes,
+    });
+    return { groups: [...page.items], nextPageToken: page.nextPageToken };
+  },
+
+  async updateGroup({ groupId, updateMask, ...fields }, { app, caller }) {
+    const changes = maskedFields(updateMask, {
+      batch: fields.batch,
+      onSuccess: toOnSuccess(fields.onSuccess) ?? 'CONTINUE',
+      labels: toMap(fields.labels),
+      metrics: toMap(fields.metrics),
+      metadataJson: fields.metadataJson,
+    });
+    return { group: groupMessage(await app.store.updateGroup(caller.namespace, groupId, changes), 'FULL') };
+  },
+};
+
+/** By its id, or by its stage and number, of which none must be left over. */
+function toPlace({ groupId, stageId = '', number }: GetGroupRequest): GroupPlace {
+  if (groupId === undefined) return { stageId, number: required(number, 'number') };
+  if (number !== undefined) throw invalidField('number', 'must not be set with group_id: it goes with stage_id');
+  return { id: groupId };
+}
+
+/** Undefined if it is unset. */
+export function toOnSuccess(policy: OnSuccess): DomainPolicy | undefined {
+  if (policy === OnSuccess.CANCEL_PENDING) return 'CANCEL_PENDING';
+  return policy === OnSuccess.CONTINUE ? 'CONTINUE' : undefined;
+}
+
+/** BASIC leaves out what holds JSON (FM7). */
+export function groupMessage(group: Group, view: 'BASIC' | 'FULL'): WireGroup {
+  const { id, run, stage, number, batch, statistics, revision } = group;
+  return messageOf(GroupSchema, {
+    id,
+    runId: run.id,
+    stageId: stage.id,
+    number,
+    batch,
+    onSuccess: OnSuccess[group.onSuccess],
+    labels: fromMap(group.labels),
+    metrics: fromMap(group.metrics),
+    metadataJson: view === 'FULL' ? group.metadataJson : '',
+    status: fromStatus(groupStatus(statistics)),
+    statistics: statisticsMessage(statistics),
+    createTime: fromInstant(group.createTime),
+    updateTime: fromInstant(group.updateTime),
+    revision,
+  });
+}
+
+function statisticsMessage(statistics: GroupStatistics): WireStatistics {
+  const { pending, live, completed, failed, cancelled, judged, successes, rewards, best } = statistics;
+  return messageOf(GroupStatisticsSchema, {
+    rolloutCount: pending + live + completed + failed + cancelled,
+    pendingCount: pending,
+    liveCount: live,
+    completedCount: completed,
+    failedCount: failed,
+    cancelledCount: cancelled,
+    judgedCount: judged,
+    successCount: successes,
+    successRate: judged > 0n ? Number(successes) / Number(judged) : undefined,
+    rewardCount: rewards.count,
+    rewardMean: rewards.mean,
+    rewardStd: rewards.std,
+    bestReward: best?.reward,
+    bestRolloutId: best?.rolloutId,
+  });
+}

@@ -1,0 +1,80 @@
+import { TaskSchema, type Task as WireTask } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import { RolloutService, type TaskUpsert as WireUpsert } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { invalidField, taskNotFound } from '../../domain/errors.ts';
+import type { Task } from '../../domain/rollout.ts';
+import type { TaskUpsert } from '../../store/contract/task.ts';
+import { messageOf } from '../answer/message.ts';
+import { pageOf } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { setFilters } from '../convert/filter.ts';
+import { fromInstant, toView } from '../convert/values.ts';
+import type { Methods } from '../method.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+
+const taskBytes = sizerOf(TaskSchema);
+
+export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTask' | 'listTasks'> = {
+  /** All or none. Fields that are unset are left as they are. */
+  async upsertTasks({ tasks }, { app, caller }) {
+    const ids = new Set<string>();
+    for (const [i, { id }] of tasks.entries()) {
+      if (ids.has(id)) throw invalidField(`tasks[${i}].id`, 'must be there once in a call');
+      ids.add(id);
+    }
+    const { created, updated, unchanged } = await app.store.upsertTasks(caller.namespace, tasks.map(toUpsert));
+    return { createdCount: created, updatedCount: updated, unchangedCount: unchanged };
+  },
+
+  async getTask({ taskId, view }, { app, caller }) {
+    const found = await app.store.getTask(caller.namespace, taskId);
+    if (found === undefined) throw taskNotFound(taskId);
+    return { task: taskMessage(found, toView(view, 'FULL')) };
+  },
+
+  /** Newest first. */
+  async listTasks(request, { app, caller }) {
+    const { taskIds: ids, category, difficulty, sourceType, tags } = request;
+    const view = toView(request.view, 'BASIC');
+    const filter = setFilters({ ids, category, difficulty, sourceType, tags });
+    const page = await pageOf(pageArgsOf(caller, RolloutService.method.listTasks, request), {
+      view,
+      fetch: (rows) => app.store.listTasks(caller.namespace, filter, rows, view),
+      keyOf: ({ key }) => key,
+      show: (row) => taskMessage(row, view),
+      bytesOf: taskBytes,
+    });
+    return { tasks: [...page.items], nextPageToken: page.nextPageToken };
+  },
+};
+
+function toUpsert(task: WireUpsert): TaskUpsert {
+  const { id, name, description, difficulty, category, appName, sourceType, maxTurns, inputJson, metadataJson } = task;
+  return {
+    id,
+    name,
+    description,
+    difficulty,
+    category,
+    appName,
+    sourceType,
+    maxTurns,
+    tags: task.tags?.values,
+    prerequisites: task.prerequisites?.values,
+    inputJson,
+    metadataJson,
+  };
+}
+
+/** BASIC leaves out what holds JSON (FM7). */
+export function taskMessage(task: Task, view: 'BASIC' | 'FULL'): WireTask {
+  const { key: _, tags, prerequisites, createTime, updateTime, inputJson, metadataJson, ...fields } = task;
+  return messageOf(TaskSchema, {
+    ...fields,
+    tags: [...tags],
+    prerequisites: [...prerequisites],
+    inputJson: view === 'FULL' ? inputJson : '',
+    metadataJson: view === 'FULL' ? metadataJson : '',
+    createTime: fromInstant(createTime),
+    updateTime: fromInstant(updateTime),
+  });
+}

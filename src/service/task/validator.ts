@@ -1,0 +1,56 @@
+import { ValidatorSchema, type Validator as WireValidator } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { invalidField, validatorNotFound } from '../../domain/errors.ts';
+import type { Validator } from '../../domain/rollout.ts';
+import { messageOf } from '../answer/message.ts';
+import { pageByKey } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { fromInstant } from '../convert/values.ts';
+import type { Methods } from '../method.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+
+const validatorBytes = sizerOf(ValidatorSchema);
+
+export const validatorMethods: Methods<typeof RolloutService, 'upsertValidators' | 'getValidator' | 'listValidators'> =
+  {
+    /** All or none. Fields that are unset are left as they are. */
+    async upsertValidators({ validators }, { app, caller }) {
+      const names = new Set<string>();
+      for (const [i, { taskId, type }] of validators.entries()) {
+        const name = JSON.stringify([taskId, type]);
+        if (names.has(name)) throw invalidField(`validators[${i}].type`, 'must be there once for a task in a call');
+        names.add(name);
+      }
+      const upserts = validators.map(({ taskId, type, query, method, expectedResult, configJson, advisory }) => {
+        return { newId: app.ids.uuid(), taskId, type, query, method, expectedResult, configJson, advisory };
+      });
+      const { ids, created } = await app.store.upsertValidators(caller.namespace, upserts);
+      return { validatorIds: [...ids], createdCount: created };
+    },
+
+    async getValidator({ validatorId }, { app, caller }) {
+      const found = await app.store.getValidator(caller.namespace, validatorId);
+      if (found === undefined) throw validatorNotFound(validatorId);
+      return { validator: validatorMessage(found) };
+    },
+
+    /** By type. */
+    async listValidators(request, { app, caller }) {
+      const page = await pageByKey<Validator, WireValidator, string>(
+        pageArgsOf(caller, RolloutService.method.listValidators, request),
+        {
+          fetch: (rows) => app.store.listValidators(caller.namespace, request.taskId, rows),
+          keyOf: ({ type }) => type,
+          readKey: ([type = '']) => type,
+          show: validatorMessage,
+          bytesOf: validatorBytes,
+        },
+      );
+      return { validators: [...page.items], nextPageToken: page.nextPageToken };
+    },
+  };
+
+export function validatorMessage({ key: _, createTime, updateTime, ...fields }: Validator): WireValidator {
+  const times = { createTime: fromInstant(createTime), updateTime: fromInstant(updateTime) };
+  return messageOf(ValidatorSchema, { ...fields, ...times });
+}
