@@ -1,5 +1,6 @@
 import type { Store } from '../store/contract/store.ts';
-import type { AppSettings, Logger } from './app.ts';
+import type { Logger } from './logger.ts';
+import type { AppSettings } from './settings.ts';
 
 /** Rows taken by one statement, so that no round holds locks for long. */
 const BATCH = 500;

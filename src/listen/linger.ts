@@ -1,6 +1,6 @@
 import { constants, type ServerHttp2Stream } from 'node:http2';
+import type { HttpRequest, HttpResponse } from './http.ts';
 import type { Intake } from './intake.ts';
-import type { HttpRequest, HttpResponse } from './port.ts';
 
 /**
  * Drops the rest of requests that are answered before they were read to the end. The peer has `graceMs` to finish sending: closing at once could

@@ -1,5 +1,5 @@
 import { isIPv4 } from 'node:net';
-import type { HttpRequest, HttpResponse } from './port.ts';
+import type { HttpRequest, HttpResponse } from './http.ts';
 
 export interface Refusal {
   readonly status: number;

@@ -4,6 +4,7 @@ import net from 'node:net';
 import { HEADER_BYTES, SMALL_BYTES } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { headerBytes, isAuthority } from './guard.ts';
+import type { HttpRequest, HttpResponse } from './http.ts';
 import { Intake, type IntakeOptions } from './intake.ts';
 import { cutStream, linger } from './linger.ts';
 import { OriginGuard } from './origin.ts';
@@ -11,8 +12,6 @@ import { type SessionLimits, Sessions } from './sessions.ts';
 import { Turnstile } from './turnstile.ts';
 import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
 
-export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
-export type HttpResponse = http.ServerResponse | http2.Http2ServerResponse;
 /** Iterating over the request yields whole messages. The handler calls the intake to say how many to expect, and when it has one. */
 export type HttpHandler = (request: HttpRequest, response: HttpResponse, intake: Intake) => void;
 

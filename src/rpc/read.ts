@@ -7,7 +7,8 @@ import {
   ReadStepsResponseSchema,
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { readSteps as readStepsOf, type StepsRead } from '../app/trajectory/read.ts';
+import { readSteps as readStepsOf } from '../app/trajectory/read.ts';
+import type { StepsRead } from '../app/trajectory/steps_read.ts';
 import type { Call } from '../service/method.ts';
 import { serverStream, type Wire } from './call.ts';
 import { fromStoredStep } from './convert/step_out.ts';

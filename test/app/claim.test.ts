@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import type { App, AppSettings } from '../../src/app/app.ts';
+import type { App } from '../../src/app/app.ts';
 import { type ClaimRolloutsArgs, claimRollouts } from '../../src/app/rollout/claim.ts';
+import type { AppSettings } from '../../src/app/settings.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';

@@ -1,13 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import { v7 } from 'uuid';
 import { afterAll, beforeAll, describe } from 'vitest';
-import { type App, type AppSettings, createApp } from '../../src/app/app.ts';
+import { type App, createApp } from '../../src/app/app.ts';
+import type { AppSettings } from '../../src/app/settings.ts';
 import type { AppendEvent, AppendFrame, AppendSession } from '../../src/app/trajectory/append/session.ts';
 import { openAppendSession } from '../../src/app/trajectory/append/session.ts';
 import { branchTrajectory } from '../../src/app/trajectory/branch.ts';
 import { type CreateTrajectoryArgs, createTrajectory } from '../../src/app/trajectory/create.ts';
 import type { IncomingState, IncomingStep } from '../../src/app/trajectory/incoming.ts';
-import { type ReadStepsArgs, readSteps } from '../../src/app/trajectory/read.ts';
+import { readSteps } from '../../src/app/trajectory/read.ts';
+import type { ReadStepsArgs } from '../../src/app/trajectory/steps_read.ts';
 import type { OpenRequest, SealRequest } from '../../src/domain/append.ts';
 import type { Caller } from '../../src/domain/caller.ts';
 import type { StoredStep } from '../../src/domain/step.ts';

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
-import type { StepsRead } from '../../src/app/trajectory/read.ts';
+import type { StepsRead } from '../../src/app/trajectory/steps_read.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { openOn } from '../store/on_store.ts';

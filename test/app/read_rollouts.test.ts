@@ -1,8 +1,9 @@
 import { expect, it } from 'vitest';
-import type { App, AppSettings } from '../../src/app/app.ts';
+import type { App } from '../../src/app/app.ts';
 import { type ReadRolloutsArgs, readRollouts } from '../../src/app/rollout/read.ts';
 import type { RolloutsRead } from '../../src/app/rollout/read_group.ts';
 import { deleteRun } from '../../src/app/run/delete.ts';
+import type { AppSettings } from '../../src/app/settings.ts';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';

@@ -1,7 +1,8 @@
 import { expect, it } from 'vitest';
-import type { App, AppSettings } from '../../src/app/app.ts';
+import type { App } from '../../src/app/app.ts';
 import { deleteRun } from '../../src/app/run/delete.ts';
 import { type RunShown, type WatchRunArgs, watchRun } from '../../src/app/run/watch.ts';
+import type { AppSettings } from '../../src/app/settings.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Run } from '../../src/domain/run.ts';
 import type { Horizon } from '../../src/store/contract/run.ts';

@@ -5,7 +5,8 @@ import { setImmediate } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { type Connection, Connections, type Crowding } from '../../src/listen/connections.ts';
-import { type HttpRequest, type HttpResponse, Port, type PortLimits } from '../../src/listen/port.ts';
+import type { HttpRequest, HttpResponse } from '../../src/listen/http.ts';
+import { Port, type PortLimits } from '../../src/listen/port.ts';
 import { http2Session, rawCall, speak, until } from '../wire/raw.ts';
 
 let open: Port | undefined;

@@ -3,7 +3,8 @@ import http2, { type ClientHttp2Session, type ClientHttp2Stream, type OutgoingHt
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type HttpRequest, Port } from '../../src/listen/port.ts';
+import type { HttpRequest } from '../../src/listen/http.ts';
+import { Port } from '../../src/listen/port.ts';
 import { inEnvelope, until } from '../wire/raw.ts';
 
 const MESSAGE_BYTES = 1 << 20;

@@ -1,6 +1,6 @@
 import { AnabranchError } from '../../domain/errors.ts';
 import type { ClaimOutcome, ClaimRequest, RolloutStore } from '../../store/contract/rollout.ts';
-import type { Logger } from '../app.ts';
+import type { Logger } from '../logger.ts';
 
 /** What one call of the store may be asked for: it holds rows while it runs. It has at least one request. */
 const MOST_REQUESTS = 256;

@@ -6,8 +6,9 @@ import type { Stage } from '../../domain/run.ts';
 import type { StoredStep } from '../../domain/step.ts';
 import type { App } from '../app.ts';
 import { PAGE_BYTES } from '../page.ts';
-import { readRange, type StepsRead } from '../trajectory/read.ts';
+import { readRange } from '../trajectory/read.ts';
 import { stepBytes } from '../trajectory/step_bytes.ts';
+import type { StepsRead } from '../trajectory/steps_read.ts';
 import { placeOf } from './list.ts';
 import { rolloutBytes } from './row_bytes.ts';
 

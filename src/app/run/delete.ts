@@ -1,5 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
-import type { BookDeletion, BranchPolicy } from '../../store/contract/run.ts';
+import type { BookDeletion, BranchPolicy } from '../../store/contract/book_deletion.ts';
 import type { App } from '../app.ts';
 
 /** B4. Whoever follows or watches what is gone is told at once. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */

@@ -3,8 +3,8 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import type { Follower } from './feed.ts';
-import type { ReadStepsArgs, StepsRead } from './read.ts';
 import { trajectoryDeleted } from './step_page.ts';
+import type { ReadStepsArgs, StepsRead } from './steps_read.ts';
 
 /**
  * RD2, R2: every step from `start` on, once, in order, then live. Hints, polls and reconnects of the listener all mean "read again by number",

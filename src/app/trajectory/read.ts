@@ -1,35 +1,13 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, invalidField } from '../../domain/errors.ts';
-import type { StoredStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import type { OwnedStep } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import { followSteps } from './follow.ts';
 import { findTrajectory } from './get.ts';
 import { byOwner, readPage } from './step_page.ts';
-
-export interface ReadStepsArgs {
-  readonly trajectoryId: string;
-  readonly startStepNumber: bigint;
-  /** Undefined: the end as it is when the call begins, or, with follow, no end. */
-  readonly endStepNumber: bigint | undefined;
-  readonly view: StepView;
-  readonly follow: boolean;
-  /** Aborted when the caller is gone: waiting ends at once. */
-  readonly signal: AbortSignal;
-}
-
-/** The next steps, all of one owner, about 64 KiB at most unless one step alone is larger; or a mark without steps. */
-export interface StepsRead {
-  /** The owner; empty without steps. */
-  readonly trajectoryId: string;
-  readonly steps: readonly StoredStep[];
-  /** The first step not read yet. */
-  readonly nextStepNumber: bigint;
-  readonly caughtUp: boolean;
-  readonly sealed: boolean;
-}
+import type { ReadStepsArgs, StepsRead } from './steps_read.ts';
 
 /**
  * RD1, RD2: steps [start, end) in order, across branch points; with `follow` goes on as steps are committed. Nothing is read ahead of what was

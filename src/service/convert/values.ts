@@ -6,7 +6,7 @@ import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.j
 import { invalidField } from '../../domain/errors.ts';
 import { type Instant, instantFromParts, instantToParts } from '../../domain/instant.ts';
 import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
-import type { BranchPolicy } from '../../store/contract/run.ts';
+import type { BranchPolicy } from '../../store/contract/book_deletion.ts';
 
 /** Years 1 to 9999, which is what a Timestamp may hold. */
 const FIRST_SECOND = -62_135_596_800n;

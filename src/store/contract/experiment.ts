@@ -1,8 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Experiment } from '../../domain/run.ts';
+import type { BookDeletion, BranchPolicy } from './book_deletion.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
-import type { BookDeletion, BranchPolicy } from './run.ts';
 
 /** `BASIC` leaves out what can be large: fields that hold JSON are empty. */
 export type BookView = 'BASIC' | 'FULL';

@@ -6,6 +6,7 @@ import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Plan, Run, Stage } from '../../domain/run.ts';
 import type { NewState, NewStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import type { BookDeletion, BranchPolicy } from './book_deletion.ts';
 import type { BookView, ExperimentPlace } from './experiment.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
@@ -105,16 +106,6 @@ export interface RunStore {
 
   /** Removes a batch of about `limit` rows of trajectories, runs and experiments that were deleted, of all namespaces. False: nothing is left. */
   purgeDeleted(limit: number): Promise<boolean>;
-}
-
-/** What becomes of branches from outside of what is deleted. */
-export type BranchPolicy = 'REFUSE' | 'CASCADE';
-
-export interface BookDeletion {
-  readonly runs: bigint;
-  readonly trajectories: bigint;
-  /** Keys of trajectories and runs that are not found any more, for caches and followers. */
-  readonly keys: readonly bigint[];
 }
 
 export interface RunMaking {

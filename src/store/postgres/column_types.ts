@@ -1,4 +1,4 @@
-import type { STEP_COLUMNS } from '../sql/step_writer.ts';
+import type { STEP_COLUMNS } from '../sql/step_row.ts';
 import type { Tables } from '../sql/tables.ts';
 import type { ColumnType } from './copy.ts';
 

@@ -33,7 +33,7 @@ import { ReadLanes } from '../sql/read_lanes.ts';
 import { ReadTurns } from '../sql/read_turns.ts';
 import { readingDialect } from '../sql/reading_dialect.ts';
 import { padded } from '../sql/statement_shapes.ts';
-import { STEP_COLUMNS, type StepRow } from '../sql/step_writer.ts';
+import { STEP_COLUMNS, type StepRow } from '../sql/step_row.ts';
 import type { Stretch } from '../sql/stretches.ts';
 import type { Tables } from '../sql/tables.ts';
 import { bindDigest, bindOptionalReal, bindReal, readDigest } from '../sql/values.ts';

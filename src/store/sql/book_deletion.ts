@@ -1,6 +1,6 @@
 import { AnabranchError, experimentNotFound, runNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import type { BookDeletion, BranchPolicy } from '../contract/run.ts';
+import type { BookDeletion, BranchPolicy } from '../contract/book_deletion.ts';
 import type { Engine, Tx } from './engine.ts';
 import { padded } from './statement_shapes.ts';
 import { isSet } from './values.ts';

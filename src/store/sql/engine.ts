@@ -7,7 +7,8 @@ import type { CallScope, Turns } from '../contract/store.ts';
 import type { Aggregates } from './aggregates.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { PointBatch } from './point_batch.ts';
-import type { EncodedState, StepRow } from './step_writer.ts';
+import type { EncodedState } from './state_bytes.ts';
+import type { StepRow } from './step_row.ts';
 import type { Stretch } from './stretches.ts';
 import type { RolloutsTable, Tables } from './tables.ts';
 

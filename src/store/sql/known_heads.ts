@@ -5,7 +5,7 @@ import { isSealed } from '../../domain/lifecycle.ts';
 import { contentStates, type NewStep } from '../../domain/step.ts';
 import type { AppendBatch, AppendOutcome } from '../contract/append.ts';
 import type { Engine, LockedHead } from './engine.ts';
-import { type Sums, stepRow } from './step_writer.ts';
+import { type Sums, stepRow } from './step_row.ts';
 
 /** A trajectory as this process saw it after its last commit there. Others may have changed it since. */
 export interface KnownHead {

@@ -2,7 +2,7 @@ import { stateNotFound } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import { compareText } from '../../domain/text_order.ts';
 import type { Engine, Tx } from './engine.ts';
-import type { EncodedState } from './step_writer.ts';
+import type { EncodedState } from './state_bytes.ts';
 
 interface ReferredState {
   readonly namespace: string;

@@ -17,7 +17,7 @@ import { defaultName, findNamed, insertRun, madeRuns, readMade, refuseTakenId, r
 import { findRun, isStale, readRuns, selectVisibleRuns } from './run_rows.ts';
 import { bindPlan } from './run_values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './run_writing.ts';
-import { type EncodedState, encodeStates } from './step_writer.ts';
+import { type EncodedState, encodeStates } from './state_bytes.ts';
 import { together } from './together.ts';
 import { makeRoot } from './trajectory_making.ts';
 import { readNow } from './trajectory_rows.ts';

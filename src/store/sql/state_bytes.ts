@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
+import type { NewState } from '../../domain/step.ts';
 
 /** How bytes of states stand in the store: as they are, or compressed where that pays. */
 export interface EncodedBytes {
@@ -18,6 +19,16 @@ export function encodeBytes(data: Uint8Array): EncodedBytes {
     if (compressed.length < data.length * 0.9) return { encoding: 'zstd', data: compressed };
   }
   return { encoding: 'raw', data };
+}
+
+/** A state that came inline, ready to be stored. Encoded before the transaction begins, so that no lock waits for compression. */
+export interface EncodedState extends EncodedBytes {
+  readonly digest: Digest;
+  readonly size: number;
+}
+
+export function encodeStates(states: readonly NewState[]): EncodedState[] {
+  return states.map(({ digest, data }) => ({ digest, size: data.length, ...encodeBytes(data) }));
 }
 
 /** The bytes back, verified (S3). */

@@ -8,7 +8,7 @@ import { lockBelonging } from './belonging.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { mergeMetrics } from './metric_maps.ts';
 import { makeOnce, type Noun } from './requests.ts';
-import { encodeStates } from './step_writer.ts';
+import { encodeStates } from './state_bytes.ts';
 import { branchPointOf, makeBranch, makeRoot } from './trajectory_making.ts';
 import { findById, findByKey, readNow, readTrajectory, selectTrajectories } from './trajectory_rows.ts';
 import { bindLabels, bindMetrics, bindTimeBound } from './values.ts';

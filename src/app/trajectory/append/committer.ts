@@ -1,7 +1,7 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { AppendBatch, AppendOutcome, AppendStore } from '../../../store/contract/append.ts';
 import { Contended, DatabaseSilent } from '../../../store/contract/store.ts';
-import type { Logger } from '../../app.ts';
+import type { Logger } from '../../logger.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 
