@@ -31,4 +31,6 @@ export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> 
   const [again] = await here.claims({ stageId: stage.id });
   if (again === undefined) throw new Error('what is tried again was not claimed');
   await here.cancel(again.rollout.id);
+  const cancelled = await here.stage(run, { kind: 'EVAL', status: 'RUNNING', number: 78n });
+  await here.store.moveStage(here.caller, cancelled.id, 'cancel', SILENT, true);
 }

@@ -118,10 +118,7 @@ function documentedErrors(): Map<string, string[]> {
     const text = readFileSync(`proto/anabranch/v1/${file}.proto`, 'utf8');
     for (const [, comment, name] of text.matchAll(/((?: {2}\/\/.*\n)+) {2}rpc (\w+)/g)) {
       const told = /Errors: ([^.]*)\./.exec(comment!.replace(/\n {2}\/\//g, ' '))?.[1] ?? '';
-      const named: string[] = told.match(/[A-Z_]{4,}/g) ?? [];
-      const inherited = told.startsWith('as AppendSteps') ? documented.get('AppendSteps')! : [];
-      const all = inherited.length === 0 ? named : inherited.filter((reason) => !named.includes(reason));
-      documented.set(name!, all);
+      documented.set(name!, told.match(/[A-Z_]{4,}/g) ?? []);
     }
   }
   return documented;

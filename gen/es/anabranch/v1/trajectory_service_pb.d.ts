@@ -2145,7 +2145,8 @@ export declare const TrajectoryService: GenService<{
   /**
    * Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
    * writer was ever granted.
-   * Errors: those of AppendSteps, except UNEXPECTED_POSITION.
+   * Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
+   * DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.AppendStep
    */

@@ -204,7 +204,8 @@ class TrajectoryServiceServicer:
     def AppendStep(self, request, context):
         """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
         writer was ever granted.
-        Errors: those of AppendSteps, except UNEXPECTED_POSITION.
+        Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
+        DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

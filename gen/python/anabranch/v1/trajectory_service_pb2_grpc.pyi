@@ -64,7 +64,8 @@ class TrajectoryServiceStub:
     AppendStep: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]
     """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
     writer was ever granted.
-    Errors: those of AppendSteps, except UNEXPECTED_POSITION.
+    Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
+    DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
     """
     SealTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]
     """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
@@ -156,7 +157,8 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     AppendStep: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]  # type: ignore[assignment]
     """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
     writer was ever granted.
-    Errors: those of AppendSteps, except UNEXPECTED_POSITION.
+    Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
+    DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
     """
     SealTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]  # type: ignore[assignment]
     """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
@@ -287,7 +289,8 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_trajectory_service_pb2.AppendStepResponse, _abc.Awaitable[_trajectory_service_pb2.AppendStepResponse]]:
         """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
         writer was ever granted.
-        Errors: those of AppendSteps, except UNEXPECTED_POSITION.
+        Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
+        DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
