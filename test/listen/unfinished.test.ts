@@ -8,6 +8,10 @@ const failed = (): void => {
   throw new Error('gave up');
 };
 
+// Messages that a test does not end would time out in a later test of this process.
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date', 'performance'] }));
+afterEach(() => void vi.useRealTimers());
+
 /** Holds so many bytes, and tells whether there was room. */
 function hold(message: UnfinishedMessage, bytes: number): { waits: boolean } {
   const told = { waits: false };
@@ -137,9 +141,6 @@ describe('MS2: the bytes of unfinished messages', () => {
 });
 
 describe('MS2: the time of unfinished messages', () => {
-  beforeEach(() => void vi.useFakeTimers());
-  afterEach(() => void vi.useRealTimers());
-
   it('ends a while after the first byte of each, however many bytes followed', () => {
     const all = new UnfinishedMessages(LIMITS, LARGEST);
     const told: [string, MessageTimeoutError][] = [];
