@@ -1,4 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
+import { parseUuid } from '../../domain/ids.ts';
 import type { RolloutsOf } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
@@ -9,11 +10,13 @@ import { serverDraining } from '../drain.ts';
  * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, SERVER_DRAINING.
  */
 export async function cancelRollouts(app: App, caller: Caller, of: RolloutsOf): Promise<bigint> {
+  const place =
+    'runId' in of ? { runId: parseUuid(of.runId, 'run_id') } : { stageId: parseUuid(of.stageId, 'stage_id') };
   let cancelled = 0n;
   try {
     for (let more = true; more; ) {
       if (app.drain.begun) throw serverDraining();
-      const next = await app.store.cancelNextRollouts(caller.namespace, of);
+      const next = await app.store.cancelNextRollouts(caller.namespace, place);
       cancelled = next?.cancelled ?? cancelled;
       more = next?.more ?? false;
     }
