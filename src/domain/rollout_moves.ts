@@ -69,7 +69,7 @@ export function decideRolloutMove(
 
 /**
  * L5: whether a release is to be written; false if the attempt does not hold the rollout any more. `endedBy` is the stored digest of the request that ended
- * the attempt, empty if no request of its worker did. Then no report is accepted, so that none is lost unnoticed.
+ * the attempt, empty if no request of its worker did. Then no report and no refund is accepted (`reports`), so that none is lost unnoticed.
  * Errors: LEASE_LOST, RESULT_CONFLICT, ILLEGAL_TRANSITION.
  */
 export function decideRelease(
@@ -87,9 +87,10 @@ export function decideRelease(
 }
 
 function resultConflict({ status }: Pick<Held, 'status'>, verb: RolloutVerb): AnabranchError {
+  const compared = verb === 'release' ? 'refund_attempt' : 'result';
   return new AnabranchError(
     'RESULT_CONFLICT',
-    `This rollout is ${status}: its attempt was ended by a request with another message, result, metrics, timings or validations. Repeat that request as it was${verb === 'release' ? '' : ', or retry the rollout'}.`,
+    `This rollout is ${status}: its attempt was ended by a request with another message, ${compared}, metrics, timings or validations. Repeat that request as it was${verb === 'release' ? '' : ', or retry the rollout'}.`,
     { metadata: { status, verb } },
   );
 }

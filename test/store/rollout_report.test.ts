@@ -113,6 +113,29 @@ describeStore('what workers report with FailRollout and ReleaseRollout', (on) =>
     }
   });
 
+  it('Q3: an attempt that its worker did not end accepts no refund, so that none is lost unnoticed', async () => {
+    for (const end of ['cancel', 'sweep'] as const) {
+      const { scene, id, claim } = await fresh(3);
+      if (end === 'cancel') await scene.cancel(id);
+      else await sweep(scene, claim);
+      const before = await dumpNamespace(on.sql, scene.namespace);
+      const refund = scene.release(tokenOf(claim), { ...said, refundAttempt: true });
+      expect((await refusalOf(refund)).reason).toBe('LEASE_LOST');
+      expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
+    }
+  });
+
+  it('L5: a release with a refund and a report succeeds again; without the refund it is RESULT_CONFLICT', async () => {
+    const { scene, id, claim, report } = await fresh(1);
+    const refund = { ...said, refundAttempt: true };
+    const released = await scene.release(tokenOf(claim), refund, report);
+    expect(released).toMatchObject({ status: 'PENDING', refundedAttempts: 1 });
+    expect((await scene.record(id)).attempts).toMatchObject([reported]);
+    await expectRepeatable(scene, id, (fields) => scene.release(tokenOf(claim), refund, fields), report);
+    const plain = scene.release(tokenOf(claim), said, report);
+    expect((await refusalOf(plain)).reason).toBe('RESULT_CONFLICT');
+  });
+
   async function sweep(scene: Scene, { rollout }: Claim): Promise<void> {
     const ago = on.sql.earlier('lease_end_time', 600);
     await on.sql.rows(`update rollouts set lease_end_time = ${ago} where key = ${rollout.key}`);

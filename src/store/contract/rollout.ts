@@ -75,7 +75,7 @@ export interface RolloutStore {
   /**
    * L3's Requeue by its worker (Q1, Q3), with what the worker reports of the attempt. The rollout can be claimed again after its retry delay; an attempt that
    * is refunded neither delays it nor counts towards its most attempts. An attempt that was released already: the same request succeeds and changes nothing,
-   * and a different one is RESULT_CONFLICT. An attempt that ended otherwise accepts no report (LEASE_LOST).
+   * and a different one is RESULT_CONFLICT. An attempt that ended otherwise accepts no report and no refund (LEASE_LOST).
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
   releaseRollout(caller: Caller, token: LeaseToken, said: ReleaseSaid, report: AttemptReport): Promise<Rollout>;

@@ -98,7 +98,7 @@ export async function releaseRollout(
   const { rollout, changed } = await engine.write(async (tx) => {
     const row = await lockRollout(engine, tx, caller.namespace, token.id);
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
-    const said = { digest, reports: isReport(report) };
+    const said = { digest, reports: refundAttempt || isReport(report) };
     const moves = decideRelease(heldOf(row), attempt?.end_digest ?? '', token.attempt, said);
     if (moves && attempt !== undefined) {
       const heads = await lockAttempts(engine, tx, [row], 'bounded');

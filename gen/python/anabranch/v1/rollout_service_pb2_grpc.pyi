@@ -101,9 +101,9 @@ class RolloutServiceStub:
     """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
     last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
     verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
-    the server ended (its lease expired, or the rollout was cancelled) accepts no validations, metrics or timings here
-    and fails with LEASE_LOST; use RecordValidation and UpdateRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
-    ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations, metrics
+    or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured. Errors:
+    ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     RetryRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]
     """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
@@ -243,9 +243,9 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
     last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
     verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
-    the server ended (its lease expired, or the rollout was cancelled) accepts no validations, metrics or timings here
-    and fails with LEASE_LOST; use RecordValidation and UpdateRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
-    ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations, metrics
+    or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured. Errors:
+    ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     RetryRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]  # type: ignore[assignment]
     """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
@@ -502,9 +502,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
         last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
         verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
-        the server ended (its lease expired, or the rollout was cancelled) accepts no validations, metrics or timings here
-        and fails with LEASE_LOST; use RecordValidation and UpdateRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
-        ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations, metrics
+        or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured. Errors:
+        ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
