@@ -35,10 +35,10 @@ import { readingDialect } from '../sql/reading_dialect.ts';
 import { padded } from '../sql/statement_shapes.ts';
 import { STEP_COLUMNS, type StepRow } from '../sql/step_row.ts';
 import type { Stretch } from '../sql/stretches.ts';
-import type { Tables } from '../sql/tables.ts';
+import type { ColumnOf, StoredTable, Tables } from '../sql/tables.ts';
 import { bindDigest, bindOptionalReal, bindReal, readDigest } from '../sql/values.ts';
 import { postgresAggregates } from './aggregates.ts';
-import { ARRAY_TYPES, COLUMN_TYPES, STEP_TYPES } from './column_types.ts';
+import { ARRAY_TYPES, COLUMN_TYPES, typesOf } from './column_types.ts';
 import { encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
@@ -408,29 +408,22 @@ class PostgresEngine implements Engine {
     this.insertInChunks(tx, 'states', STATE_COLUMNS, rows, REFERENCE_IF_HERE);
   }
 
-  async insertRows(
+  async insertRows<T extends StoredTable>(
     tx: Tx,
-    table: keyof Tables,
-    columns: readonly string[],
+    table: T,
+    columns: readonly ColumnOf<T>[],
     rows: readonly (readonly unknown[])[],
   ): Promise<void> {
-    const types = COLUMN_TYPES[table];
-    if (types === undefined || rows.length < WORTH_COPYING) return this.insertInChunks(tx, table, columns, rows, '');
+    if (rows.length < WORTH_COPYING) return this.insertInChunks(tx, table, columns, rows, '');
     const text = `copy ${SCHEMA}.${table} (${columns.join(', ')}) from stdin (format binary)`;
-    this.pipelineOf(tx).copy(
-      text,
-      encodeCopy(
-        columns.map((column) => types[column]!),
-        rows,
-      ),
-    );
+    this.pipelineOf(tx).copy(text, encodeCopy(typesOf(table, columns), rows));
   }
 
-  async updateRows(
+  async updateRows<T extends ManyRowsTable>(
     tx: Tx,
-    table: ManyRowsTable,
-    keys: readonly string[],
-    columns: readonly string[],
+    table: T,
+    keys: readonly ColumnOf<T>[],
+    columns: readonly ColumnOf<T>[],
     rows: readonly (readonly unknown[])[],
   ): Promise<void> {
     if (rows.length === 0) return;
@@ -686,7 +679,7 @@ function stepValues(): string {
     const known = HEAD_COLUMNS[column];
     if (known !== undefined) return known;
     parameter += 1;
-    return `$${parameter}::${STEP_TYPES[column]}`;
+    return `$${parameter}::${COLUMN_TYPES.steps[column]}`;
   }).join(', ');
 }
 
@@ -706,10 +699,15 @@ function insertText(table: string, columns: readonly string[], count: number, su
   return text;
 }
 
-function updateText(table: ManyRowsTable, keys: readonly string[], columns: readonly string[]): string {
-  const types = COLUMN_TYPES[table];
+function updateText<T extends ManyRowsTable>(
+  table: T,
+  keys: readonly ColumnOf<T>[],
+  columns: readonly ColumnOf<T>[],
+): string {
   const all = [...keys, ...columns];
-  const arrays = all.map((column, i) => `$${i + 1}::${ARRAY_TYPES[types[column]!]}`).join(', ');
+  const arrays = typesOf(table, all)
+    .map((type, i) => `$${i + 1}::${ARRAY_TYPES[type]}`)
+    .join(', ');
   const set = columns.map((column) => `${column} = v.${column}`).join(', ');
   const where = keys.map((column) => `t.${column} = v.${column}`).join(' and ');
   return `update ${SCHEMA}.${table} as t set ${set} from unnest(${arrays}) as v (${all.join(', ')}) where ${where}`;

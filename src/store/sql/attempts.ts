@@ -114,7 +114,7 @@ export async function endAttempts(
   const rows = seals.map(({ rollout, status, message, end }) => {
     return [rollout.key, rollout.attempt, status, message, now, rewardAt(end), turnsAt(end)];
   });
-  const columns = ['status', 'message', 'end_time', 'reward', 'turns'];
+  const columns = ['status', 'message', 'end_time', 'reward', 'turns'] as const;
   await engine.updateRows(tx, 'attempts', ['rollout', 'number'], columns, rows);
   await sealAttempts(engine, tx, now, seals);
 }

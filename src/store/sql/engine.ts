@@ -10,7 +10,7 @@ import type { PointBatch } from './point_batch.ts';
 import type { EncodedState } from './state_bytes.ts';
 import type { StepRow } from './step_row.ts';
 import type { Stretch } from './stretches.ts';
-import type { RolloutsTable, Tables } from './tables.ts';
+import type { ColumnOf, RolloutsTable, StoredTable, Tables } from './tables.ts';
 
 export type Db = Kysely<Tables>;
 /** What a transaction runs its statements on. */
@@ -140,10 +140,10 @@ export interface Engine {
   outwaitReferrers(): Promise<boolean>;
 
   /** Inserts rows (values in the order of `columns`), in few statements or fast ones. */
-  insertRows(
+  insertRows<T extends StoredTable>(
     tx: Tx,
-    table: keyof Tables,
-    columns: readonly string[],
+    table: T,
+    columns: readonly ColumnOf<T>[],
     rows: readonly (readonly unknown[])[],
   ): Promise<void>;
 
@@ -151,11 +151,11 @@ export interface Engine {
    * Sets `columns` of the rows that are found by `keys`, in one statement or fast ones: each of `rows` has the values of the keys, then those of the
    * columns. For tables whose rows change by the hundred.
    */
-  updateRows(
+  updateRows<T extends ManyRowsTable>(
     tx: Tx,
-    table: ManyRowsTable,
-    keys: readonly string[],
-    columns: readonly string[],
+    table: T,
+    keys: readonly ColumnOf<T>[],
+    columns: readonly ColumnOf<T>[],
     rows: readonly (readonly unknown[])[],
   ): Promise<void>;
 

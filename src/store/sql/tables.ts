@@ -48,6 +48,11 @@ export interface Tables {
   change_marks: ChangeMarksTable;
 }
 
+/** Tables that both engines have. */
+export type StoredTable = Exclude<keyof Tables, 'change_marks'>;
+
+export type ColumnOf<T extends StoredTable> = Extract<keyof Tables[T], string>;
+
 export interface TrajectoriesTable {
   tree: Int;
   key: Int;

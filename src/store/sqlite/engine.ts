@@ -30,7 +30,7 @@ import type { PointBatch } from '../sql/point_batch.ts';
 import { ReadTurns } from '../sql/read_turns.ts';
 import { readingDialect } from '../sql/reading_dialect.ts';
 import type { Stretch } from '../sql/stretches.ts';
-import type { Tables } from '../sql/tables.ts';
+import type { ColumnOf, StoredTable, Tables } from '../sql/tables.ts';
 import { readNow } from '../sql/trajectory_rows.ts';
 import { bindDigest, isSet } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
@@ -314,10 +314,10 @@ class SqliteEngine implements Engine {
     }
   }
 
-  async insertRows(
+  async insertRows<T extends StoredTable>(
     _tx: Tx,
-    table: keyof Tables,
-    columns: readonly string[],
+    table: T,
+    columns: readonly ColumnOf<T>[],
     rows: readonly (readonly unknown[])[],
   ): Promise<void> {
     if (rows.length === 0) return;
@@ -327,11 +327,11 @@ class SqliteEngine implements Engine {
     for (const row of rows) insert.run(row);
   }
 
-  async updateRows(
+  async updateRows<T extends ManyRowsTable>(
     _tx: Tx,
-    table: ManyRowsTable,
-    keys: readonly string[],
-    columns: readonly string[],
+    table: T,
+    keys: readonly ColumnOf<T>[],
+    columns: readonly ColumnOf<T>[],
     rows: readonly (readonly unknown[])[],
   ): Promise<void> {
     const set = columns.map((column, i) => `${column} = ?${keys.length + i + 1}`).join(', ');
