@@ -34,6 +34,12 @@ describe('the manners of the house', () => {
     expect(offenders(src, /^(export )?(let|var)\s/m).filter((path) => !argued.includes(path))).toEqual([]);
   });
 
+  it('name no engine in the store that both share: what differs is a method of Engine, named for what it does', () => {
+    const shared = src.filter(({ path }) => /^src\/store\/(sql|contract)\//.test(path));
+    expect(shared.length).toBeGreaterThan(50);
+    expect(offenders(shared, /\b(sqlite|postgres)\b|\bengine\.name\b/i)).toEqual([]);
+  });
+
   it('leave standard output to the programs', () => {
     const programs = /^src\/(cli|demo)\/|^src\/main\.ts$/;
     expect(offenders(src, /\bconsole\./).filter((path) => !programs.test(path))).toEqual([]);

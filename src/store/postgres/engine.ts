@@ -1,5 +1,6 @@
 import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
+import type { Segment } from '../../domain/lineage.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
 import type { Horizon } from '../contract/run.ts';
 import { type CallScope, DatabaseSilent, StoreOpenError } from '../contract/store.ts';
@@ -150,7 +151,6 @@ interface Parts {
 }
 
 class PostgresEngine implements Engine {
-  readonly name = 'postgres';
   readonly description: string;
   readonly kept: KeptQueries;
   readonly turns: ReadTurns;
@@ -282,6 +282,10 @@ class PostgresEngine implements Engine {
   lock<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q {
     if (lock === 'delete') return query.forUpdate();
     return lock === 'write' ? query.forNoKeyUpdate() : query.forKeyShare();
+  }
+
+  lockFree<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q {
+    return this.lock(query, lock).skipLocked();
   }
 
   async lockTree(tx: Tx, tree: bigint): Promise<void> {
@@ -522,6 +526,17 @@ class PostgresEngine implements Engine {
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
     return sql<boolean>`(${column}::json ->> ${key}) = ${value}`;
+  }
+
+  hasItem(column: Parameters<Engine['hasItem']>[0], item: string) {
+    return sql<boolean>`exists (select 1 from json_array_elements_text(${column}::json) as item (value) where item.value = ${item})`;
+  }
+
+  selectSegments(tree: bigint, segments: readonly Segment[]) {
+    const keys = segments.map(({ key }) => key);
+    const begins = segments.map(({ from }) => from);
+    const ends = segments.map(({ to }) => to);
+    return sql`select ${tree}::bigint, l.* from unnest(${keys}::bigint[], ${begins}::bigint[], ${ends}::bigint[]) as l`;
   }
 
   hoursAgo(hours: number) {

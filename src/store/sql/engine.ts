@@ -1,6 +1,7 @@
 import type { CompiledQuery, Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
+import type { Segment } from '../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope, Turns } from '../contract/store.ts';
@@ -41,7 +42,6 @@ export type RowLock =
 
 /** What differs between the engines. Everything else of the store is written once, over this. */
 export interface Engine {
-  readonly name: 'sqlite' | 'postgres';
   readonly description: string;
 
   /**
@@ -84,6 +84,9 @@ export interface Engine {
 
   /** Adds the lock to a select. SQLite, where one transaction writes at a time, needs none. */
   lock<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q;
+
+  /** Like `lock`, but does not wait: leaves out the rows that other transactions hold. */
+  lockFree<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q;
 
   /** Deletes within a tree run one at a time (B2): waits for the others. */
   lockTree(tx: Tx, tree: bigint): Promise<void>;
@@ -202,6 +205,12 @@ export interface Engine {
   /** Whether a column of JSON text, an object of strings, has this pair. */
   hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
 
+  /** Whether a column of JSON text, an array of strings, has this item. */
+  hasItem(column: Expression<string>, item: string): Expression<SqlBool>;
+
+  /** Returns a select of the rows `(tree, key, from, to)`, one for each segment. Its text is the same for any number of segments. */
+  selectSegments(tree: bigint, segments: readonly Segment[]): RawBuilder<unknown>;
+
   readonly aggregates: Aggregates;
 
   readonly turns: Turns;
@@ -275,6 +284,7 @@ export interface LockableQuery<Q> {
   forUpdate(): Q;
   forNoKeyUpdate(): Q;
   forKeyShare(): Q;
+  skipLocked(): Q;
 }
 
 /** A trajectory's row under its lock, as far as appending needs it. */

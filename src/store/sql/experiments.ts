@@ -13,7 +13,6 @@ import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Page } from '../contract/page.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { readExperiment, selectExperiments } from './experiment_rows.ts';
-import { hasItem } from './json_lists.ts';
 import { makeOnce, type Noun } from './requests.ts';
 import { readNow } from './trajectory_rows.ts';
 import { UniqueViolation } from './unique_violation.ts';
@@ -90,7 +89,7 @@ export async function listExperiments(
   let query = selectExperiments(engine.db, namespace, view);
   if (filter.environmentName !== undefined) query = query.where('x.environment_name', '=', filter.environmentName);
   if (filter.agentType !== undefined) query = query.where('x.agent_type', '=', filter.agentType);
-  for (const tag of filter.tags ?? []) query = query.where(hasItem(engine, 'x.tags', tag));
+  for (const tag of filter.tags ?? []) query = query.where(engine.hasItem(sql.ref('x.tags'), tag));
   if (page.after !== undefined) query = query.where('x.key', '<', page.after);
   const rows = await query.orderBy('x.key', 'desc').limit(page.limit).execute();
   return rows.map(readExperiment);

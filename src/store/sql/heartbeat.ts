@@ -51,7 +51,7 @@ async function lockStale(engine: Engine, tx: Tx, now: string, limit: number): Pr
     .where('r.stale_time', '<', now)
     .orderBy('r.stale_time')
     .limit(limit);
-  return (engine.name === 'sqlite' ? query : query.forNoKeyUpdate().skipLocked()).execute();
+  return engine.lockFree(query, 'write').execute();
 }
 
 function silenceOf({ heartbeat_time }: LockedRun, now: string): string {

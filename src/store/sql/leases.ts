@@ -191,7 +191,7 @@ async function lockEnded(engine: Engine, tx: Tx, now: string, limit: number): Pr
     )
     .orderBy('r.lease_end_time')
     .limit(limit);
-  return (engine.name === 'sqlite' ? query : query.forNoKeyUpdate().skipLocked()).execute();
+  return engine.lockFree(query, 'write').execute();
 }
 
 /** Q3: the lease of a rollout that was selected because a lease was to end. */

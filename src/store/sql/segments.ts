@@ -15,23 +15,12 @@ const MOST_VALUES = 8;
  */
 export function segmentTable(engine: Engine, tree: bigint, segments: readonly Segment[]): RawBuilder<unknown> {
   if (segments.length > MOST_VALUES)
-    return sql`g(tree, key, lo, hi) as materialized (${listed(engine, tree, segments)})`;
+    return sql`g(tree, key, lo, hi) as materialized (${engine.selectSegments(tree, segments)})`;
   const rows = segments.map(
     ({ key, from, to }) =>
       sql`(cast(${tree} as bigint), cast(${key} as bigint), cast(${from} as bigint), cast(${to} as bigint))`,
   );
   return sql`g(tree, key, lo, hi) as (values ${sql.join(rows)})`;
-}
-
-function listed(engine: Engine, tree: bigint, segments: readonly Segment[]): RawBuilder<unknown> {
-  if (engine.name === 'sqlite') {
-    const json = `[${segments.map(({ key, from, to }) => `[${key},${from},${to}]`).join()}]`;
-    return sql`select ${tree}, value ->> 0, value ->> 1, value ->> 2 from json_each(${json})`;
-  }
-  const keys = segments.map(({ key }) => key);
-  const begins = segments.map(({ from }) => from);
-  const ends = segments.map(({ to }) => to);
-  return sql`select ${tree}::bigint, l.* from unnest(${keys}::bigint[], ${begins}::bigint[], ${ends}::bigint[]) as l`;
 }
 
 /** The segments in pieces of at most `MOST_SEGMENTS`. */

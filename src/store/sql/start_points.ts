@@ -104,10 +104,7 @@ async function holdSteps(engine: Engine, tx: Tx, places: readonly Place[]) {
     .where(engine.among(sql.ref('s.tree'), trees))
     .where(engine.among(sql.ref('s.trajectory'), keys))
     .where(engine.among(sql.ref('s.step_number'), numbers));
-  const [locked, found] = await together([
-    (engine.name === 'sqlite' ? owners : owners.forKeyShare().skipLocked()).execute(),
-    steps.execute(),
-  ]);
+  const [locked, found] = await together([engine.lockFree(owners, 'keep').execute(), steps.execute()]);
   return [
     new Map(locked.map((row) => [row.key, row])),
     new Map(found.map((row) => [tupleKey(row.trajectory, row.step_number), row])),

@@ -6,7 +6,6 @@ import type { Page } from '../contract/page.ts';
 import type { TaskFilter, TaskUpsert, Upserted } from '../contract/task.ts';
 import { type Catalogue, upsertAll } from './catalogue.ts';
 import type { Db, Engine, Tx } from './engine.ts';
-import { hasItem } from './json_lists.ts';
 import type { TasksTable } from './tables.ts';
 
 export async function upsertTasks(engine: Engine, namespace: string, tasks: readonly TaskUpsert[]): Promise<Upserted> {
@@ -168,7 +167,7 @@ export async function listTasks(
   if (category !== undefined) query = query.where('k.category', '=', category);
   if (difficulty !== undefined) query = query.where('k.difficulty', '=', difficulty);
   if (sourceType !== undefined) query = query.where('k.source_type', '=', sourceType);
-  for (const tag of tags ?? []) query = query.where(hasItem(engine, 'k.tags', tag));
+  for (const tag of tags ?? []) query = query.where(engine.hasItem(sql.ref('k.tags'), tag));
   if (page.after !== undefined) query = query.where('k.key', '<', page.after);
   const rows = await query.orderBy('k.key', 'desc').limit(page.limit).execute();
   return rows.map(readTask);

@@ -3,6 +3,7 @@ import { availableParallelism } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
+import type { Segment } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
 import { type CallScope, StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
@@ -156,7 +157,6 @@ interface Parts {
 }
 
 class SqliteEngine implements Engine {
-  readonly name = 'sqlite';
   readonly description: string;
   readonly kept: KeptQueries;
   readonly turns: ReadTurns;
@@ -225,6 +225,10 @@ class SqliteEngine implements Engine {
 
   /** One transaction writes at a time, so a row that it reads is its own. */
   lock<Q>(query: Q): Q {
+    return query;
+  }
+
+  lockFree<Q>(query: Q): Q {
     return query;
   }
 
@@ -403,6 +407,15 @@ class SqliteEngine implements Engine {
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
     return sql<boolean>`exists (select 1 from json_each(${column}) as pair where pair.key = ${key} and pair.value = ${value})`;
+  }
+
+  hasItem(column: Parameters<Engine['hasItem']>[0], item: string) {
+    return sql<boolean>`exists (select 1 from json_each(${column}) as item where item.value = ${item})`;
+  }
+
+  selectSegments(tree: bigint, segments: readonly Segment[]) {
+    const json = `[${segments.map(({ key, from, to }) => `[${key},${from},${to}]`).join()}]`;
+    return sql`select ${tree}, value ->> 0, value ->> 1, value ->> 2 from json_each(${json})`;
   }
 
   hoursAgo(hours: number) {
