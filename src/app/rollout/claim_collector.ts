@@ -1,5 +1,5 @@
-import { AnabranchError } from '../../domain/errors.ts';
 import type { ClaimOutcome, ClaimRequest, RolloutStore } from '../../store/contract/rollout.ts';
+import { isOutage } from '../../store/contract/store.ts';
 import type { Logger } from '../logger.ts';
 
 /** What one call of the store may be asked for: it holds rows while it runs. It has at least one request. */
@@ -93,10 +93,4 @@ async function serve(
 function settle({ resolve, reject }: Waiting, outcome: ClaimOutcome | undefined): void {
   if (outcome?.kind === 'claimed') resolve(outcome);
   else reject(outcome?.error ?? new Error('the store gave fewer outcomes than there were requests'));
-}
-
-function isOutage(error: unknown): boolean {
-  return (
-    error instanceof AnabranchError && (error.reason === 'DATABASE_UNAVAILABLE' || error.reason === 'STORAGE_FULL')
-  );
 }

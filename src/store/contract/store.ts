@@ -79,3 +79,9 @@ export class DatabaseSilent extends AnabranchError {}
 
 /** DATABASE_UNAVAILABLE for this work alone: other transactions stood in its way. Nothing of it was written. */
 export class Contended extends AnabranchError {}
+
+/** Whether work failed for a reason that any other work meets too: trying its parts alone would not help. */
+export function isOutage(error: unknown): boolean {
+  if (!(error instanceof AnabranchError) || error instanceof Contended) return false;
+  return error.reason === 'DATABASE_UNAVAILABLE' || error.reason === 'STORAGE_FULL';
+}

@@ -2,7 +2,7 @@ import { AnabranchError, experimentNotFound, runNotFound } from '../../domain/er
 import { LIMITS } from '../../domain/limits.ts';
 import type { BookDeletion, BranchPolicy } from '../contract/book_deletion.ts';
 import type { Engine, Tx } from './engine.ts';
-import { padded } from './statement_shapes.ts';
+import { chunksOf, padded } from './statement_shapes.ts';
 import { isSet } from './values.ts';
 
 export async function deleteRun(
@@ -126,7 +126,7 @@ class Doom {
       const ofExperiment = query.where('experiment', '=', this.experiment);
       for (const { key } of await this.engine.lock(ofExperiment, 'delete').execute()) this.runs.add(key);
     }
-    for (const keys of chunks(this.wanted)) {
+    for (const keys of paddedChunks(this.wanted)) {
       for (const { key } of await this.engine.lock(query.where('key', 'in', keys), 'delete').execute())
         this.runs.add(key);
     }
@@ -138,7 +138,7 @@ class Doom {
    */
   private async lockRollouts(): Promise<bigint> {
     let live = 0n;
-    for (const keys of chunks([...this.runs])) {
+    for (const keys of paddedChunks([...this.runs])) {
       const locked = await this.tx
         .with('l', (db) => {
           const open = db.selectFrom('rollouts').select('status').where('run', 'in', keys);
@@ -162,7 +162,7 @@ class Doom {
       .orderBy('key');
     const locked = [];
     if (this.experiment !== undefined) locked.push(query.where('experiment', '=', this.experiment));
-    for (const keys of chunks([...this.runs])) locked.push(query.where('run', 'in', keys));
+    for (const keys of paddedChunks([...this.runs])) locked.push(query.where('run', 'in', keys));
     for (const each of locked) {
       for (const row of await this.engine.lock(each, 'delete').execute())
         this.trajectories.set(row.key, !isSet(row.hidden));
@@ -181,7 +181,7 @@ class Doom {
       .where('t.namespace', '=', this.namespace)
       .where('t.purging', '=', 0)
       .orderBy('t.key');
-    for (const keys of chunks([...this.runs])) {
+    for (const keys of paddedChunks([...this.runs])) {
       runs.push(
         ...(await this.tx
           .selectFrom('runs')
@@ -224,7 +224,7 @@ class Doom {
   private async hide(): Promise<void> {
     const hidden = { hidden: 1, update_time: this.engine.now } as const;
     const purging = { ...hidden, purging: 1, trimming: 0 } as const;
-    for (const keys of chunks([...this.runs])) {
+    for (const keys of paddedChunks([...this.runs])) {
       await this.tx.updateTable('trajectories').set(purging).where('run', 'in', keys).execute();
       await this.tx.updateTable('runs').set(hidden).where('key', 'in', keys).execute();
     }
@@ -234,11 +234,8 @@ class Doom {
   }
 }
 
-/** Keys of one statement: engines bound how many parameters one has. */
-const CHUNK = 1024;
-
-function* chunks(keys: readonly bigint[]): Generator<readonly bigint[]> {
-  for (let at = 0; at < keys.length; at += CHUNK) yield padded(keys.slice(at, at + CHUNK));
+function* paddedChunks(keys: readonly bigint[]): Generator<readonly bigint[]> {
+  for (const some of chunksOf(keys)) yield padded(some);
 }
 
 const LIVE = ['INITIALIZING', 'RUNNING'];

@@ -10,6 +10,7 @@ import { type ClaimPlaces, readPlace, readPlaces, type Taken } from './claim_pla
 import { readClaims } from './claim_reading.ts';
 import { type Assignments, readAssignments } from './claim_tasks.ts';
 import { type Engine, Later, type QueuedRow, type Tx } from './engine.ts';
+import { requestIdReused } from './requests.ts';
 import { moveMany } from './requeueing.ts';
 import { readStart } from './rollout_rows.ts';
 import { holdStartPoints, nameOf } from './start_points.ts';
@@ -312,12 +313,4 @@ class Claiming {
 
 function nameStart({ start_step, start_trajectory }: QueuedRow): string {
   return `step ${start_step} of trajectory ${start_trajectory}`;
-}
-
-function requestIdReused(requestId: string): AnabranchError {
-  return new AnabranchError(
-    'REQUEST_ID_REUSED',
-    `request_id "${requestId}" was used for another request of this RPC: use a new one for each claim.`,
-    { metadata: { request_id: requestId } },
-  );
 }

@@ -1,14 +1,12 @@
 import { sql } from 'kysely';
 import type { MeasuredSeries, MetricPoints, SeriesExtent } from '../contract/metric.ts';
 import type { Engine, SeriesPoint } from './engine.ts';
-import { padded } from './statement_shapes.ts';
+import { chunksOf, padded } from './statement_shapes.ts';
 import type { Stretch } from './stretches.ts';
 import { readReal } from './values.ts';
 
 /** Series that are read at the same time: enough to keep two processors of the database busy, and few enough to leave connections to others. */
 const SERIES_AT_ONCE = 2;
-/** Series of one statement: engines bound the number of its parameters. */
-const CHUNK = 1024;
 /** Buckets of one statement, so that no statement takes long. */
 const BUCKETS_PER_STATEMENT = 32;
 /** Points that one statement passes over to find where buckets begin. */
@@ -37,8 +35,8 @@ export async function downsample(
 /** Returns the keys of those series that belong to the namespace. */
 async function keysOf(engine: Engine, namespace: string, series: readonly MeasuredSeries[]): Promise<Set<bigint>> {
   const ours = new Set<bigint>();
-  for (let at = 0; at < series.length; at += CHUNK) {
-    const keys = series.slice(at, at + CHUNK).map(({ key }) => key);
+  for (const some of chunksOf(series)) {
+    const keys = some.map(({ key }) => key);
     const rows = await engine.db
       .selectFrom('metric_series')
       .select('key')

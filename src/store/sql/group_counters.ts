@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import { parseInstant } from '../../domain/instant.ts';
 import type { Engine, Tx } from './engine.ts';
+import { chunksOf } from './statement_shapes.ts';
 
 /** What a group counts of its rollouts (M2), so that progress need not look at those that are terminal. */
 export interface GroupCount extends TimedTurns {
@@ -30,8 +31,7 @@ export async function countInGroups(
   if (counts.size === 0) return;
   const mark = await engine.changeMark(tx);
   const keys = [...counts.keys()].sort((a, b) => (a < b ? -1 : 1));
-  for (let at = 0; at < keys.length; at += CHUNK) {
-    const chunk = keys.slice(at, at + CHUNK);
+  for (const chunk of chunksOf(keys)) {
     if (chunk.length > 1) {
       const locked = tx.selectFrom('groups').select('key').where('key', 'in', chunk).orderBy('key');
       await engine.lock(locked, 'write').execute();
@@ -46,9 +46,6 @@ export async function countInGroups(
       from c where g.key = c.key`.execute(tx);
   }
 }
-
-/** Groups of one statement: engines bound how many parameters one has. */
-const CHUNK = 1000;
 
 function valuesOf(key: bigint, count: Partial<GroupCount>) {
   const { rollouts = 0n, terminalRollouts = 0n, triedRollouts = 0n, terminalTurns = 0n } = count;

@@ -2,6 +2,7 @@ import type { OnSuccess } from '../../domain/rollout.ts';
 import type { NewGroup } from '../contract/group.ts';
 import type { Engine, Tx } from './engine.ts';
 import type { StageKeys } from './stage_keys.ts';
+import { chunksOf } from './statement_shapes.ts';
 import { bindLabels } from './values.ts';
 
 /** A group by its number, as what is made in it needs it. */
@@ -12,9 +13,6 @@ export interface GroupRef {
   /** By this call. */
   readonly created: boolean;
 }
-
-/** Groups of one statement: engines bound how many parameters one has. */
-const CHUNK = 1000;
 
 /**
  * Makes the groups of a stage that are not there, and gives all of them by number. Of several who make one at once one does; the others wait for its row
@@ -61,10 +59,10 @@ export async function makeGroups(
     mark,
   }));
   const made = new Set<bigint>();
-  for (let at = 0; at < rows.length; at += CHUNK) {
+  for (const values of chunksOf(rows)) {
     const inserted = await tx
       .insertInto('groups')
-      .values(rows.slice(at, at + CHUNK))
+      .values(values)
       .onConflict((conflict) => conflict.columns(['stage', 'number']).doNothing())
       .returning('number')
       .execute();
@@ -81,12 +79,12 @@ export async function makeGroups(
 
 async function findGroups(tx: Tx, stage: bigint, numbers: readonly bigint[]): Promise<Map<bigint, GroupRef>> {
   const found = new Map<bigint, GroupRef>();
-  for (let at = 0; at < numbers.length; at += CHUNK) {
+  for (const some of chunksOf(numbers)) {
     const rows = await tx
       .selectFrom('groups')
       .select(['key', 'id', 'number', 'on_success'])
       .where('stage', '=', stage)
-      .where('number', 'in', numbers.slice(at, at + CHUNK))
+      .where('number', 'in', some)
       .execute();
     for (const { key, id, number, on_success } of rows) {
       found.set(number, { key, id, onSuccess: on_success as OnSuccess, created: false });

@@ -12,7 +12,7 @@ import type {
 import type { Engine, Tx } from './engine.ts';
 import { type PointBatch, pointBatch, type SeriesName } from './point_batch.ts';
 import { keepRun } from './run_keys.ts';
-import { inPowersOfTwo, padded } from './statement_shapes.ts';
+import { CHUNK, chunksOf, inPowersOfTwo, padded } from './statement_shapes.ts';
 import { bindReal, readReal } from './values.ts';
 
 export async function logMetrics(
@@ -39,8 +39,7 @@ async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: 
     if (stage === undefined) throw stageNotFound(stageId ?? '', runId);
     return { stage, name };
   });
-  for (let at = 0; at < wanted.length; at += CHUNK) {
-    const some = wanted.slice(at, at + CHUNK);
+  for (const some of chunksOf(wanted)) {
     const there = await namesOf(tx, run, some);
     const missing = some.filter(({ stage, name }) => !there.has(tupleKey(stage, name)));
     if (missing.length === 0) continue;
@@ -74,21 +73,18 @@ async function stageKeys(
 ): Promise<Map<string, bigint>> {
   const ids = [...new Set(series.flatMap(({ stageId }) => (stageId === undefined ? [] : [stageId])))];
   const keys = new Map<string, bigint>();
-  for (let at = 0; at < ids.length; at += CHUNK) {
+  for (const some of chunksOf(ids)) {
     const rows = await tx
       .selectFrom('stages')
       .select(['id', 'key'])
       .where('namespace', '=', namespace)
       .where('run', '=', run)
-      .where('id', 'in', padded(ids.slice(at, at + CHUNK)))
+      .where('id', 'in', padded(some))
       .execute();
     for (const { id, key } of rows) keys.set(id, key);
   }
   return keys;
 }
-
-/** Values of one statement: engines bound how many parameters one has. */
-const CHUNK = 1024;
 
 export async function listSeries(
   engine: Engine,
@@ -157,8 +153,8 @@ export async function measureSeries(
   range: MetricRange,
 ): Promise<Map<bigint, SeriesExtent>> {
   const extents = new Map<bigint, SeriesExtent>();
-  for (let at = 0; at < series.length; at += CHUNK) {
-    for (const row of await measure(engine, namespace, series.slice(at, at + CHUNK), range)) {
+  for (const some of chunksOf(series)) {
+    for (const row of await measure(engine, namespace, some, range)) {
       const { points, nans } = await countRest(engine, namespace, row, range);
       extents.set(row.key, { points, nans, firstStep: row.firstStep, lastStep: row.lastStep });
     }

@@ -143,10 +143,11 @@ function madeAndDeleted(noun: keyof typeof WORDS, id: string, requestId: string)
   );
 }
 
-function requestIdReused(requestId: string): AnabranchError {
+/** ID1: the key came with another request. */
+export function requestIdReused(requestId: string): AnabranchError {
   return new AnabranchError(
     'REQUEST_ID_REUSED',
-    `request_id "${requestId}" was used for another request of this RPC: use a new one for each thing to make.`,
+    `request_id "${requestId}" was used for another request of this RPC: use a new request_id for each request.`,
     { metadata: { request_id: requestId } },
   );
 }

@@ -8,6 +8,7 @@ import { differingFields, type GivenRow } from './given_fields.ts';
 import { countInGroups } from './group_counters.ts';
 import { type GroupRef, makeGroups } from './group_making.ts';
 import { type KeptStage, keepStage, type StageKeys } from './stage_keys.ts';
+import { chunksOf } from './statement_shapes.ts';
 import { recordStatuses } from './status_changes.ts';
 import { together } from './together.ts';
 import { branchPointBeyondEnd } from './trajectory_making.ts';
@@ -118,7 +119,7 @@ class Making {
       if (seen.has(id)) throw rolloutExists(id);
       seen.add(id);
     }
-    for (let at = 0; at < missing.length; at += CHUNK) {
+    for (const some of chunksOf(missing)) {
       const taken = await this.tx
         .selectFrom('rollouts')
         .select('id')
@@ -126,7 +127,7 @@ class Making {
         .where(
           'id',
           'in',
-          missing.slice(at, at + CHUNK).map(({ id }) => id),
+          some.map(({ id }) => id),
         )
         .executeTakeFirst();
       if (taken !== undefined) throw rolloutExists(taken.id);
@@ -137,12 +138,12 @@ class Making {
   private async tasks(missing: readonly NewRollout[]): Promise<Map<string, bigint>> {
     const ids = [...new Set(missing.map(({ taskId }) => taskId))].filter((id) => id !== '');
     const found = new Map<string, bigint>();
-    for (let at = 0; at < ids.length; at += CHUNK) {
+    for (const some of chunksOf(ids)) {
       const rows = await this.tx
         .selectFrom('tasks')
         .select(['id', 'key'])
         .where('namespace', '=', this.caller.namespace)
-        .where('id', 'in', ids.slice(at, at + CHUNK))
+        .where('id', 'in', some)
         .execute();
       for (const { id, key } of rows) found.set(id, key);
     }
@@ -197,9 +198,6 @@ class Making {
     await countInGroups(engine, tx, now, counts);
   }
 }
-
-/** Ids of one statement: engines bound how many parameters one has. */
-const CHUNK = 1000;
 
 const COLUMNS = [
   'key',

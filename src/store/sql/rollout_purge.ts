@@ -1,9 +1,8 @@
 import type { Engine, Tx } from './engine.ts';
+import { CHUNK } from './statement_shapes.ts';
 
 /** Rows that may go with one rollout, or one environment: as many of them as are removed at once are so many times fewer than rows. */
 const ROWS_EACH = 5;
-/** Keys of one statement: engines bound how many parameters one has. */
-const CHUNK = 1000;
 
 /**
  * B4: deletes rollouts of a deleted run, each with all that is its own but trajectories. Whoever writes what is a rollout's own holds its lock, so the locks

@@ -16,3 +16,11 @@ export function* inPowersOfTwo<T>(items: readonly T[], most: number): Generator<
     at += length;
   }
 }
+
+/** Values or rows of one statement: engines bound how many parameters one has. A power of two, so that full lists have one length. */
+export const CHUNK = 1024;
+
+/** The list in pieces that one statement takes. */
+export function* chunksOf<T>(items: readonly T[]): Generator<readonly T[]> {
+  for (let at = 0; at < items.length; at += CHUNK) yield items.slice(at, at + CHUNK);
+}

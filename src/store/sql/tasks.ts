@@ -6,6 +6,7 @@ import type { Page } from '../contract/page.ts';
 import type { TaskFilter, TaskUpsert, Upserted } from '../contract/task.ts';
 import { type Catalogue, upsertAll } from './catalogue.ts';
 import type { Db, Engine, Tx } from './engine.ts';
+import { chunksOf } from './statement_shapes.ts';
 import type { TasksTable } from './tables.ts';
 
 export async function upsertTasks(engine: Engine, namespace: string, tasks: readonly TaskUpsert[]): Promise<Upserted> {
@@ -20,7 +21,7 @@ function catalogueOf(engine: Engine, namespace: string): Catalogue<TaskUpsert, T
     nameOf: ({ id }) => id,
     async find(tx, tasks) {
       const found = new Set<string>();
-      for (const ids of chunks(tasks.map(({ id }) => id))) {
+      for (const ids of chunksOf(tasks.map(({ id }) => id))) {
         const query = tx.selectFrom('tasks').select('id').where('namespace', '=', namespace).where('id', 'in', ids);
         for (const { id } of await query.execute()) found.add(id);
       }
@@ -28,7 +29,7 @@ function catalogueOf(engine: Engine, namespace: string): Catalogue<TaskUpsert, T
     },
     async lock(tx, tasks) {
       const found = new Map<string, TaskColumns>();
-      for (const ids of chunks(tasks.map(({ id }) => id))) {
+      for (const ids of chunksOf(tasks.map(({ id }) => id))) {
         const query = tx.selectFrom('tasks').selectAll().where('namespace', '=', namespace).where('id', 'in', ids);
         for (const row of await engine.lock(query.orderBy('id'), 'write').execute()) found.set(row.id, row);
       }
@@ -38,7 +39,7 @@ function catalogueOf(engine: Engine, namespace: string): Catalogue<TaskUpsert, T
       const keys = await engine.nextKeys(tx, 'tasks', tasks.length);
       const made = new Set<string>();
       const rows = tasks.map((task, i) => newRow(namespace, keys[i]!, task, now));
-      for (const chunk of chunks(rows)) {
+      for (const chunk of chunksOf(rows)) {
         const inserted = await tx
           .insertInto('tasks')
           .values(chunk)
@@ -93,7 +94,7 @@ function newRow(namespace: string, key: bigint, task: TaskUpsert, now: string): 
 
 /** Rows that are there, whole and locked. */
 async function writeTasks(tx: Tx, rows: readonly TaskColumns[]): Promise<void> {
-  for (const chunk of chunks(rows)) {
+  for (const chunk of chunksOf(rows)) {
     await tx
       .insertInto('tasks')
       .values(chunk)
@@ -115,13 +116,6 @@ async function writeTasks(tx: Tx, rows: readonly TaskColumns[]): Promise<void> {
       )
       .execute();
   }
-}
-
-/** Rows of one statement: engines bound how many parameters one has. */
-const CHUNK = 1000;
-
-function* chunks<T>(all: readonly T[]): Generator<readonly T[]> {
-  for (let at = 0; at < all.length; at += CHUNK) yield all.slice(at, at + CHUNK);
 }
 
 /** Rows of tasks (`k`). */

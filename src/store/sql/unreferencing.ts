@@ -1,10 +1,7 @@
 import type { Digest } from '../../domain/ids.ts';
 import type { Engine, Tx } from './engine.ts';
-import { padded } from './statement_shapes.ts';
+import { chunksOf, padded } from './statement_shapes.ts';
 import { bindDigest, readDigest } from './values.ts';
-
-/** Digests of one statement: engines bound how many parameters one has. */
-const CHUNK = 512;
 
 /**
  * Gathers the states whose references a transaction deletes. The states are changed by the last statements of the transaction, so that appends which name one
@@ -30,10 +27,7 @@ export class Unreferencing {
   /** States may have no step left that refers to them: the collector looks for another one (see `StatesTable`). */
   async write(): Promise<void> {
     for (const [namespace, digests] of [...this.namespaces].sort(([a], [b]) => (a < b ? -1 : 1))) {
-      const sorted = [...digests].sort();
-      for (let at = 0; at < sorted.length; at += CHUNK) {
-        await this.change(namespace, sorted.slice(at, at + CHUNK));
-      }
+      for (const some of chunksOf([...digests].sort())) await this.change(namespace, some);
     }
   }
 

@@ -1,6 +1,5 @@
-import { AnabranchError } from '../../../domain/errors.ts';
 import type { AppendBatch, AppendOutcome, AppendStore } from '../../../store/contract/append.ts';
-import { Contended, DatabaseSilent } from '../../../store/contract/store.ts';
+import { Contended, DatabaseSilent, isOutage } from '../../../store/contract/store.ts';
 import type { Logger } from '../../logger.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
@@ -314,10 +313,4 @@ class GroupCommitter implements Committer {
     this.idleWaiters = [];
     for (const resolve of waiters) resolve();
   }
-}
-
-/** Whether the whole group met it alike, so that its parts would meet it too. */
-function isOutage(error: unknown): boolean {
-  if (!(error instanceof AnabranchError) || error instanceof Contended) return false;
-  return error.reason === 'DATABASE_UNAVAILABLE' || error.reason === 'STORAGE_FULL';
 }
