@@ -34,7 +34,7 @@ import { getRunTree } from '../app/run/get_tree.ts';
 import { listRuns } from '../app/run/list.ts';
 import { heartbeatRun, moveRun } from '../app/run/move.ts';
 import { getProgress } from '../app/run/progress.ts';
-import { runBytes, stageBytes } from '../app/run/row_bytes.ts';
+import { runBytes } from '../app/run/row_bytes.ts';
 import { listStatusChanges } from '../app/run/status_changes.ts';
 import { updateRun } from '../app/run/update.ts';
 import { trajectoryBytes } from '../app/trajectory/page.ts';
@@ -45,10 +45,11 @@ import { fromInstant, fromStatus, toBranchPolicy, toView } from '../service/conv
 import type { Call } from '../service/method.ts';
 import { idempotencyKeyOf } from '../service/request/digest.ts';
 import { pageArgsOf } from '../service/request/page_args.ts';
+import { stageBytes, stageMessage } from '../service/stage/stage.ts';
 import { unary, type Wire } from './call.ts';
 import { fromComparison } from './convert/comparison.ts';
 import { toRunChanges, toRunFilter, toRunMaking } from './convert/run_in.ts';
-import { fromProgress, fromRun, fromStage, fromStatusChange } from './convert/run_out.ts';
+import { fromProgress, fromRun, fromStatusChange } from './convert/run_out.ts';
 import { fromTrajectory } from './convert/trajectory_out.ts';
 import { toSingleStep } from './frame.ts';
 
@@ -243,12 +244,12 @@ function toMainTrajectory({ trajectoryId, taskId, root }: NewMainTrajectory): Ma
 function fromMade({ run, mainTrajectory, resumeStage }: Omit<CreatedRun, 'created'>) {
   const beside =
     (mainTrajectory === undefined ? 0 : trajectoryBytes(mainTrajectory, 'BASIC')) +
-    (resumeStage === undefined ? 0 : stageBytes(resumeStage, 'BASIC'));
+    (resumeStage === undefined ? 0 : stageBytes(stageMessage(resumeStage, 'BASIC')));
   const view = runBytes(run, 'FULL') + beside > PAGE_BYTES ? 'BASIC' : 'FULL';
   return {
     run: fromRun(run, view),
     ...(mainTrajectory === undefined ? {} : { mainTrajectory: fromTrajectory(mainTrajectory, 'BASIC') }),
-    ...(resumeStage === undefined ? {} : { resumeStage: fromStage(resumeStage, 'BASIC') }),
+    ...(resumeStage === undefined ? {} : { resumeStage: stageMessage(resumeStage, 'BASIC') }),
   };
 }
 

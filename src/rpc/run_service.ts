@@ -1,10 +1,10 @@
 import type { ServiceImpl } from '@connectrpc/connect';
 import { RunService as Service } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { experimentMethods } from '../service/experiment/experiment.ts';
+import { stageMethods } from '../service/stage/stage.ts';
 import { unaryMethods, type Wire } from './call.ts';
 import { metricMethods } from './metric.ts';
 import { families, lives, wholeRuns } from './run.ts';
-import { stageVerbs, wholeStages } from './stage.ts';
 import { summaryMethods } from './summary.ts';
 import { watchRun } from './watch.ts';
 
@@ -15,8 +15,7 @@ export function runService(wire: Wire): ServiceImpl<typeof Service> {
     ...wholeRuns(wire),
     ...lives(wire),
     ...families(wire),
-    ...wholeStages(wire),
-    ...stageVerbs(wire),
+    ...unaryMethods(wire, Service, stageMethods),
     ...metricMethods(wire),
     ...summaryMethods(wire),
     watchRun: watchRun(wire),

@@ -17,8 +17,8 @@ import { invalidField } from '../domain/errors.ts';
 import type { Estimate } from '../domain/summary.ts';
 import { fromSeconds } from '../service/convert/duration.ts';
 import { toInstant, toMap } from '../service/convert/values.ts';
+import { toStageKinds } from '../service/stage/stage.ts';
 import { unary, type Wire } from './call.ts';
-import { toStageKind } from './convert/run_in.ts';
 
 const rpc = RunService.method;
 
@@ -37,7 +37,7 @@ function toArgs(request: SummarizeRequest): SummarizeArgs {
     filter: {
       runs: runIds,
       experimentId: experimentId === '' ? undefined : experimentId,
-      stageKinds: request.stageKinds.map(toStageKind).filter((kind) => kind !== undefined),
+      stageKinds: toStageKinds(request.stageKinds),
       taskIds,
       runLabels: toMap(request.runLabels),
       labels: toMap(request.labels),

@@ -3,9 +3,10 @@ import type { MethodImpl } from '@connectrpc/connect';
 import { RunService, type WatchRunResponse, WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type RunShown, watchRun as watchRunOf } from '../app/run/watch.ts';
 import { groupMessage } from '../service/group/group.ts';
+import { stageMessage } from '../service/stage/stage.ts';
 import { serverStream, type Wire } from './call.ts';
 import { fromRollout } from './convert/rollout_out.ts';
-import { fromProgress, fromRun, fromStage } from './convert/run_out.ts';
+import { fromProgress, fromRun } from './convert/run_out.ts';
 
 export function watchRun(wire: Wire): MethodImpl<typeof RunService.method.watchRun> {
   return serverStream(wire, RunService.method.watchRun, async function* (request, { app, caller, signal }) {
@@ -18,7 +19,7 @@ export function watchRun(wire: Wire): MethodImpl<typeof RunService.method.watchR
 function fromRunShown({ run, stages, groups, rollouts, progress, caughtUp }: RunShown): WatchRunResponse {
   const answer = create(WatchRunResponseSchema);
   if (run !== undefined) answer.run = fromRun(run, 'BASIC');
-  answer.stages = stages.map((stage) => fromStage(stage, 'BASIC'));
+  answer.stages = stages.map((stage) => stageMessage(stage, 'BASIC'));
   answer.groups = groups.map((group) => groupMessage(group, 'BASIC'));
   answer.rollouts = rollouts.map((rollout) => fromRollout(rollout, 'BASIC'));
   if (progress !== undefined) answer.progress = fromProgress(progress);

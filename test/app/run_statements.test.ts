@@ -4,7 +4,6 @@ import { createRun, type RunMakingArgs } from '../../src/app/run/create.ts';
 import { getRunTree } from '../../src/app/run/get_tree.ts';
 import { listRuns } from '../../src/app/run/list.ts';
 import { getProgress } from '../../src/app/run/progress.ts';
-import { getOrCreateStage } from '../../src/app/run/stage.ts';
 import type { Run } from '../../src/domain/run.ts';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
@@ -40,7 +39,8 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     const rest = { phase: '', modelUri: '', batch: undefined, totalSubsteps: undefined, metadataJson: '' };
     for (let i = 0; i < count; i += 1) {
       const [kind, status] = i % 2 === 0 ? (['TRAIN_STEP', 'RUNNING'] as const) : (['EVAL', 'PENDING'] as const);
-      await getOrCreateStage(app, caller, { runId, kind, number: BigInt(i), status, ...rest });
+      const stage = { id: app.ids.uuid(), runId, kind, number: BigInt(i), status, ...rest };
+      await app.store.getOrCreateStage(caller, stage);
     }
   }
 

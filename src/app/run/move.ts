@@ -1,7 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
-import type { Verb } from '../../domain/lifecycle.ts';
-import type { Run, Stage } from '../../domain/run.ts';
-import type { Heartbeat, RunMove, Said } from '../../store/contract/run.ts';
+import type { Run } from '../../domain/run.ts';
+import type { Heartbeat, RunMove } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 
 export interface MoveRunArgs extends Pick<RunMove, 'verb' | 'said' | 'keepTrajectoryOpen' | 'cancelRollouts'> {
@@ -12,15 +11,6 @@ export interface MoveRunArgs extends Pick<RunMove, 'verb' | 'said' | 'keepTrajec
 export async function moveRun(app: App, caller: Caller, { runId, ...move }: MoveRunArgs): Promise<Run> {
   const ids = { trajectoryId: app.ids.uuid(), trajectoryUid: app.ids.uid() };
   return app.store.moveRun(caller, runId, { ...move, ...ids });
-}
-
-/** L2, L5: a verb of a stage, as of a run. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
-export async function moveStage(
-  app: App,
-  caller: Caller,
-  args: { readonly stageId: string; readonly verb: Verb; readonly said: Said; readonly cancelRollouts?: boolean },
-): Promise<Stage> {
-  return app.store.moveStage(caller, args.stageId, args.verb, args.said, args.cancelRollouts);
 }
 
 /** Errors: RUN_NOT_FOUND. */

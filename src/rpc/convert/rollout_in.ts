@@ -17,9 +17,9 @@ import type { RolloutResult } from '../../domain/rollout.ts';
 import { toMillis } from '../../service/convert/duration.ts';
 import { changesOf } from '../../service/convert/mask.ts';
 import { required } from '../../service/convert/place.ts';
+import { toTimings } from '../../service/convert/timings.ts';
 import { toInstant, toMap, toStatuses } from '../../service/convert/values.ts';
 import { toOnSuccess } from '../../service/group/group.ts';
-import { toTimings } from './run_in.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 

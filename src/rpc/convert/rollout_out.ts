@@ -13,8 +13,8 @@ import {
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Attempt, Rollout, RolloutResult, Validation, ValidationOverride } from '../../domain/rollout.ts';
 import { fromMillis } from '../../service/convert/duration.ts';
+import { fromTimings } from '../../service/convert/timings.ts';
 import { fromInstant, fromMap, fromStatus } from '../../service/convert/values.ts';
-import { fromTimings } from './run_out.ts';
 
 type View = 'BASIC' | 'FULL';
 

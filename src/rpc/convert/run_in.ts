@@ -1,41 +1,21 @@
-import { StageKind, type Plan as WirePlan, type TimeSpan as WireSpan } from '../../../gen/es/anabranch/v1/run_pb.js';
+import type { Plan as WirePlan } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type {
   BranchRunRequest,
   CreateRunRequest,
   ListRunsRequest,
   UpdateRunRequest,
-  UpdateStageRequest,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import type { RunMakingArgs } from '../../app/run/create.ts';
 import type { ListRunsArgs } from '../../app/run/list.ts';
-import type { UpdateStageArgs } from '../../app/run/stage.ts';
 import type { UpdateRunArgs } from '../../app/run/update.ts';
-import { invalidField } from '../../domain/errors.ts';
 import type { InitialStatus } from '../../domain/lifecycle.ts';
-import type { StageKind as DomainKind, Plan, TimeSpan } from '../../domain/run.ts';
+import type { Plan } from '../../domain/run.ts';
 import { toMillis } from '../../service/convert/duration.ts';
 import { changesOf } from '../../service/convert/mask.ts';
 import { toInitialStatus, toInstant, toMap, toStatus } from '../../service/convert/values.ts';
+import { requireStageKind } from '../../service/stage/stage.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
-
-const KINDS: Readonly<Record<number, DomainKind>> = {
-  [StageKind.TRAIN_STEP]: 'TRAIN_STEP',
-  [StageKind.EVAL]: 'EVAL',
-  [StageKind.BASELINE]: 'BASELINE',
-};
-
-/** Undefined for none. */
-export function toStageKind(kind: StageKind): DomainKind | undefined {
-  return KINDS[kind];
-}
-
-/** Errors: INVALID_REQUEST for none. */
-export function requireStageKind(kind: StageKind, field: string): DomainKind {
-  const known = toStageKind(kind);
-  if (known === undefined) throw invalidField(field, 'must be set');
-  return known;
-}
 
 /** What a root and a branch are given alike. */
 export function toRunMaking(
@@ -104,28 +84,4 @@ export function toRunChanges(request: UpdateRunRequest): UpdateRunArgs['changes'
     heartbeat_timeout: () => ({ heartbeatTimeoutMs: toMillis(request.heartbeatTimeout) }),
     fail_when_stale: () => ({ failWhenStale: request.failWhenStale }),
   });
-}
-
-export function toStageChanges(request: UpdateStageRequest): UpdateStageArgs['changes'] {
-  return changesOf<UpdateStageArgs['changes']>(request.updateMask, {
-    batch: () => ({ batch: request.batch }),
-    status_message: () => ({ statusMessage: request.statusMessage }),
-    phase: () => ({ phase: request.phase }),
-    model_uri: () => ({ modelUri: request.modelUri }),
-    model_checkpoint_uri: () => ({ modelCheckpointUri: request.modelCheckpointUri }),
-    metrics: () => ({ metrics: toMap(request.metrics) }),
-    metadata_json: () => ({ metadataJson: request.metadataJson }),
-    completed_substeps: () => ({ completedSubsteps: request.completedSubsteps }),
-    total_substeps: () => ({ totalSubsteps: request.totalSubsteps }),
-    timings: () => ({ timings: toTimings(request.timings) }),
-  });
-}
-
-export function toTimings(timings: { readonly [name: string]: WireSpan }): ReadonlyMap<string, TimeSpan> {
-  return new Map(
-    Object.entries(timings).map(([name, { startTime, endTime }]) => [
-      name,
-      { startTime: toInstant(startTime), endTime: toInstant(endTime) },
-    ]),
-  );
 }

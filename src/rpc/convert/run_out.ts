@@ -5,19 +5,16 @@ import {
   ProgressSchema,
   StageKind,
   StageProgressSchema,
-  StageSchema,
-  TimeSpanSchema,
   type KindProgress as WireKindProgress,
   type Plan as WirePlan,
   type Progress as WireProgress,
   type Run as WireRun,
-  type Stage as WireStage,
   type StageProgress as WireStageProgress,
 } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { StatusChangeSchema, type StatusChange as WireChange } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { listStatusChanges } from '../../app/run/status_changes.ts';
 import type { KindProgress, Progress, StageProgress } from '../../domain/progress.ts';
-import type { StageKind as DomainKind, Plan, Run, Stage, TimeSpan } from '../../domain/run.ts';
+import type { StageKind as DomainKind, Plan, Run } from '../../domain/run.ts';
 import { fromMillis, fromSeconds } from '../../service/convert/duration.ts';
 import { fromInstant, fromMap, fromStatus } from '../../service/convert/values.ts';
 
@@ -68,33 +65,6 @@ export function fromRun(run: Run, view: View): WireRun {
   return wire;
 }
 
-/** BASIC leaves out what holds JSON (FM7). */
-export function fromStage(stage: Stage, view: View): WireStage {
-  const wire = create(StageSchema);
-  wire.id = stage.id;
-  wire.runId = stage.run.id;
-  wire.kind = StageKind[stage.kind];
-  wire.number = stage.number;
-  if (stage.batch !== undefined) wire.batch = stage.batch;
-  wire.modelUri = stage.modelUri;
-  wire.modelCheckpointUri = stage.modelCheckpointUri;
-  wire.metrics = fromMap(stage.metrics);
-  if (view === 'FULL') wire.metadataJson = stage.metadataJson;
-  wire.completedSubsteps = stage.completedSubsteps;
-  if (stage.totalSubsteps !== undefined) wire.totalSubsteps = stage.totalSubsteps;
-  wire.timings = fromTimings(stage.timings);
-  wire.status = fromStatus(stage.status);
-  wire.statusMessage = stage.statusMessage;
-  wire.phase = stage.phase;
-  if (stage.startTime !== undefined) wire.startTime = fromInstant(stage.startTime);
-  if (stage.endTime !== undefined) wire.endTime = fromInstant(stage.endTime);
-  if (stage.queueCloseTime !== undefined) wire.queueCloseTime = fromInstant(stage.queueCloseTime);
-  wire.createTime = fromInstant(stage.createTime);
-  wire.updateTime = fromInstant(stage.updateTime);
-  wire.revision = stage.revision;
-  return wire;
-}
-
 export function fromProgress(progress: Progress): WireProgress {
   const wire = create(ProgressSchema);
   if (progress.percent !== undefined) wire.percent = progress.percent;
@@ -137,15 +107,4 @@ function fromStageProgress({ id, kind, status, percent, ...rest }: StageProgress
 function fromPlan({ stagePlans, concurrency }: Plan): WirePlan {
   const plans = stagePlans.map((plan) => ({ ...plan, kind: StageKind[plan.kind] }));
   return create(PlanSchema, { stagePlans: plans, concurrency });
-}
-
-export function fromTimings(timings: ReadonlyMap<string, TimeSpan>) {
-  return fromMap(new Map([...timings].map(([name, span]) => [name, fromTimeSpan(span)])));
-}
-
-function fromTimeSpan({ startTime, endTime }: TimeSpan) {
-  const wire = create(TimeSpanSchema);
-  if (startTime !== undefined) wire.startTime = fromInstant(startTime);
-  if (endTime !== undefined) wire.endTime = fromInstant(endTime);
-  return wire;
 }

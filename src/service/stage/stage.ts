@@ -1,0 +1,188 @@
+import { StageKind, StageSchema, type Stage as WireStage } from '../../../gen/es/anabranch/v1/run_pb.js';
+import {
+  type GetStageRequest,
+  RunService,
+  type StartStageRequest,
+} from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { cancelRollouts } from '../../app/run/cancel_rollouts.ts';
+import { AnabranchError, invalidField, stageNotFound } from '../../domain/errors.ts';
+import type { Verb } from '../../domain/lifecycle.ts';
+import type { StageKind as DomainKind, Stage } from '../../domain/run.ts';
+import type { StagePlace } from '../../store/contract/stage.ts';
+import { messageOf } from '../answer/message.ts';
+import { pageOf } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { setFilters } from '../convert/filter.ts';
+import { maskedFields } from '../convert/mask.ts';
+import { required } from '../convert/place.ts';
+import { fromTimings, toTimings } from '../convert/timings.ts';
+import { fromInstant, fromMap, fromStatus, toInitialStatus, toMap, toStatuses, toView } from '../convert/values.ts';
+import type { Call, Methods } from '../method.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+
+export const stageBytes = sizerOf(StageSchema);
+
+export const stageMethods: Methods<
+  typeof RunService,
+  | 'getOrCreateStage'
+  | 'getStage'
+  | 'listStages'
+  | 'updateStage'
+  | 'getLatestCheckpointedStage'
+  | 'closeQueue'
+  | 'startStage'
+  | 'pauseStage'
+  | 'resumeStage'
+  | 'completeStage'
+  | 'failStage'
+  | 'cancelStage'
+  | 'reopenStage'
+> = {
+  async getOrCreateStage(request, { app, caller }) {
+    const { runId, batch, phase, modelUri, totalSubsteps, metadataJson } = request;
+    const { stage, created } = await app.store.getOrCreateStage(caller, {
+      id: app.ids.uuid(),
+      runId,
+      kind: requireStageKind(request.kind, 'kind'),
+      number: required(request.number, 'number'),
+      status: toInitialStatus(request.initialStatus),
+      batch,
+      phase,
+      modelUri,
+      totalSubsteps,
+      metadataJson,
+    });
+    return { stage: stageMessage(stage, 'FULL'), created };
+  },
+
+  async getStage(request, { app, caller }) {
+    const place = toPlace(request);
+    const found = await app.store.getStage(caller.namespace, place);
+    if (found !== undefined) return { stage: stageMessage(found, toView(request.view, 'FULL')) };
+    throw stageNotFound('id' in place ? place.id : `${place.kind} ${place.number} of run ${place.runId}`);
+  },
+
+  /** In the order of their creation. */
+  async listStages(request, { app, caller }) {
+    const { runId, descending } = request;
+    const view = toView(request.view, 'BASIC');
+    const filter = setFilters({
+      kinds: toStageKinds(request.kinds),
+      statuses: toStatuses(request.statuses),
+      descending,
+    });
+    const page = await pageOf(pageArgsOf(caller, RunService.method.listStages, request), {
+      view,
+      fetch: (rows) => app.store.listStages(caller.namespace, runId, filter, rows, view),
+      keyOf: ({ key }) => key,
+      show: (row) => stageMessage(row, view),
+      bytesOf: stageBytes,
+    });
+    return { stages: [...page.items], nextPageToken: page.nextPageToken };
+  },
+
+  async updateStage({ stageId, updateMask, ...fields }, { app, caller }) {
+    const changes = maskedFields(updateMask, {
+      batch: fields.batch,
+      statusMessage: fields.statusMessage,
+      phase: fields.phase,
+      modelUri: fields.modelUri,
+      modelCheckpointUri: fields.modelCheckpointUri,
+      metrics: toMap(fields.metrics),
+      metadataJson: fields.metadataJson,
+      completedSubsteps: fields.completedSubsteps,
+      totalSubsteps: fields.totalSubsteps,
+      timings: toTimings(fields.timings),
+    });
+    return { stage: stageMessage(await app.store.updateStage(caller.namespace, stageId, changes), 'FULL') };
+  },
+
+  /** C-33: the stage to resume from. */
+  async getLatestCheckpointedStage(request, { app, caller }) {
+    const { runId } = request;
+    const kind = toStageKind(request.kind) ?? 'TRAIN_STEP';
+    const found = await app.store.getLatestCheckpointedStage(caller.namespace, runId, kind);
+    if (found !== undefined) return { stage: stageMessage(found, 'FULL') };
+    throw new AnabranchError(
+      'STAGE_NOT_FOUND',
+      `Run ${runId} has no ${kind} stage that is COMPLETED and has a model_checkpoint_uri: begin at the first.`,
+      { metadata: { run: runId } },
+    );
+  },
+
+  async closeQueue({ stageId }, { app, caller }) {
+    return { stage: stageMessage(await app.store.closeQueue(caller.namespace, stageId), 'FULL') };
+  },
+
+  startStage: (request, call) => move('start', request, call),
+  pauseStage: (request, call) => move('pause', request, call),
+  resumeStage: (request, call) => move('resume', request, call),
+  completeStage: (request, call) => move('complete', request, call),
+  failStage: (request, call) => move('fail', request, call),
+  reopenStage: (request, call) => move('reopen', request, call),
+
+  async cancelStage(request, call) {
+    const moved = await move('cancel', request, call);
+    const cancelledRollouts = request.cancelRollouts ? await cancelRollouts(call.app, call.caller, request) : 0n;
+    return { ...moved, cancelledRollouts };
+  },
+};
+
+type MoveRequest = Omit<StartStageRequest, '$typeName' | '$unknown'> & { readonly cancelRollouts?: boolean };
+
+/** L2, L5: a verb moves the status. */
+async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
+  const { stageId, message, metadataJson, phase, cancelRollouts: marksRollouts = false } = request;
+  const said = { message, metadataJson, phase, resultJson: '' };
+  return { stage: stageMessage(await app.store.moveStage(caller, stageId, verb, said, marksRollouts), 'FULL') };
+}
+
+/** By its id, or by its run, kind and number, of which none must be left over. */
+function toPlace({ stageId, runId = '', kind, number }: GetStageRequest): StagePlace {
+  if (stageId === undefined) {
+    return { runId, kind: requireStageKind(kind, 'kind'), number: required(number, 'number') };
+  }
+  if (toStageKind(kind) !== undefined) throw invalidField('kind', 'must not be set with stage_id: it goes with run_id');
+  if (number !== undefined) throw invalidField('number', 'must not be set with stage_id: it goes with run_id');
+  return { id: stageId };
+}
+
+const KINDS: Readonly<Record<StageKind, DomainKind | undefined>> = {
+  [StageKind.UNSPECIFIED]: undefined,
+  [StageKind.TRAIN_STEP]: 'TRAIN_STEP',
+  [StageKind.EVAL]: 'EVAL',
+  [StageKind.BASELINE]: 'BASELINE',
+};
+
+/** Undefined if it is unset. */
+function toStageKind(kind: StageKind): DomainKind | undefined {
+  return KINDS[kind];
+}
+
+export function toStageKinds(kinds: readonly StageKind[]): DomainKind[] {
+  return kinds.map(toStageKind).filter((kind) => kind !== undefined);
+}
+
+/** Errors: INVALID_REQUEST if it is unset. */
+export function requireStageKind(kind: StageKind, field: string): DomainKind {
+  return required(toStageKind(kind), field);
+}
+
+/** BASIC leaves out what holds JSON (FM7). */
+export function stageMessage(stage: Stage, view: 'BASIC' | 'FULL'): WireStage {
+  const { key: _, run, kind, metrics, metadataJson, timings, status, ...fields } = stage;
+  return messageOf(StageSchema, {
+    ...fields,
+    runId: run.id,
+    kind: StageKind[kind],
+    metrics: fromMap(metrics),
+    metadataJson: view === 'FULL' ? metadataJson : '',
+    timings: fromTimings(timings),
+    status: fromStatus(status),
+    startTime: fromInstant(stage.startTime),
+    endTime: fromInstant(stage.endTime),
+    queueCloseTime: fromInstant(stage.queueCloseTime),
+    createTime: fromInstant(stage.createTime),
+    updateTime: fromInstant(stage.updateTime),
+  });
+}
