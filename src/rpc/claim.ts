@@ -11,20 +11,20 @@ import {
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { claimRollouts } from '../app/rollout/claim.ts';
 import { type ClaimExtent, fitClaims } from '../app/rollout/fit.ts';
-import { heartbeatRollouts } from '../app/rollout/lease.ts';
 import { fromMillis, toMillis } from '../service/convert/duration.ts';
 import { fromStatus } from '../service/convert/values.ts';
+import type { Call } from '../service/method.ts';
 import { idempotencyKeyOf } from '../service/request/digest.ts';
+import { fromBareRollout, fromRollout } from '../service/rollout/messages.ts';
+import { toClaimArgs, tokenOf } from '../service/rollout/requests.ts';
 import { taskMessage } from '../service/task/task.ts';
 import { validatorMessage } from '../service/task/validator.ts';
 import { unary, type Wire } from './call.ts';
-import { toClaimArgs } from './convert/rollout_in.ts';
-import { fromBareRollout, fromRollout } from './convert/rollout_out.ts';
 import { fromTrajectory } from './convert/trajectory_out.ts';
 
 const rpc = RolloutService.method;
 type Claim = Awaited<ReturnType<typeof claimRollouts>>['claims'][number];
-type LeaseState = Awaited<ReturnType<typeof heartbeatRollouts>>[number];
+type LeaseState = Awaited<ReturnType<Call['app']['store']['heartbeatRollouts']>>[number];
 
 /** The queue, as its workers see it. */
 export function claimMethods(
@@ -46,7 +46,8 @@ export function claimMethods(
       rpc.heartbeatRollouts,
       'write',
       async ({ leases, leaseDuration }, { app, caller }) => {
-        const states = await heartbeatRollouts(app, caller, { leases, leaseMs: toMillis(leaseDuration) });
+        const tokens = leases.map(tokenOf);
+        const states = await app.store.heartbeatRollouts(caller.namespace, tokens, toMillis(leaseDuration));
         return create(HeartbeatRolloutsResponseSchema, { leases: states.map(fromLeaseState) });
       },
     ),

@@ -10,8 +10,8 @@ import { readRollouts as readRolloutsOf } from '../app/rollout/read.ts';
 import type { RolloutsRead } from '../app/rollout/read_group.ts';
 import { toView } from '../service/convert/values.ts';
 import type { Call } from '../service/method.ts';
+import { fromRollout } from '../service/rollout/messages.ts';
 import { serverStream, type Wire } from './call.ts';
-import { fromRollout } from './convert/rollout_out.ts';
 import { fromStoredStep } from './convert/step_out.ts';
 import { hasManySteps } from './read.ts';
 

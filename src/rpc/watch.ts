@@ -3,9 +3,9 @@ import type { MethodImpl } from '@connectrpc/connect';
 import { RunService, type WatchRunResponse, WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type RunShown, watchRun as watchRunOf } from '../app/run/watch.ts';
 import { groupMessage } from '../service/group/group.ts';
+import { fromRollout } from '../service/rollout/messages.ts';
 import { stageMessage } from '../service/stage/stage.ts';
 import { serverStream, type Wire } from './call.ts';
-import { fromRollout } from './convert/rollout_out.ts';
 import { fromProgress, fromRun } from './convert/run_out.ts';
 
 export function watchRun(wire: Wire): MethodImpl<typeof RunService.method.watchRun> {

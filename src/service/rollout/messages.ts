@@ -12,9 +12,9 @@ import {
   type Validation as WireValidation,
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Attempt, Rollout, RolloutResult, Validation, ValidationOverride } from '../../domain/rollout.ts';
-import { fromMillis } from '../../service/convert/duration.ts';
-import { fromTimings } from '../../service/convert/timings.ts';
-import { fromInstant, fromMap, fromStatus } from '../../service/convert/values.ts';
+import { fromMillis } from '../convert/duration.ts';
+import { fromTimings } from '../convert/timings.ts';
+import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
 type View = 'BASIC' | 'FULL';
 

@@ -1,6 +1,7 @@
 import type { RolloutResult as WireResult } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type {
   ClaimRolloutsRequest,
+  Lease,
   ListRolloutsRequest,
   ReleaseRolloutRequest,
   UpdateRolloutRequest,
@@ -10,16 +11,22 @@ import type {
 import type { ClaimRolloutsArgs } from '../../app/rollout/claim.ts';
 import type { NewRolloutArgs } from '../../app/rollout/create.ts';
 import type { ListRolloutsArgs } from '../../app/rollout/list.ts';
-import type { ReleaseRolloutArgs } from '../../app/rollout/move.ts';
-import type { UpdateRolloutArgs } from '../../app/rollout/update.ts';
-import type { RecordValidationArgs } from '../../app/rollout/validation.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
 import type { RolloutResult } from '../../domain/rollout.ts';
-import { toMillis } from '../../service/convert/duration.ts';
-import { changesOf } from '../../service/convert/mask.ts';
-import { required } from '../../service/convert/place.ts';
-import { toTimings } from '../../service/convert/timings.ts';
-import { toInstant, toMap, toStatuses } from '../../service/convert/values.ts';
-import { toOnSuccess } from '../../service/group/group.ts';
+import type {
+  AttemptReport,
+  LeaseToken,
+  NewValidation,
+  RolloutChanges,
+  RolloutSaid,
+} from '../../store/contract/rollout.ts';
+import { toMillis } from '../convert/duration.ts';
+import { maskedFields } from '../convert/mask.ts';
+import { required } from '../convert/place.ts';
+import { toTimings } from '../convert/timings.ts';
+import { toInstant, toMap, toStatuses } from '../convert/values.ts';
+import { toOnSuccess } from '../group/group.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
@@ -67,18 +74,19 @@ export function toClaimArgs(request: ClaimRolloutsRequest): Omit<ClaimRolloutsAr
   };
 }
 
-export function toRolloutChanges(request: UpdateRolloutRequest): UpdateRolloutArgs['changes'] {
-  return changesOf<UpdateRolloutArgs['changes']>(request.updateMask, {
-    labels: () => ({ labels: toMap(request.labels) }),
-    priority: () => ({ priority: request.priority }),
-    max_turns: () => ({ maxTurns: request.maxTurns }),
-    max_attempts: () => ({ maxAttempts: request.maxAttempts || DEFAULT_ATTEMPTS }),
-    model_uri: () => ({ modelUri: request.modelUri }),
-    status_message: () => ({ statusMessage: request.statusMessage }),
-    metrics: () => ({ metrics: toMap(request.metrics) }),
-    timings: () => ({ timings: toTimings(request.timings) }),
-    metadata_json: () => ({ metadataJson: request.metadataJson }),
-    environment_ids: () => ({ environmentIds: request.environmentIds }),
+export function toRolloutChanges(request: UpdateRolloutRequest): RolloutChanges {
+  const { updateMask, priority, maxTurns, modelUri, statusMessage, metadataJson } = request;
+  return maskedFields(updateMask, {
+    labels: toMap(request.labels),
+    priority,
+    maxTurns,
+    maxAttempts: request.maxAttempts || DEFAULT_ATTEMPTS,
+    modelUri,
+    statusMessage,
+    metrics: toMap(request.metrics),
+    timings: toTimings(request.timings),
+    metadataJson,
+    environmentIds: [...new Set(request.environmentIds)],
   });
 }
 
@@ -108,25 +116,52 @@ function toPlace({ runId, stageId, groupId }: ListRolloutsRequest): ListRollouts
   return groupId === '' ? undefined : { groupId };
 }
 
+/** What every verb says besides itself. */
+export interface SaidRequest {
+  readonly message: string;
+  readonly metadataJson: string;
+  readonly phase?: string | undefined;
+}
+
+export function toSaid({ message, metadataJson, phase }: SaidRequest): RolloutSaid {
+  return { message, metadataJson, ...(phase === undefined ? {} : { phase }) };
+}
+
+export function tokenOf({ rolloutId, attempt }: Pick<Lease, 'rolloutId' | 'attempt'>): LeaseToken {
+  return { id: rolloutId, attempt };
+}
+
+/** Errors: INVALID_REQUEST for too many bytes of errors. */
 export function toResult(result: WireResult | undefined): RolloutResult | undefined {
   if (result === undefined) return undefined;
   const { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson } = result;
+  const bytes = errors.reduce((sum, error) => sum + Buffer.byteLength(error), 0);
+  if (bytes > LIMITS.resultErrorBytes) {
+    throw invalidField('result.errors', `must have at most ${LIMITS.resultErrorBytes} bytes together, not ${bytes}`);
+  }
   return { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson };
 }
 
-export function toReport({
-  validations,
-  metrics,
-  timings,
-}: Pick<ReleaseRolloutRequest, 'validations' | 'metrics' | 'timings'>): ReleaseRolloutArgs['report'] {
-  return {
-    validations: validations.map((validation, i) => toNewValidation(validation, `validations[${i}]`)),
-    metrics: toMap(metrics),
-    timings: toTimings(timings),
-  };
+/** Errors: INVALID_REQUEST for two validations of one name. */
+export function toReport(request: Pick<ReleaseRolloutRequest, 'validations' | 'metrics' | 'timings'>): AttemptReport {
+  const validations = request.validations.map((each, i) => toNewValidation(each, `validations[${i}]`));
+  requireDistinct(validations);
+  return { validations, metrics: toMap(request.metrics), timings: toTimings(request.timings) };
 }
 
-export function toNewValidation(validation: WireValidation, field: string): RecordValidationArgs['validation'] {
+/** Each name once. */
+function requireDistinct(validations: readonly NewValidation[]): void {
+  const seen = new Set<string>();
+  for (const [i, { name }] of validations.entries()) {
+    if (seen.has(name)) {
+      const wanted = `must not be ${JSON.stringify(name)} again: an attempt has one validation of each name`;
+      throw invalidField(`validations[${i}].name`, wanted);
+    }
+    seen.add(name);
+  }
+}
+
+export function toNewValidation(validation: WireValidation, field: string): NewValidation {
   const { name, advisory, query, expectedResult, actualResult, errorMessage, detailsJson } = validation;
   return {
     name,

@@ -1,0 +1,42 @@
+import { ValidationOverrideSchema } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { pageOf } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { required } from '../convert/place.ts';
+import type { Methods } from '../method.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+import { fromOverride, fromRollout, fromValidation } from './messages.ts';
+import { toNewValidation } from './requests.ts';
+
+const overrideBytes = sizerOf(ValidationOverrideSchema);
+
+/** M3. */
+export const validationMethods: Methods<
+  typeof RolloutService,
+  'recordValidation' | 'overrideValidation' | 'listValidationOverrides'
+> = {
+  /** One of each name and attempt; the verdict moves with it. */
+  async recordValidation({ rolloutId, attempt, validation: given }, { app, caller }) {
+    const found = toNewValidation(required(given, 'validation'), 'validation');
+    const { rollout, validation } = await app.store.recordValidation(caller.namespace, rolloutId, attempt, found);
+    return { validation: fromValidation(rollout.id, validation, 'FULL'), rollout: fromRollout(rollout, 'FULL') };
+  },
+
+  /** The verdict of an attempt by hand, or its withdrawal; kept in a log. */
+  async overrideValidation({ rolloutId, attempt, success, reason, actor }, { app, caller }) {
+    const judgement = { success, reason, actor };
+    const { rollout, override } = await app.store.overrideValidation(caller, rolloutId, attempt, judgement);
+    return { override: fromOverride(override), rollout: fromRollout(rollout, 'FULL') };
+  },
+
+  /** Newest first. */
+  async listValidationOverrides(request, { app, caller }) {
+    const page = await pageOf(pageArgsOf(caller, RolloutService.method.listValidationOverrides, request), {
+      fetch: (rows) => app.store.listValidationOverrides(caller.namespace, request.rolloutId, rows),
+      keyOf: ({ ordinal }) => ordinal,
+      show: fromOverride,
+      bytesOf: overrideBytes,
+    });
+    return { overrides: [...page.items], nextPageToken: page.nextPageToken };
+  },
+};
