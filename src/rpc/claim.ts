@@ -19,8 +19,8 @@ import { fromBareRollout, fromRollout } from '../service/rollout/messages.ts';
 import { toClaimArgs, tokenOf } from '../service/rollout/requests.ts';
 import { taskMessage } from '../service/task/task.ts';
 import { validatorMessage } from '../service/task/validator.ts';
+import { fromTrajectory } from '../service/trajectory/messages.ts';
 import { unary, type Wire } from './call.ts';
-import { fromTrajectory } from './convert/trajectory_out.ts';
 
 const rpc = RolloutService.method;
 type Claim = Awaited<ReturnType<typeof claimRollouts>>['claims'][number];

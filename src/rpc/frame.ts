@@ -1,19 +1,16 @@
 import { type DescMessage, type MessageShape, toBinary } from '@bufbuild/protobuf';
-import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   type AppendOpen,
   type AppendStepsRequest,
   AppendStepsRequestSchema,
-  type Seal,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AppendFrame } from '../app/trajectory/append/session.ts';
-import type { IncomingStep } from '../app/trajectory/incoming.ts';
-import type { OpenRequest, SealRequest } from '../domain/append.ts';
+import type { OpenRequest } from '../domain/append.ts';
 import { invalidField } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
-import { toSealStatus } from '../service/convert/values.ts';
-import { toIncomingStep } from './convert/step_in.ts';
-import { SUSPECT, screenStep } from './screen.ts';
+import { SUSPECT, screenStep } from '../service/trajectory/screen.ts';
+import { requireStepSize, toSeal } from '../service/trajectory/single_step.ts';
+import { toIncomingStep } from '../service/trajectory/step_in.ts';
 import type { Validator } from './validate.ts';
 
 /** What a step, an action or an observation takes in memory at least, however few bytes it had on the wire. */
@@ -69,39 +66,6 @@ export function toAppendFrame(frame: AppendStepsRequest, validator: Validator): 
     seal: seal === undefined ? undefined : toSeal(seal, 'seal'),
     bytes: Math.max(bytes, parts * PART_BYTES),
   };
-}
-
-/** A step that stands alone in its request; the request keeps its rules already. Errors: INVALID_REQUEST. */
-export function toSingleStep(step: Step, field: string): IncomingStep {
-  requireStepSize(step, field);
-  return toIncomingStep(step, field);
-}
-
-export function toSeal(seal: Seal, field: string): SealRequest {
-  return { status: toSealStatus(seal.status, `${field}.status`), message: seal.message };
-}
-
-/** W3: a step must fit into a message of its own when it is sent back. */
-function requireStepSize(step: Step, field: string): void {
-  const estimate = screenStep(step);
-  if (estimate !== SUSPECT && estimate <= LIMITS.stepBytes) return;
-  const bytes = sizeOf(StepSchema, step) + SIZE_BYTES * referredStates(step);
-  if (bytes > LIMITS.stepBytes) {
-    throw invalidField(
-      field,
-      `has ${bytes} bytes, and a step may have ${LIMITS.stepBytes}: put large states and contents first (PutState) and name them by digest`,
-    );
-  }
-}
-
-/** A state that a content names comes back with its size, which the client did not send: at most so many bytes. */
-const SIZE_BYTES = 6;
-
-function referredStates({ actions, observations }: Step): number {
-  let count = 0;
-  for (const { content } of actions) if (content?.stateDigest !== undefined) count += 1;
-  for (const { content } of observations) if (content?.stateDigest !== undefined) count += 1;
-  return count;
 }
 
 function sizeOf<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): number {

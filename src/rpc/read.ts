@@ -10,8 +10,8 @@ import {
 import { readSteps as readStepsOf } from '../app/trajectory/read.ts';
 import type { StepsRead } from '../app/trajectory/steps_read.ts';
 import type { Call } from '../service/method.ts';
+import { fromStoredStep } from '../service/trajectory/step_out.ts';
 import { serverStream, type Wire } from './call.ts';
-import { fromStoredStep } from './convert/step_out.ts';
 
 /** The read stream: one message for each page of the use case, which ends pages at a segment's border and well below 1 MiB. */
 export function readSteps(wire: Wire): MethodImpl<typeof TrajectoryService.method.readSteps> {

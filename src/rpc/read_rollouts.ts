@@ -11,8 +11,8 @@ import type { RolloutsRead } from '../app/rollout/read_group.ts';
 import { toView } from '../service/convert/values.ts';
 import type { Call } from '../service/method.ts';
 import { fromRollout } from '../service/rollout/messages.ts';
+import { fromStoredStep } from '../service/trajectory/step_out.ts';
 import { serverStream, type Wire } from './call.ts';
-import { fromStoredStep } from './convert/step_out.ts';
 import { hasManySteps } from './read.ts';
 
 /** The trainer's read: one message for each part of the use case, which keeps them below 1 MiB. */

@@ -1,10 +1,11 @@
 import type { ServiceImpl } from '@connectrpc/connect';
 import { RunService as Service } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { experimentMethods } from '../service/experiment/experiment.ts';
+import { runMethods } from '../service/run/run.ts';
+import { runVerbs } from '../service/run/verbs.ts';
 import { stageMethods } from '../service/stage/stage.ts';
 import { unaryMethods, type Wire } from './call.ts';
 import { metricMethods } from './metric.ts';
-import { families, lives, wholeRuns } from './run.ts';
 import { summaryMethods } from './summary.ts';
 import { watchRun } from './watch.ts';
 
@@ -12,9 +13,8 @@ import { watchRun } from './watch.ts';
 export function runService(wire: Wire): ServiceImpl<typeof Service> {
   return {
     ...unaryMethods(wire, Service, experimentMethods),
-    ...wholeRuns(wire),
-    ...lives(wire),
-    ...families(wire),
+    ...unaryMethods(wire, Service, runMethods),
+    ...unaryMethods(wire, Service, runVerbs),
     ...unaryMethods(wire, Service, stageMethods),
     ...metricMethods(wire),
     ...summaryMethods(wire),

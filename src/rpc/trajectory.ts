@@ -42,14 +42,19 @@ import { placeOf, required } from '../service/convert/place.ts';
 import { fromInstant, toMap, toView } from '../service/convert/values.ts';
 import { idempotencyKeyOf } from '../service/request/digest.ts';
 import { pageArgsOf } from '../service/request/page_args.ts';
+import { fromComparison } from '../service/trajectory/comparison.ts';
+import { fromDeletedTrajectory, fromTag, fromTrajectory } from '../service/trajectory/messages.ts';
+import {
+  toListStepsArgs,
+  toOnBranches,
+  toTrajectoryChanges,
+  toTrajectoryFilter,
+} from '../service/trajectory/requests.ts';
+import { toSeal, toSingleStep } from '../service/trajectory/single_step.ts';
+import { toIncomingState } from '../service/trajectory/step_in.ts';
+import { fromStateRef, fromStoredStep } from '../service/trajectory/step_out.ts';
 import { appendSteps } from './append.ts';
 import { unary, type Wire } from './call.ts';
-import { fromComparison } from './convert/comparison.ts';
-import { toListStepsArgs, toOnBranches, toTrajectoryChanges, toTrajectoryFilter } from './convert/filter.ts';
-import { toIncomingState } from './convert/step_in.ts';
-import { fromStateRef, fromStoredStep } from './convert/step_out.ts';
-import { fromDeletedTrajectory, fromTag, fromTrajectory } from './convert/trajectory_out.ts';
-import { toSeal, toSingleStep } from './frame.ts';
 import { readSteps } from './read.ts';
 
 const rpc = TrajectoryService.method;

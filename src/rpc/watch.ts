@@ -4,9 +4,9 @@ import { RunService, type WatchRunResponse, WatchRunResponseSchema } from '../..
 import { type RunShown, watchRun as watchRunOf } from '../app/run/watch.ts';
 import { groupMessage } from '../service/group/group.ts';
 import { fromRollout } from '../service/rollout/messages.ts';
+import { fromProgress, fromRun } from '../service/run/messages.ts';
 import { stageMessage } from '../service/stage/stage.ts';
 import { serverStream, type Wire } from './call.ts';
-import { fromProgress, fromRun } from './convert/run_out.ts';
 
 export function watchRun(wire: Wire): MethodImpl<typeof RunService.method.watchRun> {
   return serverStream(wire, RunService.method.watchRun, async function* (request, { app, caller, signal }) {

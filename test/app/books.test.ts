@@ -5,7 +5,7 @@ import { branchRun } from '../../src/app/run/branch.ts';
 import { compareRuns } from '../../src/app/run/compare.ts';
 import { type CreateRunArgs, createRun } from '../../src/app/run/create.ts';
 import { deleteExperiment, deleteRun } from '../../src/app/run/delete.ts';
-import { getRun } from '../../src/app/run/get.ts';
+import { findRun } from '../../src/app/run/get.ts';
 import { getRunTree } from '../../src/app/run/get_tree.ts';
 import { listRuns } from '../../src/app/run/list.ts';
 import { type ReadMetricsArgs, readMetrics, type SeriesRead } from '../../src/app/run/read_metrics.ts';
@@ -83,8 +83,8 @@ describeApp('making runs', (on) => {
       ['default', 1n, 'run-1'],
       ['default', 2n, 'named'],
     ]);
-    const named = await getRun(app, caller, { runName: 'named', experimentName: '' });
-    expect(named.id).toBe(made[1]!.run.id);
+    const named = await app.store.getRun(caller.namespace, { name: 'named', experimentName: 'default' });
+    expect(named?.id).toBe(made[1]!.run.id);
     const missing = createRun(app, caller, { ...MAKING, experimentName: 'not made' });
     expect(await refusalOf(missing)).toMatchObject({
       reason: 'EXPERIMENT_NOT_FOUND',
@@ -222,7 +222,7 @@ describeApp('deleting runs', (on) => {
     const stage = await books.stage(run);
     const policy = { onBranches: 'REFUSE' } as const;
     expect(await deleteRun(app, caller, { runId: run.id, ...policy })).toMatchObject({ runs: 1n, trajectories: 1n });
-    expect((await refusalOf(getRun(app, caller, { runId: run.id }))).reason).toBe('RUN_NOT_FOUND');
+    expect((await refusalOf(findRun(app, caller, run.id))).reason).toBe('RUN_NOT_FOUND');
     expect(await app.store.getStage(caller.namespace, { id: stage.id })).toBe(undefined);
     expect(await books.isThere(run.mainTrajectory!.id)).toBe(false);
     await purges.promise;

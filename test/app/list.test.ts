@@ -12,7 +12,7 @@ import { type ListStepsArgs, listSteps } from '../../src/app/trajectory/list_ste
 import { listTags, setTag } from '../../src/app/trajectory/tags.ts';
 import { updateTrajectory } from '../../src/app/trajectory/update.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
-import { toTrajectoryFilter } from '../../src/rpc/convert/filter.ts';
+import { toTrajectoryFilter } from '../../src/service/trajectory/requests.ts';
 import { refusalOf } from '../store/scene.ts';
 import { type AppScene, describeApp, state, step, wordOf } from './on_app.ts';
 

@@ -5,9 +5,9 @@ import { describe, expect, it } from 'vitest';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
-import { toIncomingStep } from '../../src/rpc/convert/step_in.ts';
-import { fromStoredStep } from '../../src/rpc/convert/step_out.ts';
-import { toSingleStep } from '../../src/rpc/frame.ts';
+import { toSingleStep } from '../../src/service/trajectory/single_step.ts';
+import { toIncomingStep } from '../../src/service/trajectory/step_in.ts';
+import { fromStoredStep } from '../../src/service/trajectory/step_out.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 
 function refusal(act: () => unknown): AnabranchError {

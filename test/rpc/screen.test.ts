@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { SUSPECT, screenStep } from '../../src/rpc/screen.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
+import { SUSPECT, screenStep } from '../../src/service/trajectory/screen.ts';
 
 const validator = createRequestValidator([TrajectoryService]);
 

@@ -1,7 +1,6 @@
 import type { Progress } from '../../domain/progress.ts';
 import type { Run, Stage } from '../../domain/run.ts';
 import type { BookView } from '../../store/contract/experiment.ts';
-import type { StatusChange } from '../../store/contract/status_change.ts';
 
 /** No fewer bytes than rows take when encoded: for answers that must stay below a limit (RD3). */
 
@@ -23,10 +22,6 @@ export function stageBytes(stage: Stage, view: BookView): number {
 
 export function progressBytes({ openStages }: Pick<Progress, 'openStages'>): number {
   return openStages.reduce((bytes, { phase }) => bytes + 128 + utf8(phase), 512);
-}
-
-export function statusChangeBytes({ phase, message, metadataJson, actor }: StatusChange): number {
-  return 96 + sum([phase, message, metadataJson, actor]);
 }
 
 export function pairsBytes(map: ReadonlyMap<string, string>): number {

@@ -12,7 +12,7 @@ import { invalidField } from '../../domain/errors.ts';
 import { shorten } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { Action, Content, Observation } from '../../domain/step.ts';
-import { instantFault, toInstant, toMap } from '../../service/convert/values.ts';
+import { instantFault, toInstant, toMap } from '../convert/values.ts';
 
 /**
  * A step as it came over the wire. Its rules hold already (see `screenStep`). `place` names it in errors: `root`, `step`, or its index in

@@ -11,8 +11,8 @@ import type { ListTrajectoriesArgs } from '../../app/trajectory/list.ts';
 import type { ListStepsArgs } from '../../app/trajectory/list_steps.ts';
 import type { UpdateTrajectoryArgs } from '../../app/trajectory/update.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { changesOf } from '../../service/convert/mask.ts';
-import { toInstant, toMap, toTrajectoryStatus, toView } from '../../service/convert/values.ts';
+import { changesOf } from '../convert/mask.ts';
+import { toInstant, toMap, toTrajectoryStatus, toView } from '../convert/values.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 

@@ -1,5 +1,5 @@
-import type { Content, Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { LIMITS } from '../domain/limits.ts';
+import type { Content, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { LIMITS } from '../../domain/limits.ts';
 
 /** What `screenStep` says of a step that the full validator must look at. */
 export const SUSPECT = -1;

@@ -7,15 +7,14 @@ import type {
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import type { RunMakingArgs } from '../../app/run/create.ts';
 import type { ListRunsArgs } from '../../app/run/list.ts';
-import type { UpdateRunArgs } from '../../app/run/update.ts';
 import type { InitialStatus } from '../../domain/lifecycle.ts';
 import type { Plan } from '../../domain/run.ts';
-import { toMillis } from '../../service/convert/duration.ts';
-import { changesOf } from '../../service/convert/mask.ts';
-import { toInitialStatus, toInstant, toMap, toStatus } from '../../service/convert/values.ts';
-import { requireStageKind } from '../../service/stage/stage.ts';
-
-type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+import type { RunChanges } from '../../store/contract/run.ts';
+import { toMillis } from '../convert/duration.ts';
+import { setFilters } from '../convert/filter.ts';
+import { changesOf } from '../convert/mask.ts';
+import { toInitialStatus, toInstant, toMap, toStatuses } from '../convert/values.ts';
+import { requireStageKind } from '../stage/stage.ts';
 
 /** What a root and a branch are given alike. */
 export function toRunMaking(
@@ -54,25 +53,21 @@ export function toPlan(plan: WirePlan | undefined): Plan | undefined {
 }
 
 export function toRunFilter(request: ListRunsRequest): ListRunsArgs['filter'] {
-  const filter: Mutable<ListRunsArgs['filter']> = {};
-  if (request.name !== '') filter.name = request.name;
-  if (request.statuses.length > 0) {
-    filter.statuses = request.statuses.map(toStatus).filter((status) => status !== undefined);
-  }
-  const labels = toMap(request.labels);
-  if (labels.size > 0) filter.labels = labels;
-  if (request.parentId !== '') filter.parentId = request.parentId;
-  if (request.rootsOnly) filter.rootsOnly = true;
-  if (request.staleOnly) filter.staleOnly = true;
-  const from = toInstant(request.createTimeFrom);
-  const to = toInstant(request.createTimeTo);
-  if (from !== undefined) filter.createTimeFrom = from;
-  if (to !== undefined) filter.createTimeTo = to;
-  return filter;
+  const { name, parentId, rootsOnly, staleOnly } = request;
+  return setFilters({
+    name,
+    statuses: toStatuses(request.statuses),
+    labels: toMap(request.labels),
+    parentId,
+    rootsOnly,
+    staleOnly,
+    createTimeFrom: toInstant(request.createTimeFrom),
+    createTimeTo: toInstant(request.createTimeTo),
+  });
 }
 
-export function toRunChanges(request: UpdateRunRequest): UpdateRunArgs['changes'] {
-  return changesOf<UpdateRunArgs['changes']>(request.updateMask, {
+export function toRunChanges(request: UpdateRunRequest): RunChanges {
+  return changesOf<RunChanges>(request.updateMask, {
     name: () => ({ name: request.name }),
     description: () => ({ description: request.description }),
     labels: () => ({ labels: toMap(request.labels) }),

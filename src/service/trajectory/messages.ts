@@ -7,7 +7,7 @@ import {
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { getTag } from '../../app/trajectory/tags.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import { fromInstant, fromMap, fromStatus } from '../../service/convert/values.ts';
+import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
 /** BASIC leaves out what can be large (FM7). */
 export function fromTrajectory(trajectory: Trajectory, view: 'BASIC' | 'FULL'): WireTrajectory {

@@ -12,7 +12,7 @@ import {
   type Step as WireStep,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { Action, Content, Observation, StateRef, StoredStep } from '../../domain/step.ts';
-import { fromInstant, fromMap } from '../../service/convert/values.ts';
+import { fromInstant, fromMap } from '../convert/values.ts';
 
 /** Messages are made empty and filled: `create` with an initialiser looks at every field again. */
 export function fromStoredStep(step: StoredStep): WireStep {

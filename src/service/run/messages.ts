@@ -12,11 +12,11 @@ import {
   type StageProgress as WireStageProgress,
 } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { StatusChangeSchema, type StatusChange as WireChange } from '../../../gen/es/anabranch/v1/status_pb.js';
-import type { listStatusChanges } from '../../app/run/status_changes.ts';
 import type { KindProgress, Progress, StageProgress } from '../../domain/progress.ts';
 import type { StageKind as DomainKind, Plan, Run } from '../../domain/run.ts';
-import { fromMillis, fromSeconds } from '../../service/convert/duration.ts';
-import { fromInstant, fromMap, fromStatus } from '../../service/convert/values.ts';
+import type { StatusChange } from '../../store/contract/status_change.ts';
+import { fromMillis, fromSeconds } from '../convert/duration.ts';
+import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
 type View = 'BASIC' | 'FULL';
 
@@ -80,7 +80,7 @@ export function fromProgress(progress: Progress): WireProgress {
   return wire;
 }
 
-export function fromStatusChange(change: Awaited<ReturnType<typeof listStatusChanges>>['items'][number]): WireChange {
+export function fromStatusChange(change: StatusChange): WireChange {
   const wire = create(StatusChangeSchema);
   wire.ordinal = change.ordinal;
   if (change.oldStatus !== undefined) wire.oldStatus = fromStatus(change.oldStatus);

@@ -1,0 +1,107 @@
+import {
+  type ListStatusChangesRequest,
+  RunService,
+  type StartRunRequest,
+} from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { StatusChangeSchema } from '../../../gen/es/anabranch/v1/status_pb.js';
+import { cancelRollouts } from '../../app/run/cancel_rollouts.ts';
+import { getProgress } from '../../app/run/progress.ts';
+import type { Verb } from '../../domain/lifecycle.ts';
+import type { StatusOwner } from '../../store/contract/status_change.ts';
+import { pageOf } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { fromInstant, fromStatus } from '../convert/values.ts';
+import type { Call, Methods } from '../method.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+import { fromProgress, fromRun, fromStatusChange } from './messages.ts';
+
+const statusChangeBytes = sizerOf(StatusChangeSchema);
+
+/** The verbs of a run, its heartbeat, its progress, and the history of statuses. */
+export const runVerbs: Methods<
+  typeof RunService,
+  | 'startRun'
+  | 'pauseRun'
+  | 'resumeRun'
+  | 'completeRun'
+  | 'failRun'
+  | 'cancelRun'
+  | 'reopenRun'
+  | 'heartbeatRun'
+  | 'getProgress'
+  | 'listStatusChanges'
+> = {
+  startRun: (request, call) => move('start', request, call),
+  pauseRun: (request, call) => move('pause', request, call),
+  resumeRun: (request, call) => move('resume', request, call),
+  completeRun: (request, call) => move('complete', request, call),
+  failRun: (request, call) => move('fail', request, call),
+
+  async cancelRun(request, call) {
+    const moved = await move('cancel', request, call);
+    const cancelledRollouts = request.cancelRollouts ? await cancelRollouts(call.app, call.caller, request) : 0n;
+    return { ...moved, cancelledRollouts };
+  },
+
+  async reopenRun(request, call) {
+    const { run } = await move('reopen', request, call);
+    return { run, mainTrajectoryId: run.mainTrajectoryId };
+  },
+
+  async heartbeatRun({ runId }, { app, caller }) {
+    const { status, statusMessage, heartbeatTime } = await app.store.heartbeatRun(caller.namespace, runId);
+    return { status: fromStatus(status), statusMessage, heartbeatTime: fromInstant(heartbeatTime) };
+  },
+
+  async getProgress({ runId }, { app, caller }) {
+    return { progress: fromProgress(await getProgress(app, caller, { runId })) };
+  },
+
+  /** L5. */
+  async listStatusChanges(request, { app, caller }) {
+    const { ascending } = request;
+    const owner = ownerOf(request);
+    const page = await pageOf(pageArgsOf(caller, RunService.method.listStatusChanges, request), {
+      fetch: (rows) => app.store.listStatusChanges(caller.namespace, owner, rows, ascending),
+      keyOf: ({ ordinal }) => ordinal,
+      show: fromStatusChange,
+      bytesOf: statusChangeBytes,
+    });
+    return { changes: [...page.items], nextPageToken: page.nextPageToken };
+  },
+};
+
+type MoveRequest = Omit<StartRunRequest, '$typeName' | '$unknown'> & {
+  readonly resultJson?: string;
+  readonly keepTrajectoryOpen?: boolean;
+  readonly cancelRollouts?: boolean;
+};
+
+/** L2, L5: a verb moves the status. `cancelRollouts` marks the rollouts of the run. */
+async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
+  const { runId, message, metadataJson, phase, resultJson = '' } = request;
+  const moved = await app.store.moveRun(caller, runId, {
+    verb,
+    said: { message, metadataJson, phase, resultJson },
+    keepTrajectoryOpen: request.keepTrajectoryOpen ?? false,
+    cancelRollouts: request.cancelRollouts ?? false,
+    trajectoryId: app.ids.uuid(),
+    trajectoryUid: app.ids.uid(),
+  });
+  return { run: fromRun(moved, 'FULL') };
+}
+
+/** Exactly one of them is set. */
+function ownerOf({
+  runId,
+  stageId,
+  trajectoryId = '',
+  rolloutId,
+  environmentId,
+}: ListStatusChangesRequest): StatusOwner {
+  if (runId !== undefined) return { noun: 'RUN', id: runId };
+  if (stageId !== undefined) return { noun: 'STAGE', id: stageId };
+  if (rolloutId !== undefined) return { noun: 'ROLLOUT', id: rolloutId };
+  if (environmentId !== undefined) return { noun: 'ENVIRONMENT', id: environmentId };
+  return { noun: 'TRAJECTORY', id: trajectoryId };
+}

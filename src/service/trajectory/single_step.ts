@@ -1,0 +1,43 @@
+import { toBinary } from '@bufbuild/protobuf';
+import { type Step, StepSchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Seal } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { IncomingStep } from '../../app/trajectory/incoming.ts';
+import type { SealRequest } from '../../domain/append.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import { toSealStatus } from '../convert/values.ts';
+import { SUSPECT, screenStep } from './screen.ts';
+import { toIncomingStep } from './step_in.ts';
+
+/** A step that stands alone in its request; the request keeps its rules already. Errors: INVALID_REQUEST. */
+export function toSingleStep(step: Step, field: string): IncomingStep {
+  requireStepSize(step, field);
+  return toIncomingStep(step, field);
+}
+
+export function toSeal(seal: Seal, field: string): SealRequest {
+  return { status: toSealStatus(seal.status, `${field}.status`), message: seal.message };
+}
+
+/** W3: a step must fit into a message of its own when it is sent back. */
+export function requireStepSize(step: Step, field: string): void {
+  const estimate = screenStep(step);
+  if (estimate !== SUSPECT && estimate <= LIMITS.stepBytes) return;
+  const bytes = toBinary(StepSchema, step).length + SIZE_BYTES * referredStates(step);
+  if (bytes > LIMITS.stepBytes) {
+    throw invalidField(
+      field,
+      `has ${bytes} bytes, and a step may have ${LIMITS.stepBytes}: put large states and contents first (PutState) and name them by digest`,
+    );
+  }
+}
+
+/** A state that a content names comes back with its size, which the client did not send: at most so many bytes. */
+const SIZE_BYTES = 6;
+
+function referredStates({ actions, observations }: Step): number {
+  let count = 0;
+  for (const { content } of actions) if (content?.stateDigest !== undefined) count += 1;
+  for (const { content } of observations) if (content?.stateDigest !== undefined) count += 1;
+  return count;
+}
