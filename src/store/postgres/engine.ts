@@ -16,9 +16,11 @@ import {
   type LockedHead,
   type ManyRowsTable,
   type NewStateRow,
+  type QueriesOf,
   type Queue,
   type QueuedRow,
   type RowLock,
+  type RowsOf,
   type SeenHead,
   type StageName,
   type StretchExtrema,
@@ -188,10 +190,14 @@ class PostgresEngine implements Engine {
     return this.reading;
   }
 
+  private read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
+    return this.parts.turns.handOver(this.readInLane(kind, work));
+  }
+
   /** Runs a read that takes about as long as others of its kind. */
-  private async read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
-    const { lanes, turns } = this.parts;
-    const rows = lanes.run(kind, this.call?.signal, async () => {
+  private readInLane<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
+    const { lanes } = this.parts;
+    return lanes.run(kind, this.call?.signal, async () => {
       try {
         return await this.readOnce(work).catch((error: unknown) => {
           if (this.parts.pool.forget(error)) return this.readOnce(work);
@@ -203,14 +209,13 @@ class PostgresEngine implements Engine {
         throw error;
       }
     });
-    return turns.handOver(rows);
   }
 
   private async readOnce<Row>(work: (lease: Lease) => Promise<Row[]>): Promise<{ value: Row[]; milliseconds: number }> {
     const lease = await this.lease();
     const begun = performance.now();
     try {
-      const value = await (this.plansByIndex ? planByIndex(lease, work) : work(lease));
+      const value = await (this.plansByIndex ? inTransaction(lease, BEGIN_BY_INDEX, work) : work(lease));
       return { value, milliseconds: performance.now() - begun };
     } finally {
       lease.release();
@@ -238,6 +243,16 @@ class PostgresEngine implements Engine {
   async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
     const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
     return (await this.read(text, (lease) => lease.rows(text, [...parameters]))) as unknown[] as Row[];
+  }
+
+  async readSnapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
+    const all: readonly CompiledQuery<object>[] = queries;
+    const rowsIn = async (lease: Lease, { sql: text, parameters }: CompiledQuery<object>): Promise<object[]> =>
+      (await lease.query(text, [...parameters])).rows;
+    const reading = this.readInLane(all.map(({ sql: text }) => text).join(';'), (lease) =>
+      inTransaction(lease, BEGIN_SNAPSHOT, () => Promise.all(all.map((query) => rowsIn(lease, query)))),
+    );
+    return (await this.parts.turns.handOverAll(reading)) as RowsOf<Rows>;
   }
 
   async write<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions = {}): Promise<T> {
@@ -628,9 +643,12 @@ const BEGIN_BY_INDEX = `begin read only; ${['seqscan', 'bitmapscan', 'sort', 'ha
   .map((kind) => `set local enable_${kind} = off`)
   .join('; ')}; set local plan_cache_mode = force_generic_plan`;
 
-/** Runs the statement of a read in a transaction with these settings, sent in one go: that takes no more round trips than the statement alone. */
-async function planByIndex<Row>(lease: Lease, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
-  const sent = [lease.query(BEGIN_BY_INDEX), work(lease), lease.query('commit')] as const;
+/** All statements of the transaction see what was committed before its first query. */
+const BEGIN_SNAPSHOT = 'begin isolation level repeatable read read only';
+
+/** Runs the statements of a read in one transaction, sent in one go: that takes no more round trips than one statement alone. */
+async function inTransaction<Row>(lease: Lease, begin: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
+  const sent = [lease.query(begin), work(lease), lease.query('commit')] as const;
   try {
     const [, rows] = await Promise.all(sent);
     return rows;

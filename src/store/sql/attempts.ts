@@ -1,4 +1,4 @@
-import { sql } from 'kysely';
+import { type Expression, sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { parseInstant } from '../../domain/instant.ts';
 import type { SealStatus, Status } from '../../domain/lifecycle.ts';
@@ -140,9 +140,9 @@ export async function sealAttempts(engine: Engine, tx: Tx, now: string, seals: r
 
 type AttemptOnly = Omit<Attempt, 'validations' | 'override' | 'environmentIds'>;
 
-/** All attempts of a rollout, by number, without what other tables hold of them. */
-export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<AttemptOnly[]> {
-  const rows = await db
+/** Selects all attempts of a rollout, by number, without what other tables hold of them. */
+export function selectAttempts(db: Db | Tx, rollout: Expression<bigint>) {
+  return db
     .selectFrom('attempts as a')
     .leftJoin('trajectories as t', (join) =>
       join.onRef('t.tree', '=', 'a.tree').onRef('t.key', '=', 'a.trajectory').on('t.hidden', '=', 0),
@@ -153,9 +153,13 @@ export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<Attemp
       sql<number | string | null>`case when a.end_time is null then t.branch_reward_sum else a.reward end`.as('reward'),
     )
     .where('a.rollout', '=', rollout)
-    .orderBy('a.number')
-    .execute();
-  return rows.map((row) => ({
+    .orderBy('a.number');
+}
+
+type ListedAttempt = Awaited<ReturnType<ReturnType<typeof selectAttempts>['execute']>>[number];
+
+export function readAttempt(row: ListedAttempt): AttemptOnly {
+  return {
     number: Number(row.number),
     trajectoryId: row.id ?? '',
     status: row.status as Status,
@@ -169,5 +173,5 @@ export async function listAttempts(db: Db | Tx, rollout: bigint): Promise<Attemp
     reward: readOptionalReal(row.reward),
     metrics: readMetrics(row.metrics),
     timings: readTimings(row.timings),
-  }));
+  };
 }

@@ -70,6 +70,9 @@ export interface Engine {
   /** Reads rows as arrays and whole numbers as numbers, refusing those beyond 2^53: half the cost of objects with bigints. */
   rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]>;
 
+  /** Returns the rows of each query, all read from one snapshot: no query sees a commit that another one does not see. */
+  readSnapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>>;
+
   /** Queries that are asked often, in this engine's words. */
   readonly kept: KeptQueries;
 
@@ -228,6 +231,9 @@ export interface Engine {
 
   close(): Promise<void>;
 }
+
+export type QueriesOf<Rows extends readonly object[]> = { readonly [I in keyof Rows]: CompiledQuery<Rows[I]> };
+export type RowsOf<Rows extends readonly object[]> = { -readonly [I in keyof Rows]: Rows[I][] };
 
 /** Tables whose rows have keys of their own. */
 export type KeyedTable = 'trajectories' | 'experiments' | 'runs' | 'stages' | 'metric_series' | RolloutTable;

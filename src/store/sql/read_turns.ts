@@ -34,6 +34,13 @@ export class ReadTurns implements Turns {
     return rows;
   }
 
+  /** Like `handOver`, for the rows of several queries. */
+  async handOverAll<Rows extends readonly unknown[]>(reading: Promise<Rows[]>): Promise<Rows[]> {
+    const all = await reading;
+    if (all.reduce((sum, rows) => sum + rows.length, 0) >= MANY_ROWS) await this.take();
+    return all;
+  }
+
   /** Waits for a turn. Returns undefined if the turn begins at once. */
   take(): Promise<void> | undefined {
     if (!this.granting && this.mayWork()) {

@@ -149,10 +149,13 @@ export async function findRollout(
   place: RolloutPlace,
   view: BookView = 'FULL',
 ): Promise<Rollout | undefined> {
-  const query = selectRollouts(engine, db, view).where('r.namespace', '=', namespace);
-  const at = 'key' in place ? query.where('r.key', '=', place.key) : query.where('r.id', '=', place.id);
-  const row = await at.executeTakeFirst();
+  const row = await selectRollout(engine, db, namespace, place, view).executeTakeFirst();
   return row === undefined ? undefined : readRollout(row);
+}
+
+export function selectRollout(engine: Engine, db: Db | Tx, namespace: string, place: RolloutPlace, view: BookView) {
+  const query = selectRollouts(engine, db, view).where('r.namespace', '=', namespace);
+  return 'key' in place ? query.where('r.key', '=', place.key) : query.where('r.id', '=', place.id);
 }
 
 /**

@@ -19,52 +19,56 @@ import type {
   RolloutRecord,
 } from '../contract/rollout.ts';
 import { changeAttempt, readAttemptRow, type Shown } from './attempt_rows.ts';
-import { listAttempts } from './attempts.ts';
+import { readAttempt, selectAttempts } from './attempts.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { keepGiven } from './given_fields.ts';
 import { mergeMetrics } from './metric_maps.ts';
-import { findRollout, type RolloutRow, readRollout, readWritten, SHOWN_REWARD, selectPage } from './rollout_rows.ts';
+import { type RolloutRow, readRollout, readWritten, SHOWN_REWARD, selectPage, selectRollout } from './rollout_rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './rollout_writing.ts';
 import { findRunKeys } from './run_keys.ts';
 import { bindTimings, findStage } from './stage_rows.ts';
 import { mergeTimings } from './stages.ts';
 import type { RolloutsTable, Tables } from './tables.ts';
 import { readNow } from './trajectory_rows.ts';
-import { listValidations, standingOverrides } from './validations.ts';
+import { overrideByAttempt, selectStandingOverrides, selectValidations, validationsByAttempt } from './validations.ts';
 import { bindLabels, bindMetrics, bindTimeBound } from './values.ts';
 
 export async function getRollout(engine: Engine, namespace: string, id: string): Promise<RolloutRecord | undefined> {
-  const rollout = await findRollout(engine, engine.db, namespace, { id });
-  if (rollout === undefined) return undefined;
-  const [rows, validations, overrides, environments] = await Promise.all([
-    listAttempts(engine.db, rollout.key),
-    listValidations(engine.db, rollout.key),
-    standingOverrides(engine.db, rollout.key),
-    listEnvironmentIds(engine.db, rollout.key),
+  const { db } = engine;
+  const place = db.selectFrom('rollouts').where('namespace', '=', namespace).where('id', '=', id);
+  const key = place.select('key').$asScalar();
+  const [rollouts, attempts, validations, overrides, environments] = await engine.readSnapshot([
+    selectRollout(engine, db, namespace, { id }, 'FULL').compile(),
+    selectAttempts(db, key).compile(),
+    selectValidations(db, key).compile(),
+    selectStandingOverrides(db, key).compile(),
+    selectEnvironmentIds(db, key).compile(),
   ]);
-  const attempts = rows.map((attempt): Attempt => {
-    const number = BigInt(attempt.number);
-    return {
-      ...attempt,
-      validations: validations.get(number) ?? [],
-      override: overrides.get(number),
-      environmentIds: environments.get(number) ?? [],
-    };
-  });
-  return { rollout, attempts };
+  const [rollout] = rollouts;
+  if (rollout === undefined) return undefined;
+  const validationsOf = validationsByAttempt(validations);
+  const overrideOf = overrideByAttempt(overrides);
+  const environmentsOf = Map.groupBy(environments, ({ attempt }) => attempt);
+  return {
+    rollout: readRollout(rollout),
+    attempts: attempts.map(
+      (row): Attempt => ({
+        ...readAttempt(row),
+        validations: validationsOf.get(row.number) ?? [],
+        override: overrideOf.get(row.number),
+        environmentIds: (environmentsOf.get(row.number) ?? []).map((environment) => environment.id),
+      }),
+    ),
+  };
 }
 
-/** By attempt. */
-async function listEnvironmentIds(db: Db, rollout: bigint): Promise<ReadonlyMap<bigint, string[]>> {
-  const rows = await db
+function selectEnvironmentIds(db: Db, rollout: Expression<bigint>) {
+  return db
     .selectFrom('rollout_environments as l')
     .innerJoin('environments as e', 'e.key', 'l.environment')
     .select(['l.attempt', 'e.id'])
     .where('l.rollout', '=', rollout)
-    .orderBy('e.key')
-    .execute();
-  const byAttempt = Map.groupBy(rows, ({ attempt }) => attempt);
-  return new Map([...byAttempt].map(([attempt, some]) => [attempt, some.map(({ id }) => id)]));
+    .orderBy('e.key');
 }
 
 export async function listRollouts(

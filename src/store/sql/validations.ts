@@ -1,4 +1,4 @@
-import type { Updateable } from 'kysely';
+import type { Expression, Updateable } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
@@ -30,7 +30,7 @@ export async function recordValidation(
     const now = await readNow(tx, engine.now);
     const passed = await writeValidations(tx, row, judged.number, [validation], now);
     await judge(engine, tx, row, judged, now, { validation_passed: bindFlag(passed) });
-    const all = await listValidations(tx, row.key);
+    const all = validationsByAttempt(await selectValidations(tx, row.key).execute());
     const written = all.get(judged.number)?.find(({ name }) => name === validation.name);
     if (written === undefined) throw new Error('a validation written in this transaction is not there');
     return { rollout: await readWritten(engine, tx, namespace, row), validation: written };
@@ -117,12 +117,9 @@ export async function listValidationOverrides(
   return rows.map(readOverride);
 }
 
-/** The overrides that stand, by attempt. */
-export async function standingOverrides(
-  db: Db | Tx,
-  rollout: bigint,
-): Promise<ReadonlyMap<bigint, ValidationOverride>> {
-  const rows = await db
+/** Selects the overrides that stand, at most one for each attempt. */
+export function selectStandingOverrides(db: Db | Tx, rollout: Expression<bigint>) {
+  return db
     .selectFrom('validation_overrides as o')
     .innerJoin('attempts as a', (join) => join.onRef('a.rollout', '=', 'o.rollout').onRef('a.number', '=', 'o.attempt'))
     .select(['o.ordinal', 'o.attempt', 'o.success', 'o.reason', 'o.actor', 'o.override_time'])
@@ -134,8 +131,12 @@ export async function standingOverrides(
         .select((max) => max.fn.max('n.ordinal').as('ordinal'))
         .whereRef('n.rollout', '=', 'o.rollout')
         .whereRef('n.attempt', '=', 'o.attempt'),
-    )
-    .execute();
+    );
+}
+
+type OverrideRow = Awaited<ReturnType<ReturnType<typeof selectStandingOverrides>['execute']>>[number];
+
+export function overrideByAttempt(rows: readonly OverrideRow[]): ReadonlyMap<bigint, ValidationOverride> {
   return new Map(rows.map((row) => [row.attempt, readOverride(row)]));
 }
 
@@ -248,14 +249,13 @@ async function findValidators(
   return new Map(rows.map((row) => [row.type, row]));
 }
 
-/** Validations of a rollout by attempt, each attempt's by name. */
-export async function listValidations(db: Db | Tx, rollout: bigint): Promise<ReadonlyMap<bigint, Validation[]>> {
-  const rows = await selectValidations(db, rollout).execute();
+/** Returns validations by attempt. The rows are in the order of `selectValidations`: by name. */
+export function validationsByAttempt(rows: readonly ValidationRow[]): ReadonlyMap<bigint, Validation[]> {
   const byAttempt = Map.groupBy(rows, ({ attempt }) => attempt);
   return new Map([...byAttempt].map(([attempt, some]) => [attempt, some.map(readValidation)]));
 }
 
-function selectValidations(db: Db | Tx, rollout: bigint) {
+export function selectValidations(db: Db | Tx, rollout: bigint | Expression<bigint>) {
   return db
     .selectFrom('validations as n')
     .leftJoin('validators as v', 'v.key', 'n.validator')

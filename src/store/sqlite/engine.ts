@@ -17,8 +17,10 @@ import {
   type LockedHead,
   type ManyRowsTable,
   type NewStateRow,
+  type QueriesOf,
   type Queue,
   type QueuedRow,
+  type RowsOf,
   type StageName,
   type StretchExtrema,
   type Tx,
@@ -43,6 +45,7 @@ import { lockFile } from './lock.ts';
 import { PointWriter, upsertPoints } from './metric_points.ts';
 import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
+import { objectsOf } from './read_thread_handle.ts';
 import { ReadThreads } from './read_threads.ts';
 import { Wal } from './wal.ts';
 import { WriteLock } from './write_lock.ts';
@@ -204,6 +207,15 @@ class SqliteEngine implements Engine {
   async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
     const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
     return (await this.read({ kind: 'arrays', text, parameters })) as Row[];
+  }
+
+  async readSnapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
+    const all: readonly CompiledQuery<object>[] = queries;
+    const statements = all.map(({ sql: text, parameters }) => ({ text, parameters }));
+    const { threads, turns } = this.parts;
+    const reading = threads.run({ kind: 'snapshot', statements }, this.call?.signal);
+    const tables = reading.then((found) => found.map(({ columns, rows }) => objectsOf(columns, rows)));
+    return (await turns.handOverAll(tables)) as RowsOf<Rows>;
   }
 
   write<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {

@@ -2,13 +2,19 @@ import type { StretchExtrema } from '../sql/engine.ts';
 import type { Stretch } from '../sql/stretches.ts';
 
 /** What a read thread can be asked for. Everything in it is copied from thread to thread. */
-export type ReadJob = StatementJob | StretchesJob;
+export type ReadJob = StatementJob | SnapshotJob | StretchesJob;
 
 /** The rows of one statement: as objects with bigints, or as arrays with whole numbers as numbers. */
 export interface StatementJob {
   readonly kind: 'objects' | 'arrays';
   readonly text: string;
   readonly parameters: readonly unknown[];
+}
+
+/** The rows of several statements, as objects with bigints. All statements run in one read transaction. */
+export interface SnapshotJob {
+  readonly kind: 'snapshot';
+  readonly statements: readonly Pick<StatementJob, 'text' | 'parameters'>[];
 }
 
 /** The extrema of some stretches of a metric series, which take several statements each. */
@@ -18,7 +24,17 @@ export interface StretchesJob {
   readonly stretches: readonly Stretch[];
 }
 
-export type ReadResult<Job extends ReadJob> = Job extends StretchesJob ? StretchExtrema[] : unknown[];
+export type ReadResult<Job extends ReadJob> = Job extends StretchesJob
+  ? StretchExtrema[]
+  : Job extends SnapshotJob
+    ? ReadRows[]
+    : unknown[];
+
+/** Rows as arrays, with the keys for objects. */
+export interface ReadRows {
+  readonly columns: readonly string[];
+  readonly rows: readonly (readonly unknown[])[];
+}
 
 /** Sent to the thread. A job is cancelled by writing its id into the shared `cancelled` cell. */
 export interface ReadRequest {

@@ -3,7 +3,7 @@ import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { Connection, openReader } from './connection.ts';
 import { makeInterruptible } from './interruption.ts';
 import { readStretch } from './metric_points.ts';
-import type { ReadJob, ReadReply, ReadRequest, ReadThreadOptions } from './read_job.ts';
+import type { ReadJob, ReadReply, ReadRequest, ReadRows, ReadThreadOptions, StatementJob } from './read_job.ts';
 
 /**
  * The program of a read thread: a connection of its own, and one job at a time. It loads no package: each thread loads
@@ -46,10 +46,27 @@ class ReadThread {
         return { result: job.stretches.map((stretch) => readStretch(this.reader, job.series, stretch)) };
       case 'arrays':
         return { result: this.reader.prepareRows(job.text).all(job.parameters) };
+      case 'snapshot':
+        return { result: this.inTransaction(() => job.statements.map((statement) => this.rowsOf(statement))) };
       case 'objects': {
-        const statement = this.reader.prepareExactRows(job.text);
-        return { result: statement.all(job.parameters), columns: statement.columns };
+        const { rows, columns } = this.rowsOf(job);
+        return { result: rows as unknown[][], columns };
       }
+    }
+  }
+
+  private rowsOf({ text, parameters }: Pick<StatementJob, 'text' | 'parameters'>): ReadRows {
+    const statement = this.reader.prepareExactRows(text);
+    return { rows: statement.all(parameters) as unknown[][], columns: statement.columns };
+  }
+
+  /** The connection is read-only, so the transaction must be `deferred`: plain `begin` is prepared as `begin immediate`. */
+  private inTransaction<T>(work: () => T): T {
+    this.reader.prepare('begin deferred').run([]);
+    try {
+      return work();
+    } finally {
+      this.reader.prepare('rollback').run([]);
     }
   }
 }

@@ -76,7 +76,8 @@ export class ReadThreadHandle {
   }
 }
 
-function objectsOf(columns: readonly string[], rows: readonly (readonly unknown[])[]): object[] {
+/** Makes objects of rows that came as arrays. */
+export function objectsOf(columns: readonly string[], rows: readonly (readonly unknown[])[]): object[] {
   return rows.map((values) => {
     const row: Record<string, unknown> = {};
     for (let i = 0; i < columns.length; i += 1) row[columns[i]!] = values[i];

@@ -19,9 +19,10 @@ export class ReadThreads {
 
   /** Rejects with the signal's reason when the signal is aborted: a job that waits at once, a job that runs as soon as its statement has ended. */
   async run<Job extends ReadJob>(job: Job, signal: AbortSignal | undefined): Promise<ReadResult<Job>> {
-    const kind = job.kind === 'stretches' ? job.kind : job.text;
     try {
-      return (await this.lanes.run(kind, signal, (lane) => this.threads[lane]!.run(job, signal))) as ReadResult<Job>;
+      return (await this.lanes.run(kindOf(job), signal, (lane) =>
+        this.threads[lane]!.run(job, signal),
+      )) as ReadResult<Job>;
     } catch (error) {
       throw translateError(error);
     }
@@ -38,4 +39,10 @@ export class ReadThreads {
     this.lanes.close(closed);
     await Promise.all(this.threads.map((thread) => thread.stop(closed)));
   }
+}
+
+/** Jobs of one kind take about as long as each other. */
+function kindOf(job: ReadJob): string {
+  if (job.kind === 'stretches') return job.kind;
+  return job.kind === 'snapshot' ? job.statements.map(({ text }) => text).join(';') : job.text;
 }
