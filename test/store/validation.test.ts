@@ -144,10 +144,11 @@ describeStore('validations', (on) => {
     for (const name of names.slice(1)) await record(name, true);
     const two = ['free 0', 'one more'].map((name) => newValidation(name, true));
     const refused = await refusalOf(here.complete(claim, { validations: two }));
-    expect(refused).toMatchObject({ reason: 'INVALID_REQUEST', violations: [{ field: 'name' }] });
+    expect(refused).toMatchObject({ reason: 'INVALID_REQUEST', violations: [{ field: 'validations' }] });
     expect(await here.rollout(id)).toMatchObject({ status: 'INITIALIZING' });
     await record('free 0', true);
-    expect(await refusalOf(record('one more', true))).toMatchObject({ reason: 'INVALID_REQUEST' });
+    const recorded = await refusalOf(record('one more', true));
+    expect(recorded).toMatchObject({ reason: 'INVALID_REQUEST', violations: [{ field: 'validation.name' }] });
     await record('free 0', false);
     await record(state, true);
     expect((await here.record(id)).validations.map(({ name }) => name)).toEqual([...names, state].sort());

@@ -25,7 +25,7 @@ export async function writeReport(
   const passed =
     validations.length === 0
       ? readFlag(attempt.validation_passed)
-      : await writeValidations(tx, row, attempt.number, validations, now);
+      : await writeValidations(tx, row, attempt.number, validations, now, 'validations');
   return {
     validation_passed: bindFlag(passed),
     metrics: bindMetrics(mergeMetrics(attempt.metrics, metrics)),

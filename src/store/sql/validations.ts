@@ -28,7 +28,7 @@ export async function recordValidation(
     const row = await lockRollout(engine, tx, namespace, id);
     const judged = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), attempt));
     const now = await readNow(tx, engine.now);
-    const passed = await writeValidations(tx, row, judged.number, [validation], now);
+    const passed = await writeValidations(tx, row, judged.number, [validation], now, 'validation.name');
     await judge(engine, tx, row, judged, now, { validation_passed: bindFlag(passed) });
     const all = validationsByAttempt(await selectValidations(tx, row.key).execute());
     const written = all.get(judged.number)?.find(({ name }) => name === validation.name);
@@ -161,7 +161,8 @@ export function readOverride(row: {
 
 /**
  * Upserts validations of an attempt, whose rollout is locked; of two with one name the last counts. A name is the type of a validator of the rollout's task,
- * whose `advisory` then counts, or free. Returns M3's `validationPassed` of all that the attempt has then. Errors: INVALID_REQUEST for too many free names.
+ * whose `advisory` then counts, or free. Returns M3's `validationPassed` of all that the attempt has then. Errors: INVALID_REQUEST, of `field` of the request, for
+ * too many free names.
  */
 export async function writeValidations(
   tx: Tx,
@@ -169,6 +170,7 @@ export async function writeValidations(
   attempt: bigint,
   validations: readonly NewValidation[],
   now: string,
+  field: string,
 ): Promise<boolean | undefined> {
   const last = new Map(validations.map((validation) => [validation.name, validation]));
   const validators = await findValidators(tx, rollout, [...last.keys()]);
@@ -218,17 +220,17 @@ export async function writeValidations(
     .where('rollout', '=', rollout.key)
     .where('attempt', '=', attempt)
     .execute();
-  requireFewFree(all);
+  requireFewFree(all, field);
   return validationPassed(all.map(({ advisory, success }) => ({ advisory: isSet(advisory), success: isSet(success) })));
 }
 
 /** Errors: INVALID_REQUEST. */
-function requireFewFree(validations: readonly { readonly validator: bigint | null }[]): void {
+function requireFewFree(validations: readonly { readonly validator: bigint | null }[], field: string): void {
   const free = validations.filter(({ validator }) => validator === null).length;
   if (free <= LIMITS.freeValidations) return;
   throw invalidField(
-    'name',
-    `would be one of ${free} free names of this attempt, and ${LIMITS.freeValidations} are the most. Use a name again, or the type of a validator of the task`,
+    field,
+    `would make ${free} free names of this attempt; at most ${LIMITS.freeValidations} are kept. Use a name again, or the type of a validator of the task`,
   );
 }
 
