@@ -159,6 +159,20 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     expect(await finish(scene, { runId: run.id })).toEqual([251, 251]);
   });
 
+  it('L2, Q4: what is created or retried after the last batch is PENDING, is not claimed, and is cancelled by the same move again', async () => {
+    const { scene, run, stage } = await fresh();
+    const [id = ''] = await scene.queue(stage, 2);
+    await cancelRun(scene, run);
+    expect(await finish(scene, { runId: run.id })).toEqual([2, 2]);
+    await scene.retry({ id, attempt: 0 });
+    await scene.queue(stage, 3);
+    while (await scene.store.cancelMarkedRollouts());
+    expect((await open(scene, { runId: run.id })).map(({ status }) => status)).toEqual(['PENDING', 'PENDING']);
+    expect(await scene.claims({ count: 3 })).toEqual([]);
+    await cancelRun(scene, run);
+    expect(await finish(scene, { runId: run.id })).toEqual([4, 4]);
+  });
+
   it('L5: a run that was cancelled without its rollouts can be cancelled with them; a move that is refused marks none', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 2);
