@@ -1,8 +1,9 @@
 /**
- * Configuration: flags, environment and `.env` file in, one frozen Config out.
+ * Builds one frozen Config from flags, the environment and the `.env` file.
  *
- * CONFIG_TABLE below is the only list of names, defaults and bounds: `docs/configuration.md` is held equal to it by a test, and `serve --help`
- * can be made from it. A value that cannot be used is refused with its name, the value and what was wanted; it never becomes a default.
+ * CONFIG_TABLE below is the only list of names, defaults and bounds. A test keeps `docs/configuration.md` equal to it,
+ * and `serve --help` is made from it. An invalid value fails with its name, the value and what was expected; it never
+ * becomes a default.
  */
 import { readFileSync } from 'node:fs';
 import { isIPv4, isIPv6 } from 'node:net';
@@ -16,19 +17,19 @@ export const LOG_FORMATS = ['pretty', 'json'] as const;
 export type DatabaseConfig =
   /** `path` is absolute. */
   | { readonly engine: 'sqlite'; readonly path: string }
-  /** `url` begins with `postgres://` whatever spelling was given, and URL can parse it. May hold a password: show `describeDatabase` instead. */
+  /** `url` always begins with `postgres://`, and URL can parse it. It can hold a password: print `describeDatabase`. */
   | { readonly engine: 'postgres'; readonly url: string };
 
 export interface Config {
   readonly listen: { readonly host: string; readonly port: number };
   readonly insecure: boolean;
-  /** Host names as URL writes them. Loopback names are always allowed. Has no effect beyond loopback. */
+  /** Host names in the form that URL uses. Loopback names are always allowed. No effect beyond loopback. */
   readonly allowedHosts: readonly string[];
-  /** Origins as browsers write them. */
+  /** Origins in the form that browsers send. */
   readonly allowedOrigins: readonly string[];
   readonly maxConnections: number;
   readonly database: DatabaseConfig;
-  /** The setting that decided which database is used, for people: `--database`, `DATABASE_URL (.env)`, `the default`. */
+  /** Name of the setting that chose the database, for messages: `--database`, `DATABASE_URL (.env)`, `the default`. */
   readonly databaseChosenBy: string;
   readonly poolSize: number;
   readonly namedStatements: boolean;
@@ -36,25 +37,25 @@ export interface Config {
   readonly drainSeconds: number;
   readonly logLevel: (typeof LOG_LEVELS)[number];
   readonly logFormat: (typeof LOG_FORMATS)[number];
-  /** What is worth telling the operator at start, ready to print; holds no secret. */
+  /** Warnings for the operator, ready to print. They contain no secrets. */
   readonly warnings: readonly string[];
 }
 
-/** What a flag may be: commander's options object fits. Names that are not in CONFIG_TABLE are ignored. */
+/** Flags by name, such as commander's options. Names that are not in CONFIG_TABLE are ignored. */
 export type ConfigFlags = Readonly<Record<string, unknown>>;
 
 export interface ConfigSources {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly flags: ConfigFlags;
-  /** Where `.env` is looked for, and what relative SQLite paths start from. */
+  /** Directory of `.env`, and base of relative SQLite paths. */
   readonly cwd: string;
-  /** The text of a file, undefined if there is none. */
+  /** Reads a text file. Returns undefined if the file does not exist. */
   readonly readFile?: (path: string) => string | undefined;
-  /** How many files the process may have open at once; undefined if that is not known. */
+  /** Returns how many files the process may have open at once. Undefined if unknown. */
   readonly fileLimit?: () => number | undefined;
 }
 
-/** A setting that cannot be used. Its message is meant for the person who set it. */
+/** A setting is invalid. The message is for the person who set it. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 }
@@ -62,29 +63,29 @@ export class ConfigError extends Error {
 export interface ConfigRow {
   /** Environment variable. */
   readonly name: string;
-  /** Command-line flag with its value's placeholder; it wins over every variable. */
+  /** Command-line flag with a placeholder of its value. It overrides every variable. */
   readonly flag?: string;
-  /** What holds when nothing is set, as a person would write it; undefined: nothing. */
+  /** Default value as text. Undefined: no default. */
   readonly default?: string;
-  /** What values are allowed; completes "wanted …". */
-  readonly wanted: string;
+  /** Allowed values; completes "expected …". */
+  readonly expected: string;
   readonly doc: string;
-  /** Least and greatest of a whole number. */
+  /** Smallest and largest allowed whole number. */
   readonly bounds?: readonly [number, number];
-  /** Never printed, not even when it is wrong. */
+  /** Never printed, not even if it is invalid. */
   readonly secret?: true;
-  /** Several values: the flag repeats, and the variable separates them by commas. */
+  /** Several values: the flag can be repeated, and the variable separates values by commas. */
   readonly list?: true;
 }
 
 const whole = (from: number, to: number) =>
-  ({ wanted: `a whole number from ${from} to ${to}`, bounds: [from, to] }) as const;
+  ({ expected: `a whole number from ${from} to ${to}`, bounds: [from, to] }) as const;
 const oneOf = (values: readonly string[]) => `one of ${values.join(', ')}`;
 const YES_OR_NO = 'true or false (or 1, 0, yes, no)';
 const SQLITE_FILE = 'the path of a file';
 
 const MAX_CONNECTIONS = 10_000;
-/** Files that are not connections within the bound: the reserve, the database, the log, and what Node itself opens. */
+/** Files that are not connections within the bound: reserve connections, the database, the log, and Node's own files. */
 const OTHER_FILES = 200;
 
 const TABLE = {
@@ -92,51 +93,52 @@ const TABLE = {
     name: 'ANABRANCH_LISTEN',
     flag: '--listen HOST:PORT',
     default: '127.0.0.1:50051',
-    wanted: 'HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one)',
-    doc: 'Where to listen, for gRPC, gRPC-Web, Connect and plain HTTP/1.1 alike. An address beyond loopback also needs `--insecure`.',
+    expected: 'HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one)',
+    doc: 'Address to listen on, for gRPC, gRPC-Web, Connect and plain HTTP/1.1. An address beyond loopback also requires `--insecure`.',
   },
   insecure: {
     name: 'ANABRANCH_INSECURE',
     flag: '--insecure',
     default: 'false',
-    wanted: YES_OR_NO,
-    doc: 'Allow listening beyond loopback, although there is neither authentication nor TLS yet: whoever reaches the port can do everything.',
+    expected: YES_OR_NO,
+    doc: 'Allow listening beyond loopback, although there is neither authentication nor TLS yet: everybody who reaches the port has full access.',
   },
   allowedHosts: {
     name: 'ANABRANCH_ALLOWED_HOSTS',
     flag: '--allowed-host HOST',
     list: true,
-    wanted: 'a host name or an address without scheme and port, such as anabranch.example, 10.0.0.7 or [fd00::7]',
-    doc: 'A name that requests may be addressed to (their `Host`), besides loopback names. The flag repeats; the variable separates names by commas. A server that listens on loopback answers 421 to any other name. Beyond loopback every name is answered.',
+    expected: 'a host name or an address without scheme and port, such as anabranch.example, 10.0.0.7 or [fd00::7]',
+    doc: 'Host name that requests may use (their `Host`), in addition to loopback names. The flag can be repeated; the variable separates names by commas. A server that listens on loopback answers 421 to any other name. Beyond loopback the server answers to every name.',
   },
   allowedOrigins: {
     name: 'ANABRANCH_ALLOWED_ORIGINS',
     flag: '--allowed-origin ORIGIN',
     list: true,
-    wanted: 'SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://app.example or http://localhost:5173',
-    doc: 'The origin of web pages that may call the server from a browser (CORS). The flag repeats; the variable separates origins by commas. Pages of any origin that is neither listed nor the server’s own are answered 403.',
+    expected:
+      'SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://app.example or http://localhost:5173',
+    doc: 'Origin of web pages that may call the server from a browser (CORS). The flag can be repeated; the variable separates origins by commas. Other origins, except the server’s own, get 403.',
   },
   maxConnections: {
     name: 'ANABRANCH_MAX_CONNECTIONS',
     flag: '--max-connections N',
     default: String(MAX_CONNECTIONS),
     ...whole(1, 1_000_000),
-    doc: `Most connections at once. At the bound, each new connection closes the one that has been idle longest. The default is less where the process may open fewer files: the limit of open files (\`ulimit -n\`) less ${OTHER_FILES}.`,
+    doc: `Maximum number of connections. At the bound, each new connection closes the one that has been idle longest. The default is lower if the process may open fewer files: the limit of open files (\`ulimit -n\`) minus ${OTHER_FILES}.`,
   },
   database: {
     name: 'DATABASE_URL',
     flag: '--database URL',
     default: 'sqlite:.anabranch/data.db',
-    wanted:
+    expected:
       'sqlite:PATH, sqlite:///PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE (also postgresql://, postgresql+psycopg2://)',
-    doc: 'Where everything is kept. A relative SQLite path starts from the working directory (as in SQLAlchemy, `sqlite:///a.db` is relative and `sqlite:////a.db` absolute); the file and its folder are made.',
+    doc: 'The database. A relative SQLite path starts from the working directory (as in SQLAlchemy, `sqlite:///a.db` is relative and `sqlite:////a.db` absolute); the file and its folder are created if needed.',
     secret: true,
   },
   postgresHost: {
     name: 'POSTGRES_HOST',
     default: '127.0.0.1',
-    wanted: 'a host name, an address or the folder of a Unix socket',
-    doc: 'Postgres by parts, looked at when there is no `DATABASE_URL`, and used when this or `POSTGRES_DB` is set.',
+    expected: 'a host name, an address or the folder of a Unix socket',
+    doc: 'Host of Postgres. Used if `DATABASE_URL` is unset, and this or `POSTGRES_DB` is set.',
   },
   postgresPort: {
     name: 'POSTGRES_PORT',
@@ -147,82 +149,82 @@ const TABLE = {
   postgresDb: {
     name: 'POSTGRES_DB',
     default: 'the user’s name',
-    wanted: 'the name of a database',
+    expected: 'the name of a database',
     doc: 'Database on `POSTGRES_HOST`.',
   },
   postgresUser: {
     name: 'POSTGRES_USER',
     default: 'postgres',
-    wanted: 'the name of a role',
+    expected: 'the name of a role',
     doc: 'Role on `POSTGRES_HOST`.',
   },
   postgresPassword: {
     name: 'POSTGRES_PASSWORD',
-    wanted: 'a password',
-    doc: 'Its password; unset: none is sent.',
+    expected: 'a password',
+    doc: 'Password of the role. Unset: no password is sent.',
     secret: true,
   },
   fleDbType: {
     name: 'FLE_DB_TYPE',
-    wanted: 'sqlite or postgres',
-    doc: 'As in the Factorio Learning Environment, looked at last. `sqlite` needs no more; `postgres` needs all five `SKILLS_DB_…`. Unset: `SQLITE_DB_FILE` or `SKILLS_DB_HOST` decides.',
+    expected: 'sqlite or postgres',
+    doc: 'As in the Factorio Learning Environment (FLE); the last in the order. `sqlite` requires nothing else; `postgres` requires all five `SKILLS_DB_…`. Unset: `SQLITE_DB_FILE` or `SKILLS_DB_HOST` decides.',
   },
   sqliteDbFile: {
     name: 'SQLITE_DB_FILE',
     default: '.anabranch/data.db',
-    wanted: SQLITE_FILE,
-    doc: 'SQLite file for `FLE_DB_TYPE=sqlite`. Name a file of Anabranch’s own, not one that FLE writes.',
+    expected: SQLITE_FILE,
+    doc: 'SQLite file for `FLE_DB_TYPE=sqlite`. Use a file for Anabranch alone, not one that FLE writes.',
   },
   skillsDbHost: {
     name: 'SKILLS_DB_HOST',
-    wanted: 'a host name, an address or the folder of a Unix socket',
+    expected: 'a host name, an address or the folder of a Unix socket',
     doc: 'Postgres for `FLE_DB_TYPE=postgres`.',
   },
   skillsDbPort: { name: 'SKILLS_DB_PORT', ...whole(1, 65535), doc: 'Port of `SKILLS_DB_HOST`.' },
-  skillsDbName: { name: 'SKILLS_DB_NAME', wanted: 'the name of a database', doc: 'Database on `SKILLS_DB_HOST`.' },
-  skillsDbUser: { name: 'SKILLS_DB_USER', wanted: 'the name of a role', doc: 'Role on `SKILLS_DB_HOST`.' },
-  skillsDbPassword: { name: 'SKILLS_DB_PASSWORD', wanted: 'a password', doc: 'Its password.', secret: true },
+  skillsDbName: { name: 'SKILLS_DB_NAME', expected: 'the name of a database', doc: 'Database on `SKILLS_DB_HOST`.' },
+  skillsDbUser: { name: 'SKILLS_DB_USER', expected: 'the name of a role', doc: 'Role on `SKILLS_DB_HOST`.' },
+  skillsDbPassword: { name: 'SKILLS_DB_PASSWORD', expected: 'a password', doc: 'Password of the role.', secret: true },
   poolSize: {
     name: 'ANABRANCH_POOL_SIZE',
     flag: '--pool-size N',
     default: '10',
     ...whole(2, 500),
-    doc: 'Most connections to Postgres at a time. SQLite ignores it.',
+    doc: 'Maximum number of connections to Postgres. SQLite ignores it.',
   },
   namedStatements: {
     name: 'ANABRANCH_NAMED_STATEMENTS',
     flag: '--named-statements BOOLEAN',
     default: 'true',
-    wanted: YES_OR_NO,
-    doc: 'Let Postgres keep prepared statements by name. Set false behind a pooler that cannot keep them, such as pgbouncer before 1.21 in transaction mode. SQLite ignores it.',
+    expected: YES_OR_NO,
+    doc: 'Use named prepared statements in Postgres. Set false behind a pooler that does not support them, such as pgbouncer before 1.21 in transaction mode. SQLite ignores it.',
   },
   stateTtlHours: {
     name: 'ANABRANCH_STATE_TTL_HOURS',
     flag: '--state-ttl-hours HOURS',
     default: '24',
     ...whole(1, 8760),
-    doc: 'How long a state that no step refers to is kept after it was last put or asked for.',
+    doc: 'Hours that a state without references is kept after it was last put or requested.',
   },
   drainSeconds: {
     name: 'ANABRANCH_DRAIN_SECONDS',
     flag: '--drain-seconds SECONDS',
     default: '25',
     ...whole(0, 30),
-    doc: 'How long a shutdown waits for calls under way before it cuts them.',
+    doc: 'Seconds that a shutdown waits for open calls before it cancels them.',
   },
   logLevel: {
     name: 'ANABRANCH_LOG_LEVEL',
     flag: '--log-level LEVEL',
     default: 'info',
-    wanted: oneOf(LOG_LEVELS),
-    doc: 'The least severe log line to write. Payloads are never logged.',
+    expected: oneOf(LOG_LEVELS),
+    doc: 'Minimum severity of log lines. Payloads are never logged.',
   },
   logFormat: {
     name: 'ANABRANCH_LOG_FORMAT',
     flag: '--log-format FORMAT',
     default: 'pretty',
-    wanted: oneOf(LOG_FORMATS),
-    doc: 'Log lines for people or, as JSON, for machines.',
+    expected: oneOf(LOG_FORMATS),
+    doc: 'Format of log lines: text for people, or JSON for programs.',
   },
 } as const satisfies Record<string, ConfigRow>;
 
@@ -232,13 +234,13 @@ type NumberKey = { [K in Key]: (typeof TABLE)[K] extends { bounds: unknown } ? K
 /** Every setting, in the order of the documentation. */
 export const CONFIG_TABLE: readonly ConfigRow[] = Object.values(TABLE);
 
-/** Passwords of published examples: fine on one's own machine, refused where others can connect. */
+/** Passwords of published examples. They are accepted on loopback only. */
 const PUBLISHED_PASSWORDS = new Set(['fle123', 'training_password', 'anabranch']);
 
 /**
- * Flags win over variables, variables of the process over those of `.env`; for the database the first of these that is set decides alone:
- * `--database`, `DATABASE_URL`, `POSTGRES_…`, FLE's names, the default. An empty variable is as good as none (and hides one in `.env`).
- * @throws ConfigError
+ * Loads and checks the configuration. Flags override variables, and variables of the process override those of `.env`.
+ * For the database, the first of these that is set decides alone: `--database`, `DATABASE_URL`, `POSTGRES_…`, FLE's
+ * names, the default. An empty variable counts as unset, and hides the same one in `.env`. Errors: ConfigError.
  */
 export function loadConfig(sources: ConfigSources): Config {
   const values = new Values(sources);
@@ -250,12 +252,12 @@ export function loadConfig(sources: ConfigSources): Config {
     if (!insecure) {
       throw values.error(
         'listen',
-        'an address on loopback (127.0.0.1, [::1], localhost), or --insecure (ANABRANCH_INSECURE=true) as well: there is no authentication yet, so everybody who reaches the port could do everything',
+        'an address on loopback (127.0.0.1, [::1], localhost), or also --insecure (ANABRANCH_INSECURE=true): there is no authentication yet, so everybody who reaches the port has full access',
       );
     }
     if (password !== undefined && PUBLISHED_PASSWORDS.has(password)) {
       throw new ConfigError(
-        'The database password is one from a published example; it is refused when listening beyond loopback: set another one.',
+        'The database password is from a published example, which is rejected beyond loopback: set another password.',
       );
     }
   }
@@ -277,20 +279,20 @@ export function loadConfig(sources: ConfigSources): Config {
   });
 }
 
-/** Names a database without its secrets: `SQLite /data/a.db`, `Postgres postgres://ann@db.example:5432/main`. */
+/** Describes a database without its secrets: `SQLite /data/a.db`, `Postgres postgres://ann@db.example:5432/main`. */
 export function describeDatabase(config: Pick<Config, 'database'>): string {
   const { database } = config;
   return database.engine === 'sqlite' ? `SQLite ${database.path}` : `Postgres ${scrubUrl(database.url)}`;
 }
 
-/** A database URL without its password and without its query, of which only the host is kept; also for text that is hardly a URL. */
+/** Removes the password from a database URL, and its query except `host`. Also works on text that is not a valid URL. */
 export function scrubUrl(text: string): string {
   const [base = '', query = ''] = splitOnce(text, '?');
   const host = new URLSearchParams(query).get('host');
   return base.replace(/(:\/\/[^:/?#]*):.*@/su, '$1@') + (host === null ? '' : `?host=${host}`);
 }
 
-/** The values as they were set, each with the name it came by. */
+/** The values of all settings, with the flag or variable that set them. */
 class Values {
   readonly #ofProcess: Readonly<Record<string, string | undefined>>;
   readonly #env: Readonly<Record<string, string | undefined>>;
@@ -311,13 +313,13 @@ class Values {
     return this.#env[TABLE[key].name] || undefined;
   }
 
-  /** The variable's name, and whether the `.env` file set it. */
+  /** Returns the variable's name, marked if the `.env` file set it. */
   origin(key: Key): string {
     const { name } = TABLE[key];
     return this.#ofProcess[name] === undefined ? `${name} (.env)` : name;
   }
 
-  /** The flag's text, else the variable's, else the default's. */
+  /** Returns the text of the flag, else of the variable, else the default. */
   text(key: Key): string {
     const row: ConfigRow = TABLE[key];
     return this.flag(key) ?? this.env(key) ?? row.default ?? '';
@@ -341,30 +343,30 @@ class Values {
     return (this.flag(key) ?? this.env(key)) !== undefined;
   }
 
-  /** `parse` returns undefined for a value that cannot be used. */
+  /** Parses a list. `parse` returns undefined for an invalid value. */
   list(key: Key, parse: (text: string) => string | undefined): string[] {
     const texts = this.text(key).split(',');
     return texts.flatMap((text) => {
       if (text.trim() === '') return [];
       const value = parse(text.trim());
       if (value === undefined)
-        throw new ConfigError(`${this.nameOf(key)} is "${text.trim()}": wanted ${TABLE[key].wanted}.`);
+        throw new ConfigError(`${this.nameOf(key)} is "${text.trim()}": expected ${TABLE[key].expected}.`);
       return [value];
     });
   }
 
-  /** The name that the value was set by. */
+  /** Returns the name of the flag or variable that set the value. */
   nameOf(key: Key): string {
     const row: ConfigRow = TABLE[key];
     return this.flag(key) === undefined ? row.name : (row.flag?.split(' ')[0] ?? row.name);
   }
 
-  /** `--listen is "0.0.0.0": wanted …`; a secret's value is left out. */
-  error(key: Key, wanted: string = TABLE[key].wanted): ConfigError {
+  /** Returns `--listen is "0.0.0.0": expected …`. The value of a secret is left out. */
+  error(key: Key, expected: string = TABLE[key].expected): ConfigError {
     const row: ConfigRow = TABLE[key];
     const name = this.nameOf(key);
-    if (key === 'database') return new ConfigError(`${name} is "${scrubUrl(this.text(key))}": wanted ${wanted}.`);
-    return new ConfigError(`${name} is ${row.secret ? 'wrong' : `"${this.text(key)}"`}: wanted ${wanted}.`);
+    if (key === 'database') return new ConfigError(`${name} is "${scrubUrl(this.text(key))}": expected ${expected}.`);
+    return new ConfigError(`${name} is ${row.secret ? 'invalid' : `"${this.text(key)}"`}: expected ${expected}.`);
   }
 
   #parse<T>(key: Key, schema: z.ZodType<T>): T {
@@ -382,13 +384,13 @@ function parseListen(values: Values): Config['listen'] {
   return { host, port };
 }
 
-/** Returns the name as URL writes it, so that names can be compared. */
+/** Returns the name in the form that URL uses, so that names can be compared. */
 function parseHost(text: string): string | undefined {
   if (!/^(?:[\w.-]+|\[[0-9a-f:.]+\])$/iu.test(text)) return undefined;
   return URL.parse(`http://${text}`)?.hostname.replace(/\.$/u, '') || undefined;
 }
 
-/** Returns the origin as browsers write it: in lower case, and without a port that is the scheme's default. */
+/** Returns the origin in the form that browsers send: in lower case, and without the scheme's default port. */
 function parseOrigin(text: string): string | undefined {
   if (!/^[a-z][a-z0-9+.-]*:\/\/(?:[\w.-]+|\[[0-9a-f:.]+\])(?::\d+)?$/iu.test(text)) return undefined;
   const url = URL.parse(text.toLowerCase());
@@ -399,12 +401,12 @@ function parseMaxConnections(
   values: Values,
   fileLimit: number = Number.POSITIVE_INFINITY,
 ): Pick<Config, 'maxConnections' | 'warnings'> {
-  const wanted = values.whole('maxConnections');
+  const requested = values.whole('maxConnections');
   const possible = Math.max(1, fileLimit - OTHER_FILES);
-  if (wanted <= possible) return { maxConnections: wanted, warnings: [] };
+  if (requested <= possible) return { maxConnections: requested, warnings: [] };
   if (!values.isSet('maxConnections')) return { maxConnections: possible, warnings: [] };
-  const warning = `${values.nameOf('maxConnections')} is ${wanted}, but the process may open only ${fileLimit} files: raise the limit of open files to ${wanted + OTHER_FILES} (ulimit -n).`;
-  return { maxConnections: wanted, warnings: [warning] };
+  const warning = `${values.nameOf('maxConnections')} is ${requested}, but the process may open only ${fileLimit} files: raise the limit of open files to ${requested + OTHER_FILES} (ulimit -n).`;
+  return { maxConnections: requested, warnings: [warning] };
 }
 
 function unusedHosts(values: Values, host: string): string[] {
@@ -437,7 +439,7 @@ const FLE_POSTGRES_PARTS = [
   'skillsDbPassword',
 ] as const;
 
-/** The first of the settings that is set decides alone. Parts of Postgres that are set and are not used bring a warning. */
+/** Chooses the database by the first setting that is set. Parts of Postgres that are set but not used cause a warning. */
 function chooseDatabase(values: Values, cwd: string): ChosenDatabase {
   if (values.flag('database') !== undefined) {
     const found = databaseFromUrl(values, cwd);
@@ -471,11 +473,12 @@ function chosen(values: Values, chosenBy: string, found: FoundDatabase, used: re
 function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
   const text = values.text('database').trim();
   if (text.startsWith('sqlite:')) {
-    // As in SQLAlchemy, three slashes begin a relative path and a fourth makes it absolute.
+    // As in SQLAlchemy: three slashes begin a relative path, and a fourth slash makes it absolute.
     const path = text.slice(text.startsWith('sqlite:///') ? 'sqlite:///'.length : 'sqlite:'.length);
     return { database: sqliteFile(values, 'database', path, cwd) };
   }
-  // After credentials URL insists on a host, Postgres does not: `?host=` may name the folder of a socket, and wins over it.
+  // URL requires a host after credentials, Postgres does not: `?host=` can name the folder of a socket, and
+  // overrides the host.
   const url = text.replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://').replace('@/', '@localhost/');
   const parsed = URL.parse(url);
   if (!url.startsWith('postgres://') || parsed === null) throw values.error('database');
@@ -523,7 +526,7 @@ function fleDatabase(values: Values, cwd: string): FoundDatabase {
   const missing = FLE_POSTGRES_PARTS.filter((key) => values.env(key) === undefined).map((key) => TABLE[key].name);
   if (missing.length > 0) {
     throw new ConfigError(
-      `${missing.join(', ')} ${missing.length === 1 ? 'is' : 'are'} not set: wanted all five SKILLS_DB_… variables, since FLE's names say Postgres.`,
+      `${missing.join(', ')} ${missing.length === 1 ? 'is' : 'are'} not set: expected all five SKILLS_DB_… variables, because FLE's variables choose Postgres.`,
     );
   }
   return postgresFromParts({
@@ -556,7 +559,7 @@ function readDotEnv(path: string, readFile: (path: string) => string | undefined
   try {
     return parseEnv(readFile(path) ?? '');
   } catch (error) {
-    throw new ConfigError(`${path} cannot be read (${reasonOf(error)}): wanted a readable .env file, or none.`, {
+    throw new ConfigError(`${path} cannot be read (${reasonOf(error)}): expected a readable .env file, or none.`, {
       cause: error,
     });
   }
@@ -576,7 +579,7 @@ function reasonOf(error: unknown): string {
   return String(error);
 }
 
-/** `--log-level LEVEL` → `logLevel`, as commander names it. */
+/** Returns the name that commander gives a flag: `--log-level LEVEL` → `logLevel`. */
 function flagKey(row: ConfigRow): string {
   const long = row.flag?.split(' ')[0]?.slice(2) ?? '';
   return long.replace(/-(\w)/gu, (_, letter: string) => letter.toUpperCase());

@@ -154,8 +154,8 @@ describe('the database', () => {
     'postgres://u:p%zz@h/d',
     'postgres:h/d',
   ])('"%s" is refused, naming --database or DATABASE_URL and what was wanted', (url) => {
-    expect(refusal({}, { database: url })).toMatch(/^--database is ".*": wanted .+/u);
-    if (url !== '') expect(refusal({ DATABASE_URL: url })).toMatch(/^DATABASE_URL is ".*": wanted .+/u);
+    expect(refusal({}, { database: url })).toMatch(/^--database is ".*": expected .+/u);
+    if (url !== '') expect(refusal({ DATABASE_URL: url })).toMatch(/^DATABASE_URL is ".*": expected .+/u);
   });
 
   it('C-23: is made of POSTGRES_… with what is special encoded', () => {
@@ -173,7 +173,7 @@ describe('the database', () => {
       url: 'postgres://postgres@localhost/d?host=%2Frun%2Fpg&port=5432',
     });
     expect(refusal({ POSTGRES_HOST: 'h', POSTGRES_PORT: '5432a' })).toBe(
-      'POSTGRES_PORT is "5432a": wanted a whole number from 1 to 65535.',
+      'POSTGRES_PORT is "5432a": expected a whole number from 1 to 65535.',
     );
   });
 
@@ -239,8 +239,8 @@ describe('the database', () => {
 
   it('F-02: names what is missing of the names of FLE, and refuses an unknown type', () => {
     const { SKILLS_DB_PORT: _port, SKILLS_DB_USER: _user, ...rest } = FLE_POSTGRES;
-    expect(refusal(rest)).toMatch(/^SKILLS_DB_PORT, SKILLS_DB_USER are not set: wanted all five/u);
-    expect(refusal({ FLE_DB_TYPE: 'mysql' })).toBe('FLE_DB_TYPE is "mysql": wanted sqlite or postgres.');
+    expect(refusal(rest)).toMatch(/^SKILLS_DB_PORT, SKILLS_DB_USER are not set: expected all five/u);
+    expect(refusal({ FLE_DB_TYPE: 'mysql' })).toBe('FLE_DB_TYPE is "mysql": expected sqlite or postgres.');
   });
 });
 
@@ -257,7 +257,7 @@ describe('listening', () => {
   it.each(['0.0.0.0:50051', '[::]:50051', '192.168.0.4:50051', 'agents.example:443', '127.example:1'])(
     'beyond loopback (%s) needs --insecure',
     (text) => {
-      expect(refusal({}, { listen: text })).toMatch(/^--listen is ".+": wanted an address on loopback .+--insecure/u);
+      expect(refusal({}, { listen: text })).toMatch(/^--listen is ".+": expected an address on loopback .+--insecure/u);
       expect(load({}, { listen: text, insecure: true }).insecure).toBe(true);
       expect(load({ ANABRANCH_LISTEN: text, ANABRANCH_INSECURE: 'true' }).insecure).toBe(true);
       expect(refusal({ ANABRANCH_LISTEN: text, ANABRANCH_INSECURE: 'no' })).toMatch(/^ANABRANCH_LISTEN is/u);
@@ -277,7 +277,7 @@ describe('listening', () => {
     'http://h:1',
   ])('on "%s" is refused, naming what was wanted', (text) => {
     expect(refusal({ ANABRANCH_LISTEN: text })).toBe(
-      `ANABRANCH_LISTEN is "${text}": wanted HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one).`,
+      `ANABRANCH_LISTEN is "${text}": expected HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one).`,
     );
   });
 });
@@ -331,7 +331,7 @@ describe('names that requests may be addressed to, and origins of web pages', ()
     'ä.example',
   ])('the host "%s" is refused, naming the one of several that is wrong', (host) => {
     const wanted =
-      'wanted a host name or an address without scheme and port, such as anabranch.example, 10.0.0.7 or [fd00::7].';
+      'expected a host name or an address without scheme and port, such as anabranch.example, 10.0.0.7 or [fd00::7].';
     expect(refusal({}, { allowedHost: ['a.example', host] })).toBe(`--allowed-host is "${host}": ${wanted}`);
     expect(refusal({ ANABRANCH_ALLOWED_HOSTS: `${host},b` })).toBe(`ANABRANCH_ALLOWED_HOSTS is "${host}": ${wanted}`);
   });
@@ -350,7 +350,7 @@ describe('names that requests may be addressed to, and origins of web pages', ()
     'file:///x',
   ])('the origin "%s" is refused', (origin) => {
     expect(refusal({}, { allowedOrigin: [origin] })).toBe(
-      `--allowed-origin is "${origin}": wanted SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://app.example or http://localhost:5173.`,
+      `--allowed-origin is "${origin}": expected SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://app.example or http://localhost:5173.`,
     );
   });
 
@@ -404,8 +404,8 @@ describe('plain settings', () => {
     const row = CONFIG_TABLE.find((each) => each.name === name);
     const key = flag.replace(/-(\w)/gu, (_, letter: string) => letter.toUpperCase());
     for (const value of wrong) {
-      expect(refusal({ [name]: value })).toBe(`${name} is "${value}": wanted ${row?.wanted}.`);
-      expect(refusal({}, { [key]: value })).toBe(`--${flag} is "${value}": wanted ${row?.wanted}.`);
+      expect(refusal({ [name]: value })).toBe(`${name} is "${value}": expected ${row?.expected}.`);
+      expect(refusal({}, { [key]: value })).toBe(`--${flag} is "${value}": expected ${row?.expected}.`);
     }
   });
 
@@ -496,7 +496,7 @@ describe('.env', () => {
       throw Object.assign(new Error('denied'), { code: 'EACCES' });
     };
     expect(() => loadConfig({ env: {}, flags: {}, cwd: '/srv/ann', readFile: unreadable })).toThrow(
-      '/srv/ann/.env cannot be read (EACCES): wanted a readable .env file, or none.',
+      '/srv/ann/.env cannot be read (EACCES): expected a readable .env file, or none.',
     );
   });
 });

@@ -96,7 +96,7 @@ describe('serve', () => {
   });
 
   it.each([
-    ['an address that is none', ['--listen', 'nowhere'], 2, '--listen is "nowhere": wanted HOST:PORT'],
+    ['an address that is none', ['--listen', 'nowhere'], 2, '--listen is "nowhere": expected HOST:PORT'],
     [
       'an address of another machine',
       ['--listen', '127.0.0.1:0', '--listen', '192.0.2.1:0', '--insecure'],
@@ -104,7 +104,7 @@ describe('serve', () => {
       'no such address',
     ],
     ['all addresses without --insecure', ['--listen', '0.0.0.0:0'], 2, '--insecure'],
-    ['a database that is none', ['--database', 'mysql://x'], 2, '--database is "mysql://x": wanted sqlite:PATH'],
+    ['a database that is none', ['--database', 'mysql://x'], 2, '--database is "mysql://x": expected sqlite:PATH'],
     ['a Postgres that is not there', ['--database', 'postgres://ann@127.0.0.1:1/x'], 1, 'ECONNREFUSED'],
     ['a flag that is none', ['--lisen', 'x'], 2, 'Did you mean --listen?'],
     ['an argument too many', ['now'], 2, 'too many arguments'],

@@ -5,7 +5,7 @@ import { CONFIG_TABLE, type ConfigRow, loadConfig } from '../../src/config.ts';
 
 it('docs/configuration.md holds the table of src/config.ts, row by row', () => {
   const lines = read('docs/configuration.md').split('\n');
-  const start = lines.indexOf('| variable | flag | default | wanted | what it does |');
+  const start = lines.indexOf('| variable | flag | default | expected | what it does |');
   const end = lines.indexOf('', start);
   expect(lines.slice(start + 2, end)).toEqual(CONFIG_TABLE.map(asLine));
 });
@@ -24,7 +24,7 @@ function asLine(row: ConfigRow): string {
   const flag = row.flag === undefined ? '' : `\`${row.flag}\``;
   const initial = row.default === undefined ? '' : /\s/u.test(row.default) ? row.default : `\`${row.default}\``;
   const doc = row.secret ? `${row.doc} Secret: never printed.` : row.doc;
-  return `| \`${row.name}\` | ${flag} | ${initial} | ${row.wanted} | ${doc} |`;
+  return `| \`${row.name}\` | ${flag} | ${initial} | ${row.expected} | ${doc} |`;
 }
 
 function read(path: string): string {
