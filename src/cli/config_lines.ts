@@ -1,4 +1,4 @@
-/** A config as lines of path and value. */
+/** Draws a config as lines of path and value. */
 import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import { cut, fill, printable, widthOf } from './columns.ts';
 
@@ -6,7 +6,10 @@ const PATH_MOST_COLUMNS = 32;
 const MOST_LINES = 24;
 const OWN = ' *';
 
-/** Returns the lines of the effective config, with a star at what the run's own config sets, then the paths that the run removed. */
+/**
+ * Returns the lines of the effective config, then the paths that the run removed. A star marks values from the run's
+ * own config.
+ */
 export function configLines({ configJson, configOverridesJson, removedConfigPaths }: Run, columns: number): string[] {
   const own = new Set(leavesOf(configOverridesJson).map(({ path }) => path));
   const leaves = leavesOf(configJson);
@@ -26,18 +29,18 @@ export function configLines({ configJson, configOverridesJson, removedConfigPath
 interface Leaf {
   /** `optimizer.lr` */
   readonly path: string;
-  /** JSON text. Numbers as they were written: neither rounded nor in another form. */
+  /** JSON text. Numbers are shown as they were written, without rounding. */
   readonly value: string;
 }
 
-/** What Node's JSON has and the language's library does not know yet. */
+/** Functions of Node's JSON that TypeScript's library does not declare yet. */
 const exact = JSON as unknown as {
   parse(text: string, reviver: (key: string, value: unknown, context: { source?: string }) => unknown): unknown;
   rawJSON(text: string): unknown;
   isRawJSON(value: unknown): boolean;
 };
 
-/** Arrays are leaves, and so are empty objects. */
+/** Returns the leaves of a JSON object. Arrays and empty objects are leaves. */
 function leavesOf(json: string): Leaf[] {
   if (json === '') return [];
   const config = exact.parse(json, (_, value, { source }) =>

@@ -2,7 +2,10 @@ import type { Command } from 'commander';
 import { CONFIG_TABLE, type Config, loadConfig } from '../config.ts';
 import type { CliContext } from './context.ts';
 
-/** Adds the flags of the configuration table, all of them or those named (`--database`), with their defaults in the help. */
+/**
+ * Adds flags of the configuration table, all of them or only the named ones (`--database`), with their defaults in the
+ * help.
+ */
 export function addConfigOptions(command: Command, names?: readonly string[]): Command {
   for (const { flag, default: preset, name, doc, list } of CONFIG_TABLE) {
     if (flag === undefined) continue;
@@ -17,7 +20,7 @@ export function addConfigOptions(command: Command, names?: readonly string[]): C
   return command;
 }
 
-/** The configuration that a command was given. Errors: ConfigError. */
+/** Returns the configuration of a command. Errors: ConfigError. */
 export function configOf(cli: CliContext, flags: Readonly<Record<string, unknown>>): Config {
   return loadConfig({ env: cli.env, flags, cwd: cli.cwd, fileLimit: cli.fileLimit });
 }

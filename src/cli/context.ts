@@ -1,30 +1,30 @@
 /**
- * The process as a command sees it. `main.ts` fills it in once; tests fill in their own. A command is a function of it:
- * `export function treeCommand(cli: CliContext): Command`, added to the program with one line.
+ * The process as a command sees it. `main.ts` creates it once; tests create their own. A command is a function of it:
+ * `export function treeCommand(cli: CliContext): Command`. The program adds each command with one line.
  */
 export interface CliContext {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
-  /** How many files the process may have open at once; undefined if the system does not say. */
+  /** Returns how many files the process may have open at once. Undefined if the system does not say. */
   readonly fileLimit: () => number | undefined;
-  /** The program and arguments that start this command line again in another process: `[execPath, script]`. */
+  /** The program and arguments that start this command line in another process: `[execPath, script]`. */
   readonly self: readonly string[];
   readonly stdout: Output;
   readonly stderr: Output;
-  /** Aborted by the first SIGINT or SIGTERM: finish what must be finished, and return. */
+  /** Aborted by the first SIGINT or SIGTERM. Commands then finish open work and return. */
   readonly signal: AbortSignal;
 }
 
-/** Where text goes. A terminal has `isTTY` and `columns`; a pipe or a file has neither. */
+/** A destination of text. A terminal has `isTTY` and `columns`; a pipe or a file has neither. */
 export type Output = NodeJS.WritableStream & { readonly isTTY?: boolean; readonly columns?: number };
 
 /**
- * A failure that was explained: its message is all that is printed, without a stack. Whatever else a command throws is a fault of the
- * program.
+ * An error that is explained to the user. Only its message is printed, without a stack. Any other error that a command
+ * throws is a defect of the program.
  */
 export class CliError extends Error {
   override readonly name = 'CliError';
-  /** 1: it did not work. 2: the command line cannot be understood. */
+  /** 1: the command failed. 2: the command line is invalid. */
   readonly exitCode: 1 | 2;
 
   constructor(message: string, options: { readonly exitCode?: 1 | 2; readonly cause?: unknown } = {}) {

@@ -14,8 +14,8 @@ import { columnsOf, paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { barDisplay, comparisonTable, type DemoDisplay, eventJson, jsonDisplay, lineDisplay } from './demo_display.ts';
 import { barTraining, jsonTraining, lineTraining, summaryTable } from './demo_training.ts';
-import { parseWhole } from './place.ts';
 import { type Access, addServerOptions, commandPrefix, type ServerFlags, withServer, write } from './server_access.ts';
+import { parseWhole } from './step_reference.ts';
 import { readTree } from './tree.ts';
 import { drawTree } from './tree_drawing.ts';
 import { trajectoryItems } from './tree_items.ts';
@@ -28,7 +28,7 @@ interface DemoFlags extends ServerFlags {
 
 const DESCRIPTION =
   'Play CartPole-v1 into a trajectory, branch it at step 200 into four variants, kill and resume one of them, replay another from a ' +
-  'checkpoint, compare them all and draw the tree. Then train: four processes claim rollouts, one of them is killed and its rollout claimed again.';
+  'checkpoint, compare them all and draw the tree. Then train: four processes claim rollouts. One of them is killed, and its rollout is claimed again.';
 
 const EXAMPLES = `
 Examples:
@@ -45,13 +45,16 @@ export function demoCommand(cli: CliContext): Command {
     .description(DESCRIPTION)
     .option('--seed <N>', 'seed of the environment; the same seed gives the same steps', '7')
     .addOption(new Option('--no-keep', 'remove the scratch database afterwards').conflicts(['address', 'database']))
-    .option('--json', 'print events as JSON, one a line');
-  return addServerOptions(command, 'a server to use (default: one inside this command, on a scratch SQLite file)')
+    .option('--json', 'print events as JSON, one per line');
+  return addServerOptions(
+    command,
+    'address of the server (default: a server within this command, on a scratch SQLite file)',
+  )
     .addHelpText('after', EXAMPLES)
     .action((flags: DemoFlags) => runDemoCommand(cli, flags));
 }
 
-/** The process of one variant, started by the demo itself: not for people. */
+/** Creates the hidden command that plays one variant. The demo starts it in a process of its own. */
 export function demoVariantCommand(cli: CliContext): Command {
   return new Command(VARIANT_COMMAND).argument('<TASK>').action((task: string) => {
     const report = (event: object) => void cli.stdout.write(`${JSON.stringify(event)}\n`);
@@ -59,7 +62,7 @@ export function demoVariantCommand(cli: CliContext): Command {
   });
 }
 
-/** A worker of the training, started by the demo itself: not for people. */
+/** Creates the hidden command that runs a worker of the training. The demo starts it in a process of its own. */
 export function demoWorkerCommand(cli: CliContext): Command {
   return new Command(WORKER_COMMAND).argument('<TASK>').action((task: string) => {
     const report = (event: object) => void cli.stdout.write(`${JSON.stringify(event)}\n`);
@@ -90,7 +93,7 @@ async function demonstrate(cli: CliContext, access: Access, options: Demonstrati
   const display = displayFor(cli, options);
   const compared: Extract<DemoEvent, { event: 'compared' }>[] = [];
   const onEvent = (event: DemoEvent) => {
-    // From here on nothing moves any more, and lines follow each other.
+    // After this event no bar moves, so the following lines are printed below them.
     if (event.event === 'replayed') display.stop();
     if (event.event === 'compared') compared.push(event);
     display.show(event);
@@ -109,7 +112,7 @@ async function demonstrate(cli: CliContext, access: Access, options: Demonstrati
   await conclude(cli, access, { result, training: await demonstrateTraining(cli, access, options), options });
 }
 
-/** Four workers, one of them killed: shown while it goes on, then summed up. */
+/** Runs the training with four workers, one of which is killed. Shows its progress and its summary. */
 async function demonstrateTraining(
   cli: CliContext,
   { client }: Access,
@@ -127,7 +130,7 @@ async function demonstrateTraining(
   return shown(cli, display, () => runTraining({ client, seed: options.seed, workerCommand, onEvent, signal }));
 }
 
-/** However the work ends, the display is stopped. */
+/** Does the work, and stops the display also when the work fails. */
 async function shown<T>(cli: CliContext, display: { stop(): void }, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -146,7 +149,7 @@ function displayFor(cli: CliContext, { json }: Demonstration): DemoDisplay {
   return stdout.isTTY ? barDisplay(stdout, paint, columnsOf(cli)) : lineDisplay(stdout, paint);
 }
 
-/** The tree of the variants, and how they differ. */
+/** Draws the tree of the variants and the table of their differences. */
 async function drawOutcome(
   cli: CliContext,
   { client }: Access,
@@ -172,14 +175,19 @@ interface Outcome {
   readonly options: Demonstration;
 }
 
-/** What came of the training, and how to look further. */
+/** Prints the outcome of the training, and the commands that show more. */
 async function conclude(cli: CliContext, { flags }: Access, { result, training, options }: Outcome): Promise<void> {
   const database = options.database === undefined ? undefined : scrubUrl(options.database);
   const { runId, runName, killedRolloutId, summaries } = training;
   if (options.json) {
     const kept = options.keep && database !== undefined ? { database } : {};
-    const told = summaries.map((summary) => toJson(SummarySchema, summary, { alwaysEmitImplicit: true }));
-    const done = { event: 'done', ...result, ...kept, training: { runId, runName, killedRolloutId, summaries: told } };
+    const summariesJson = summaries.map((summary) => toJson(SummarySchema, summary, { alwaysEmitImplicit: true }));
+    const done = {
+      event: 'done',
+      ...result,
+      ...kept,
+      training: { runId, runName, killedRolloutId, summaries: summariesJson },
+    };
     await write(cli.stdout, `${eventJson(done)}\n`);
     return;
   }

@@ -1,4 +1,4 @@
-/** Shows the demo while it runs: bars on a terminal, lines elsewhere, JSON for a script. */
+/** Shows the demo while it runs: bars on a terminal, lines elsewhere, JSON for scripts. */
 import { toJson } from '@bufbuild/protobuf';
 import { MultiBar, type SingleBar } from 'cli-progress';
 import { CompareTrajectoriesResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -8,16 +8,19 @@ import type { Output } from './context.ts';
 
 export interface DemoDisplay<E = DemoEvent> {
   show(event: E): void;
-  /** Nothing is under way any more: leave the terminal as it was. Safe to call twice. */
+  /** Stops the display and restores the terminal. Can be called twice. */
   stop(): void;
 }
 
-/** CartPole-v1's own limit, to which the bars run. */
+/** Longest episode of CartPole-v1: the length of a full bar. */
 const LONGEST_EPISODE = 500;
 export const NAME_COLUMNS = 21;
 const CLEAR_TO_END = '\u001b[K';
 
-/** One JSON text an event; of the steps every fiftieth. Step numbers are strings, as in all JSON of int64. */
+/**
+ * Prints one JSON text per event, and every fiftieth step. Step numbers are strings, as int64 values are in protobuf's
+ * JSON.
+ */
 export function jsonDisplay(output: Output): DemoDisplay {
   return {
     show(event) {
@@ -36,7 +39,7 @@ export function eventJson(event: object): string {
   });
 }
 
-/** A line for what is worth one. */
+/** Prints a line for each important event. */
 export function lineDisplay(output: Output, paint: Paint): DemoDisplay {
   return {
     show(event) {
@@ -46,7 +49,7 @@ export function lineDisplay(output: Output, paint: Paint): DemoDisplay {
   };
 }
 
-/** Bars with a name before them, and a value and a note behind. */
+/** Opens bars with a name on their left, and a value and a note on their right. */
 export function openBars(output: Output): MultiBar {
   return new MultiBar({
     stream: output,
@@ -57,9 +60,9 @@ export function openBars(output: Output): MultiBar {
     barIncompleteChar: '─',
     hideCursor: true,
     linewrap: false,
-    gracefulExit: false, // the process has one owner for signals, and it is not the bars
+    gracefulExit: false, // only main.ts handles signals
     emptyOnZero: true,
-    forceRedraw: true, // lines above the bars move them down
+    forceRedraw: true, // lines printed above the bars move the bars down
   });
 }
 
@@ -67,7 +70,7 @@ export function logAbove(bars: MultiBar, lines: readonly string[]): void {
   for (const line of lines) bars.log(`${line}${CLEAR_TO_END}\n`);
 }
 
-/** A bar a trajectory; what is more than progress stands above the bars. */
+/** Shows a bar per trajectory. Events other than progress are printed above the bars. */
 export function barDisplay(output: Output, paint: Paint, columns: number): DemoDisplay {
   const bars = openBars(output);
   const byName = new Map<string, SingleBar>();
@@ -91,7 +94,7 @@ export function barDisplay(output: Output, paint: Paint, columns: number): DemoD
     stop() {
       if (stopped) return;
       stopped = true;
-      bars.update(); // what was logged since the last time
+      bars.update(); // prints the lines that were logged since the last update
       bars.stop();
     },
   };
@@ -106,7 +109,7 @@ function linesOf(event: DemoEvent, paint: Paint): string[] {
     case 'trajectory':
       return line(
         event.name,
-        `trajectory ${event.trajectoryId}${event.firstStepNumber > 0n ? `, from step ${event.firstStepNumber} on` : ''}`,
+        `trajectory ${event.trajectoryId}${event.firstStepNumber > 0n ? `, from step ${event.firstStepNumber}` : ''}`,
       );
     case 'sealed':
       return line(event.name, event.message);
@@ -116,24 +119,27 @@ function linesOf(event: DemoEvent, paint: Paint): string[] {
       const { madeNextStepNumber: made, ackedNextStepNumber: acked, storedNextStepNumber: stored, pid } = event;
       return [
         ...line(event.name, `process ${pid} killed (SIGKILL) with ${made - acked} steps unacked:`),
-        `    it had made 0–${made - 1n} and knew 0–${acked - 1n} to be durable; the store holds 0–${stored - 1n}`,
+        `    it had sent 0–${made - 1n}, and 0–${acked - 1n} were acked; the store holds 0–${stored - 1n}`,
       ];
     }
     case 'resumed': {
       const { nextStepNumber: next, pid } = event;
-      return line(event.name, `process ${pid} goes on at step ${next}, with the state of step ${next - 1n}`);
+      return line(event.name, `process ${pid} resumes at step ${next}, with the state of step ${next - 1n}`);
     }
     case 'replayed':
       return [
-        ...line(event.name, `played again from its step ${event.fromStepNumber} in a fresh environment:`),
-        `    ${event.identicalSteps} steps, ${paint.green('every observation and state the same, bit for bit')}`,
+        ...line(event.name, `replayed from its step ${event.fromStepNumber} in a fresh environment:`),
+        `    ${event.identicalSteps} steps, ${paint.green('every observation and state is identical, bit for bit')}`,
       ];
   }
 }
 
 type Comparison = Extract<DemoEvent, { event: 'compared' }>;
 
-/** A table: what each variant shares with the main line, where it first differs, and what that made of the reward. */
+/**
+ * Draws a table: the steps that each variant shares with the main line, their first difference, and the difference in
+ * reward.
+ */
 export function comparisonTable(comparisons: readonly Comparison[], columns: number): string[] {
   const row = (name: string, shared: string, difference: string, reward: string) => {
     const fixed = [fill(name, NAME_COLUMNS), fill(shared, 8), reward.padStart(7)];

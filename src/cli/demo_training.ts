@@ -1,4 +1,7 @@
-/** Shows the demo's training: bars with the time that is left on a terminal, lines elsewhere, JSON for a script; and its summary. */
+/**
+ * Shows the demo's training: bars with the remaining time on a terminal, lines elsewhere, JSON for scripts. Then shows
+ * its summary.
+ */
 import type { SingleBar } from 'cli-progress';
 import type { Estimate, Summary } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { TrainingEvent } from '../demo/events.ts';
@@ -15,15 +18,15 @@ export function jsonTraining(output: Output): DemoDisplay<TrainingEvent> {
   return { show: (event) => void output.write(`${eventJson(event)}\n`), stop() {} };
 }
 
-/** A line for what is worth one; of the progress every tenth part. */
+/** Prints a line for each important event, and for each tenth of the progress. */
 export function lineTraining(output: Output, paint: Paint): DemoDisplay<TrainingEvent> {
-  let told = 0;
+  let printedTenths = 0;
   return {
     show(event) {
       if (event.event === 'progress') {
         const tenth = Math.floor(event.percent / 10);
-        if (tenth <= told) return;
-        told = tenth;
+        if (tenth <= printedTenths) return;
+        printedTenths = tenth;
       }
       for (const line of linesOf(event, paint)) output.write(`${line}\n`);
     },
@@ -31,7 +34,7 @@ export function lineTraining(output: Output, paint: Paint): DemoDisplay<Training
   };
 }
 
-/** A bar for the run, and one for each of its stages. */
+/** Shows a bar for the run, and one for each of its stages. */
 export function barTraining(output: Output, paint: Paint, columns: number): DemoDisplay<TrainingEvent> {
   const bars = openBars(output);
   const byName = new Map<string, SingleBar>();
@@ -62,7 +65,7 @@ function noteOf({ rolloutsDone, rolloutsExpected, remainingSeconds }: Progress):
   return `${rolloutsDone} of ${rolloutsExpected} rollouts${left}`;
 }
 
-/** `3 s left, 7/20 rollouts`: what is left of a line beside its bar. */
+/** `3 s left, 7/20 rollouts`: the note on the right of a bar. */
 function shortNoteOf({ rolloutsDone, rolloutsExpected, remainingSeconds }: Progress): string {
   const left = remainingSeconds === undefined ? '' : `${durationText(remainingSeconds)} left, `;
   return `${left}${rolloutsDone}/${rolloutsExpected} rollouts`;
@@ -80,13 +83,13 @@ function linesOf(event: TrainingEvent, paint: Paint): string[] {
     case 'worker_killed':
       return line(`process ${event.pid} killed (SIGKILL) after ${event.turns} turns of a rollout`);
     case 'claimed_again':
-      return line(`has claimed that rollout again, as attempt ${event.attempt}`);
+      return line(`claimed that rollout again, as attempt ${event.attempt}`);
     case 'stage':
       return line(`policy ${event.version} came to a mean reward of ${shortNumber(event.rewardMean)}`);
   }
 }
 
-/** A line for each policy: what its rollouts came to, as Summarize tells it. */
+/** Draws a line per policy with the result of Summarize for its rollouts. */
 export function summaryTable({ summaries }: TrainingResult, columns: number): string[] {
   const row = (cells: readonly [string, string, string, string, string]) =>
     cut(
@@ -129,7 +132,7 @@ function estimateText({ value, low, high }: Estimate): string {
   return `${rateText(value)} (${Math.round(low * 100)}–${Math.round(high * 100)})`;
 }
 
-/** pass@k is over tasks that were tried so often. */
+/** pass@k counts tasks with at least k tries. */
 function passText({ passAt }: Summary, k: number): string {
   const estimate = passAt.find((each) => each.k === k)?.estimate;
   return estimate === undefined ? '–' : rateText(estimate.value);

@@ -1,4 +1,4 @@
-/** Values of flags that choose what is listed: each refused in one line, saying what was wanted. */
+/** Parses values of flags that filter lists. An invalid value fails with one line that says what was expected. */
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { CliError } from './context.ts';
@@ -16,13 +16,13 @@ const STATUSES = new Map(
   ].map((status) => [statusName(status), status]),
 );
 
-/** `running,paused`; may be given more than once. */
+/** Parses `running,paused`. The flag can be repeated. */
 export function parseStatuses(text: string, before: readonly Status[] = []): Status[] {
   const found = text.split(',').map((name) => {
     const status = STATUSES.get(name.trim().toLowerCase());
     if (status !== undefined) return status;
     throw new CliError(
-      `--status is "${text}": wanted some of ${[...STATUSES.keys()].join(', ')}, with commas between.`,
+      `--status is "${text}": expected one or more of ${[...STATUSES.keys()].join(', ')}, separated by commas.`,
       {
         exitCode: 2,
       },
@@ -31,30 +31,30 @@ export function parseStatuses(text: string, before: readonly Status[] = []): Sta
   return [...new Set([...before, ...found])];
 }
 
-/** `model=pid`; may be given more than once. */
+/** Parses `model=pid`. The flag can be repeated. */
 export function parseLabel(text: string, before: Readonly<Record<string, string>> = {}): Record<string, string> {
   const at = text.indexOf('=');
   if (at > 0) return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
-  throw new CliError(`--label is "${text}": wanted KEY=VALUE, such as model=pid.`, { exitCode: 2 });
+  throw new CliError(`--label is "${text}": expected KEY=VALUE, such as model=pid.`, { exitCode: 2 });
 }
 
-/** A number that may be a bound; not NaN. */
+/** Parses a bound: any number but NaN. */
 export function parseBound(flag: string): (text: string) => number {
   return (text) => {
     const value = text.trim() === '' ? Number.NaN : Number(text);
     if (!Number.isNaN(value)) return value;
-    throw new CliError(`${flag} is "${text}": wanted a number.`, { exitCode: 2 });
+    throw new CliError(`${flag} is "${text}": expected a number.`, { exitCode: 2 });
   };
 }
 
 export function parseYesNo(flag: string): (text: string) => boolean {
   return (text) => {
     if (text === 'yes' || text === 'no') return text === 'yes';
-    throw new CliError(`${flag} is "${text}": wanted yes or no.`, { exitCode: 2 });
+    throw new CliError(`${flag} is "${text}": expected yes or no.`, { exitCode: 2 });
   };
 }
 
-export interface StagePlace {
+export interface StageKey {
   readonly kind: StageKind;
   readonly number: bigint;
 }
@@ -62,8 +62,8 @@ export interface StagePlace {
 const KINDS = [StageKind.TRAIN_STEP, StageKind.EVAL, StageKind.BASELINE];
 const LARGEST_NUMBER = 2n ** 63n - 1n;
 
-/** `train step 2` as other commands show it, or `train-step-2`, `eval:1`, … */
-export function parseStage(text: string): StagePlace {
+/** Parses a stage: `train step 2` as other commands show it, or `train-step-2`, `eval:1`, … */
+export function parseStage(text: string): StageKey {
   const words = text
     .toLowerCase()
     .replace(/[-_:/\s]+/g, ' ')
@@ -71,7 +71,10 @@ export function parseStage(text: string): StagePlace {
   const [, name, digits = ''] = /^(.*\S) (\d+)$/.exec(words) ?? [];
   const kind = KINDS.find((each) => kindName(each) === name);
   if (kind !== undefined && BigInt(digits) <= LARGEST_NUMBER) return { kind, number: BigInt(digits) };
-  throw new CliError(`--stage is "${text}": wanted a kind and a number, such as train-step-2, eval-1 or baseline-0.`, {
-    exitCode: 2,
-  });
+  throw new CliError(
+    `--stage is "${text}": expected a kind and a number, such as train-step-2, eval-1 or baseline-0.`,
+    {
+      exitCode: 2,
+    },
+  );
 }

@@ -50,7 +50,7 @@ export function importFleCommand(cli: CliContext): Command {
 }
 
 async function runImport(cli: CliContext, sourceText: string, flags: ImportFlags): Promise<void> {
-  if (flags.experiment === '') throw new CliError('--experiment is "": wanted a name.', { exitCode: 2 });
+  if (flags.experiment === '') throw new CliError('--experiment is "": expected a name.', { exitCode: 2 });
   const opened = await explained(cli, () => openSource(cli, sourceText));
   try {
     const withAccess = flags.dryRun ? withServerOnExisting : withServer;
@@ -69,7 +69,7 @@ async function openSource(cli: CliContext, text: string): Promise<FleSource> {
     return await openFleSource(database, scrubUrl(text));
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    const message = `SOURCE is "${scrubUrl(text)}": wanted a SQLite file or postgres://USER:PASSWORD@HOST:PORT/DATABASE.`;
+    const message = `SOURCE is "${scrubUrl(text)}": expected a SQLite file or postgres://USER:PASSWORD@HOST:PORT/DATABASE.`;
     throw new CliError(message, { exitCode: 2, cause: error });
   }
 }
@@ -81,7 +81,7 @@ async function importFrom(
   flags: ImportFlags,
 ) {
   const { stdout, signal } = cli;
-  // Reading the source may take minutes: a server that does not answer is reported before.
+  // Checks that the server answers, because reading the source can take minutes.
   await client.runs.listExperiments({ pageSize: 1 }, FIRST_ANSWER);
   const display = stdout.isTTY && !flags.json ? barDisplay(stdout) : NO_DISPLAY;
   const options = { source, experimentName: flags.experiment, dryRun: flags.dryRun === true, signal };
@@ -120,7 +120,7 @@ function pageOf(
   return [paint.dim(head), ...lines, dryRun ? 'Nothing was written (--dry-run).' : next].join('\n');
 }
 
-/** Errors that a person can act on, in one line. */
+/** Turns errors that the user can resolve into one line. */
 async function explained<T>(cli: CliContext, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

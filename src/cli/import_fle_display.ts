@@ -29,10 +29,10 @@ export function barDisplay(output: Output): ImportDisplay {
 }
 
 const NUMBERS = ['programs', 'imported', 'trajectories', 'branches'] as const;
-/** Of the names of runs. */
+/** Width of the column of run names. */
 const NAME_COLUMNS = { least: 8, most: 40 };
 
-/** A line for each run: its programs, how many of them are new, and the trajectories and branches that were created for these. */
+/** Draws a line per run: its programs, the new ones among them, and the trajectories and branches created for these. */
 export function importTable(versions: readonly ImportedVersion[]): string[] {
   const longest = Math.max(...versions.map(({ runName }) => widthOf(runName)));
   const width = Math.min(NAME_COLUMNS.most, Math.max(NAME_COLUMNS.least, longest));

@@ -1,4 +1,4 @@
-/** A line for each series of a run: name, sparkline, last, least and greatest value. */
+/** Draws a line per series of a run: name, sparkline, and last, smallest and largest value. */
 import type { MetricSeries, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { type SparkPoint, sparkline } from './sparkline.ts';
@@ -8,17 +8,17 @@ import { kindName } from './status.ts';
 interface Metrics {
   readonly series: readonly MetricSeries[];
   readonly stages: readonly Stage[];
-  /** Only these; empty: all. */
+  /** Shows only these keys. Empty: all. */
   readonly keys: readonly string[];
 }
 
 const MOST_SERIES = 20;
 const SPARK_COLUMNS = 24;
-/** shortNumber's most, and a mark before the last value. */
+/** Longest result of shortNumber, and a mark before it. */
 const LAST_COLUMNS = 11;
 const VALUE_COLUMNS = 10;
 
-/** First what was logged, then the numbers of the stages, by kind, over their numbers. */
+/** Draws the logged series of the run, then the metrics of its stages, by kind, as series over the stage numbers. */
 export function seriesLines(
   { series, stages, keys }: Metrics,
   { columns, paint }: { readonly columns: number; readonly paint: Paint },
@@ -59,7 +59,7 @@ export function seriesLines(
 interface SeriesRow {
   readonly title: string;
   readonly points: readonly SparkPoint[];
-  /** The last point is the last one that was logged. */
+  /** Whether the last point is the last one that was logged. */
   readonly whole: boolean;
 }
 
@@ -70,7 +70,7 @@ function loggedRow({ key, stageId, metricSteps, values, nanCount }: MetricSeries
   return { title, points, whole: nanCount === 0n };
 }
 
-/** `train steps: loss`: the named numbers of the stages of one kind, as a series over the stages. */
+/** `train steps: loss`: the metrics of the stages of one kind, as series over the stage numbers. */
 function stageRows(stages: readonly Stage[], keys: readonly string[]): SeriesRow[] {
   const rows = new Map<string, SparkPoint[]>();
   const byNumber = stages.toSorted((a, b) => a.kind - b.kind || Number(a.number - b.number));
@@ -83,6 +83,6 @@ function stageRows(stages: readonly Stage[], keys: readonly string[]): SeriesRow
       rows.set(title, points);
     }
   }
-  // One alone stands at its stage already.
+  // A single value is shown at its stage already.
   return [...rows].flatMap(([title, points]) => (points.length < 2 ? [] : [{ title, points, whole: true }]));
 }

@@ -4,13 +4,13 @@ import { addConfigOptions, configOf } from './config_options.ts';
 import type { CliContext } from './context.ts';
 import { createLogger } from './logging.ts';
 
-/** Brings a database up to this version without serving it. `serve` does so by itself. */
+/** Creates the command that migrates a database without serving it. `serve` migrates by itself. */
 export function migrateCommand(cli: CliContext): Command {
   const command = new Command('migrate').description(
-    'Bring the database up to this version, or make it. The server does so by itself when it starts.',
+    'Create the database, or migrate it to this version. The server does the same when it starts.',
   );
   return addConfigOptions(command, ['--database', '--log-level', '--log-format'])
-    .option('--json', 'say what was done in one line of JSON')
+    .option('--json', 'print the result as one line of JSON')
     .action(async (flags: Readonly<Record<string, unknown>>) => {
       const config = configOf(cli, flags);
       const logger = createLogger(cli, config);

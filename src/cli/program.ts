@@ -15,7 +15,7 @@ import { tailCommand } from './tail.ts';
 import { treeCommand } from './tree.ts';
 import { watchCommand } from './watch.ts';
 
-/** Every command, one line each. */
+/** Creates the program with all its commands. */
 function program(cli: CliContext): Command {
   return new Command('anabranch')
     .description('The trajectory store for agents: every step durable, every state a branch point.')
@@ -35,7 +35,7 @@ function program(cli: CliContext): Command {
     .addCommand(tailCommand(cli));
 }
 
-/** Runs one command line. Resolves with the exit code: 0 done, 1 failed, 2 not understood. */
+/** Runs one command line. Resolves with the exit code: 0 success, 1 failure, 2 invalid command line. */
 export async function run(args: readonly string[], cli: CliContext): Promise<number> {
   const root = program(cli);
   for (const command of [root, ...root.commands]) {
@@ -55,13 +55,13 @@ export async function run(args: readonly string[], cli: CliContext): Promise<num
 }
 
 function explain(error: unknown, cli: CliContext): number {
-  // Commander has printed its own text.
+  // Commander has printed its message already.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   if (error instanceof ConfigError) return say(error.message, 2);
   if (error instanceof CliError) return say(error.message, error.exitCode);
   if (error instanceof StartError) return say(error.message, 1);
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-  return say(`A fault of the program.\n${text}`, 1);
+  return say(`This is a defect of the program.\n${text}`, 1);
 
   function say(message: string, code: number): number {
     cli.stderr.write(`${message}\n`);
@@ -69,7 +69,7 @@ function explain(error: unknown, cli: CliContext): number {
   }
 }
 
-/** The package's, from wherever this file lies: in the sources or compiled. */
+/** Reads the version from package.json, which is found from the sources and from the compiled files. */
 function version(): string {
   for (const path of ['../../package.json', '../../../package.json']) {
     try {
@@ -79,5 +79,5 @@ function version(): string {
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
     }
   }
-  throw new Error('package.json is missing beside the program');
+  throw new Error('package.json is missing in the directory of the program');
 }

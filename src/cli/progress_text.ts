@@ -1,15 +1,15 @@
-/** Progress in a few columns: bars, percents, durations. */
+/** Formats progress in a few columns: bars, percentages, durations. */
 import type { Duration, Timestamp } from '@bufbuild/protobuf/wkt';
 import type { Progress } from '../../gen/es/anabranch/v1/run_pb.js';
 import { kindName } from './status.ts';
 
-/** `━━━━━─────`; the whole bar only at 100 %. */
+/** `━━━━━─────`; the bar is full only at 100 %. */
 export function progressBar(percent: number, columns: number): string {
   const done = Math.max(0, Math.min(columns, Math.floor((percent / 100) * columns)));
   return '━'.repeat(done) + '─'.repeat(columns - done);
 }
 
-/** ` 58 %`, always five columns; 100 only when it is. */
+/** ` 58 %`, always five columns. Shows 100 only for exactly 100 %. */
 export function percentText(percent: number): string {
   return `${Math.max(0, Math.min(100, Math.floor(percent)))} %`.padStart(5);
 }
@@ -31,13 +31,13 @@ export function secondsOf({ seconds, nanos }: Duration | Timestamp): number {
   return Number(seconds) + nanos / 1e9;
 }
 
-/** Time between two times of the server; undefined unless both are known. */
+/** Formats the duration between two server times. Undefined unless both are set. */
 export function tookText(start: Timestamp | undefined, end: Timestamp | undefined): string | undefined {
   if (start === undefined || end === undefined) return undefined;
   return durationText(secondsOf(end) - secondsOf(start));
 }
 
-/** `12 min`; undefined where it cannot be told. */
+/** Formats the remaining time, such as `12 min`. Undefined if the server has no estimate. */
 export function leftText({ estimatedRemaining }: Pick<Progress, 'estimatedRemaining'>): string | undefined {
   return estimatedRemaining === undefined ? undefined : durationText(secondsOf(estimatedRemaining));
 }
@@ -48,14 +48,14 @@ export function timeText(time: Timestamp): string {
   return `${date.toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 }
 
-/** `80 of 160 turns`, or without a noun `80 of 160`; empty where there is nothing to count. */
+/** `80 of 160 turns`, or `80 of 160` without a noun. Empty if both counts are 0. */
 export function countText(done: bigint, expected: bigint, noun = ''): string {
   if (done === 0n && expected === 0n) return '';
   if (expected === 0n) return `${done} ${done === 1n ? noun.replace(/s$/, '') : noun}`.trimEnd();
   return `${done} of ${expected} ${noun}`.trimEnd();
 }
 
-/** `1 of 10 train steps, 1 failed`; empty without stages. */
+/** `1 of 10 train steps, 1 failed`. Empty without stages. */
 export function kindsText({ kinds }: Pick<Progress, 'kinds'>): string {
   const parts = kinds.flatMap(({ kind, planned, created, completed, failed, cancelled }) => [
     countText(completed, planned > created ? planned : created, `${kindName(kind)}s`),
@@ -65,7 +65,7 @@ export function kindsText({ kinds }: Pick<Progress, 'kinds'>): string {
   return parts.filter((part) => part !== '').join(', ');
 }
 
-/** `12 of 32 rollouts (4 live)`, or without a noun `12 of 32 (4 live)`; empty without rollouts. */
+/** `12 of 32 rollouts (4 live)`, or `12 of 32 (4 live)` without a noun. Empty without rollouts. */
 export function rolloutsText({ kinds, openStages }: Pick<Progress, 'kinds' | 'openStages'>, noun = ''): string {
   const sum = (of: (kind: Progress['kinds'][number]) => bigint) => kinds.reduce((total, kind) => total + of(kind), 0n);
   const live = openStages.reduce((total, { rolloutsLive }) => total + rolloutsLive, 0n);
@@ -77,13 +77,16 @@ export function rolloutsText({ kinds, openStages }: Pick<Progress, 'kinds' | 'op
   return live === 0n ? count : `${count} (${live} live)`;
 }
 
-/** `80 of 640 turns, 12 of 32 rollouts (4 live), 9 of 40 substeps, 1 of 10 train steps, 1 failed`; empty where there is nothing to count. */
+/**
+ * `80 of 640 turns, 12 of 32 rollouts (4 live), 9 of 40 substeps, 1 of 10 train steps, 1 failed`. Empty if all counts
+ * are 0.
+ */
 export function countsText(progress: Progress): string {
   const parts = [workText(progress), kindsText(progress)];
   return parts.filter((part) => part !== '').join(', ');
 }
 
-/** `80 of 640 turns, 12 of 32 rollouts (4 live), 9 of 40 substeps`: what stages are made of. */
+/** `80 of 640 turns, 12 of 32 rollouts (4 live), 9 of 40 substeps`: the work within stages. */
 export function workText(progress: Progress): string {
   const parts = [
     countText(progress.turnsDone, progress.turnsExpected, 'turns'),

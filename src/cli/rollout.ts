@@ -15,7 +15,6 @@ import { type Step, StepSchema, View } from '../../gen/es/anabranch/v1/trajector
 import { type AnabranchClient, readSteps } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
-import { parseWhole } from './place.ts';
 import { type AttemptSteps, type RolloutPageParts, rolloutPage } from './rollout_page.ts';
 import { isId } from './run_place.ts';
 import {
@@ -28,6 +27,7 @@ import {
   withServerOnExisting,
   write,
 } from './server_access.ts';
+import { parseWhole } from './step_reference.ts';
 
 interface RolloutFlags extends ServerFlags {
   readonly attempt?: string;
@@ -49,21 +49,19 @@ const MOST_ATTEMPTS = 2n ** 31n - 1n;
 
 export function rolloutCommand(cli: CliContext): Command {
   const command = new Command('rollout')
-    .description(
-      'Show one rollout: its verdict and why, its attempts, validations, overrides, environments, and its turns.',
-    )
+    .description('Show one rollout: its verdict, attempts, validations, overrides, environments and turns.')
     .argument('<ROLLOUT>', 'id of the rollout')
     .option('--attempt <N>', 'show the steps of this attempt (default: the current one)')
-    .option('-n, --turns <N>', 'show at most so many steps, the last ones', '10')
-    .option('--json', 'print all of it as JSON');
-  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+    .option('-n, --turns <N>', 'show at most this many steps, the last ones', '10')
+    .option('--json', 'print everything as JSON');
+  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
     .action((rollout: string, flags: RolloutFlags) => showRollout(cli, rollout, flags));
 }
 
 async function showRollout(cli: CliContext, rolloutId: string, flags: RolloutFlags): Promise<void> {
   if (!isId(rolloutId)) {
-    throw new CliError(`ROLLOUT is "${rolloutId}": wanted the id of a rollout; \`rollouts RUN\` lists ids.`, {
+    throw new CliError(`ROLLOUT is "${rolloutId}": expected the id of a rollout; \`rollouts RUN\` lists ids.`, {
       exitCode: 2,
     });
   }
@@ -85,7 +83,7 @@ interface Wanted {
 
 async function readParts(client: AnabranchClient, rolloutId: string, wanted: Wanted): Promise<RolloutPageParts> {
   const { rollout, attempts, validations } = await client.rollouts.getRollout({ rolloutId }, FIRST_ANSWER);
-  if (rollout === undefined) throw new Error('the server answered without the rollout that it was asked for');
+  if (rollout === undefined) throw new Error('the response of the server has no rollout');
   const { runId, stageId, taskId } = rollout;
   const [{ run }, { stage }, task, overrides, environments, steps] = await Promise.all([
     client.runs.getRun({ runId, view: View.BASIC }, FIRST_ANSWER),
@@ -118,7 +116,9 @@ interface Attempts {
   readonly current: number;
 }
 
-/** The last steps of one attempt: its own, not those that it shares with where it began. */
+/**
+ * Reads the last own steps of an attempt, without the steps that it shares with the trajectory it was branched from.
+ */
 async function readAttempt(
   client: AnabranchClient,
   { rolloutId, attempts, current }: Attempts,

@@ -1,4 +1,4 @@
-/** One rollout on a page: what came of it and why, its attempts, what judged it, where it happened, its turns. */
+/** Draws one rollout on a page: result and verdict, attempts, validations, environments, turns. */
 import type {
   Attempt,
   Environment,
@@ -17,20 +17,20 @@ import { stageTitle } from './stage_lines.ts';
 import { colourOf, statusName } from './status.ts';
 import { stepLine } from './step_line.ts';
 
-/** All that is known of a rollout. */
+/** Everything that the page shows. */
 export interface RolloutPageParts {
   /** In the FULL view. */
   readonly rollout: Rollout;
   readonly run: Run | undefined;
   readonly stage: Stage | undefined;
   readonly task: Task | undefined;
-  /** By number. */
+  /** Attempts by number. */
   readonly attempts: readonly Attempt[];
   readonly validations: readonly Validation[];
-  /** Newest first. */
+  /** Overrides, newest first. */
   readonly overrides: readonly ValidationOverride[];
   readonly environments: readonly Environment[];
-  /** Undefined where no attempt has a trajectory. */
+  /** Undefined if no attempt has a trajectory. */
   readonly steps: AttemptSteps | undefined;
 }
 
@@ -38,12 +38,12 @@ export interface RolloutPageParts {
 export interface AttemptSteps {
   readonly attempt: number;
   readonly steps: readonly Step[];
-  /** So many own steps come before them. */
+  /** Number of own steps before them. */
   readonly earlierSteps: bigint;
 }
 
 export interface RolloutPageOptions {
-  /** No line is wider. */
+  /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;
 }
@@ -51,7 +51,7 @@ export interface RolloutPageOptions {
 const LABEL_COLUMNS = 12;
 const MOST_LINES = 10;
 
-/** The lines, without line ends. Sections with nothing to say are left out. */
+/** Returns the lines, without line ends. Empty sections are left out. */
 export function rolloutPage(parts: RolloutPageParts, options: RolloutPageOptions): string[] {
   const { paint, columns } = options;
   const narrower = { paint, columns: columns - 2 };
@@ -78,7 +78,7 @@ function fewOf(lines: readonly string[]): readonly string[] {
   return more <= 0 ? lines : [...lines.slice(0, MOST_LINES), `… ${more} more; --json shows all`];
 }
 
-/** What it is on the left, the status on the right. */
+/** Name on the left, status on the right. */
 function titleLine({ rollout, stage }: RolloutPageParts, { columns, paint }: RolloutPageOptions): string {
   const status = statusName(rollout.status);
   const where = stage === undefined ? '' : ` of ${stageTitle(stage)}`;
@@ -132,12 +132,12 @@ function attemptFact({ attempt, maxAttempts, refundedAttempts: refunded }: Rollo
   return `${attempt} of at most ${maxAttempts + refunded}${refunded === 0 ? '' : ` (${refunded} refunded)`}`;
 }
 
-/** From when on a rollout that was released can be claimed again. */
+/** When a released rollout can be claimed again. */
 function claimableFact({ attempt, claimableTime }: Rollout): string {
   return attempt === 0 || claimableTime === undefined ? '' : timeText(claimableTime);
 }
 
-/** The verdict and whose it is; then what the worker said, which may be something else. */
+/** The verdict and its source, then the agent's own report, which may differ. */
 function successFact({ status, success, override, validationPassed, result }: Rollout): string {
   const { taskCompleted, agentReportedSuccess } = result ?? {};
   const whose =
@@ -147,16 +147,16 @@ function successFact({ status, success, override, validationPassed, result }: Ro
         ? 'overridden'
         : validationPassed !== undefined
           ? 'validated'
-          : 'as its worker said';
-  const said = [
+          : 'as its worker reported';
+  const notes = [
     success === undefined ? '' : `${verdictText(success)}, ${whose}`,
-    agentReportedSuccess === undefined ? '' : `the agent said ${verdictText(agentReportedSuccess)}`,
+    agentReportedSuccess === undefined ? '' : `the agent reported ${verdictText(agentReportedSuccess)}`,
     taskCompleted === undefined ? '' : `task ${taskCompleted ? '' : 'not '}completed`,
   ].filter((part) => part !== '');
-  return said.join('; ');
+  return notes.join('; ');
 }
 
-/** Its own limit, else the task's. */
+/** The turn limit of the rollout, else of its task. */
 function turnsFact({ rollout: { attempt, turns, ...own }, task }: RolloutPageParts): string {
   const maxTurns = own.maxTurns ?? task?.maxTurns;
   const most = maxTurns === undefined ? '' : `at most ${maxTurns}`;
@@ -165,8 +165,8 @@ function turnsFact({ rollout: { attempt, turns, ...own }, task }: RolloutPagePar
 }
 
 function taskFact({ rollout: { taskId }, task }: RolloutPageParts): string {
-  const told = task?.name || task?.description || '';
-  return told === '' ? taskId : `${taskId}: ${told}`;
+  const title = task?.name || task?.description || '';
+  return title === '' ? taskId : `${taskId}: ${title}`;
 }
 
 function beginFact({ startFrom }: Rollout): string {
@@ -179,7 +179,7 @@ function endFact({ startTime, endTime }: Rollout): string {
   return timeText(endTime) + (took === undefined ? '' : `, after ${took}`);
 }
 
-/** `state       yes  wanted 200, found 200, 1 s` */
+/** `state       yes  expected 200, got 200, 1 s` */
 function validationLines(validations: readonly Validation[], { columns, paint }: RolloutPageOptions): string[] {
   const title = (each: Validation) => printable(each.name) + (each.advisory ? ' (advisory)' : '');
   const width = Math.min(32, widest(validations.map(title)));
@@ -187,8 +187,8 @@ function validationLines(validations: readonly Validation[], { columns, paint }:
     const verdict = verdictText(each.success);
     const notes = [
       each.query,
-      each.expectedResult === '' ? '' : `wanted ${each.expectedResult}`,
-      each.actualResult === '' ? '' : `found ${each.actualResult}`,
+      each.expectedResult === '' ? '' : `expected ${each.expectedResult}`,
+      each.actualResult === '' ? '' : `got ${each.actualResult}`,
       each.errorMessage === '' ? '' : `error: ${each.errorMessage}`,
       each.executionDuration === undefined ? '' : durationText(secondsOf(each.executionDuration)),
     ].filter((note) => note !== '');
@@ -207,36 +207,39 @@ function overrideLines(overrides: readonly ValidationOverride[], { columns, pain
   });
 }
 
-/** `1 failed       12 s  worker-2, the lease ended`, with the first error of an earlier one, and below it the trajectory, which holds what it did. */
+/**
+ * `1 failed       12 s  worker-2, the lease ended`, with the first error of an attempt that failed. The attempt's
+ * trajectory is on the next line.
+ */
 function attemptLines(attempts: readonly Attempt[], { columns, paint }: RolloutPageOptions): string[] {
   const numbers = widest(attempts.map(({ number }) => String(number)));
   const statuses = widest(attempts.map(({ status }) => statusName(status)));
   return attempts.flatMap(({ number, status, claimTime, endTime, workerId, message, trajectoryId, result }) => {
     const name = statusName(status);
     const took = (tookText(claimTime, endTime) ?? '').padStart(6);
-    const said = printable([workerId, message, result?.errors[0] ?? ''].filter((part) => part !== '').join(', '));
+    const note = printable([workerId, message, result?.errors[0] ?? ''].filter((part) => part !== '').join(', '));
     const head = `${String(number).padStart(numbers)} ${colourOf(name, paint)(fill(name, statuses))} ${took}`;
     const room = columns - numbers - statuses - 6 - 4;
     return [
-      `${head}  ${cut(said, room)}`.trimEnd(),
+      `${head}  ${cut(note, room)}`.trimEnd(),
       `${' '.repeat(numbers + 1)}${paint.dim(trajectoryId === '' ? 'its trajectory was deleted' : trajectoryId)}`,
     ];
   });
 }
 
-/** `android  pixel-7  running, booted` and its id, of which others may need to know. */
+/** `android  pixel-7  running, booted` and the id, which other commands need. */
 function environmentLines(environments: readonly Environment[], { columns, paint }: RolloutPageOptions): string[] {
   return environments.flatMap(({ type, externalId, status, phase, statusMessage, id }) => {
     const name = statusName(status);
     const head = printable([type, externalId].filter((part) => part !== '').join(' ')) || 'environment';
-    const said = [name, phase, statusMessage].filter((part) => part !== '').join(', ');
+    const notes = [name, phase, statusMessage].filter((part) => part !== '').join(', ');
     const shown = cut(head, Math.floor(columns / 2));
-    const rest = cut(printable(said), columns - widthOf(shown) - 2);
+    const rest = cut(printable(notes), columns - widthOf(shown) - 2);
     return [`${shown}  ${colourOf(name, paint)(rest)}`, paint.dim(`  ${id}`)];
   });
 }
 
-/** `env_creation    3 s`; without a duration what goes on. */
+/** `env_creation    3 s`; a timing without a duration shows its start. */
 function timingLines({ timings }: Rollout, { columns }: RolloutPageOptions): string[] {
   const names = Object.keys(timings).sort();
   const width = Math.min(40, widest(names.map(printable)));

@@ -12,8 +12,7 @@ import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
-import { parseBound, parseLabel, parseStage, parseStatuses, parseYesNo, type StagePlace } from './filters.ts';
-import { parseWhole } from './place.ts';
+import { parseBound, parseLabel, parseStage, parseStatuses, parseYesNo, type StageKey } from './filters.ts';
 import { type RolloutParts, rolloutsTable } from './rollouts_table.ts';
 import { addExperimentOption, findRun } from './run_place.ts';
 import {
@@ -26,10 +25,11 @@ import {
   withServerOnExisting,
   write,
 } from './server_access.ts';
+import { parseWhole } from './step_reference.ts';
 
 interface RolloutsFlags extends ServerFlags {
   readonly experiment?: string;
-  readonly stage?: StagePlace;
+  readonly stage?: StageKey;
   readonly task?: string;
   readonly worker?: string;
   readonly status?: readonly Status[];
@@ -59,23 +59,23 @@ const MOST = 100_000n;
 export function rolloutsCommand(cli: CliContext): Command {
   const command = new Command('rollouts')
     .description(
-      'List the rollouts of a run by stage and group: turns, rewards, verdicts, and what their groups came to.',
+      'List the rollouts of a run by stage and group: turns, rewards, verdicts, and the results of their groups.',
     )
     .argument('<RUN>', 'name or id of the run');
   addExperimentOption(command)
-    .option('--stage <STAGE>', 'only of this stage, such as train-step-2 or eval-1', parseStage)
-    .option('--task <ID>', 'only of this task')
+    .option('--stage <STAGE>', 'only rollouts of this stage, such as train-step-2 or eval-1', parseStage)
+    .option('--task <ID>', 'only rollouts of this task')
     .option('--worker <ID>', 'only rollouts whose last attempt this worker claimed')
-    .option('--status <STATUS,…>', 'only of these statuses, such as running,pending', parseStatuses)
-    .option('--label <KEY=VALUE>', 'only with this label; may be given more than once', parseLabel)
-    .option('--success <yes|no>', 'only with this verdict', parseYesNo('--success'))
-    .option('--min-reward <N>', 'only with a reward of at least this', parseBound('--min-reward'))
-    .option('--max-reward <N>', 'only with a reward of at most this', parseBound('--max-reward'))
-    .option('--tasks', 'instead of ids show tasks and workers')
-    .option('-n, --limit <N>', 'list at most so many', '50')
-    .option('--page <TOKEN>', 'go on where a list ended: the nextPageToken that --json tells, with the same filters')
+    .option('--status <STATUS,…>', 'only rollouts with these statuses, such as running,pending', parseStatuses)
+    .option('--label <KEY=VALUE>', 'only rollouts with this label; can be repeated', parseLabel)
+    .option('--success <yes|no>', 'only rollouts with this verdict', parseYesNo('--success'))
+    .option('--min-reward <N>', 'only rollouts with at least this reward', parseBound('--min-reward'))
+    .option('--max-reward <N>', 'only rollouts with at most this reward', parseBound('--max-reward'))
+    .option('--tasks', 'show tasks and workers instead of ids')
+    .option('-n, --limit <N>', 'list at most this many', '50')
+    .option('--page <TOKEN>', 'continue a list: the nextPageToken of --json, with the same filters')
     .option('--json', 'print stages, groups and rollouts as JSON');
-  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
     .action((run: string, flags: RolloutsFlags) => listRollouts(cli, run, flags));
 }
@@ -110,13 +110,13 @@ async function filterOf(client: AnabranchClient, runId: string, flags: RolloutsF
   };
 }
 
-async function stageIdOf(client: AnabranchClient, runId: string, stage: StagePlace): Promise<string> {
+async function stageIdOf(client: AnabranchClient, runId: string, stage: StageKey): Promise<string> {
   const found = await client.runs.getStage({ runId, ...stage, view: View.BASIC }, FIRST_ANSWER);
-  if (found.stage === undefined) throw new Error('the server answered without the stage that it was asked for');
+  if (found.stage === undefined) throw new Error('the response of the server has no stage');
   return found.stage.id;
 }
 
-/** Page by page, as many as were asked for; the token goes on behind the last. */
+/** Reads page by page until the limit. The token continues after the last rollout. */
 async function readRollouts(
   client: AnabranchClient,
   filter: Filter,
@@ -134,7 +134,7 @@ async function readRollouts(
   return all;
 }
 
-/** The stages that rollouts are listed of, with their groups: all of them, or as far as they are listed. */
+/** Reads the stages of the listed rollouts with their groups: all groups, or those of the listed rollouts. */
 async function readStages(client: AnabranchClient, { rollouts }: ListRolloutsResponse): Promise<RolloutParts[]> {
   const parts: RolloutParts[] = [];
   for (const [stageId, own] of Map.groupBy(rollouts, (rollout) => rollout.stageId)) {
@@ -143,7 +143,7 @@ async function readStages(client: AnabranchClient, { rollouts }: ListRolloutsRes
       client.runs.getStage({ stageId, view: View.BASIC }, FIRST_ANSWER),
       readGroups(client, stageId, lastNumber),
     ]);
-    if (stage === undefined) throw new Error('the server answered without the stage that it was asked for');
+    if (stage === undefined) throw new Error('the response of the server has no stage');
     parts.push({ stage, ...groups, rollouts: own });
   }
   return parts;
@@ -193,7 +193,7 @@ function linesOf(
   return [...table, `${shown} --limit N lists more; --page goes on (see --help).`];
 }
 
-/** What to do where nothing is found. */
+/** Explains an empty list, and says what to do. */
 function nothing(cli: CliContext, argument: string, flags: RolloutsFlags): string {
   const { stage, task, worker, status, label, success, minReward, maxReward, page } = flags;
   if (page !== undefined) return 'No more rollouts.';
@@ -201,9 +201,9 @@ function nothing(cli: CliContext, argument: string, flags: RolloutsFlags): strin
     (filter) => filter !== undefined,
   );
   if (filters.length > 0) {
-    return `No rollout is like that. \`${commandPrefix(cli)} rollouts ${quotedName(argument)}\` lists all of the run.`;
+    return `No rollout matches the filters. \`${commandPrefix(cli)} rollouts ${quotedName(argument)}\` lists all rollouts of the run.`;
   }
-  return 'No rollouts yet: a client makes them by CreateRollouts (`client.rollouts.createRollouts` in TypeScript).';
+  return 'No rollouts yet: a client creates them with CreateRollouts (`client.rollouts.createRollouts` in TypeScript).';
 }
 
 function quotedName(argument: string): string {

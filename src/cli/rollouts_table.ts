@@ -1,26 +1,26 @@
-/** Rollouts below their groups, groups below their stages: turns, reward, verdict, status. */
+/** Draws rollouts below their groups, and groups below their stages: turns, reward, verdict, status. */
 import type { Group, GroupStatistics, Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { cut, fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { stageTitle } from './stage_lines.ts';
 import { colourOf, statusName } from './status.ts';
 
-/** A stage with what is listed of it. */
+/** A stage with its listed groups and rollouts. */
 export interface RolloutParts {
   readonly stage: Stage;
-  /** By number; of those beyond the listed rollouts nothing need be known. */
+  /** Groups by number. Groups without listed rollouts may be missing. */
   readonly groups: readonly Group[];
-  /** Every group of the stage is here. */
+  /** Whether every group of the stage is in `groups`. */
   readonly allGroups: boolean;
-  /** By group number, then number. */
+  /** Rollouts by group number, then by number. */
   readonly rollouts: readonly Rollout[];
 }
 
 export interface RolloutsTableOptions {
-  /** No line is wider. */
+  /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;
-  /** What stands beside a rollout's number: its id, or its task and worker. */
+  /** What is shown beside a rollout's number: its id, or its task and worker. */
   readonly beside: 'ids' | 'tasks';
 }
 
@@ -29,7 +29,7 @@ const SUCCESS_COLUMNS = 5;
 const STATUS_LEAST_COLUMNS = 12;
 const NOTE_LEAST_COLUMNS = 10;
 
-/** The lines, without line ends; a heading first. */
+/** Returns the lines, without line ends. The first line is a heading. */
 export function rolloutsTable(parts: readonly RolloutParts[], options: RolloutsTableOptions): string[] {
   const { columns, paint } = options;
   const rows = parts.flatMap((part) => [stageRow(part), ...groupRows(part, options)]);
@@ -49,14 +49,14 @@ export function rolloutsTable(parts: readonly RolloutParts[], options: RolloutsT
   const status = columns - numbers - title;
   const line = (cells: Row) => {
     const shown = fill(cells.title, title);
-    const said = statusText(cells, status);
+    const statusCell = statusText(cells, status);
     return [
       cells.bold ? paint.bold(shown) : shown,
       ...(widths.tries === 0 ? [] : [cells.tries.padStart(widths.tries)]),
       cells.turns.padStart(widths.turns),
       cells.reward.padStart(widths.reward),
       cells.success.padStart(SUCCESS_COLUMNS),
-      cells === heading ? said : colourOf(cells.statusWord, paint)(said),
+      cells === heading ? statusCell : colourOf(cells.statusWord, paint)(statusCell),
     ]
       .join(' ')
       .trimEnd();
@@ -64,7 +64,7 @@ export function rolloutsTable(parts: readonly RolloutParts[], options: RolloutsT
   return [paint.dim(line(heading)), ...rows.map(line)];
 }
 
-/** What is said of the status is left out where next to nothing of it could be read. */
+/** The status message is left out if almost nothing of it would be visible. */
 function statusText({ status, statusWord }: Row, columns: number): string {
   const readable = widthOf(status) <= columns || columns >= widthOf(statusWord) + NOTE_LEAST_COLUMNS;
   return cut(readable ? status : statusWord || status, columns);
@@ -78,7 +78,7 @@ interface Row {
   readonly reward: string;
   readonly success: string;
   readonly status: string;
-  /** What the colour is told from. */
+  /** The word that the colour depends on. */
   readonly statusWord: string;
 }
 
@@ -89,12 +89,12 @@ function row(title: string, more: Partial<Row>): Row {
   };
 }
 
-/** Means over all groups, where all are known. */
+/** Shows means over all groups, if all groups are known. */
 function stageRow({ stage, groups, allGroups }: RolloutParts): Row {
   const status = statusName(stage.status);
   const all = allGroups ? together(groups.flatMap(({ statistics }) => statistics ?? [])) : {};
-  const said = [status, stage.phase].filter((part) => part !== '').join(', ');
-  return row(stageTitle(stage), { bold: true, ...all, status: printable(said), statusWord: status });
+  const notes = [status, stage.phase].filter((part) => part !== '').join(', ');
+  return row(stageTitle(stage), { bold: true, ...all, status: printable(notes), statusWord: status });
 }
 
 function together(statistics: readonly GroupStatistics[]): Pick<Row, 'reward' | 'success'> {
@@ -119,7 +119,7 @@ function groupRows({ groups, rollouts }: RolloutParts, options: RolloutsTableOpt
   });
 }
 
-/** `group 3  cartpole, 2 of 4, ±12.5` with the mean and the success rate of those that have ended. */
+/** `group 3  cartpole, 2 of 4, ±12.5`, with the mean reward and the success rate of the ended rollouts. */
 function groupRow(number: bigint, group: Group | undefined, rollouts: readonly Rollout[]): Row {
   const { statistics } = group ?? {};
   const notes = [
@@ -137,7 +137,7 @@ function groupRow(number: bigint, group: Group | undefined, rollouts: readonly R
   });
 }
 
-/** The task that all have; nothing where they have several, or none. */
+/** The task of all rollouts. Empty if they have several tasks, or none. */
 function taskText([first, ...others]: readonly Rollout[]): string {
   return first !== undefined && others.every(({ taskId }) => taskId === first.taskId) ? first.taskId : '';
 }
@@ -147,17 +147,17 @@ function endedText({ rolloutCount, completedCount, failedCount, cancelledCount }
   return ended === rolloutCount ? '' : `${ended} of ${rolloutCount} ended`;
 }
 
-/** The standard deviation, where there is something to deviate. */
+/** The standard deviation, if the group has one. */
 function spreadText({ rewardStd }: GroupStatistics): string {
   return rewardStd === undefined ? '' : `±${shortNumber(Number(rewardStd.toPrecision(3)))}`;
 }
 
-/** ` 75 %`: whole percents, 100 only where all succeeded. */
+/** ` 75 %`: whole percents. Shows 100 only if all succeeded. */
 export function rateText(rate: number): string {
   return `${rate < 1 ? Math.min(99, Math.round(rate * 100)) : 100} %`;
 }
 
-/** `yes`, `no`, or nothing where nobody has judged. */
+/** `yes`, `no`, or empty without a verdict. */
 export function verdictText(success: boolean | undefined): string {
   return success === undefined ? '' : success ? 'yes' : 'no';
 }
@@ -166,13 +166,13 @@ function rolloutRow(rollout: Rollout, { beside }: RolloutsTableOptions): Row {
   const { id, number, taskId, workerId, attempt, turns, reward, success, phase, statusMessage } = rollout;
   const status = statusName(rollout.status);
   const worked = [taskId, workerId].filter((part) => part !== '').join(' by ');
-  const said = [status, phase, statusMessage].filter((part) => part !== '').join(', ');
+  const notes = [status, phase, statusMessage].filter((part) => part !== '').join(', ');
   return row(printable(`${INDENT}${INDENT}${number} ${beside === 'ids' ? id : worked}`), {
     tries: attempt > 1 ? String(attempt) : '',
     turns: attempt === 0 ? '' : String(turns),
     reward: reward === undefined ? '' : shortNumber(reward),
     success: verdictText(success),
-    status: printable(said),
+    status: printable(notes),
     statusWord: status,
   });
 }

@@ -5,7 +5,6 @@ import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
-import { parseWhole } from './place.ts';
 import { type RunParts, runPage } from './run_page.ts';
 import { readRunTree, readSeries } from './run_parts.ts';
 import { addExperimentOption, findRun } from './run_place.ts';
@@ -19,6 +18,7 @@ import {
   write,
 } from './server_access.ts';
 import { isTerminal } from './status.ts';
+import { parseWhole } from './step_reference.ts';
 
 interface RunFlags extends ServerFlags {
   readonly experiment?: string;
@@ -36,18 +36,13 @@ Examples:
 
 export function runCommand(cli: CliContext): Command {
   const command = new Command('run')
-    .description('Show one run: how far it is, its config, stages, metrics, and the tree of its branches.')
+    .description('Show one run: its progress, config, stages, metrics, and the tree of its branches.')
     .argument('<RUN>', 'name or id of the run');
   addExperimentOption(command)
-    .option(
-      '--metric <KEY>',
-      'only this metric; may be given more than once',
-      (key, all: string[]) => [...all, key],
-      [],
-    )
-    .option('--stages <N>', 'show at most so many stages, the newest', '10')
-    .option('--json', 'print all of it as JSON');
-  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+    .option('--metric <KEY>', 'only this metric; can be repeated', (key, all: string[]) => [...all, key], [])
+    .option('--stages <N>', 'show at most this many stages, the newest ones', '10')
+    .option('--json', 'print everything as JSON');
+  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
     .action((run: string, flags: RunFlags) => showRun(cli, run, flags));
 }
@@ -63,7 +58,7 @@ async function showRun(cli: CliContext, argument: string, flags: RunFlags): Prom
   });
 }
 
-/** So many of the newest stages are looked at: for the list, and for metrics by stage. */
+/** Number of the newest stages that are read, for the list of stages and for metrics by stage. */
 const MOST_STAGES = 1000n;
 
 async function readParts(client: AnabranchClient, run: RunParts['run'], keys: readonly string[]): Promise<RunParts> {

@@ -1,4 +1,4 @@
-/** One run on a page: head, config, stages, metrics, branches. */
+/** Draws one run on a page: head, config, stages, metrics, branches. */
 import type { MetricSeries, Progress, Run, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { configLines } from './config_lines.ts';
@@ -20,34 +20,34 @@ import { colourOf, runStatus } from './status.ts';
 import { drawTree } from './tree_drawing.ts';
 import { runItems } from './tree_items.ts';
 
-/** All that is known of a run. */
+/** Everything that the page shows. */
 export interface RunParts {
   /** In the FULL view. */
   readonly run: Run;
   readonly progress: Progress | undefined;
-  /** The newest, in the order of making. */
+  /** The newest stages, in order of creation. */
   readonly stages: readonly Stage[];
-  /** There are more, made before. */
+  /** Whether the run has older stages. */
   readonly earlierStages: boolean;
   readonly series: readonly MetricSeries[];
-  /** Its tree of runs, itself included. */
+  /** All runs of the run's tree, including itself. */
   readonly tree: readonly Run[];
-  /** Only these metrics are wanted; empty: all. */
+  /** Shows only these metrics. Empty: all. */
   readonly keys: readonly string[];
 }
 
 export interface PageOptions {
-  /** No line is wider. */
+  /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;
-  /** At most so many stages are listed. */
+  /** Maximum number of listed stages. */
   readonly stages: number;
 }
 
 const LABEL_COLUMNS = 12;
 const BAR_COLUMNS = 30;
 
-/** The lines, without line ends. Sections with nothing to say are left out. */
+/** Returns the lines, without line ends. Empty sections are left out. */
 export function runPage(parts: RunParts, options: PageOptions): string[] {
   const { run, tree } = parts;
   const { paint, columns } = options;
@@ -68,7 +68,7 @@ export function runPage(parts: RunParts, options: PageOptions): string[] {
   ];
 }
 
-/** The name on the left, the status on the right. */
+/** Name on the left, status on the right. */
 function titleLine(run: Run, { columns, paint }: PageOptions): string {
   const status = runStatus(run);
   const name = fill(printable(run.name), columns - widthOf(status) - 1);
@@ -142,7 +142,7 @@ function endFact({ startTime, endTime }: Run): string {
   return timeText(endTime) + (took === undefined ? '' : `, after ${took}`);
 }
 
-/** Of interest where there is one, or where one is missed. */
+/** The last heartbeat, if there was one, or if the run requires one. */
 function heartbeatFact({ heartbeatTime, heartbeatTimeout, stale, failWhenStale }: Run): string {
   if (heartbeatTime === undefined && !stale) return '';
   const last = heartbeatTime === undefined ? 'none' : timeText(heartbeatTime);

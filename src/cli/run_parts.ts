@@ -1,4 +1,4 @@
-/** What belongs to a run, read whole: its tree, and its series in few points. */
+/** Reads parts of a run in full: its tree, and its series with few points. */
 import type { MetricSeries, Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { FIRST_ANSWER, readAll } from './server_access.ts';
@@ -10,18 +10,18 @@ export function readRunTree(client: AnabranchClient, runId: string): Promise<Run
   );
 }
 
-/** More points than a sparkline has columns, so that each column shows the mean of several. */
+/** More points than a sparkline has columns, so that each column shows the mean of several points. */
 const MOST_POINTS = 1000;
 
 export interface SeriesWanted {
   readonly runId: string;
-  /** Only these; empty: all. */
+  /** Reads only these keys. Empty: all. */
   readonly keys: readonly string[];
-  /** A stage whose series are wanted, too. */
+  /** The stage whose series are also read. */
   readonly stageId: string | undefined;
 }
 
-/** The run's own series, then those of the stage. */
+/** Returns the run's own series, then those of the stage. */
 export async function readSeries(
   client: AnabranchClient,
   { runId, keys, stageId }: SeriesWanted,
@@ -34,7 +34,7 @@ export async function readSeries(
       for (const part of series) {
         const name = `${part.stageId} ${part.key}`;
         const before = found.get(name);
-        // A series that is too long for one message goes on in the next.
+        // A series that is too long for one message continues in the next one.
         before?.metricSteps.push(...part.metricSteps);
         before?.values.push(...part.values);
         if (before === undefined) found.set(name, part);

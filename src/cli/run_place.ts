@@ -1,4 +1,4 @@
-/** Arguments that name a run, by id or by name, as every command takes them. */
+/** Arguments that name a run by id or by name. Shared by all commands. */
 import { type Command, Option } from 'commander';
 import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -16,19 +16,19 @@ export function addExperimentOption(command: Command): Command {
   return command.addOption(
     new Option(
       '-e, --experiment <NAME>',
-      'the experiment that it is of, by name or id, where several have a run of that name',
+      'name or id of its experiment; required if several experiments have a run with that name',
     ),
   );
 }
 
-/** An experiment by id or by name, as a filter of ListRuns; undefined: any. */
+/** Returns the filter of ListRuns for an experiment, by id or by name. Undefined: any experiment. */
 export function experimentFilter(text: string | undefined): { experimentId: string } | { experimentName: string } {
   return text !== undefined && isId(text) ? { experimentId: text } : { experimentName: text ?? '' };
 }
 
 /**
- * The run that is meant. A name is looked for in the experiment that was named, or in all of them: only if several have it, the user must
- * say which.
+ * Finds a run by id or by name. Searches the given experiment, else all experiments. Throws CliError if several runs
+ * have the name, and asks for the experiment.
  */
 export async function findRun(
   cli: CliContext,
@@ -36,10 +36,10 @@ export async function findRun(
   { argument, experiment }: { readonly argument: string; readonly experiment: string | undefined },
   view = View.FULL,
 ): Promise<Run> {
-  if (argument === '') throw new CliError('RUN is "": wanted the id or the name of a run.', { exitCode: 2 });
+  if (argument === '') throw new CliError('RUN is "": expected the id or the name of a run.', { exitCode: 2 });
   const runId = isId(argument) ? argument : await idOf(cli, client, argument, experiment);
   const { run } = await client.runs.getRun({ runId, view }, FIRST_ANSWER);
-  if (run === undefined) throw new Error('the server answered without the run that it was asked for');
+  if (run === undefined) throw new Error('the response of the server has no run');
   return run;
 }
 
@@ -53,21 +53,21 @@ async function idOf(
   const found = (await client.runs.listRuns(filter, FIRST_ANSWER)).runs.flatMap(({ run }) => run ?? []);
   const [only] = found;
   if (only === undefined) {
-    const where = experiment === undefined ? '' : ` in the experiment ${JSON.stringify(experiment)}`;
-    const listing = `\`${commandPrefix(cli)} runs\` lists what is there.`;
-    throw new CliError(`No run is called ${JSON.stringify(name)}${where}. ${listing}`);
+    const where = experiment === undefined ? '' : ` in experiment ${JSON.stringify(experiment)}`;
+    const listing = `\`${commandPrefix(cli)} runs\` lists the runs.`;
+    throw new CliError(`No run has the name ${JSON.stringify(name)}${where}. ${listing}`);
   }
   if (found.length > 1) throw ambiguous(name, found);
   return only.id;
 }
 
-/** Names are unique in an experiment: so many namesakes are enough to tell that there are too many. */
+/** Names are unique within an experiment. This many runs of one name are enough to say that there are too many. */
 const MOST_NAMED = 6;
 
 function ambiguous(name: string, runs: readonly Run[]): CliError {
   const experiments = runs.slice(0, MOST_NAMED - 1).map(({ experimentName }) => JSON.stringify(experimentName));
   const more = runs.length >= MOST_NAMED ? ', and others' : '';
   return new CliError(
-    `Several runs are called ${JSON.stringify(name)}, in the experiments ${experiments.join(', ')}${more}: add --experiment NAME, or give the run's id.`,
+    `Several runs have the name ${JSON.stringify(name)}, in experiments ${experiments.join(', ')}${more}: add --experiment NAME, or use the run's id.`,
   );
 }

@@ -11,7 +11,6 @@ import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { parseLabel, parseStatuses } from './filters.ts';
-import { parseWhole } from './place.ts';
 import { experimentFilter } from './run_place.ts';
 import { runsTable } from './runs_table.ts';
 import {
@@ -24,6 +23,7 @@ import {
   withServerOnExisting,
   write,
 } from './server_access.ts';
+import { parseWhole } from './step_reference.ts';
 
 interface RunsFlags extends ServerFlags {
   readonly experiment?: string;
@@ -51,17 +51,17 @@ const MOST = 100_000n;
 
 export function runsCommand(cli: CliContext): Command {
   const command = new Command('runs')
-    .description('List runs, newest first: how far they are, how long they still take, their status.')
-    .option('-e, --experiment <NAME>', 'only of this experiment, by name or id')
-    .option('--status <STATUS,…>', 'only of these statuses, such as running,paused', parseStatuses)
-    .option('--label <KEY=VALUE>', 'only with this label; may be given more than once', parseLabel)
-    .option('--stale', 'only those whose heartbeat has stopped')
-    .option('--roots', 'only those that were not branched from another')
-    .option('-n, --limit <N>', 'list at most so many', '50')
-    .option('--page <TOKEN>', 'go on where a list ended: the nextPageToken that --json tells, with the same filters')
-    .option('--ids', 'show ids at any width of the terminal (default: where names fit beside them)')
-    .option('--json', 'print the answer as JSON');
-  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+    .description('List runs, newest first: progress, remaining time, status.')
+    .option('-e, --experiment <NAME>', 'only runs of this experiment, by name or id')
+    .option('--status <STATUS,…>', 'only runs with these statuses, such as running,paused', parseStatuses)
+    .option('--label <KEY=VALUE>', 'only runs with this label; can be repeated', parseLabel)
+    .option('--stale', 'only runs whose heartbeat has stopped')
+    .option('--roots', 'only runs that were not branched from another run')
+    .option('-n, --limit <N>', 'list at most this many', '50')
+    .option('--page <TOKEN>', 'continue a list: the nextPageToken of --json, with the same filters')
+    .option('--ids', 'show ids at any width of the terminal (default: if names fit beside them)')
+    .option('--json', 'print the response as JSON');
+  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
     .action((flags: RunsFlags) => listRuns(cli, flags));
 }
@@ -88,7 +88,7 @@ function filterOf({ experiment, status = [], label = {}, stale, roots }: RunsFla
   };
 }
 
-/** Page by page, as many as were asked for; the token goes on behind the last. */
+/** Reads page by page until the limit. The token continues after the last run. */
 async function readRuns(
   client: AnabranchClient,
   filter: Filter,
@@ -122,10 +122,10 @@ function linesOf(
   return [...table, `${shown} --limit N lists more; --page goes on (see --help).`];
 }
 
-/** What to do where nothing is found. */
+/** Explains an empty list, and says what to do. */
 function nothing(cli: CliContext, { experiment, status, label, stale, roots, page }: RunsFlags): string {
   if (page !== undefined) return 'No more runs.';
   const filters = [experiment, status, label, stale, roots].filter((filter) => filter !== undefined);
-  if (filters.length > 0) return `No run is like that. \`${commandPrefix(cli)} runs\` lists all of them.`;
-  return 'No runs yet: a client makes one by CreateRun (`client.runs.createRun` in TypeScript).';
+  if (filters.length > 0) return `No run matches the filters. \`${commandPrefix(cli)} runs\` lists all runs.`;
+  return 'No runs yet: a client creates one with CreateRun (`client.runs.createRun` in TypeScript).';
 }

@@ -5,12 +5,12 @@ import { leftText, percentText, progressBar } from './progress_text.ts';
 import { colourOf, runStatus } from './status.ts';
 
 export interface RunsTableOptions {
-  /** No line is wider. */
+  /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;
-  /** Show the experiment of each run. */
+  /** Shows the experiment of each run. */
   readonly withExperiment: boolean;
-  /** Show ids at any width. Where the other columns do not fit beside them, only name, id, progress and status are shown. */
+  /** Shows ids at any width. If the other columns do not fit beside them, shows only name, id, progress and status. */
   readonly withIds: boolean;
 }
 
@@ -18,7 +18,7 @@ const BAR_COLUMNS = 10;
 const NAME_LEAST_COLUMNS = 15;
 const MOST_COLUMNS: Partial<Record<Column, number>> = { experiment: 20, progress: 16, percent: 12, rollouts: 13 };
 
-/** The lines, without line ends; a heading first. */
+/** Returns the lines, without line ends. The first line is a heading. */
 export function runsTable(runs: readonly RunWithProgress[], options: RunsTableOptions): string[] {
   const { paint } = options;
   const rows = runs.flatMap((each) => cellsOf(each) ?? []);
@@ -38,9 +38,9 @@ interface Cells {
   readonly name: string;
   readonly id: string;
   readonly experiment: string;
-  /** A bar with a percentage, or a count where there is no plan. */
+  /** A bar with a percentage, or a count if the run has no plan. */
   readonly progress: string;
-  /** The same without the bar. */
+  /** The percentage without the bar. */
   readonly percent: string;
   readonly left: string;
   readonly rollouts: string;
@@ -65,7 +65,7 @@ const HEADING: Cells = {
 const ALL: readonly Column[] = ['name', 'id', 'experiment', 'progress', 'left', 'rollouts', 'reward', 'status'];
 const WITHOUT_IDS = ALL.filter((column) => column !== 'id');
 const BESIDE_IDS: readonly Column[] = ['name', 'id', 'percent', 'status'];
-/** Omitted where every run leaves them empty. */
+/** Columns that are omitted if they are empty for every run. */
 const OPTIONAL: ReadonlySet<Column> = new Set(['rollouts', 'reward']);
 const RIGHT_ALIGNED: ReadonlySet<Column> = new Set(['left', 'rollouts', 'reward']);
 
@@ -91,7 +91,7 @@ function progressCell(steps: bigint | undefined, progress: RunWithProgress['prog
   return stages === 0n ? '' : `${stages} stages`;
 }
 
-/** `12/32`: ended, and expected in all. */
+/** `12/32`: ended rollouts, and expected ones. */
 function rolloutsCell(progress: RunWithProgress['progress']): string {
   const kinds = progress?.kinds ?? [];
   const expected = kinds.reduce((sum, { rolloutsExpected }) => sum + rolloutsExpected, 0n);
@@ -100,10 +100,10 @@ function rolloutsCell(progress: RunWithProgress['progress']): string {
     : `${kinds.reduce((sum, { rolloutsTerminal }) => sum + rolloutsTerminal, 0n)}/${expected}`;
 }
 
-/** The columns shown, from left to right, with their widths. */
+/** The visible columns from left to right, with their widths. */
 type Layout = ReadonlyMap<Column, number>;
 
-/** Shows ids where all names fit beside them, or where they are asked for. */
+/** Shows ids if all names fit beside them, or on request. */
 function layOut(rows: readonly Cells[], options: RunsTableOptions): Layout {
   const full = measure(ALL, rows, options);
   const least = options.withIds ? NAME_LEAST_COLUMNS : Number.POSITIVE_INFINITY;
@@ -113,7 +113,7 @@ function layOut(rows: readonly Cells[], options: RunsTableOptions): Layout {
   return measure(options.withIds ? BESIDE_IDS : WITHOUT_IDS, rows, options);
 }
 
-/** Names get the room that the other columns leave, experiments at most half of it. */
+/** Names get the room that the other columns leave; experiments get at most half of it. */
 function measure(candidates: readonly Column[], rows: readonly Cells[], options: RunsTableOptions): Layout {
   const shown = candidates.filter((column) => {
     if (column === 'experiment') return options.withExperiment;

@@ -5,13 +5,13 @@ import { addConfigOptions, configOf } from './config_options.ts';
 import type { CliContext } from './context.ts';
 import { createLogger } from './logging.ts';
 
-/** Runs the service until it is asked to stop. */
+/** Creates the command that runs the server until it receives a signal. */
 export function serveCommand(cli: CliContext): Command {
   const command = new Command('serve').description(
-    'Run the server. It makes or migrates its database by itself and stops gracefully on Ctrl-C.',
+    'Run the server. It creates or migrates its database, and stops gracefully on Ctrl-C.',
   );
   return addConfigOptions(command)
-    .option('--json', 'say on stdout, in one line of JSON, when and where the server is ready')
+    .option('--json', 'print one line of JSON with the address when the server is ready')
     .action(async (flags: Readonly<Record<string, unknown>>) => serve(cli, flags));
 }
 
@@ -23,7 +23,7 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
   await stopped(cli.signal);
-  logger.info({ ...server.counts() }, `stopping; calls under way have ${config.drainSeconds} seconds to end`);
+  logger.info({ ...server.counts() }, `stopping; open calls have ${config.drainSeconds} seconds to end`);
   await server.drain();
   logger.info('stopped');
 }

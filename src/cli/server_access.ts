@@ -1,4 +1,4 @@
-/** How commands that are clients reach a server: one at `--address`, or one inside themselves on `--database`. */
+/** Connects client commands with a server: the one at `--address`, or one within the command on `--database`. */
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { Code, ConnectError } from '@connectrpc/connect';
@@ -10,10 +10,10 @@ import { type CliContext, CliError, type Output } from './context.ts';
 
 export const DEFAULT_ADDRESS = '127.0.0.1:50051';
 
-/** For calls that somebody waits for at the terminal. */
+/** Deadline of calls that a person waits for at the terminal. */
 export const FIRST_ANSWER = { timeoutMs: 10_000 };
 
-/** JSON as over HTTP: zeros are written. */
+/** JSON as over HTTP: default values are included. */
 export const JSON_FORM = { alwaysEmitImplicit: true };
 
 export interface ServerFlags {
@@ -27,18 +27,18 @@ export function addServerOptions(command: Command, addressDoc: string): Command 
     .addOption(
       new Option(
         '--database <URL>',
-        'start a server inside this command, on sqlite:PATH or postgres://… (see `serve --help`)',
+        'start a server within this command, on sqlite:PATH or postgres://… (see `serve --help`)',
       ),
     );
 }
 
 export interface Access {
   readonly client: AnabranchClient;
-  /** The flags that reach the same data again, for commands to suggest. */
+  /** The flags that reach the same data, for commands that the output suggests. */
   readonly flags: string;
 }
 
-/** For commands that only look: a SQLite file that is not there is a mistyped name, not one to be made. */
+/** For commands that only read: a missing SQLite file is a mistyped name and must not be created. */
 export async function withServerOnExisting<T>(
   cli: CliContext,
   flags: ServerFlags,
@@ -47,13 +47,17 @@ export async function withServerOnExisting<T>(
   if (flags.database !== undefined) {
     const { database } = loadConfig({ env: cli.env, flags: { database: flags.database }, cwd: cli.cwd });
     if (database.engine === 'sqlite' && !existsSync(database.path)) {
-      throw new CliError(`--database is "${flags.database}": there is no file ${database.path}.`, { exitCode: 2 });
+      throw new CliError(`--database is "${flags.database}": the file ${database.path} does not exist.`, {
+        exitCode: 2,
+      });
     }
   }
   return withServer(cli, flags, work);
 }
 
-/** Does the work with a server, and ends what it began. What fails is explained (CliError) as far as it can be. */
+/**
+ * Runs `work` with a server and closes everything that it opened. Errors become a CliError if they can be explained.
+ */
 export async function withServer<T>(
   cli: CliContext,
   flags: ServerFlags,
@@ -61,11 +65,11 @@ export async function withServer<T>(
 ): Promise<T> {
   const { database, address = DEFAULT_ADDRESS } = flags;
   if (database === undefined) return atAddress(cli, address, `--address ${address}`, work);
-  // Nobody but this command is connected: there is nobody to wait for at the end.
+  // Only this command is connected, so there are no other calls to wait for at the end.
   const inside = { database, listen: '127.0.0.1:0', drainSeconds: '1' };
   const config = loadConfig({ env: cli.env, flags: inside, cwd: cli.cwd });
   for (const warning of config.warnings) await write(cli.stderr, `anabranch: ${warning}\n`);
-  // Loaded when needed: a command that talks to a server elsewhere starts without the weight of one.
+  // Loaded on demand, so that a command for a remote server starts fast.
   const { startServer } = await import('../server.ts');
   const server = await startServer(config, { logger: pino({ level: 'error' }, cli.stderr) });
   try {
@@ -100,17 +104,17 @@ function connect(address: string): AnabranchClient {
   }
 }
 
-/** As a shell takes it for one word. */
+/** Quotes a text so that a shell reads it as one word. */
 function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-/** How this program is called from where it runs: a clone runs its source, whatever the machine's own Node is. */
+/** Returns how the user starts this program: a clone runs its source with the project's own Node. */
 export function commandPrefix(cli: Pick<CliContext, 'self'>): string {
   return cli.self.at(-1)?.endsWith('.ts') ? 'npm run -s anabranch --' : 'npx anabranch';
 }
 
-/** What is not here, and the command that lists what is. */
+/** The commands that list what an error did not find. */
 const LISTED_BY: Readonly<Record<string, string>> = {
   TRAJECTORY_NOT_FOUND: 'tree',
   RUN_NOT_FOUND: 'runs',
@@ -119,32 +123,32 @@ const LISTED_BY: Readonly<Record<string, string>> = {
   ROLLOUT_NOT_FOUND: 'rollouts RUN',
 };
 
-/** One line for a person, with what to do next; what cannot be explained is thrown on as it is. */
+/** Returns a CliError with one line that says what to do. Returns other errors unchanged. */
 export function explain(error: unknown, address: string, command: string): unknown {
   if (!(error instanceof ConnectError)) return error;
   const reason = reasonOf(error);
-  const said = error.rawMessage.replace(/\.$/, '');
+  const message = error.rawMessage.replace(/\.$/, '');
   const failed = (text: string) => new CliError(text, { cause: error });
   const list = reason === undefined ? undefined : LISTED_BY[reason];
-  if (list !== undefined) return failed(`${said}. \`${command} ${list}\` lists what is there.`);
-  if (reason !== undefined) return failed(`${said} (${reason}).`);
+  if (list !== undefined) return failed(`${message}. \`${command} ${list}\` lists what exists.`);
+  if (reason !== undefined) return failed(`${message} (${reason}).`);
   if (error.code === Code.Unavailable) {
     return failed(
-      `No server answers at ${address} (--address). Start one with \`${command} serve\`, or look into a database without one: ` +
+      `No server answers at ${address} (--address). Start one with \`${command} serve\`, or open a database without a server: ` +
         '--database sqlite:.anabranch/data.db',
     );
   }
   if (error.code === Code.DeadlineExceeded)
     return failed(`The server at ${address} (--address) does not answer in time.`);
-  return failed(`What answers at ${address} (--address) does not talk as Anabranch does: ${said}.`);
+  return failed(`The server at ${address} (--address) is not an Anabranch server: ${message}.`);
 }
 
-/** Writes, and waits while the reader of a pipe is slower. */
+/** Writes text, and waits while the reader of a pipe is slower. */
 export async function write(output: Output, text: string): Promise<void> {
   if (!output.write(text)) await once(output, 'drain');
 }
 
-/** All items of a list, page by page to its end. */
+/** Reads all pages of a list. */
 export async function readAll<Page extends { readonly nextPageToken: string }, Item>(
   ask: (pageToken: string) => Promise<Page>,
   itemsOf: (page: Page) => readonly Item[],

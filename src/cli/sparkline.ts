@@ -1,14 +1,15 @@
 const BLOCKS = '▁▂▃▄▅▆▇█';
 
-/** Points of a series, by place; places ascend. */
+/** A point of a series. Positions ascend. */
 export interface SparkPoint {
   readonly at: number;
   readonly value: number;
 }
 
 /**
- * A series in at most so many columns: one a point if they fit, else the mean of each stretch of places, and a space where a stretch has
- * no point. NaN counts as none; infinities stand at the edge.
+ * Draws a series in at most `columns` columns. If the points fit, each has a column. Else each column shows the mean of
+ * a range of positions, or a space if the range has no points. NaN counts as no point; infinities are drawn at the
+ * edge.
  */
 export function sparkline(points: readonly SparkPoint[], columns: number): string {
   const known = points.filter(({ value }) => !Number.isNaN(value));
@@ -35,7 +36,7 @@ function block(value: number, least: number, most: number): string {
   if (Number.isNaN(value)) return ' ';
   if (value === Number.POSITIVE_INFINITY) return BLOCKS.at(-1) ?? '';
   if (value === Number.NEGATIVE_INFINITY) return BLOCKS.at(0) ?? '';
-  // The span of the largest doubles is infinite; that of their halves is not.
+  // The range of the largest doubles is infinite; the range of their halves is finite.
   const scale = Number.isFinite(most - least) ? 1 : 0.5;
   const span = most * scale - least * scale;
   const share = span === 0 ? 0.5 : (value * scale - least * scale) / span;

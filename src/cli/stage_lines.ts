@@ -1,4 +1,4 @@
-/** A line for each stage of a run: what it is, how far, how long it took, its status, and what it says. */
+/** Draws a line per stage of a run: name, progress, duration, status and notes. */
 import type { Progress, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { cut, fill, numbersText, type Paint, printable, widthOf } from './columns.ts';
@@ -6,18 +6,18 @@ import { countText, percentText, tookText } from './progress_text.ts';
 import { colourOf, isTerminal, kindName, statusName } from './status.ts';
 
 interface Stages {
-  /** In the order of making. */
+  /** Stages in order of creation. */
   readonly stages: readonly Stage[];
-  /** There are more, made before. */
+  /** Whether the run has older stages. */
   readonly earlierStages: boolean;
   readonly progress: Progress | undefined;
 }
 
 interface Options {
-  /** No line is wider. */
+  /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;
-  /** At most so many, the newest. */
+  /** Maximum number of stages; the newest are shown. */
   readonly stages: number;
 }
 
@@ -33,7 +33,7 @@ export function stageLines({ stages, earlierStages, progress }: Stages, options:
   return [`… ${before} before; --stages N (up to 1000) shows more`, ...lines];
 }
 
-/** Without a heading: each says what it is. */
+/** Draws the stages without a heading. Each line is self-explanatory. */
 export function drawStages(
   stages: readonly Stage[],
   progress: Progress | undefined,
@@ -69,13 +69,13 @@ function percentOf({ id, status }: Stage, progress: Progress | undefined): strin
   return percent === undefined ? '     ' : percentText(percent);
 }
 
-/** `3 of 8 rollouts`; empty unless the stage is open. */
+/** `3 of 8 rollouts`. Empty unless the stage is open. */
 function rolloutsNote({ id }: Stage, progress: Progress | undefined): string {
   const open = progress?.openStages.find(({ stageId }) => stageId === id);
   return open === undefined ? '' : countText(open.rolloutsTerminal, open.rolloutsExpected, 'rollouts');
 }
 
-/** `training, 3 of 10 substeps, loss=0.41`: what it says of itself, the most telling first. */
+/** `training, 3 of 10 substeps, loss=0.41`: the notes of a stage, the most important first. */
 export function noteOf(stage: Stage): string {
   const { phase, statusMessage, completedSubsteps, totalSubsteps = 0n, metrics, modelCheckpointUri } = stage;
   const parts = [
@@ -89,7 +89,7 @@ export function noteOf(stage: Stage): string {
   return printable(joined(parts));
 }
 
-/** Empty for a stage that is terminal: its queue is closed in any case. */
+/** Empty for a terminal stage, because its queue is always closed. */
 function queueNote({ status, queueCloseTime }: Stage): string {
   return queueCloseTime === undefined || isTerminal(status) ? '' : 'queue closed';
 }

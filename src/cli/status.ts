@@ -1,4 +1,4 @@
-/** Words and colours for where things are in their lives. */
+/** Words and colours of statuses. */
 import { type Run, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Paint } from './columns.ts';
@@ -15,7 +15,7 @@ export function runStatus({ status, stale }: Pick<Run, 'status' | 'stale'>): str
 
 const STALE = ', stale';
 
-/** The colour of a status by its name, as statusName and runStatus give it. */
+/** Returns the colour of a status. `status` is a result of statusName or runStatus. */
 export function colourOf(status: string, paint: Paint): (text: string) => string {
   if (status.endsWith(STALE) || status === 'cancelled') return paint.yellow;
   if (status === 'completed') return paint.green;

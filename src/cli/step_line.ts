@@ -1,11 +1,11 @@
-/** One line for a step: number, reward, what was done and what came back, what is special about it. */
+/** Draws one line per step: number, reward, actions, observations, end flags and states. */
 import type { Content, Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { cut, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 
 const NUMBER_COLUMNS = 7;
 const REWARD_COLUMNS = 9;
-/** Of each text no more is looked at: contents may be large, and a line is short. */
-const LOOKED_AT = 400;
+/** Maximum characters that are read from each text. Contents can be large, and a line is short. */
+const MAX_CHARACTERS = 400;
 const ARROW = ' → ';
 
 export function stepLine(step: Step, { columns, paint }: { readonly columns: number; readonly paint: Paint }): string {
@@ -13,10 +13,10 @@ export function stepLine(step: Step, { columns, paint }: { readonly columns: num
   const reward = rewardText(step).padStart(REWARD_COLUMNS);
   const marks = marksOf(step);
   const room = columns - widthOf(number) - widthOf(reward) - widthOf(marks) - 4 - (marks === '' ? 0 : 2);
-  const told = toldText(step, Math.max(1, room));
+  const text = actionsAndObservations(step, Math.max(1, room));
   const ended = step.terminated || step.truncated;
   const shownMarks = marks === '' ? '' : `  ${ended ? paint.yellow(marks) : paint.dim(marks)}`;
-  return `${paint.bold(number)}  ${paint.cyan(reward)}  ${told}${shownMarks}`.trimEnd();
+  return `${paint.bold(number)}  ${paint.cyan(reward)}  ${text}${shownMarks}`.trimEnd();
 }
 
 function rewardText({ reward }: Step): string {
@@ -24,23 +24,23 @@ function rewardText({ reward }: Step): string {
   return reward > 0 ? `+${shortNumber(reward)}` : shortNumber(reward);
 }
 
-/** `push 1 → [0.1,0.2]`: what was done leaves at least half of the room to what came back. */
-function toldText({ actions, observations }: Step, room: number): string {
+/** `push 1 → [0.1,0.2]`: actions leave at least half of the room to observations. */
+function actionsAndObservations({ actions, observations }: Step, room: number): string {
   const done = actions.map(({ type, name, content }) => [name || type, contentText(content)].join(' ').trim());
   const seen = observations.map(({ type, content, isError }) => {
     return (isError ? 'error: ' : '') + (contentText(content) || type);
   });
-  const came = printable(seen.join('; '));
-  if (came === '') return cut(printable(done.join('; ')), room);
-  const half = Math.max(Math.floor(room / 2), room - widthOf(cut(came, room)));
+  const observed = printable(seen.join('; '));
+  if (observed === '') return cut(printable(done.join('; ')), room);
+  const half = Math.max(Math.floor(room / 2), room - widthOf(cut(observed, room)));
   const did = cut(printable(done.join('; ')), half - ARROW.length);
-  return cut(did === '' ? came : did + ARROW + came, room);
+  return cut(did === '' ? observed : did + ARROW + observed, room);
 }
 
 function contentText(content: Content | undefined): string {
   if (content === undefined) return '';
   const text = content.text ?? content.json ?? content.uri;
-  if (text !== undefined) return text.slice(0, LOOKED_AT);
+  if (text !== undefined) return text.slice(0, MAX_CHARACTERS);
   const size = content.data === undefined ? content.size : content.data.length;
   return `<${content.mediaType || 'bytes'}, ${size} bytes>`;
 }

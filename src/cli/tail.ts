@@ -3,10 +3,9 @@ import { Command } from 'commander';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OwnedStepSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { type AnabranchClient, type OwnedStep, type Place, readSteps, resolveStep } from '../client/index.ts';
+import { type AnabranchClient, type OwnedStep, readSteps, resolveStep, type StepReference } from '../client/index.ts';
 import { columnsOf, cut, paintFor, printable } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
-import { parsePlace, parseWhole } from './place.ts';
 import {
   addServerOptions,
   DEFAULT_ADDRESS,
@@ -17,6 +16,7 @@ import {
 } from './server_access.ts';
 import { statusName } from './status.ts';
 import { stepLine } from './step_line.ts';
+import { parseStepReference, parseWhole } from './step_reference.ts';
 
 interface TailFlags extends ServerFlags {
   readonly lines?: string;
@@ -36,19 +36,19 @@ const DEFAULT_LINES = '10';
 
 export function tailCommand(cli: CliContext): Command {
   const command = new Command('tail')
-    .description('Show the steps of a trajectory, shared ones included, and follow it live.')
-    .argument('<TRAJECTORY>', 'id of the trajectory; ID@STEP or ID@TAG begins there')
+    .description('Show the steps of a trajectory, including shared steps, and follow it live.')
+    .argument('<TRAJECTORY>', 'id of the trajectory; ID@STEP or ID@TAG begins at that step')
     .option('-n, --lines <N>', `begin with the last N steps (default: ${DEFAULT_LINES})`)
     .option('--from <STEP>', 'begin at this step')
-    .option('--no-follow', 'stop at the end as it is now')
-    .option('--json', 'print one step a line, as JSON');
-  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+    .option('--no-follow', 'stop at the current end')
+    .option('--json', 'print steps as JSON, one per line');
+  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
     .action((trajectory: string, flags: TailFlags) => runTail(cli, trajectory, flags));
 }
 
 async function runTail(cli: CliContext, argument: string, flags: TailFlags): Promise<void> {
-  const place = parsePlace(argument);
+  const place = parseStepReference(argument);
   const begin = parseBegin(place, flags);
   await withServerOnExisting(cli, flags, async ({ client }) => {
     const { trajectoryId } = place;
@@ -61,7 +61,7 @@ async function runTail(cli: CliContext, argument: string, flags: TailFlags): Pro
         await printer.step(owned);
       }
     } catch (error) {
-      if (cli.signal.aborted) return; // leaving is how following ends
+      if (cli.signal.aborted) return; // Ctrl-C is the normal end of following
       throw error;
     }
     await printer.end(await getTrajectory(client, trajectoryId));
@@ -70,12 +70,12 @@ async function runTail(cli: CliContext, argument: string, flags: TailFlags): Pro
 
 type Begin = { readonly last: bigint } | { readonly from: bigint } | 'place';
 
-/** -n, --from and @ say the same thing in three ways: one of them, or the default. */
-function parseBegin({ at }: Place, { lines, from }: TailFlags): Begin {
+/** -n, --from and @ set the same option, so at most one of them may be set. */
+function parseBegin({ at }: StepReference, { lines, from }: TailFlags): Begin {
   const given = [lines === undefined ? '' : '-n', from === undefined ? '' : '--from', at === undefined ? '' : '@'];
   const names = given.filter((name) => name !== '');
   if (names.length > 1) {
-    throw new CliError(`${names.join(' and ')} both say where to begin: give one of them.`, { exitCode: 2 });
+    throw new CliError(`${names.join(' and ')} both set the first step: use only one of them.`, { exitCode: 2 });
   }
   if (at !== undefined) return 'place';
   if (from !== undefined) return { from: parseWhole('--from', from) };
@@ -84,7 +84,7 @@ function parseBegin({ at }: Place, { lines, from }: TailFlags): Begin {
 
 async function startOf(
   client: AnabranchClient,
-  place: Place,
+  place: StepReference,
   begin: Begin,
   { nextStepNumber }: Trajectory,
 ): Promise<bigint> {
@@ -95,11 +95,11 @@ async function startOf(
 
 async function getTrajectory(client: AnabranchClient, trajectoryId: string): Promise<Trajectory> {
   const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId }, FIRST_ANSWER);
-  if (trajectory === undefined) throw new Error('the server answered without the trajectory that it was asked for');
+  if (trajectory === undefined) throw new Error('the response of the server has no trajectory');
   return trajectory;
 }
 
-/** Prints steps in the form asked for; in the form for people also whose they are, and how it ended. */
+/** Prints steps. The text form also prints their owners and the final status. */
 class StepPrinter {
   readonly #cli: CliContext;
   readonly #json: boolean;

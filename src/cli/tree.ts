@@ -10,7 +10,6 @@ import {
 import { type AnabranchClient, reasonOf } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
-import { parsePlace, parseWhole } from './place.ts';
 import { readRunTree } from './run_parts.ts';
 import { addExperimentOption, findRun, isId } from './run_place.ts';
 import {
@@ -23,6 +22,7 @@ import {
   withServerOnExisting,
   write,
 } from './server_access.ts';
+import { parseStepReference, parseWhole } from './step_reference.ts';
 import { drawTree, type TreeItem } from './tree_drawing.ts';
 import { runItems, trajectoryItems } from './tree_items.ts';
 
@@ -46,18 +46,18 @@ Examples:
 export function treeCommand(cli: CliContext): Command {
   const command = new Command('tree')
     .description(
-      'Draw a tree of trajectories, or of runs: branches with steps, rewards and status. Without an argument, list the roots of the trees that belong to no run.',
+      'Draw a tree of trajectories, or of runs: branches with steps, rewards and status. Without an argument, list the roots of trees that belong to no run.',
     )
     .argument(
       '[TRAJECTORY|RUN]',
-      'id of any trajectory of the tree (@STEP or @TAG may follow), or id or name of any run',
+      'id of any trajectory of the tree (@STEP and @TAG are ignored), or id or name of any run',
     );
   addExperimentOption(command)
-    .option('--bars', 'instead of ids draw bars: which steps are whose')
-    .option('--all', 'list also roots that belong to runs, such as those of rollouts')
-    .option('-n, --limit <N>', 'list at most so many roots', '50')
-    .option('--json', 'print the answer as JSON');
-  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+    .option('--bars', 'draw bars that show who owns which steps, instead of ids')
+    .option('--all', 'also list roots that belong to runs, such as those of rollouts')
+    .option('-n, --limit <N>', 'list at most this many roots', '50')
+    .option('--json', 'print the response as JSON');
+  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
     .action((argument: string | undefined, flags: TreeFlags) => runTree(cli, argument, flags));
 }
@@ -74,13 +74,13 @@ async function runTree(cli: CliContext, argument: string | undefined, flags: Tre
   });
 }
 
-/** The id of a trajectory, where the argument begins with one; what does not is the name of a run. */
+/** Returns the id of a trajectory if the argument begins with one. Any other argument is the name of a run. */
 function trajectoryOf(argument: string): string | undefined {
   const at = argument.indexOf('@');
-  return isId(at < 0 ? argument : argument.slice(0, at)) ? parsePlace(argument).trajectoryId : undefined;
+  return isId(at < 0 ? argument : argument.slice(0, at)) ? parseStepReference(argument).trajectoryId : undefined;
 }
 
-/** Undefined where no trajectory has that id, and a run may. */
+/** Returns undefined if no trajectory has that id. A run may have it. */
 async function treeIfThere(
   client: AnabranchClient,
   trajectoryId: string,
@@ -155,10 +155,10 @@ async function listRoots(
   await write(cli.stdout, `${draw(cli, trajectoryItems(nodes), { noun: 'trajectory', bars: flags.bars })}\n${more}`);
 }
 
-/** What to do next where no root is listed. */
+/** Explains an empty list, and says what to do. */
 async function noRoots(client: AnabranchClient, command: string, access: string): Promise<string> {
   const { trajectories } = await client.trajectories.listTrajectories({ rootsOnly: true, pageSize: 1 }, FIRST_ANSWER);
-  if (trajectories.length === 0) return `No trajectories yet. \`${command} demo ${access}\` makes some.`;
+  if (trajectories.length === 0) return `No trajectories yet. \`${command} demo ${access}\` creates some.`;
   return `All trajectories belong to runs. \`${command} runs ${access}\` lists the runs, \`${command} tree --all ${access}\` these trajectories.`;
 }
 

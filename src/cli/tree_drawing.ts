@@ -1,37 +1,37 @@
-/** Draws a tree of trajectories or of runs: a line each, a parent above its branches, never wider than asked for. */
+/** Draws a tree of trajectories or runs: one line each, parents above their branches, within the given width. */
 import { cut, fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { colourOf } from './status.ts';
 
 /** One line of the tree. */
 export interface TreeItem {
   readonly id: string;
-  /** The item it was branched from; one that is not among the items makes this a root. */
+  /** The parent. An item whose parent is not among the items is a root. */
   readonly parentId: string;
-  /** The last step shared with the parent; undefined for a root. */
+  /** The last step shared with the parent. Undefined for a root. */
   readonly branchPoint: bigint | undefined;
   readonly name: string;
-  /** How many steps it has, shared ones included; undefined where it has none to count. */
+  /** Number of steps, including shared ones. Undefined if the item has no steps to count. */
   readonly steps: bigint | undefined;
   readonly reward: number | undefined;
   readonly status: string;
 }
 
 export interface DrawingOptions {
-  /** What the items are: `trajectory`, `run`. */
+  /** What the items are: `trajectory` or `run`. */
   readonly noun: string;
-  /** No line is wider. */
+  /** Maximum width of a line. */
   readonly columns: number;
-  /** What stands beside the names: ids, to go on with, or bars that show which steps are whose. */
+  /** What is shown beside the names: ids, or bars that show who owns which steps. */
   readonly beside: 'ids' | 'bars';
   readonly paint: Paint;
-  /** The id of the item that is spoken of: it gets a star. */
+  /** Id of the item that gets a star. */
   readonly here?: string;
 }
 
 const ID_COLUMNS = 36;
 const NAME_COLUMNS_BESIDE_BARS = 24;
 
-/** The lines, without line ends; a heading first. */
+/** Returns the lines, without line ends. The first line is a heading. */
 export function drawTree(items: readonly TreeItem[], options: DrawingOptions): string[] {
   const rows = [...walk(items)];
   const { paint, beside, noun } = options;
@@ -50,12 +50,15 @@ interface Row {
   readonly item: TreeItem;
   /** 0 for the root. */
   readonly depth: number;
-  /** Do more branches of the same parent follow further down? Then a line passes by everything between. */
+  /** Whether more branches of the same parent follow. If so, a vertical line connects them. */
   readonly more: boolean;
   readonly above: Row | undefined;
 }
 
-/** Depth first, a parent before its branches, those in order of branch point, then of creation. Trees may be deeper than the stack. */
+/**
+ * Walks depth first, parents before their branches. Branches are sorted by branch point, then by creation. Uses no
+ * recursion, because trees can be deeper than the call stack.
+ */
 function* walk(items: readonly TreeItem[]): Generator<Row> {
   const known = new Set(items.map(({ id }) => id));
   const branches = Map.groupBy(items, ({ parentId }) => (known.has(parentId) ? parentId : ''));
@@ -83,7 +86,7 @@ interface Layout {
   readonly middle: number;
   readonly steps: number;
   readonly reward: number;
-  /** The end of the longest: what the bars are scaled to. */
+  /** The end of the longest item, which scales the bars. */
   readonly longest: bigint;
 }
 
@@ -142,7 +145,9 @@ function drawRow(row: Row, layout: Layout, options: DrawingOptions): string {
   return [paint.dim(stem) + shownName, shownMiddle, steps, reward, colour(item.status)].join(' ');
 }
 
-/** `│ ├─`: which lines pass and where this one leaves them. Deep down, where it would fill half of the column, the depth in figures. */
+/**
+ * `│ ├─`: the connecting lines before a name. If they would fill half of the column, the depth is shown as a number.
+ */
 function stemOf(row: Row, columns: number): string {
   if (row.depth === 0) return '';
   const corner = row.more ? '├─' : '└─';
@@ -154,18 +159,18 @@ function stemOf(row: Row, columns: number): string {
   return stem;
 }
 
-/** `* @300 lr 0.1`: the star marks the item that the drawing is about, the number is its branch point. */
+/** `* @300 lr 0.1`: the star marks the `here` item, and the number is the branch point. */
 function titleOf(item: TreeItem, { beside, here }: DrawingOptions): string {
   const point = item.branchPoint === undefined ? '' : `@${item.branchPoint} `;
   return (item.id === here ? '* ' : '') + point + nameOf(item, beside);
 }
 
-/** Columns that a title needs to be shown whole, with the lines of the tree before it. */
+/** Returns the columns that a full title needs, with the connecting lines before it. */
 function titleWidth(row: Row, options: DrawingOptions): number {
   return row.depth * 2 + widthOf(titleOf(row.item, options));
 }
 
-/** `   ┗━━━━`: where the item's own steps lie between 0 and the end of the longest. */
+/** `   ┗━━━━`: the item's own steps between 0 and the end of the longest item. */
 function bar({ branchPoint, steps }: TreeItem, { middle, longest }: Layout): string {
   if (steps === undefined) return '';
   const column = (step: bigint) => Number((step * BigInt(middle)) / longest);

@@ -1,10 +1,10 @@
-/** Trajectories and runs as lines of a tree. */
+/** Converts trajectories and runs to lines of a tree. */
 import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import type { TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { runStatus, statusName } from './status.ts';
 import type { TreeItem } from './tree_drawing.ts';
 
-/** A deleted trajectory whose steps others need is drawn as such. */
+/** Converts trajectories. A deleted trajectory whose steps are still needed is marked as deleted. */
 export function trajectoryItems(nodes: readonly TreeNode[]): TreeItem[] {
   return nodes.flatMap(({ trajectory, deleted }) => {
     if (trajectory === undefined) return [];

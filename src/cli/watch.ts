@@ -26,14 +26,14 @@ Examples:
 export function watchCommand(cli: CliContext): Command {
   const command = new Command('watch')
     .description(
-      'Watch a run live, until it is completed, failed or cancelled: on a terminal as a picture, elsewhere a line for each change.',
+      'Watch a run live until it is completed, failed or cancelled. A terminal shows a picture, other outputs one line per change.',
     )
     .argument('<RUN>', 'name or id of the run');
   addExperimentOption(command)
-    .option('--rollouts', 'show groups and rollouts, too')
+    .option('--rollouts', 'also show groups and rollouts')
     .option('--exit-status', 'exit with 1 if the run fails or is cancelled')
-    .option('--json', 'print each change as JSON, one a line');
-  return addServerOptions(command, `the server to ask (default: ${DEFAULT_ADDRESS})`)
+    .option('--json', 'print changes as JSON, one per line');
+  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
     .action((run: string, flags: WatchFlags) => watch(cli, run, flags));
 }
@@ -53,7 +53,7 @@ async function watch(cli: CliContext, argument: string, flags: WatchFlags): Prom
         await display.show(picture);
       }
     } catch (error) {
-      if (cli.signal.aborted) return; // leaving is how watching ends
+      if (cli.signal.aborted) return; // Ctrl-C is the normal end of watching
       throw error;
     }
     if (flags.exitStatus && status !== Status.COMPLETED) throw new CliError(`${name}: ${statusName(status)}.`);

@@ -1,4 +1,4 @@
-/** Shows a run while it goes on: a picture on a terminal, lines elsewhere, JSON for a script. */
+/** Shows a live run: a picture on a terminal, lines elsewhere, JSON for scripts. */
 import { create, toJsonString } from '@bufbuild/protobuf';
 import { WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { RunPicture } from '../client/index.ts';
@@ -13,13 +13,13 @@ import { progressText, runText, screenLines, stageText } from './watch_text.ts';
 
 export interface WatchDisplay {
   show(picture: RunPicture): Promise<void>;
-  /** The connection is gone; it is made again by itself, which may take more than one try. */
+  /** Called when the connection is lost. The client reconnects, and may call this several times. */
   cut(error: unknown): Promise<void>;
 }
 
-/** What changed, in the form of WatchRun's answers. */
-export function jsonWatch(output: Output, complaints: Output): WatchDisplay {
-  const notice = cutNotice(complaints);
+/** Prints what changed, in the form of WatchRun's responses. */
+export function jsonWatch(output: Output, errors: Output): WatchDisplay {
+  const notice = cutNotice(errors);
   return {
     async show({ run, progress, changed }) {
       notice.over();
@@ -37,13 +37,13 @@ export function jsonWatch(output: Output, complaints: Output): WatchDisplay {
   };
 }
 
-/** A line for the run, for each stage and for the progress, whenever it reads differently from before. */
-export function lineWatch(output: Output, complaints: Output, paint: Paint): WatchDisplay {
-  const notice = cutNotice(complaints);
-  const told = new Map<string, string>();
+/** Prints a line for the run, a stage or the progress when its text changes. */
+export function lineWatch(output: Output, errors: Output, paint: Paint): WatchDisplay {
+  const notice = cutNotice(errors);
+  const printed = new Map<string, string>();
   const tell = async (key: string, name: string, text: string, aside = '') => {
-    if (text === '' || told.get(key) === text) return;
-    told.set(key, text);
+    if (text === '' || printed.get(key) === text) return;
+    printed.set(key, text);
     await write(output, `${paint.bold(printable(name))}: ${text}${aside}\n`);
   };
   return {
@@ -55,10 +55,10 @@ export function lineWatch(output: Output, complaints: Output, paint: Paint): Wat
       for (const each of changed.rollouts)
         await tell(each.id, rolloutTitle(each, titleOf(each.stageId)), rolloutText(each));
       for (const each of changed.groups) await tell(each.id, groupTitle(each, titleOf(each.stageId)), groupText(each));
-      // The time that is left is another one every second, and no reason for a line.
+      // The remaining time changes every second, so it alone causes no line.
       const left = leftText(progress);
       await tell('progress', 'progress', progressText(progress), left === undefined ? '' : `, ${left} left`);
-      // How it ended comes last, whatever else came with it.
+      // The end of the run is printed last, after everything else in the same picture.
       if (isTerminal(run.status)) await tell('run', run.name, runText(run));
     },
     cut: notice.cut,
@@ -67,7 +67,7 @@ export function lineWatch(output: Output, complaints: Output, paint: Paint): Wat
 
 const UP_AND_CLEAR = (lines: number) => `\u001b[${lines}A\u001b[0J`;
 
-/** One picture that is drawn over again. What stands when it ends stays. */
+/** Draws one picture and redraws it in place. The last picture stays on the terminal. */
 export function screenWatch(output: Output, columns: () => number, paint: Paint): WatchDisplay {
   let picture: readonly string[] = [];
   let drawn = 0;
@@ -85,20 +85,20 @@ export function screenWatch(output: Output, columns: () => number, paint: Paint)
   };
 }
 
-/** Tells of a cut once, not of every try. */
-function cutNotice(complaints: Output): { cut(error: unknown): Promise<void>; over(): void } {
-  let told = false;
+/** Reports a lost connection once, not once per retry. */
+function cutNotice(errors: Output): { cut(error: unknown): Promise<void>; over(): void } {
+  let reported = false;
   return {
     async cut(error) {
-      if (!told) await write(complaints, `${cutText(error)}\n`);
-      told = true;
+      if (!reported) await write(errors, `${cutText(error)}\n`);
+      reported = true;
     },
     over() {
-      told = false;
+      reported = false;
     },
   };
 }
 
 function cutText(error: unknown): string {
-  return `The connection was cut; trying again. (${error instanceof Error ? error.message : error})`;
+  return `The connection was lost; reconnecting. (${error instanceof Error ? error.message : error})`;
 }

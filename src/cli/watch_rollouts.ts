@@ -1,4 +1,4 @@
-/** The groups and rollouts of a run that goes on, in words and marks. */
+/** Formats the groups and rollouts of a live run as words and marks. */
 import type { Group, Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { RunPicture } from '../client/index.ts';
@@ -13,12 +13,12 @@ export function stageTitleIn(stages: RunPicture['stages'], stageId: string): str
   return stageTitle(stage);
 }
 
-/** `train step 1, rollout 0/3`: group, then number. */
+/** `train step 1, rollout 0/3`: group number, then rollout number. */
 export function rolloutTitle({ groupNumber, number }: Rollout, stage: string): string {
   return `${stage}, rollout ${groupNumber}/${number}`;
 }
 
-/** Without its turns while it goes on: they are others with every look. */
+/** Omits the turns of a live rollout, because they change with every message. */
 export function rolloutText(rollout: Rollout): string {
   const { status, attempt, workerId, phase, statusMessage, reward, success, turns } = rollout;
   const ended = isTerminal(status);
@@ -39,7 +39,7 @@ export function groupTitle({ number }: Group, stage: string): string {
   return `${stage}, group ${number}`;
 }
 
-/** Once all of it has ended: before, its rollouts tell what happens. */
+/** Empty until the group has ended, because its rollouts report until then. */
 export function groupText(group: Group): string {
   return isTerminal(group.status) ? [statusName(group.status), ...notesOf(group)].join(', ') : '';
 }
@@ -56,7 +56,9 @@ function notesOf({ statistics }: Group): string[] {
 const MOST_GROUPS = 6;
 const MOST_MARKS = 32;
 
-/** A line for each group of the open stages, with a mark for each of its rollouts; few enough to fit the terminal. */
+/**
+ * Draws a line per group of the open stages, with a mark per rollout. Draws only as many groups as fit the terminal.
+ */
 export function groupLines(
   { stages, groups, rollouts }: Pick<RunPicture, 'stages' | 'groups' | 'rollouts'>,
   { columns, paint }: { readonly columns: number; readonly paint: Paint },
@@ -90,7 +92,7 @@ function titleOf(group: Group, stages: RunPicture['stages']): string {
   return groupTitle(group, stageTitleIn(stages, group.stageId));
 }
 
-/** `✓` succeeded, `✗` did not, `●` ended and unjudged, `-` cancelled, `▸` goes on, `·` waits. */
+/** `✓` succeeded, `✗` did not succeed, `●` ended without a verdict, `-` cancelled, `▸` live, `·` pending. */
 function markOf({ status, success }: Rollout): { readonly mark: string; readonly success: boolean | undefined } {
   if (status === Status.CANCELLED) return { mark: '-', success: undefined };
   if (status === Status.FAILED) return { mark: '✗', success: false };

@@ -1,4 +1,4 @@
-/** A run that goes on, in words and bars. */
+/** Formats a live run as words and bars. */
 import type { Progress, Run, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import type { RunPicture } from '../client/index.ts';
 import { cut, fill, numbersText, type Paint, printable, widthOf } from './columns.ts';
@@ -18,7 +18,7 @@ export function stageText(stage: Stage): string {
   return statusName(stage.status) + (note === '' ? '' : `, ${note}`);
 }
 
-/** Without the time that is left: what reads the same is not told again. */
+/** Omits the remaining time, so that a text that did not change is not printed again. */
 export function progressText(progress: Progress): string {
   const percent = progress.percent === undefined ? '' : percentText(progress.percent).trimStart();
   return [percent, countsText(progress)].filter((part) => part !== '').join(', ');
@@ -27,7 +27,10 @@ export function progressText(progress: Progress): string {
 const MOST_STAGES = 10;
 const BAR_COLUMNS = 40;
 
-/** No line is wider than the columns, and there are few of them: the picture must fit the terminal to be drawn over. */
+/**
+ * Draws the picture. It must fit the terminal to be redrawn in place, so lines are cut to the width and their number is
+ * limited.
+ */
 export function screenLines(
   { run, stages, groups, rollouts, progress }: RunPicture,
   { columns, paint }: { readonly columns: number; readonly paint: Paint },

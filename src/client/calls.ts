@@ -5,7 +5,9 @@ import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 
-/** Default deadline of a unary call. Without one, a call whose connection is lost at the wrong moment may never end. */
+/**
+ * Default deadline of a unary call, in milliseconds. A call without a deadline can hang when its connection is lost.
+ */
 export const UNARY_DEADLINE_MS = 60_000;
 
 /** The RPCs of a service whose request is a single message. */
@@ -13,10 +15,13 @@ type SingleRequest<S extends DescService> = {
   [M in keyof S['method']]: S['method'][M]['methodKind'] extends 'unary' | 'server_streaming' ? M : never;
 }[keyof S['method']];
 
-/** The RPCs of a service that a browser can call. fetch() cannot stream a request, so AppendSteps and PutState are not among them. */
+/**
+ * The RPCs of a service that a browser can call. AppendSteps and PutState are excluded, because fetch() cannot stream a
+ * request.
+ */
 export type WebCalls<S extends DescService> = Pick<Client<S>, SingleRequest<S>>;
 
-/** The calls that every client can make, on Node and in a browser. readSteps() and watchRun() use no others. */
+/** The calls that every client can make, in Node and in browsers. readSteps() and watchRun() need only these. */
 export interface ClientCalls {
   readonly trajectories: WebCalls<typeof TrajectoryService>;
   readonly states: WebCalls<typeof StateService>;

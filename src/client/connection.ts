@@ -9,43 +9,46 @@ import { PatientSessions } from './http2_session.ts';
 import { Lanes } from './lanes.ts';
 import { explainMisdirected } from './misdirected.ts';
 
-/** Where the server is, and how to talk to it. */
+/** Options of connectClient(). */
 export interface ConnectOptions {
-  /** `host:port`, `http://host:port` or `https://host:port`. */
+  /** Address of the server: `host:port`, `http://host:port` or `https://host:port`. */
   readonly address: string;
-  /** Connect interceptors, for credentials or tracing; outermost first. */
+  /** Connect interceptors, for example for credentials or tracing. The first one is the outermost. */
   readonly interceptors?: readonly Interceptor[];
 }
 
 /**
- * A connection to one server; more than one on the wire when more than 90 streams are open. Everything here may be used by
- * any number of callers at once. Unary calls have a deadline of a minute, unless `timeoutMs` says otherwise.
+ * A client of one server. It opens a second HTTP/2 connection when more than 90 streams are open, and so on. Any number
+ * of callers can share one client. Unary calls have a deadline of one minute; the call option `timeoutMs` overrides it.
  */
 export interface AnabranchClient {
-  /** `http://host:port`, as it was understood. */
+  /** Origin of the server: `http://host:port`. */
   readonly url: string;
-  /** Every RPC of TrajectoryService, typed. */
+  /** Calls every RPC of TrajectoryService. */
   readonly trajectories: Client<typeof TrajectoryService>;
-  /** Every RPC of StateService, typed. */
+  /** Calls every RPC of StateService. */
   readonly states: Client<typeof StateService>;
-  /** Every RPC of RunService, typed: experiments, runs, stages, metrics. */
+  /** Calls every RPC of RunService: experiments, runs, stages, metrics. */
   readonly runs: Client<typeof RunService>;
-  /** Every RPC of RolloutService, typed: tasks, groups, the queue of rollouts, validations, environments. */
+  /** Calls every RPC of RolloutService: tasks, groups, the queue of rollouts, validations, environments. */
   readonly rollouts: Client<typeof RolloutService>;
-  /** Ends the connection and every call on it, for good. Close writers and metric loggers first: they flush. */
+  /** Closes the client and cancels every call on it. Close writers and metric loggers first, because they flush. */
   close(): void;
 }
 
-/** Largest answer taken from a server; the server's own limit is 1 MiB a message. */
+/** Largest message that the client accepts. The server sends at most 1 MiB per message. */
 const READ_MAX_BYTES = 4 * 1024 * 1024;
 
-/** Pings find a dead peer or path within 45 seconds, also while nothing is being said on an open stream. */
+/** Pings detect a dead peer or path within 45 seconds, also while an open stream is idle. */
 const PING = { pingIntervalMs: 30_000, pingTimeoutMs: 15_000 };
 
-/** In MB; Node's default of 10 refuses streams when many of them have a frame on its way. */
+/** In MB. Node's default of 10 refuses streams while many of them have a frame in flight. */
 const HTTP2 = { maxSessionMemory: 128 };
 
-/** Connects lazily: the first call opens the connection, and a lost one is opened again by the next call. */
+/**
+ * Creates a client. The first call connects; after a lost connection, the next call connects again. Throws TypeError if
+ * the address is invalid.
+ */
 export function connectClient(options: ConnectOptions): AnabranchClient {
   const url = parseAddress(options.address);
   const interceptors = [...(options.interceptors ?? []), explainMisdirected];

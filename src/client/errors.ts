@@ -1,20 +1,25 @@
 import { ConnectError } from '@connectrpc/connect';
 import { type ErrorInfo, ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 
-/** The domain of every ErrorInfo that is Anabranch's. */
+/** The `domain` of every ErrorInfo that an Anabranch server sends. */
 export const ERROR_DOMAIN = 'anabranch.v1';
 
-/** Why the server refused: a name of ErrorReason without its prefix (`STEP_CONFLICT`); undefined if the error is not the server's. */
+/**
+ * Returns the reason of a server error: a name of ErrorReason without its prefix, such as `STEP_CONFLICT`. Returns
+ * undefined for other errors.
+ */
 export function reasonOf(error: unknown): string | undefined {
   return errorInfo(error)?.reason;
 }
 
-/** What the server told beside the reason, such as `next_step_number` or `writer_epoch`; empty if nothing. */
+/** Returns the metadata of a server error, such as `next_step_number` or `writer_epoch`. Empty for other errors. */
 export function errorMetadata(error: unknown): Readonly<Record<string, string>> {
   return errorInfo(error)?.metadata ?? {};
 }
 
-/** How long the server asks to wait before the next try, in milliseconds; undefined if it does not say. */
+/**
+ * Returns the delay that the server asks for before the next retry, in milliseconds. Undefined if the error has none.
+ */
 export function retryDelayMs(error: unknown): number | undefined {
   if (!(error instanceof ConnectError)) return undefined;
   const delay = error.findDetails(RetryInfoSchema)[0]?.retryDelay;

@@ -1,5 +1,5 @@
 /**
- * The TypeScript client of Anabranch.
+ * The Anabranch client for Node.
  *
  *     import { connectClient, openWriter, readSteps } from 'anabranch/client';
  *
@@ -14,10 +14,10 @@
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
 export { type MetricLogger, type MetricLoggerOptions, openMetricLogger } from './metric_logger.ts';
-export { type Place, parsePlace, resolveStep } from './place.ts';
 export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from './reader.ts';
 export { downloadState, type StateOptions, uploadState } from './states.ts';
 export type { ActionInit, ObservationInit, StateInit, StepInit } from './step.ts';
+export { parseStepReference, resolveStep, type StepReference } from './step_reference.ts';
 export { type RunPicture, type WatchOptions, watchRun } from './watch.ts';
 export type {
   AppendResult,

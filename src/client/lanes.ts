@@ -7,10 +7,13 @@ export interface Lane {
   readonly abort: () => void;
 }
 
-/** The server takes 100 calls a connection; the rest is left to short ones. A call too many would wait, silently. */
+/**
+ * The server accepts 100 streams per connection. The difference is left for unary calls: a call beyond the limit waits
+ * without notice.
+ */
 const STREAMS_PER_LANE = 90;
 
-/** Spreads streams over as many connections as they need, and refuses everything once it is closed. */
+/** Spreads streams over as many connections as needed. Rejects every call after close(). */
 export class Lanes implements Transport {
   readonly #open: () => Lane;
   readonly #lanes: { lane: Lane; streams: number }[] = [];
@@ -20,7 +23,7 @@ export class Lanes implements Transport {
     this.#open = open;
   }
 
-  /** Ends all connections, for good: retries meet a refusal that is final. */
+  /** Closes all connections. Later calls fail with FAILED_PRECONDITION, so retry loops end. */
   close(): void {
     this.#closed = true;
     for (const { lane } of this.#lanes) lane.abort();
@@ -31,17 +34,17 @@ export class Lanes implements Transport {
   };
 
   stream: Transport['stream'] = async (method, signal, ...rest) => {
-    const place = this.#pick(STREAMS_PER_LANE);
-    place.streams += 1;
-    let held = true;
+    const slot = this.#pick(STREAMS_PER_LANE);
+    slot.streams += 1;
+    let counted = true;
     const release = () => {
-      if (held) place.streams -= 1;
-      held = false;
+      if (counted) slot.streams -= 1;
+      counted = false;
       signal?.removeEventListener('abort', release);
     };
     signal?.addEventListener('abort', release);
     try {
-      const response = await place.lane.transport.stream(method, signal, ...rest);
+      const response = await slot.lane.transport.stream(method, signal, ...rest);
       return { ...response, message: releasing(response.message, release) };
     } catch (error) {
       release();
@@ -53,9 +56,9 @@ export class Lanes implements Transport {
     if (this.#closed) throw new ConnectError('this client is closed', Code.FailedPrecondition);
     const found = this.#lanes.find(({ streams }) => streams < room);
     if (found !== undefined) return found;
-    const place = { lane: this.#open(), streams: 0 };
-    this.#lanes.push(place);
-    return place;
+    const slot = { lane: this.#open(), streams: 0 };
+    this.#lanes.push(slot);
+    return slot;
   }
 }
 

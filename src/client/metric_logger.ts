@@ -2,39 +2,45 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import type { AnabranchClient } from './connection.ts';
 import { Patience, retrying, systemTiming } from './retry.ts';
 
-/** Whose metrics to log, and how long points may wait. */
+/** Options of openMetricLogger(). */
 export interface MetricLoggerOptions {
   readonly runId: string;
-  /** The stage that the series are of; absent: the run's own. */
+  /** Logs series of this stage. Default: series of the run itself. */
   readonly stageId?: string;
-  /** A point is sent at latest after so long. Default 1 second. */
+  /** Longest time that a point waits before it is sent, in milliseconds. Default 1,000. */
   readonly flushAfterMs?: number;
-  /** So many points are sent at once, without waiting. Default 1,000; the server takes 10,000 a call. */
+  /**
+   * Number of waiting points that are sent at once, without waiting for `flushAfterMs`. Default 1,000, at most 10,000.
+   */
   readonly batchPoints?: number;
-  /** Give up when points wait and none could be logged for so long. Default 5 minutes; Infinity: never. */
+  /**
+   * Fails the logger when points wait and none could be logged for this many milliseconds. Default 5 minutes. Infinity
+   * disables the limit.
+   */
   readonly giveUpAfterMs?: number;
-  /** Aborting it fails the logger at once, without flushing. */
+  /** Fails the logger at once, without a flush, when it is aborted. */
   readonly signal?: AbortSignal;
 }
 
 /**
- * Logs metrics without a call for each point. Batches are sent one after the other, in order; cuts and restarts of the server are waited
- * out (a point that arrives twice is the same point). What cannot be (the run was deleted) fails the logger: log(), flush() and close()
- * tell it from then on. Close it: what waits is sent then. Until it is sent it keeps the process alive.
+ * Logs metrics in batches. Batches are sent one at a time, in order. The logger retries through lost connections and
+ * server restarts; a point that arrives twice is stored once. A permanent error, for example a deleted run, fails the
+ * logger: log(), flush() and close() then throw it. Close the logger to send the waiting points; waiting points keep
+ * the process alive.
  */
 export interface MetricLogger {
-  /** Points that are not durable yet. */
+  /** Number of points that are not durable yet. */
   readonly waiting: number;
-  /** Takes a point, at once. Throws when the logger has failed, or when no server would take the point. */
+  /** Queues a point. Throws if the logger has failed or is closed, or if the point is invalid. */
   log(key: string, metricStep: bigint | number, value: number): void;
-  /** Resolves when everything logged so far is durable. */
+  /** Resolves when every point logged so far is durable. Rejects if the logger has failed. */
   flush(): Promise<void>;
-  /** Flushes; log() is refused from here on. */
+  /** Flushes and closes the logger. Later calls of log() throw. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Connects nothing: the first batch does. */
+/** Creates a metric logger. Nothing is sent until the first batch. */
 export function openMetricLogger(client: AnabranchClient, options: MetricLoggerOptions): MetricLogger {
   return new BatchingLogger(client, options);
 }
@@ -47,9 +53,9 @@ interface Point {
 
 const KEY_MAX_BYTES = 256;
 const CALL_MAX_POINTS = 10_000;
-/** A call has at most 1 MiB. */
+/** Below the server's limit of 1 MiB per message. */
 const CALL_MAX_BYTES = 900 * 1024;
-/** Tag and length of the message and of each field, the step, the value and the stage's id: never more. */
+/** Upper bound of what a point adds to its key: tags and lengths, the step, the value and the stage's id. */
 const POINT_OVERHEAD_BYTES = 80;
 const INT64_MIN = -(2n ** 63n);
 const INT64_MAX = 2n ** 63n - 1n;
@@ -68,7 +74,7 @@ class BatchingLogger implements MetricLogger {
     this.#client = client;
     this.#options = options;
     this.#batchPoints = Math.min(options.batchPoints ?? 1_000, CALL_MAX_POINTS);
-    if (!(this.#batchPoints >= 1)) throw invalid(`batchPoints is ${options.batchPoints}; a number above 0 is wanted`);
+    if (!(this.#batchPoints >= 1)) throw invalid(`batchPoints is ${options.batchPoints}: expected a number above 0`);
   }
 
   get waiting(): number {
@@ -98,7 +104,7 @@ class BatchingLogger implements MetricLogger {
     await this.close();
   }
 
-  /** Sends all that waits, and what comes meanwhile, too. */
+  /** Sends all waiting points, including points that are logged while it sends. */
   #send(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -117,16 +123,16 @@ class BatchingLogger implements MetricLogger {
         this.#waiting.splice(0, points.length);
       }
     } catch (error) {
-      // Whoever logs, flushes or closes is told.
+      // log(), flush() and close() throw this error.
       this.#failure = error instanceof Error ? error : ConnectError.from(error);
     } finally {
-      // In the same turn in which nothing was left to send: a point that comes next starts anew.
+      // Must run in the turn in which the queue became empty, so that the next point starts a new send.
       this.#sending = undefined;
     }
   }
 }
 
-/** As many of the first points as one call takes. */
+/** Returns the first points that fit into one call. */
 function batchOf(points: readonly Point[]): Point[] {
   let bytes = 0;
   const batch: Point[] = [];
@@ -138,20 +144,18 @@ function batchOf(points: readonly Point[]): Point[] {
   return batch;
 }
 
-/** A point that no server would take is refused alone, where it was made: it would take its whole batch with it. */
+/** Checks one point when it is logged. Otherwise the server would reject the whole batch that contains it. */
 function pointOf(key: string, metricStep: bigint | number, value: number): Point {
   const length = Buffer.byteLength(key);
   if (length < 1 || length > KEY_MAX_BYTES || key.includes('\0')) {
-    throw invalid(
-      `the key of a metric has ${length} bytes, or U+0000 in it: 1 to ${KEY_MAX_BYTES} are wanted, and no U+0000`,
-    );
+    throw invalid(`key of a metric has ${length} bytes: expected 1 to ${KEY_MAX_BYTES} bytes without U+0000`);
   }
   if (typeof metricStep === 'number' && !Number.isSafeInteger(metricStep)) {
-    throw invalid(`metricStep of ${JSON.stringify(key)} is ${metricStep}: a whole number is wanted`);
+    throw invalid(`metricStep of ${JSON.stringify(key)} is ${metricStep}: expected a whole number`);
   }
   const step = BigInt(metricStep);
   if (step < INT64_MIN || step > INT64_MAX) {
-    throw invalid(`metricStep of ${JSON.stringify(key)} is ${metricStep}: it does not fit 64 bits`);
+    throw invalid(`metricStep of ${JSON.stringify(key)} is ${metricStep}: expected a signed 64-bit integer`);
   }
   return { key, metricStep: step, value };
 }

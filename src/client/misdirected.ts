@@ -1,6 +1,9 @@
 import { Code, ConnectError, type Interceptor } from '@connectrpc/connect';
 
-/** Reports HTTP 421, a server that does not answer to the name in the address, as an error that is final and says what to do. */
+/**
+ * Turns HTTP 421 into a permanent error that says what to do. The server sends 421 when it does not answer to the name
+ * in the address.
+ */
 export const explainMisdirected: Interceptor = (next) => async (request) => {
   try {
     return await next(request);

@@ -5,44 +5,51 @@ import type { ClientCalls } from './calls.ts';
 import { Patience, systemTiming } from './retry.ts';
 import { Silence } from './silence.ts';
 
-/** Which steps to read, and how patiently. */
+/** Options of readSteps(). */
 export interface ReadOptions {
   readonly trajectoryId: string;
-  /** First step. Default 0. */
+  /** First step to read. Default 0. */
   readonly startStepNumber?: bigint;
-  /** First step after the range. Default: the end as it is when the server begins to read; with follow: none. */
+  /**
+   * First step after the range. Default: the trajectory's end when the server begins to read. With `follow` there is no
+   * default end.
+   */
   readonly endStepNumber?: bigint;
-  /** Default FULL. */
+  /** View of the steps. Default FULL. */
   readonly view?: View;
-  /** Go on as steps are committed, until endStepNumber or the seal. */
+  /** Continues with new steps as they are committed, until `endStepNumber` or the seal. Default false. */
   readonly follow?: boolean;
-  /** Aborting it makes the generator throw the signal's reason. Breaking out of the loop ends the call too. */
+  /** Makes the generator throw the signal's reason when it is aborted. Leaving the loop also ends the call. */
   readonly signal?: AbortSignal;
-  /** Told of every message, steps or not: how far it is, and whether what comes now is live. Must not throw. */
+  /** Called after every message, also after messages without steps. Must not throw. */
   readonly onProgress?: (progress: ReadProgress) => void;
-  /** Give up after so long without progress. Default 5 minutes; Infinity: never. */
+  /** Gives up after this many milliseconds without progress. Default 5 minutes. Infinity disables the limit. */
   readonly giveUpAfterMs?: number;
-  /** Connect again when the server said nothing for so long; it marks progress every 15 seconds. Default 45 seconds. */
+  /**
+   * Reconnects when the server sends nothing for this many milliseconds. The server sends progress every 15 seconds.
+   * Default 45,000.
+   */
   readonly silenceMs?: number;
 }
 
-/** Where a read is. */
+/** Position of a read. */
 export interface ReadProgress {
-  /** The first step not delivered yet. */
+  /** The first step that was not delivered yet. */
   readonly nextStepNumber: bigint;
   readonly caughtUp: boolean;
   readonly sealed: boolean;
 }
 
-/** A step and the trajectory that owns it: an ancestor's id for shared steps. */
+/** A step and the id of the trajectory that owns it. Shared steps belong to an ancestor. */
 export interface OwnedStep {
   readonly trajectoryId: string;
   readonly step: Step;
 }
 
 /**
- * Reads steps in order, each once, and goes on at the next one after a cut (rule R2). Ends after the range; with `follow`,
- * when `endStepNumber` or the seal is reached.
+ * Reads steps in order, each once. After a lost connection it reconnects and continues at the next step (rule R2). Ends
+ * after the range; with `follow`, at `endStepNumber` or the seal. Throws permanent errors, and DEADLINE_EXCEEDED after
+ * `giveUpAfterMs` without progress.
  *
  *     for await (const { step } of readSteps(client, { trajectoryId, follow: true })) console.log(step.reward);
  */
@@ -54,14 +61,15 @@ export async function* readSteps(
   const patience = new Patience(options.giveUpAfterMs ?? 5 * 60_000, timing);
   let position = options.startStepNumber ?? 0n;
   for (;;) {
-    // The call's own end, beside the caller's: breaking out of the loop, or silence, must end it on the server too.
+    // Leaving the loop, or silence, must also end the call on the server. The caller's signal does not cover these.
     const call = new AbortController();
     const signal = options.signal === undefined ? call.signal : AbortSignal.any([call.signal, options.signal]);
     try {
       for await (const message of readOnce(client, options, position, { call, signal })) {
         patience.progress();
         for (const step of message.steps) {
-          // Moved with each step that the caller takes: a cut in the middle of a message repeats nothing.
+          // The position moves with each step that the caller takes, so that a lost connection within a message repeats
+          // no step.
           position = stepAfter(position, step.stepNumber);
           yield { trajectoryId: message.trajectoryId, step };
         }
@@ -73,12 +81,12 @@ export async function* readSteps(
       options.signal?.throwIfAborted();
       await timing.sleep(patience.next(error).delayMs, options.signal);
     } finally {
-      call.abort(new ConnectError('the reader has left', Code.Canceled));
+      call.abort(new ConnectError('the caller stopped reading', Code.Canceled));
     }
   }
 }
 
-/** One call. Silence counts only while the next message is waited for, not while the caller works. */
+/** Makes one call. Only the wait for a message counts as silence, not the time that the caller works. */
 async function* readOnce(
   client: Pick<ClientCalls, 'trajectories'>,
   options: ReadOptions,
@@ -89,9 +97,9 @@ async function* readOnce(
   const messages = client.trajectories.readSteps(request(options, startStepNumber), { signal })[Symbol.asyncIterator]();
   try {
     for (;;) {
-      silence.heard();
+      silence.restart();
       const { done, value } = await messages.next();
-      silence.rest();
+      silence.pause();
       if (done === true) return;
       yield value;
     }
@@ -107,8 +115,8 @@ function request(options: ReadOptions, startStepNumber: bigint): Request {
   return { trajectoryId, startStepNumber, endStepNumber, view, follow };
 }
 
-/** No step is missed, repeated or out of order (promise O1), whatever the server sends. */
+/** Checks that no step is missed, repeated or out of order (promise O1). */
 function stepAfter(due: bigint, sent: bigint): bigint {
   if (sent === due) return due + 1n;
-  throw new ConnectError(`the server sent step ${sent} where ${due} was due`, Code.DataLoss);
+  throw new ConnectError(`the server sent step ${sent}: expected step ${due}`, Code.DataLoss);
 }

@@ -1,17 +1,17 @@
 import { Code, ConnectError } from '@connectrpc/connect';
 import { reasonOf, retryDelayMs } from './errors.ts';
 
-/** What waiting needs of the world. */
+/** The clock, random numbers and timers that retries use. */
 export interface Timing {
-  /** Milliseconds that only ever rise. */
+  /** Monotonic time in milliseconds. */
   now(): number;
-  /** At least 0, below 1. */
+  /** A random number, at least 0 and below 1. */
   random(): number;
-  /** Resolves after that many milliseconds; rejects with the signal's reason when it is aborted. */
+  /** Resolves after `ms` milliseconds. Rejects with the signal's reason when the signal is aborted. */
   sleep(ms: number, signal: AbortSignal | undefined): Promise<void>;
 }
 
-/** The machine's own clock and timers. They keep the process alive while somebody waits for a retry. */
+/** Returns the machine's own clock and timers. Its timers keep the process alive while a caller waits for a retry. */
 export function systemTiming(): Timing {
   return {
     now: () => performance.now(),
@@ -35,11 +35,14 @@ export function systemTiming(): Timing {
 const FIRST_DELAY_MS = 100;
 const LONGEST_DELAY_MS = 5_000;
 const LONGEST_ASKED_DELAY_MS = 60_000;
-/** A fault of the server that the same work meets so often in a row is not going away. */
-const SERVER_FAULTS_TAKEN = 3;
+/** INTERNAL errors in a row, without progress, after which a retry is considered useless. */
+const MAX_SERVER_FAULTS = 3;
 
-/** Codes that a refusal by meaning has; without a reason of ours they come from a proxy or another service, and stay. */
-const MEANT = new Set([
+/**
+ * Codes of permanent errors. An error without an Anabranch reason that has such a code comes from a proxy or another
+ * service.
+ */
+const PERMANENT_CODES = new Set([
   Code.InvalidArgument,
   Code.NotFound,
   Code.AlreadyExists,
@@ -51,8 +54,11 @@ const MEANT = new Set([
   Code.Unauthenticated,
 ]);
 
-/** Reasons after which the same call may well succeed. What was in flight may or may not be stored: replay it. */
-const TRANSIENT = new Set([
+/**
+ * Reasons after which a retry of the same call can succeed. Data in flight may or may not be stored, so callers replay
+ * it.
+ */
+const TRANSIENT_REASONS = new Set([
   'STORAGE_FULL',
   'DATABASE_UNAVAILABLE',
   'SERVER_DRAINING',
@@ -65,24 +71,24 @@ const TRANSIENT = new Set([
 ]);
 
 /**
- * Whether the same call, made again, may succeed. Everything that a transport makes of a lost connection counts: it comes as
- * UNAVAILABLE, ABORTED, CANCELLED, UNKNOWN or INTERNAL (REFUSED_STREAM after a GOAWAY for one), and without a reason.
+ * Returns whether a retry of the same call can succeed. Transports report a lost connection as UNAVAILABLE, ABORTED,
+ * CANCELLED, UNKNOWN or INTERNAL without a reason. For example, REFUSED_STREAM after a GOAWAY is one of these.
  */
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof ConnectError)) return false;
   const reason = reasonOf(error);
-  if (reason === undefined) return !MEANT.has(error.code);
-  return TRANSIENT.has(reason) || error.code === Code.Unavailable;
+  if (reason === undefined) return !PERMANENT_CODES.has(error.code);
+  return TRANSIENT_REASONS.has(reason) || error.code === Code.Unavailable;
 }
 
-/** When to try again. */
+/** When to retry. */
 export interface Pause {
-  /** 1 for the first failure since the last progress. */
+  /** Number of failures since the last progress, beginning with 1. */
   readonly attempt: number;
   readonly delayMs: number;
 }
 
-/** How long to wait before the next try, and when to stop trying. Progress starts it afresh. */
+/** Decides how long to wait before the next retry, and when to give up. Progress resets it. */
 export class Patience {
   readonly #timing: Timing;
   readonly #giveUpAfterMs: number;
@@ -95,21 +101,27 @@ export class Patience {
     this.#timing = timing;
   }
 
-  /** Something was achieved since the last failure. */
+  /** Records that something succeeded since the last failure. */
   progress(): void {
     this.#attempt = 0;
     this.#faults = 0;
     this.#stalledSince = undefined;
   }
 
-  /** Takes note of a failure and says when to try again; throws the error when it is final, or another when time is up. */
+  /**
+   * Records a failure and returns when to retry. Throws the error if it is permanent, and DEADLINE_EXCEEDED when the
+   * time is up.
+   */
   next(error: unknown): Pause {
     if (!isTransient(error)) throw error;
-    if (reasonOf(error) === 'INTERNAL' && ++this.#faults >= SERVER_FAULTS_TAKEN) throw error;
+    if (reasonOf(error) === 'INTERNAL' && ++this.#faults >= MAX_SERVER_FAULTS) throw error;
     return this.#pause(error);
   }
 
-  /** The same for a refusal that the caller has an answer to: the first in a row is answered at once. */
+  /**
+   * Like next(), for an error that the caller can resolve itself. The first such error in a row is retried without
+   * delay.
+   */
   again(error: unknown, refusals: number): Pause {
     const pause = this.#pause(error);
     return refusals === 0 ? { ...pause, delayMs: 0 } : pause;
@@ -128,13 +140,15 @@ export class Patience {
 
   #gaveUp(cause: unknown): ConnectError {
     const seconds = Math.round(this.#giveUpAfterMs / 1000);
-    const said = cause instanceof Error ? cause.message : String(cause);
-    const message = `gave up: ${seconds} s without progress; at last: ${said}`;
+    const last = cause instanceof Error ? cause.message : String(cause);
+    const message = `gave up after ${seconds} s without progress; last error: ${last}`;
     return new ConnectError(message, Code.DeadlineExceeded, undefined, undefined, cause);
   }
 }
 
-/** Makes a call that is safe to repeat, until it succeeds, fails for good, or patience ends. */
+/**
+ * Repeats a call until it succeeds, fails with a permanent error, or the time is up. The call must be safe to repeat.
+ */
 export async function retrying<T>(
   patience: Patience,
   timing: Timing,

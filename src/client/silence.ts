@@ -1,34 +1,34 @@
 import { Code, ConnectError } from '@connectrpc/connect';
 
 /**
- * Tells when an answer is owed and none comes. Costs one timer per period, not one per message: the timer looks when something
- * was last heard and waits for the rest.
+ * Reports when the server owes an answer and sends nothing. It uses one timer per period instead of one per message:
+ * the timer checks when the last message arrived and waits for the rest.
  */
 export class Silence {
   readonly #limitMs: number;
-  readonly #tooLong: (error: Error) => void;
+  readonly #report: (error: Error) => void;
   #since: number | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(limitMs: number, tooLong: (error: Error) => void) {
+  constructor(limitMs: number, report: (error: Error) => void) {
     this.#limitMs = limitMs;
-    this.#tooLong = tooLong;
+    this.#report = report;
   }
 
-  /** An answer is owed from now on, if it was not before. */
+  /** Starts the wait for an answer, unless it has started. */
   expect(): void {
-    if (this.#since === undefined) this.heard();
+    if (this.#since === undefined) this.restart();
   }
 
-  /** Something was heard, and more is owed. */
-  heard(): void {
+  /** Records a message and waits for another one. */
+  restart(): void {
     if (!Number.isFinite(this.#limitMs)) return;
     this.#since = performance.now();
     this.#timer ??= this.#arm(this.#limitMs);
   }
 
-  /** Nothing is owed. The timer runs on, in case something soon will be. */
-  rest(): void {
+  /** Pauses the wait: no answer is owed. The timer keeps running, in case the wait starts again soon. */
+  pause(): void {
     this.#since = undefined;
   }
 
@@ -39,9 +39,10 @@ export class Silence {
 
   #arm(ms: number): ReturnType<typeof setTimeout> {
     const due = performance.now() + ms;
-    // Answers may lie unread when the timer fires. Sockets are read between two rounds of timers.
+    // Answers may be unread when the timer fires. Node reads sockets between two rounds of timers, so the check waits
+    // for the next round.
     const timer = setTimeout(() => setTimeout(() => this.#look(due)), ms);
-    keepsNobodyAlive(timer);
+    unref(timer);
     return timer;
   }
 
@@ -49,7 +50,7 @@ export class Silence {
     this.#timer = undefined;
     if (this.#since === undefined) return;
     const now = performance.now();
-    // Much too late: it was this process that stood still, and the server gets its time anew.
+    // The timer is much too late, so this process was suspended. The server gets the whole period again.
     if (now - due > this.#limitMs / 2) this.#since = now;
     const left = this.#since + this.#limitMs - now;
     if (left > 0) {
@@ -57,12 +58,15 @@ export class Silence {
       return;
     }
     this.#since = undefined;
-    const message = `nothing was heard from the server for ${this.#limitMs / 1000} s`;
-    this.#tooLong(new ConnectError(message, Code.Unavailable));
+    const message = `the server sent nothing for ${this.#limitMs / 1000} s`;
+    this.#report(new ConnectError(message, Code.Unavailable));
   }
 }
 
-/** Node's timers keep the process alive, and those of browsers do not. While an answer is owed, its connection keeps the process alive. */
-function keepsNobodyAlive(timer: unknown): void {
+/**
+ * Lets the process end although the timer runs. Node's timers keep the process alive, those of browsers do not. While
+ * an answer is owed, the connection keeps the process alive.
+ */
+function unref(timer: unknown): void {
   (timer as { unref?: () => void }).unref?.();
 }

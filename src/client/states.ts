@@ -3,9 +3,9 @@ import type { AnabranchClient } from './connection.ts';
 import { Patience, retrying, systemTiming, type Timing } from './retry.ts';
 import { digestOf, type Upload } from './step.ts';
 
-/** How patient to be with one state. */
+/** Options of uploadState() and downloadState(). */
 export interface StateOptions {
-  /** Give up after so long without progress. Default 5 minutes. */
+  /** Gives up after this many milliseconds without progress. Default 5 minutes. */
   readonly giveUpAfterMs?: number;
   readonly signal?: AbortSignal;
 }
@@ -16,14 +16,14 @@ interface Effort {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Largest chunk that the server takes. */
+/** Largest chunk that the server accepts. */
 const CHUNK_BYTES = 256 * 1024;
-/** One try at one state. The largest has 256 MiB; a try that is cut off is made again. */
+/** Deadline of one try. A state has at most 256 MiB; a try that fails is repeated. */
 const STREAM_DEADLINE_MS = 5 * 60_000;
 
 /**
- * Puts a state and returns its digest (SHA-256, hex), by which steps can refer to it. Bytes that are here already are not
- * sent again. Do not change them before it resolves.
+ * Uploads a state and returns its digest (SHA-256, lower-case hex). Steps refer to the state by this digest. If the
+ * server has the bytes already, they are not sent. Do not change `bytes` before the promise resolves.
  */
 export async function uploadState(
   client: AnabranchClient,
@@ -35,7 +35,10 @@ export async function uploadState(
   return digest;
 }
 
-/** Gets the whole of a state; goes on where it was after a cut, and checks the bytes against the digest. */
+/**
+ * Downloads a whole state. After a lost connection it continues at the last offset. Checks the bytes against the
+ * digest, and throws DATA_LOSS if they differ.
+ */
 export async function downloadState(
   client: AnabranchClient,
   digest: string,
@@ -43,28 +46,28 @@ export async function downloadState(
 ): Promise<Uint8Array> {
   const effort = effortOf(options);
   const patience = new Patience(effort.giveUpAfterMs, effort.timing);
-  const got: { bytes?: Uint8Array; length: number } = { length: 0 };
+  const received: { bytes?: Uint8Array; length: number } = { length: 0 };
   await retrying(patience, effort.timing, effort.signal, async () => {
-    if (got.bytes?.byteLength === got.length) return;
-    const frames = client.states.getState({ digest, offset: BigInt(got.length) }, streamOptions(effort.signal));
+    if (received.bytes?.byteLength === received.length) return;
+    const frames = client.states.getState({ digest, offset: BigInt(received.length) }, streamOptions(effort.signal));
     for await (const { state, chunk } of frames) {
-      got.bytes ??= new Uint8Array(Number(state?.size ?? 0n));
-      if (got.length + chunk.byteLength > got.bytes.byteLength) throw damaged(digest);
-      got.bytes.set(chunk, got.length);
-      got.length += chunk.byteLength;
+      received.bytes ??= new Uint8Array(Number(state?.size ?? 0n));
+      if (received.length + chunk.byteLength > received.bytes.byteLength) throw damaged(digest);
+      received.bytes.set(chunk, received.length);
+      received.length += chunk.byteLength;
       if (chunk.byteLength > 0) patience.progress();
     }
   });
-  if (got.bytes?.byteLength !== got.length || digestOf(got.bytes) !== digest) throw damaged(digest);
-  return got.bytes;
+  if (received.bytes?.byteLength !== received.length || digestOf(received.bytes) !== digest) throw damaged(digest);
+  return received.bytes;
 }
 
-/** Puts bytes whose digest is known. */
+/** Uploads bytes whose digest is known. */
 export async function putState(client: AnabranchClient, upload: Upload, effort: Effort): Promise<void> {
   const { signal, timing } = effort;
   await retrying(new Patience(effort.giveUpAfterMs, timing), timing, signal, async () => {
-    const here = await client.states.batchGetStates({ digests: [upload.digest] }, callOptions(signal));
-    if (here.states.length === 0) await client.states.putState(chunksOf(upload), streamOptions(signal));
+    const stored = await client.states.batchGetStates({ digests: [upload.digest] }, callOptions(signal));
+    if (stored.states.length === 0) await client.states.putState(chunksOf(upload), streamOptions(signal));
   });
 }
 

@@ -14,13 +14,13 @@ import { AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_s
 import { ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { ERROR_DOMAIN } from './errors.ts';
 
-/** What the agent did: `{ type: 'tool_call', name: 'move', callId: '1', content: { json: '{"x":1}' } }`. */
+/** An action of the agent: `{ type: 'tool_call', name: 'move', callId: '1', content: { json: '{"x":1}' } }`. */
 export type ActionInit = MessageInitShape<typeof ActionSchema>;
 
-/** What came back: `{ type: 'text', content: { text: 'ok' } }`. */
+/** An observation from the environment: `{ type: 'text', content: { text: 'ok' } }`. */
 export type ObservationInit = MessageInitShape<typeof ObservationSchema>;
 
-/** A state of a step: its bytes, or bytes with a media type, or the digest of a state put before. */
+/** A state of a step: its bytes, its bytes with a media type, or the digest of an uploaded state. */
 export type StateInit =
   | Uint8Array
   | {
@@ -30,74 +30,80 @@ export type StateInit =
     };
 
 /**
- * One step, without its number: the writer gives it the next one. Everything is optional.
+ * One step without its number: the writer assigns the next number. All fields are optional.
  *
  *     { actions: [{ type: 'key', content: { text: 'left' } }], reward: 1, states: { env: bytes } }
  *
- * A `Step` read from a server may be given as it is.
+ * A `Step` that was read from a server is also accepted.
  */
 export interface StepInit {
-  /** If given, it must be the number that the writer is about to give; a program's own check. */
+  /** Optional check: if set, it must be the number that the writer assigns next. */
   readonly stepNumber?: bigint | undefined;
   readonly actions?: readonly ActionInit[] | undefined;
   readonly observations?: readonly ObservationInit[] | undefined;
-  /** Missing is not 0; NaN and infinities are kept. */
+  /** Unset differs from 0. NaN and infinities are kept. */
   readonly reward?: number | undefined;
   readonly terminated?: boolean | undefined;
   readonly truncated?: boolean | undefined;
-  /** The environment's info; stored as `JSON.stringify(info)`. Give `infoJson` instead for exact text. */
+  /** The environment's info, stored as `JSON.stringify(info)`. Use `infoJson` to store exact text. */
   readonly info?: unknown;
   readonly infoJson?: string | undefined;
-  /** Anything else; stored as `JSON.stringify(metadata)`. Give `metadataJson` instead for exact text. */
+  /** Other data, stored as `JSON.stringify(metadata)`. Use `metadataJson` to store exact text. */
   readonly metadata?: unknown;
   readonly metadataJson?: string | undefined;
   readonly metrics?: Readonly<Record<string, number>> | undefined;
   readonly startTime?: Date | Timestamp | undefined;
   readonly endTime?: Date | Timestamp | undefined;
-  /** By name: `{ env: bytes, agent: { data, mediaType: 'application/json' } }`; or as a list, as in the proto. */
+  /**
+   * States by name: `{ env: bytes, agent: { data, mediaType: 'application/json' } }`. A list, as in the proto, is also
+   * accepted.
+   */
   readonly states?:
     | Readonly<Record<string, StateInit>>
     | readonly MessageInitShape<typeof StepStateSchema>[]
     | undefined;
 }
 
-/** Bytes that must be on the server before the step that names them. */
+/** Bytes that must be on the server before the step that refers to them. */
 export interface Upload {
   readonly digest: string;
   readonly bytes: Uint8Array;
 }
 
-/** A step as it goes on the wire, first and every later time: what the caller changes afterwards cannot change a replay. */
+/** An encoded step. Every replay sends these bytes, so later changes of the caller's objects have no effect. */
 export interface EncodedStep {
-  /** Field `steps` of AppendStepsRequest: length and message, without the tag. */
+  /** Field `steps` of AppendStepsRequest without its tag: length and message. */
   readonly bytes: Uint8Array;
   readonly uploads: readonly Upload[];
 }
 
-/** Larger bytes are put as a state of their own; the server takes no larger one inline. */
+/** Larger bytes are uploaded as states. The server accepts no larger inline bytes. */
 const INLINE_MAX_BYTES = 512 * 1024;
-/** Largest encoded step, so that it can be sent back in one message. */
+/** Largest encoded step. It leaves room for the message around it when the server sends the step back. */
 const STEP_MAX_BYTES = 1024 * 1024 - 4 * 1024;
-/** Below this, putting bytes as a state saves next to nothing: the digest needs a place too. */
+/** Smaller bytes stay inline, because the digest that replaces them takes space too. */
 const UPLOAD_MIN_BYTES = 1024;
 
 /**
- * Copies the step out of the caller's hands. Throws if it cannot be sent: wrong number, no JSON, or too large even with its
- * bytes put apart.
+ * Copies and encodes a step. Throws INVALID_ARGUMENT if the number is wrong or a value is not JSON. Throws
+ * MESSAGE_TOO_LARGE if the step is too large even with its bytes uploaded separately.
  */
 export function encodeStep(init: StepInit, stepNumber: bigint): EncodedStep {
   if (init.stepNumber !== undefined && init.stepNumber !== stepNumber) {
-    throw invalid(`stepNumber ${init.stepNumber} is not the next one: this writer gives ${stepNumber}; leave it out`);
+    throw invalid(`stepNumber is ${init.stepNumber}: expected ${stepNumber}, the next step; you can leave it unset`);
   }
   const step = toStep(init, stepNumber);
   if (!holdsLargeBytes(step)) {
     const bytes = wire(step);
     if (messageSize(bytes) <= STEP_MAX_BYTES) return { bytes, uploads: [] };
   }
-  return encodeApart(copyPlaces(step));
+  return encodeApart(copyContainers(step));
 }
 
-/** Puts bytes apart, the largest first, until the rest fits. Changes the step, which must be a copy. */
+/**
+ * Moves bytes out of the step into uploads, the largest first, until the rest fits. Changes the step, which must be a
+ * copy.
+ */
 function encodeApart(step: Step): EncodedStep {
   const blobs = blobsOf(step);
   const uploads: Upload[] = [];
@@ -144,24 +150,24 @@ function isList<T>(value: object | readonly T[]): value is readonly T[] {
 
 function jsonText(field: string, value: unknown, text: string | undefined): string {
   if (value === undefined) return text ?? '';
-  if (text !== undefined && text !== '') throw invalid(`${field} and ${field}Json are both given: give one`);
+  if (text !== undefined && text !== '') throw invalid(`${field} and ${field}Json are both set: set only one`);
   let written: string | undefined;
   try {
     written = JSON.stringify(value);
   } catch (cause) {
-    throw invalid(`${field} cannot be written as JSON: ${cause instanceof Error ? cause.message : String(cause)}`);
+    throw invalid(`${field} cannot be encoded as JSON: ${cause instanceof Error ? cause.message : String(cause)}`);
   }
-  if (written === undefined) throw invalid(`${field} cannot be written as JSON: it is a ${typeof value}`);
+  if (written === undefined) throw invalid(`${field} cannot be encoded as JSON: it is a ${typeof value}`);
   return written;
 }
 
 function timestamp(field: string, time: Date | Timestamp | undefined): Timestamp | undefined {
   if (!(time instanceof Date)) return time;
-  if (Number.isNaN(time.getTime())) throw invalid(`${field} is an invalid Date`);
+  if (Number.isNaN(time.getTime())) throw invalid(`${field} is an invalid Date: expected a valid one, or none`);
   return timestampFromDate(time);
 }
 
-/** A place in a step that holds bytes, which a digest can stand for. */
+/** Bytes within a step that a digest can replace. */
 interface Blob {
   readonly bytes: Uint8Array;
   readonly replace: (digest: string) => void;
@@ -176,10 +182,10 @@ function holdsLargeBytes(step: Step): boolean {
   );
 }
 
-/** The caller's own messages may be inside; what detach() will change must be ours. The bytes are not copied yet. */
-function copyPlaces(step: Step): Step {
-  const withContent = <T extends { content?: Content | undefined }>(place: T): T =>
-    place.content === undefined ? place : { ...place, content: { ...place.content } };
+/** Copies the messages that detach() changes, because they may be the caller's own. Does not copy their bytes. */
+function copyContainers(step: Step): Step {
+  const withContent = <T extends { content?: Content | undefined }>(container: T): T =>
+    container.content === undefined ? container : { ...container, content: { ...container.content } };
   return {
     ...step,
     states: step.states.map((state) => ({ ...state })),
@@ -188,7 +194,7 @@ function copyPlaces(step: Step): Step {
   };
 }
 
-/** Largest first. */
+/** Returns all replaceable bytes of a step, the largest first. */
 function blobsOf(step: Step): Blob[] {
   const blobs: Blob[] = [];
   for (const state of step.states) {
@@ -220,17 +226,17 @@ function detach(blob: Blob): Upload {
   return upload;
 }
 
-/** SHA-256, 64 lower-case hex characters: the name of a state. */
+/** Returns the name of a state: the SHA-256 of its bytes, as 64 lower-case hex characters. */
 export function digestOf(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** The frame that holds this step alone is its field with a tag of one byte before. */
+/** Encodes a frame with only this step, and removes the field's tag of one byte. */
 function wire(step: Step): Uint8Array {
   return toBinary(AppendStepsRequestSchema, create(AppendStepsRequestSchema, { steps: [step] })).subarray(1);
 }
 
-/** Size of the message behind its length prefix. */
+/** Returns the size of the message behind its length prefix. */
 function messageSize(field: Uint8Array): number {
   let prefix = 1;
   while (field[prefix - 1]! >= 0x80) prefix += 1;
@@ -243,8 +249,8 @@ function invalid(message: string): ConnectError {
 
 function tooLarge(stepNumber: bigint, size: number): ConnectError {
   const message =
-    `step ${stepNumber} has ${size} bytes encoded, at most ${STEP_MAX_BYTES} are taken: ` +
-    'put large text and JSON into content data, a state, or several steps';
+    `step ${stepNumber} has ${size} bytes when encoded: expected at most ${STEP_MAX_BYTES}; ` +
+    'move large text and JSON into content data, a state, or several steps';
   const info = { reason: 'MESSAGE_TOO_LARGE', domain: ERROR_DOMAIN, metadata: { step_number: String(stepNumber) } };
   return new ConnectError(message, Code.ResourceExhausted, undefined, [{ desc: ErrorInfoSchema, value: info }]);
 }

@@ -17,36 +17,45 @@ import { Patience, systemTiming } from './retry.ts';
 import { Silence } from './silence.ts';
 import { Rows } from './watch_rows.ts';
 
-/** Which run to watch, and how patiently. */
+/** Options of watchRun(). */
 export interface WatchOptions {
   readonly runId: string;
-  /** Begin with all stages, not only with those that are open. Stages stay in the picture when they end. */
+  /** Begins with all stages instead of only the open ones. Stages that end later stay in the picture. Default false. */
   readonly allStages?: boolean;
-  /** Show groups and rollouts, too: those of the stages that are shown. */
+  /** Includes the groups and rollouts of the included stages. Default false. */
   readonly rollouts?: boolean;
-  /** End once the run is COMPLETED, FAILED or CANCELLED, and that was shown. Otherwise watch until the caller leaves. */
+  /**
+   * Ends after a picture that shows the run as COMPLETED, FAILED or CANCELLED. Default false: watches until the caller
+   * leaves.
+   */
   readonly untilTerminal?: boolean;
-  /** Aborting it makes the generator throw the signal's reason. Breaking out of the loop ends the call too. */
+  /** Makes the generator throw the signal's reason when it is aborted. Leaving the loop also ends the call. */
   readonly signal?: AbortSignal;
-  /** Told of every cut that is waited out; must not throw. */
+  /** Called for every error that is retried. Must not throw. */
   readonly onCut?: (error: unknown, retryInMs: number) => void;
-  /** Give up after so long without a word of the server. Default 5 minutes; Infinity: never. */
+  /**
+   * Gives up after this many milliseconds without a message of the server. Default 5 minutes. Infinity disables the
+   * limit.
+   */
   readonly giveUpAfterMs?: number;
-  /** Connect again when the server said nothing for so long; it gives a mark every 15 seconds. Default 45 seconds. */
+  /**
+   * Reconnects when the server sends nothing for this many milliseconds. The server sends a message at least every 15
+   * seconds. Default 45,000.
+   */
   readonly silenceMs?: number;
 }
 
-/** The run as it is now, as far as was told: a value of its own, which does not change any more. Rows are in the BASIC view. */
+/** An immutable snapshot of the run as far as it is known. Rows are in the BASIC view. */
 export interface RunPicture {
   readonly run: Run;
-  /** By id. Contains the stage of every group and rollout in the picture. */
+  /** Stages by id. Contains the stage of every group and rollout in the picture. */
   readonly stages: ReadonlyMap<string, Stage>;
-  /** By id; none unless `rollouts` was asked for. */
+  /** Groups by id. Empty unless `rollouts` is true. */
   readonly groups: ReadonlyMap<string, Group>;
-  /** By id; none unless `rollouts` was asked for. */
+  /** Rollouts by id. Empty unless `rollouts` is true. */
   readonly rollouts: ReadonlyMap<string, Rollout>;
   readonly progress: Progress;
-  /** What is new since the picture before; in the first one everything. */
+  /** Differences from the previous picture. In the first picture, everything. */
   readonly changed: RunChanges;
 }
 
@@ -59,10 +68,13 @@ interface RunChanges {
 }
 
 /**
- * Watches a run: yields the whole picture, and again whenever something of it has changed. After a cut it connects by itself and goes on
- * with the picture that it had; of each row the newest revision counts (rule M5).
+ * Watches a run. Yields the whole picture, and again after every change. After a lost connection it reconnects and
+ * continues with its last picture; the newest revision of each row counts (rule M5). Throws permanent errors, and
+ * DEADLINE_EXCEEDED after `giveUpAfterMs` without a message.
  *
- *     for await (const { run, progress } of watchRun(client, { runId, untilTerminal: true })) console.log(run.phase, progress.percent);
+ *     for await (const { run, progress } of watchRun(client, { runId, untilTerminal: true })) {
+ *       console.log(run.phase, progress.percent);
+ *     }
  */
 export async function* watchRun(
   client: Pick<ClientCalls, 'runs' | 'rollouts'>,
@@ -70,29 +82,30 @@ export async function* watchRun(
 ): AsyncGenerator<RunPicture, void, undefined> {
   const timing = systemTiming();
   const patience = new Patience(options.giveUpAfterMs ?? 5 * 60_000, timing);
-  const canvas = new Canvas();
+  const builder = new PictureBuilder();
   for (;;) {
-    // The call's own end, beside the caller's: breaking out of the loop, or silence, must end it on the server too.
+    // Leaving the loop, or silence, must also end the call on the server. The caller's signal does not cover these.
     const call = new AbortController();
     const signal = options.signal === undefined ? call.signal : AbortSignal.any([call.signal, options.signal]);
     try {
-      canvas.begin();
+      builder.begin();
       for await (const message of watchOnce(client, options, { call, signal })) {
         patience.progress();
-        canvas.take(message);
+        builder.take(message);
         if (!message.caughtUp) continue;
-        for (const stageId of canvas.missing()) {
-          // Its rollouts first: should this be cut too, the stage is still missing.
-          if (options.rollouts === true) await takeRollouts(client, canvas, stageId, signal);
-          canvas.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
+        for (const stageId of builder.missing()) {
+          // Rollouts are read before the stage. If the connection is lost between the two, the stage is still missing
+          // and is read again.
+          if (options.rollouts === true) await takeRollouts(client, builder, stageId, signal);
+          builder.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
         }
-        for (const stageId of canvas.unknownStages()) {
-          canvas.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
+        for (const stageId of builder.unknownStages()) {
+          builder.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
         }
-        const picture = canvas.picture();
+        const picture = builder.picture();
         if (picture !== undefined) yield picture;
       }
-      if (options.untilTerminal === true && canvas.terminal) return;
+      if (options.untilTerminal === true && builder.terminal) return;
       throw new ConnectError('the server ended the watch', Code.Unavailable);
     } catch (error) {
       options.signal?.throwIfAborted();
@@ -100,32 +113,32 @@ export async function* watchRun(
       options.onCut?.(error, delayMs);
       await timing.sleep(delayMs, options.signal);
     } finally {
-      call.abort(new ConnectError('the watcher has left', Code.Canceled));
+      call.abort(new ConnectError('the caller stopped watching', Code.Canceled));
     }
   }
 }
 
-/** The groups and rollouts of a stage that ended while nobody looked. */
+/** Reads the groups and rollouts of a stage that ended while the watch was disconnected. */
 async function takeRollouts(
   client: Pick<ClientCalls, 'runs' | 'rollouts'>,
-  canvas: Canvas,
+  builder: PictureBuilder,
   stageId: string,
   signal: AbortSignal,
 ): Promise<void> {
   let pageToken = '';
   do {
     const page = await client.rollouts.listRollouts({ stageId, pageSize: 1000, pageToken }, { signal });
-    canvas.takeRollouts(page);
+    builder.takeRollouts(page);
     pageToken = page.nextPageToken;
   } while (pageToken !== '');
   do {
     const page = await client.rollouts.listGroups({ stageId, pageSize: 1000, pageToken }, { signal });
-    canvas.takeRollouts(page);
+    builder.takeRollouts(page);
     pageToken = page.nextPageToken;
   } while (pageToken !== '');
 }
 
-/** One call. Silence counts only while the next message is waited for, not while the caller works. */
+/** Makes one call. Only the wait for a message counts as silence, not the time that the caller works. */
 async function* watchOnce(
   client: Pick<ClientCalls, 'runs' | 'rollouts'>,
   { runId, allStages = false, untilTerminal = false, rollouts = false, silenceMs = 45_000 }: WatchOptions,
@@ -136,9 +149,9 @@ async function* watchOnce(
   const messages = client.runs.watchRun(request, { signal })[Symbol.asyncIterator]();
   try {
     for (;;) {
-      silence.heard();
+      silence.restart();
       const { done, value } = await messages.next();
-      silence.rest();
+      silence.pause();
       if (done === true) return;
       yield value;
     }
@@ -147,8 +160,8 @@ async function* watchOnce(
   }
 }
 
-/** Puts messages together to a picture, over as many calls as it takes. */
-class Canvas {
+/** Combines messages of one or several calls into pictures. */
+class PictureBuilder {
   #run: Run | undefined;
   #progress: Progress | undefined;
   readonly #stages = new Rows<typeof StageSchema, Stage>(StageSchema);
@@ -156,12 +169,14 @@ class Canvas {
   readonly #rollouts = new Rows<typeof RolloutSchema, Rollout>(RolloutSchema);
   #newRun = false;
   #newProgress = false;
-  /** Stages that were open when this call began, and that it has not told of yet. */
+  /** Stages that were open when this call began, and that it has not sent yet. */
   #unseen = new Set<string>();
-  /** Stages of groups and rollouts that changed after their stage had ended: the server sends only the rows that changed. */
+  /**
+   * Stages of groups and rollouts that changed after their stage had ended. The server sends only rows that changed.
+   */
   readonly #unknownStages = new Set<string>();
 
-  /** Another call begins: with a snapshot, which need not tell of stages that have ended meanwhile. */
+  /** Prepares for another call. Its snapshot does not contain stages that ended in the meantime. */
   begin(): void {
     for (const { id, status } of this.#stages.all.values()) if (!isTerminal(status)) this.#unseen.add(id);
   }
@@ -175,7 +190,7 @@ class Canvas {
     this.#progress = progress;
   }
 
-  /** One revision may come with other derived values: stale, or the end of its main trajectory. */
+  /** Derived values can change without the revision: `stale`, and the end of the main trajectory. */
   #takeRun(run: Run): void {
     if (this.#run !== undefined && (run.revision < this.#run.revision || equals(RunSchema, this.#run, run))) return;
     this.#run = run;
@@ -197,12 +212,15 @@ class Canvas {
     }
   }
 
-  /** Stages that were open before a cut and are not among the open ones now: they ended while nobody looked. */
+  /**
+   * Returns stages that were open before the reconnect and are not open now. They ended while the watch was
+   * disconnected.
+   */
   missing(): string[] {
     return [...this.#unseen];
   }
 
-  /** Ids of stages that rows of the picture belong to and that the server did not send. */
+  /** Returns the ids of stages that rows of the picture belong to and that the server did not send. */
   unknownStages(): string[] {
     return [...this.#unknownStages];
   }
@@ -211,12 +229,15 @@ class Canvas {
     return this.#run !== undefined && isTerminal(this.#run.status);
   }
 
-  /** Undefined where nothing is new. */
+  /** Returns a new picture, or undefined if nothing changed. */
   picture(): RunPicture | undefined {
     const rows = [this.#stages, this.#groups, this.#rollouts];
     if (!this.#newRun && !this.#newProgress && !rows.some(({ changed }) => changed)) return undefined;
     if (this.#run === undefined || this.#progress === undefined) {
-      throw new ConnectError('the server says that its snapshot is complete, and it is not', Code.DataLoss);
+      throw new ConnectError(
+        'the server marked its snapshot as complete, but sent no run or no progress',
+        Code.DataLoss,
+      );
     }
     const changed = {
       run: this.#newRun,

@@ -5,7 +5,7 @@ interface Row {
   readonly revision: bigint;
 }
 
-/** The rows of one noun as far as they were told: of each the newest revision (rule M5). */
+/** The newest known revision of each row of one type (rule M5). */
 export class Rows<D extends DescMessage, T extends MessageShape<D> & Row> {
   readonly #schema: D;
   #all = new Map<string, T>();
@@ -15,17 +15,17 @@ export class Rows<D extends DescMessage, T extends MessageShape<D> & Row> {
     this.#schema = schema;
   }
 
-  /** By id. What was given out stays as it is. */
+  /** Rows by id. A map that was returned does not change later. */
   get all(): ReadonlyMap<string, T> {
     return this.#all;
   }
 
-  /** Something was taken since the last takeFresh(). */
+  /** Whether a row was taken since the last takeFresh(). */
   get changed(): boolean {
     return this.#fresh.size > 0;
   }
 
-  /** One revision may come with other derived values: the turns of a rollout that goes on, the statistics of a group. */
+  /** Derived values can change without the revision: the turns of a live rollout, the statistics of a group. */
   take(row: T): void {
     const known = this.#all.get(row.id);
     if (known !== undefined && (row.revision < known.revision || equals(this.#schema, known, row))) return;
@@ -34,7 +34,7 @@ export class Rows<D extends DescMessage, T extends MessageShape<D> & Row> {
     this.#fresh.set(row.id, row);
   }
 
-  /** Those that are new or changed since the last time. */
+  /** Returns the rows that are new or changed since the last call. */
   takeFresh(): T[] {
     const fresh = [...this.#fresh.values()];
     this.#fresh = new Map();

@@ -294,7 +294,7 @@ describe('import-fle', () => {
     const args = ['import-fle', source.source, '--database', database];
     const missing = await runCli([...args, '--dry-run']);
     expect(missing.code).toBe(2);
-    expect(missing.stderr).toContain('there is no file');
+    expect(missing.stderr).toContain('does not exist');
     expect((await runCli(['migrate', '--database', database, '--log-level', 'silent'])).code).toBe(0);
     const table = [
       'run      programs imported trajectories branches',
@@ -402,7 +402,7 @@ describe('import-fle', () => {
     expect(stderr).not.toContain('secret');
     expect(stderr.trim().split('\n')).toHaveLength(1);
     const runs = await runCli(['runs', '--database', database]);
-    expect(runs.stdout + runs.stderr).toMatch(/No runs yet|there is no file/);
+    expect(runs.stdout + runs.stderr).toMatch(/No runs yet|does not exist/);
   });
 
   async function textFile(): Promise<string> {

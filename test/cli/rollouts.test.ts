@@ -80,16 +80,16 @@ describe('anabranch rollouts', () => {
   it('says what to do where nothing is found', async () => {
     const none = await runCli(['rollouts', 'lr 0.1', '--task', 'none', '--address', peer.url]);
     expect(none.stdout).toBe(
-      'No rollout is like that. `npm run -s anabranch -- rollouts "lr 0.1"` lists all of the run.\n',
+      'No rollout matches the filters. `npm run -s anabranch -- rollouts "lr 0.1"` lists all rollouts of the run.\n',
     );
     const empty = await runCli(['rollouts', 'lr 0.1, later', '--address', peer.url]);
     expect(empty.stdout).toBe(
-      'No rollouts yet: a client makes them by CreateRollouts (`client.rollouts.createRollouts` in TypeScript).\n',
+      'No rollouts yet: a client creates them with CreateRollouts (`client.rollouts.createRollouts` in TypeScript).\n',
     );
     const { code, stderr } = await runCli(['rollouts', 'lr 0.1', '--stage', 'eval-9', '--address', peer.url]);
     expect({ code, stderr }).toEqual({
       code: 1,
-      stderr: 'refused: STAGE_NOT_FOUND. `npm run -s anabranch -- run RUN` lists what is there.\n',
+      stderr: 'refused: STAGE_NOT_FOUND. `npm run -s anabranch -- run RUN` lists what exists.\n',
     });
   });
 });
@@ -149,7 +149,7 @@ describe('anabranch rollout', () => {
     const { code, stderr } = await runCli(['rollout', rolloutId(77), '--address', peer.url]);
     expect({ code, stderr }).toEqual({
       code: 1,
-      stderr: 'refused: ROLLOUT_NOT_FOUND. `npm run -s anabranch -- rollouts RUN` lists what is there.\n',
+      stderr: 'refused: ROLLOUT_NOT_FOUND. `npm run -s anabranch -- rollouts RUN` lists what exists.\n',
     });
   });
 });

@@ -51,7 +51,7 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
 
   it('say what to do where there are none yet', async () => {
     expect(await told(['rollouts', 'queue'])).toMatch(/^No rollouts yet: /);
-    expect(await told(['rollouts', 'queue', '--status', 'failed'])).toMatch(/^No rollout is like that\. /);
+    expect(await told(['rollouts', 'queue', '--status', 'failed'])).toMatch(/^No rollout matches the filters\. /);
   });
 
   it('list, show and watch rollouts as they are claimed, completed, given back and overridden', async () => {
@@ -93,7 +93,7 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
       /^rollout 0 of group 0 of train step 1 +completed\n {2}reward +3\n {2}success +yes, overridden\n/,
     );
     expect(page).toContain('\n  turns       3 of at most 4\n  task        sky: Look at the sky\n');
-    expect(page).toMatch(/\nvalidations\n {2}blue {2}no +wanted blue, found grey\n/);
+    expect(page).toMatch(/\nvalidations\n {2}blue {2}no +expected blue, got grey\n/);
     expect(page).toMatch(/\noverrides\n {2}\S+ \S+ UTC {2}yes {2}ana: the picture was taken at night\n/);
     expect(page.match(/ \+1 {2}look up/gu)).toHaveLength(3);
     const released = await told(['rollout', second.held.rolloutId]);

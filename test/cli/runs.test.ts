@@ -77,11 +77,11 @@ describe('anabranch runs', () => {
 
   it('says what to do where nothing is found', async () => {
     expect(await told(['runs', '-e', 'nothing'])).toBe(
-      'No run is like that. `npm run -s anabranch -- runs` lists all of them.\n',
+      'No run matches the filters. `npm run -s anabranch -- runs` lists all runs.\n',
     );
     await using empty = await startPeer({ runs: { listRuns: () => ({}) } });
     const { stdout } = await runCli(['runs', '--address', empty.url]);
-    expect(stdout).toBe('No runs yet: a client makes one by CreateRun (`client.runs.createRun` in TypeScript).\n');
+    expect(stdout).toBe('No runs yet: a client creates one with CreateRun (`client.runs.createRun` in TypeScript).\n');
   });
 });
 
@@ -126,14 +126,14 @@ describe('anabranch run', () => {
     const { code, stderr } = await runCli(['run', 'main', '--address', peer.url]);
     expect(code).toBe(1);
     expect(stderr).toBe(
-      'Several runs are called "main", in the experiments "cartpole", "default": add --experiment NAME, or give the run\'s id.\n',
+      'Several runs have the name "main", in experiments "cartpole", "default": add --experiment NAME, or give the run\'s id.\n',
     );
     const nobody = await runCli(['run', 'nobody', '-e', 'cartpole', '--address', peer.url]);
     expect(nobody).toEqual({
       code: 1,
       stdout: '',
       stderr:
-        'No run is called "nobody" in the experiment "cartpole". `npm run -s anabranch -- runs` lists what is there.\n',
+        'No run is called "nobody" in the experiment "cartpole". `npm run -s anabranch -- runs` lists what exists.\n',
     });
   });
 });

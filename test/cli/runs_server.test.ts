@@ -117,7 +117,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       const { code, stderr } = await runCli(['run', 'main', '--address', server.url]);
       expect(code).toBe(1);
       expect(stderr).toContain(
-        'Several runs are called "main", in the experiments "default", "rivers": add --experiment',
+        'Several runs have the name "main", in experiments "default", "rivers": add --experiment',
       );
       expect(await told(['run', 'left'])).toContain(left);
     });

@@ -29,7 +29,9 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
   it('says what to do where there is nothing yet', async () => {
     const { code, stdout } = await runCli(['tree', ...at]);
     expect(code).toBe(0);
-    expect(stdout).toBe(`No trajectories yet. \`npm run -s anabranch -- demo --address ${server.url}\` makes some.\n`);
+    expect(stdout).toBe(
+      `No trajectories yet. \`npm run -s anabranch -- demo --address ${server.url}\` creates some.\n`,
+    );
   });
 
   describe('with a tree', () => {

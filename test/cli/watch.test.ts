@@ -207,15 +207,15 @@ describe('anabranch watch', () => {
     const { code, stdout, stderr, watches } = await watched([cut, away, away, back]);
     expect({ code, watches }).toEqual({ code: 0, watches: 4 });
     expect(stdout).toBe((await watched(told)).stdout);
-    expect(stderr).toBe('The connection was cut; trying again. ([unavailable] gone)\n');
+    expect(stderr).toBe('The connection was lost; reconnecting. ([unavailable] gone)\n');
   });
 
   it('shows a cut below the picture, until there is another one', async () => {
     const cut = saying(STORY, new ConnectError('gone', Code.Unavailable));
     const { stdout, stderr } = await watched([cut, ...told], [], { terminal: true });
     expect(stderr).toBe('');
-    expect(stdout).toContain('The connection was cut; trying again.');
-    expect(stdout.slice(stdout.lastIndexOf(CLEAR))).not.toContain('The connection was cut; trying again.');
+    expect(stdout).toContain('The connection was lost; reconnecting.');
+    expect(stdout.slice(stdout.lastIndexOf(CLEAR))).not.toContain('The connection was lost; reconnecting.');
   });
 
   it('Ctrl-C is how watching ends: no error', async () => {
@@ -241,7 +241,7 @@ describe('anabranch watch', () => {
     const { code, stderr } = await watched([], [], {}, 'nobody');
     expect({ code, stderr }).toEqual({
       code: 1,
-      stderr: 'No run is called "nobody". `npm run -s anabranch -- runs` lists what is there.\n',
+      stderr: 'No run has the name "nobody". `npm run -s anabranch -- runs` lists the runs.\n',
     });
   });
 

@@ -16,9 +16,9 @@ describe('connectClient', () => {
   });
 
   it.each(['', 'http://', 'host:port', 'host:99999', 'http://host/path', 'http://user@host', 'ftp://host'])(
-    'refuses %j at once, and says what is wanted',
+    'rejects %j at once, and says what is expected',
     (address) => {
-      expect(() => connectClient({ address })).toThrow(/is not an address: write host:port/);
+      expect(() => connectClient({ address })).toThrow(/: expected host:port/);
     },
   );
 
@@ -29,7 +29,7 @@ describe('connectClient', () => {
     const trajectoryId = '0191c5a0-0000-7000-8000-0000000000aa';
     await expect(client.trajectories.getTrajectory({ trajectoryId })).rejects.toMatchObject({ code: Code.Internal });
     const opening = openWriter(client, { trajectoryId, giveUpAfterMs: 200 });
-    await expect(opening).rejects.toThrow(/at last: .*Protocol error/);
+    await expect(opening).rejects.toThrow(/last error: .*Protocol error/);
     client.close();
     await new Promise((resolve) => server.close(resolve));
   });

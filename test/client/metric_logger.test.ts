@@ -128,8 +128,8 @@ describe('a metric logger', () => {
     ['', 1, 'has 0 bytes'],
     ['é'.repeat(129), 1, 'has 258 bytes'],
     ['a\0b', 1, 'U+0000'],
-    ['loss', 0.5, 'metricStep of "loss" is 0.5: a whole number is wanted'],
-    ['loss', 2n ** 63n, 'does not fit 64 bits'],
+    ['loss', 0.5, 'metricStep of "loss" is 0.5: expected a whole number'],
+    ['loss', 2n ** 63n, 'expected a signed 64-bit integer'],
   ])('refuses a point that no server would take alone, where it is logged: %j at %s', async (key, step, words) => {
     const { logger, steps } = await logging();
     logger.log('loss', 7, 1);

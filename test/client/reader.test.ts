@@ -61,8 +61,8 @@ describe('readSteps', () => {
 
   it('O1: a step that is not the next one is an error, never a gap or a repetition', async () => {
     const { client } = await connected({ read: [saying([message(0, 2), message(3, 4)]), saying([message(1, 2)])] });
-    await expect(numbers(client)).rejects.toThrow('the server sent step 3 where 2 was due');
-    await expect(numbers(client)).rejects.toThrow('the server sent step 1 where 0 was due');
+    await expect(numbers(client)).rejects.toThrow('the server sent step 3: expected step 2');
+    await expect(numbers(client)).rejects.toThrow('the server sent step 1: expected step 0');
   });
 
   it('RD1: a deleted trajectory is an error, never a short success', async () => {
@@ -143,6 +143,6 @@ describe('readSteps', () => {
       saying([], refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 50)),
     );
     const { client } = await connected({ read });
-    await expect(numbers(client, { giveUpAfterMs: 150 })).rejects.toThrow(/at last: .*DATABASE_UNAVAILABLE/);
+    await expect(numbers(client, { giveUpAfterMs: 150 })).rejects.toThrow(/last error: .*DATABASE_UNAVAILABLE/);
   });
 });

@@ -61,7 +61,7 @@ describe('Patience', () => {
     clock.time = 1899;
     patience.next(cut);
     clock.time = 1900;
-    expect(() => patience.next(cut)).toThrow('gave up: 1 s without progress; at last: [unavailable] cut');
+    expect(() => patience.next(cut)).toThrow('gave up after 1 s without progress; last error: [unavailable] cut');
   });
 });
 

@@ -14,6 +14,6 @@ describe('Silence', () => {
     });
     vi.stubGlobal('clearTimeout', (id: number) => stop(timers.get(id)));
     const error = await new Promise<Error>((resolve) => new Silence(200, resolve).expect());
-    expect(error.message).toContain('nothing was heard from the server for 0.2 s');
+    expect(error.message).toContain('the server sent nothing for 0.2 s');
   });
 });

@@ -63,10 +63,10 @@ describe('encodeStep', () => {
   });
 
   it.each<[string, StepInit, string]>([
-    ['another number', { stepNumber: 3n }, 'stepNumber 3 is not the next one: this writer gives 0; leave it out'],
-    ['both forms of a field', { info: 1, infoJson: '1' }, 'info and infoJson are both given: give one'],
-    ['what is no JSON', { info: () => 1 }, 'info cannot be written as JSON: it is a function'],
-    ['a bigint in JSON', { metadata: { n: 1n } }, 'metadata cannot be written as JSON: '],
+    ['another number', { stepNumber: 3n }, 'stepNumber is 3: expected 0, the next step; you can leave it unset'],
+    ['both forms of a field', { info: 1, infoJson: '1' }, 'info and infoJson are both set: set only one'],
+    ['what is no JSON', { info: () => 1 }, 'info cannot be encoded as JSON: it is a function'],
+    ['a bigint in JSON', { metadata: { n: 1n } }, 'metadata cannot be encoded as JSON: '],
     ['an invalid Date', { endTime: new Date(Number.NaN) }, 'endTime is an invalid Date'],
   ])('refuses %s and says what was wanted', (_, init, said) => {
     expect(() => encodeStep(init, 0n)).toThrow(said);
@@ -76,7 +76,7 @@ describe('encodeStep', () => {
     const largest = textOf(MAX);
     expect(sizeOf(largest)).toBe(MAX);
     const over = () => encodeStep({ ...largest, terminated: true }, 0n);
-    expect(over).toThrow(/has 1044482 bytes encoded, at most 1044480 are taken/);
+    expect(over).toThrow(/has 1044482 bytes when encoded: expected at most 1044480/);
     expect(reasonOf(new Error('x'))).toBeUndefined();
   });
 

@@ -284,7 +284,7 @@ describe('watchRun', () => {
 
   it('a snapshot without a run is an error, not an empty picture', async () => {
     const { client } = await connected({ watch: [saying([{ stages: [stage('a', 1)], ...caughtUp }])] });
-    await expect(pictures(client)).rejects.toThrow('snapshot is complete, and it is not');
+    await expect(pictures(client)).rejects.toThrow('snapshot as complete, but sent no run or no progress');
   });
 
   it('connects again when the server says nothing for too long', async () => {
@@ -317,6 +317,6 @@ describe('watchRun', () => {
   it('gives up when the server stays away, and says what was in the way', async () => {
     const away = () => saying([], refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 50));
     const { client } = await connected({ watch: Array.from({ length: 10 }, away) });
-    await expect(pictures(client, { giveUpAfterMs: 150 })).rejects.toThrow(/at last: .*DATABASE_UNAVAILABLE/);
+    await expect(pictures(client, { giveUpAfterMs: 150 })).rejects.toThrow(/last error: .*DATABASE_UNAVAILABLE/);
   });
 });

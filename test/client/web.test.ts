@@ -13,7 +13,7 @@ import {
   type AnabranchClient,
   connectClient,
   errorMetadata,
-  parsePlace,
+  parseStepReference,
   readSteps,
   reasonOf,
   resolveStep,
@@ -82,7 +82,7 @@ describe('the client for browsers', () => {
     const trajectoryId = await trajectoryOf(3);
     expect(await numbers(readSteps(client, { trajectoryId }))).toEqual([0, 1, 2]);
     await client.trajectories.setTag({ trajectoryId, name: 'best', stepNumber: 1n });
-    expect(await resolveStep(client, parsePlace(`${trajectoryId}@best`))).toBe(1n);
+    expect(await resolveStep(client, parseStepReference(`${trajectoryId}@best`))).toBe(1n);
   });
 
   it('C2, R2: follows over a connection that is cut twice, until the seal', async () => {

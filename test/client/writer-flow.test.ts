@@ -108,7 +108,7 @@ describe('frames', () => {
   it('a setting that cannot work is refused by name', async () => {
     const { client } = await connected({});
     const opening = openWriter(client, { trajectoryId: TRAJECTORY, maxUnackedSteps: 0 });
-    await expect(opening).rejects.toThrow('maxUnackedSteps is 0; a number above 0 is wanted');
+    await expect(opening).rejects.toThrow('maxUnackedSteps is 0: expected a number above 0');
   });
 
   it('a refused step does not take down the ones that shared its frame', async () => {
@@ -221,7 +221,7 @@ describe('states', () => {
     const text = 'x'.repeat(1024 * 1024);
     const error = await writer.append({ observations: [{ content: { text } }] }).catch((e: unknown) => e);
     expect(reasonOf(error)).toBe('MESSAGE_TOO_LARGE');
-    expect(String(error)).toMatch(/step 0 has \d+ bytes encoded, at most 1044480 are taken: put large text/);
+    expect(String(error)).toMatch(/step 0 has \d+ bytes when encoded: expected at most 1044480; move large text/);
     expect((await writer.append(step(1))).stepNumber).toBe(0n);
     await writer.close();
   });

@@ -105,7 +105,7 @@ describe('opening', () => {
     const client = connectClient({ address: '127.0.0.1:1' });
     const error = await openWriter(client, options({ giveUpAfterMs: 150 })).catch((e: unknown) => e);
     expect(error).toMatchObject({ code: Code.DeadlineExceeded });
-    expect(String(error)).toMatch(/without progress; at last: .*ECONNREFUSED/);
+    expect(String(error)).toMatch(/without progress; last error: .*ECONNREFUSED/);
   });
 
   it('a signal ends the waiting', async () => {
@@ -237,7 +237,7 @@ describe('after a cut', () => {
     );
     const { client } = await connected({ append: full });
     const writer = await openWriter(client, options({ giveUpAfterMs: 200 }));
-    await expect(writer.append(step(1))).rejects.toThrow(/without progress; at last: .*STORAGE_FULL/);
+    await expect(writer.append(step(1))).rejects.toThrow(/without progress; last error: .*STORAGE_FULL/);
   });
 
   it('takes a server that owes an answer and says nothing for dead', async () => {
@@ -250,7 +250,7 @@ describe('after a cut', () => {
     const events: WriterEvent[] = [];
     const writer = await openWriter(client, options({ silenceMs: 500, onEvent: (event) => events.push(event) }));
     expect((await writer.append(step(1))).stepNumber).toBe(0n);
-    expect(String((events[1] as { error: Error }).error)).toContain('nothing was heard from the server for 0.5 s');
+    expect(String((events[1] as { error: Error }).error)).toContain('the server sent nothing for 0.5 s');
     await writer.close();
   });
 
@@ -298,11 +298,11 @@ describe('answers that no correct server gives end the writer (W4, W12)', () => 
   const duringFirst = (answers: () => AsyncGenerator<ReturnType<typeof ack>>) => [afterSteps(1n, 5n, 3, answers)];
 
   it.each<[string, AppendScript[], RegExp, maxUnackedSteps?: number]>([
-    ['an end below what it acked', reopenedAt(2n, 6n), /has steps below 6 only, but acked those below 7/],
+    ['an end below what it acked', reopenedAt(2n, 6n), /has only steps below 6, but acked those below 7/],
     [
       'an end beyond what the writer made',
       reopenedAt(2n, 9n),
-      /has steps below 9, but this writer made only those below 8/,
+      /has steps below 9, but this writer appended only those below 8/,
     ],
     ['an epoch that does not rise', reopenedAt(1n, 7n), /granted epoch 1 after epoch 1/],
     [
@@ -313,7 +313,7 @@ describe('answers that no correct server gives end the writer (W4, W12)', () => 
           yield ack(7n);
         }),
       ],
-      /acked up to 7, but this stream has only sent steps below 6/,
+      /acked steps below 7, but this stream sent only those below 6/,
       1,
     ],
     [
@@ -322,7 +322,7 @@ describe('answers that no correct server gives end the writer (W4, W12)', () => 
         yield ack(7n);
         yield ack(6n);
       }),
-      /acked up to 6 after it had acked up to 7/,
+      /acked steps below 6 after it had acked those below 7/,
     ],
     [
       'an ack before the grant',
@@ -331,21 +331,21 @@ describe('answers that no correct server gives end the writer (W4, W12)', () => 
           yield ack(0n);
         },
       ],
-      /before it granted the stream/,
+      /before it accepted the stream/,
     ],
     [
       'two grants',
       duringFirst(async function* () {
         yield opened(2n, 5n);
       }),
-      /granted one stream twice/,
+      /accepted one stream twice/,
     ],
     [
       'a seal that nobody asked for',
       duringFirst(async function* () {
         yield { sealed: { status: Status.COMPLETED, nextStepNumber: 8n } };
       }),
-      /a seal that this writer did not ask for/,
+      /a seal that this writer did not request/,
     ],
   ])('%s', async (_, append, said, maxUnackedSteps = 100) => {
     const { client } = await connected({ append });

@@ -97,7 +97,7 @@ function start(): Promise<SpawnedServer> {
 describe('anabranch/client/web in Chromium, on a page of an allowed origin', () => {
   it('A7, C2: writes with unary calls and reads every step in order', async () => {
     const read = await page.evaluate(async (address) => {
-      const { connectClient, parsePlace, readSteps, resolveStep } = (globalThis as unknown as Window).anabranch;
+      const { connectClient, parseStepReference, readSteps, resolveStep } = (globalThis as unknown as Window).anabranch;
       const client = connectClient({ address });
       const { trajectory } = await client.trajectories.createTrajectory({ name: 'from a page' });
       const trajectoryId = trajectory!.id;
@@ -109,7 +109,7 @@ describe('anabranch/client/web in Chromium, on a page of an allowed origin', () 
         });
       }
       await client.trajectories.setTag({ trajectoryId, name: 'best', stepNumber: 1n });
-      const tagged = await resolveStep(client, parsePlace(`${trajectoryId}@best`));
+      const tagged = await resolveStep(client, parseStepReference(`${trajectoryId}@best`));
       const { step } = await client.trajectories.getCheckpoint({ trajectoryId });
       const rewards: (number | undefined)[] = [];
       for await (const { step } of readSteps(client, { trajectoryId })) rewards.push(step.reward);

@@ -7,7 +7,7 @@ import {
   errorMetadata,
   openMetricLogger,
   openWriter,
-  parsePlace,
+  parseStepReference,
   readSteps,
   reasonOf,
   resolveStep,
@@ -53,7 +53,7 @@ const digest = await uploadState(client, large);
 const downloaded = await downloadState(client, digest);
 
 await client.trajectories.setTag({ trajectoryId, name: 'best', stepNumber: 2n });
-const tagged = await resolveStep(client, parsePlace(`${trajectoryId}@best`));
+const tagged = await resolveStep(client, parseStepReference(`${trajectoryId}@best`));
 
 const metrics = openMetricLogger(client, { runId });
 metrics.log('loss', 1n, 0.5);

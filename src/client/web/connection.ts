@@ -7,28 +7,31 @@ import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_servi
 import { parseAddress } from '../address.ts';
 import { type ClientCalls, UNARY_DEADLINE_MS } from '../calls.ts';
 
-/** The server to call, and how. */
+/** Options of connectClient(). */
 export interface ConnectOptions {
-  /** `host:port`, `http://host:port` or `https://host:port`. The server must allow the page's origin (`--allowed-origin`). */
+  /**
+   * Address of the server: `host:port`, `http://host:port` or `https://host:port`. The server must allow the page's
+   * origin with `--allowed-origin`.
+   */
   readonly address: string;
-  /** Connect interceptors, for credentials or tracing; outermost first. */
+  /** Connect interceptors, for example for credentials or tracing. The first one is the outermost. */
   readonly interceptors?: readonly Interceptor[];
 }
 
 /**
- * A client of one server, for browsers. It uses fetch(), and opens no connection of its own. Unary calls have a deadline of one minute, unless
- * `timeoutMs` says otherwise.
+ * A client of one server, for browsers. It uses fetch() and opens no connection of its own. Unary calls have a deadline
+ * of one minute; the call option `timeoutMs` overrides it.
  */
 export interface AnabranchClient extends ClientCalls {
-  /** The server's origin: `http://host:port`. */
+  /** Origin of the server: `http://host:port`. */
   readonly url: string;
 }
 
-/** Creates a client. Nothing is sent until the first call. */
+/** Creates a client. Nothing is sent until the first call. Throws TypeError if the address is invalid. */
 export function connectClient(options: ConnectOptions): AnabranchClient {
   const url = parseAddress(options.address);
   const interceptors = [...(options.interceptors ?? [])];
-  const transport = patient(createConnectTransport({ baseUrl: url, useBinaryFormat: true, interceptors }));
+  const transport = withDefaults(createConnectTransport({ baseUrl: url, useBinaryFormat: true, interceptors }));
   return {
     url,
     trajectories: createClient(TrajectoryService, transport),
@@ -38,8 +41,8 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
   };
 }
 
-/** Gives unary calls their default deadline, and reports streams that were cut as UNAVAILABLE. */
-function patient(transport: Transport): Transport {
+/** Sets the default deadline of unary calls, and reports streams that were cut off as UNAVAILABLE. */
+function withDefaults(transport: Transport): Transport {
   return {
     unary: (method, signal, timeoutMs = UNARY_DEADLINE_MS, ...rest) =>
       transport.unary(method, signal, timeoutMs, ...rest),
@@ -50,7 +53,7 @@ function patient(transport: Transport): Transport {
   };
 }
 
-/** connect-web reports a body that ends within a message as INVALID_ARGUMENT, as if the request were wrong. */
+/** connect-web reports a body that ends within a message as INVALID_ARGUMENT, as if the request were invalid. */
 const CUT_WITHIN_A_MESSAGE = 'protocol error: incomplete envelope';
 
 async function* reportingCuts<T>(messages: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
@@ -58,6 +61,6 @@ async function* reportingCuts<T>(messages: AsyncIterable<T>): AsyncGenerator<T, 
     yield* messages;
   } catch (error) {
     if (!(error instanceof ConnectError) || error.rawMessage !== CUT_WITHIN_A_MESSAGE) throw error;
-    throw new ConnectError('the answer ended within a message', Code.Unavailable, undefined, undefined, error);
+    throw new ConnectError('the response ended within a message', Code.Unavailable, undefined, undefined, error);
   }
 }

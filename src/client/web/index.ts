@@ -1,5 +1,5 @@
 /**
- * The client of Anabranch for browsers: unary calls, readSteps() and watchRun().
+ * The Anabranch client for browsers: unary calls, readSteps() and watchRun().
  *
  *     import { connectClient, readSteps } from 'anabranch/client/web';
  *
@@ -8,10 +8,10 @@
  *     await client.trajectories.appendStep({ trajectoryId: trajectory!.id, step: { stepNumber: 0n, reward: 1 } });
  *     for await (const { step } of readSteps(client, { trajectoryId: trajectory!.id })) console.log(step.reward);
  *
- * openWriter() and uploadState() are only in `anabranch/client`: they stream their requests, and fetch() cannot.
+ * openWriter() and uploadState() exist only in `anabranch/client`: they stream requests, which fetch() cannot do.
  */
 export { errorMetadata, reasonOf, retryDelayMs } from '../errors.ts';
-export { type Place, parsePlace, resolveStep } from '../place.ts';
 export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from '../reader.ts';
+export { parseStepReference, resolveStep, type StepReference } from '../step_reference.ts';
 export { type RunPicture, type WatchOptions, watchRun } from '../watch.ts';
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';

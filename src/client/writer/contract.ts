@@ -1,48 +1,54 @@
 import type { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { StepInit } from '../step.ts';
 
-/** What to open for writing, and how patient to be. */
+/** Options of openWriter(). */
 export interface WriterOptions {
   readonly trajectoryId: string;
-  /** The trajectory's uid, when known: not found if the id was deleted and made again. */
+  /**
+   * Uid of the trajectory, if known. Opening then fails with TRAJECTORY_NOT_FOUND if the id was deleted and created
+   * again.
+   */
   readonly uid?: string;
-  /** Names this writer's life; a random UUID by default. Two live writers must not share one. */
+  /** Id of this writer for its lifetime. Default: a random UUID. Two live writers must not share one. */
   readonly writerId?: string;
-  /** Take the trajectory over from another writer when it is first opened. Default true. */
+  /** Takes the trajectory over from another writer at the first opening. Default true. */
   readonly takeOver?: boolean;
-  /** Refuse (UNEXPECTED_POSITION) unless this is the trajectory's end. */
+  /** Fails with UNEXPECTED_POSITION unless this is the trajectory's end. */
   readonly expectedNextStepNumber?: bigint;
-  /** At most so many steps are on their way at once. Default 10,000. */
+  /** Maximum number of steps in flight. Default 10,000. */
   readonly maxUnackedSteps?: number;
-  /** At most so many bytes of steps are on their way at once; one step always may. Default 16 MiB. */
+  /** Maximum bytes of steps in flight; a single larger step is still sent. Default 16 MiB. */
   readonly maxUnackedBytes?: number;
-  /** Give up when work waits and nothing was acked for so long. Default 5 minutes; Infinity: never. */
+  /**
+   * Fails the writer when work waits and nothing was acked for this many milliseconds. Default 5 minutes. Infinity
+   * disables the limit.
+   */
   readonly giveUpAfterMs?: number;
-  /** Take the connection for dead when work waits and the server said nothing for so long. Default 45 seconds. */
+  /** Reconnects when work waits and the server sends nothing for this many milliseconds. Default 45,000. */
   readonly silenceMs?: number;
-  /** Told of every opening, cut and end; must not throw. */
+  /** Called when a stream is opened or lost, and when the writer fails. Must not throw. */
   readonly onEvent?: (event: WriterEvent) => void;
-  /** Aborting it fails the writer at once, without flushing. */
+  /** Fails the writer at once, without a flush, when it is aborted. */
   readonly signal?: AbortSignal;
 }
 
-/** What happens beside the acks; for logs and progress displays. */
+/** Events beside the acks, for logs and progress displays. */
 export type WriterEvent =
   | { readonly type: 'opened'; readonly epoch: bigint; readonly nextStepNumber: bigint; readonly replaying: bigint }
   | { readonly type: 'cut'; readonly error: Error; readonly attempt: number; readonly retryInMs: number }
   | { readonly type: 'failed'; readonly error: Error };
 
-/** The step is durable. */
+/** Result of append(): the step is durable. */
 export interface AppendResult {
   readonly stepNumber: bigint;
-  /** The end that the ack told: everything below it is durable. */
+  /** The end that the ack reported: all steps below it are durable. */
   readonly nextStepNumber: bigint;
 }
 
-/** The three ways to end a trajectory. */
+/** The three statuses that end a trajectory. */
 export type SealStatus = Status.COMPLETED | Status.FAILED | Status.CANCELLED;
 
-/** The trajectory is sealed: no more steps, for good. */
+/** Result of seal(). The trajectory accepts no more steps. */
 export interface Sealed {
   readonly status: Status;
   readonly message: string;
@@ -51,36 +57,39 @@ export interface Sealed {
 }
 
 /**
- * Writes one trajectory. Steps become durable in the order of the calls; cuts, restarts of the server and full disks are
- * waited out and replayed without the caller's doing. What cannot be (another writer took over, a step was refused) fails
- * the writer: pending and later calls reject with that error, and none of their steps is sent again (one that was on its way
- * may have been stored). An open writer keeps the process alive; close it.
+ * Writes one trajectory. Steps become durable in the order of the calls. The writer retries and replays through lost
+ * connections, server restarts and full disks. It fails when another writer took over, or when a step is rejected:
+ * pending and later calls then reject with that error. A failed writer sends no step again; a step that was in flight
+ * may have been stored. An open writer keeps the process alive; close it.
  */
 export interface TrajectoryWriter {
   readonly trajectoryId: string;
   readonly writerId: string;
-  /** The newest epoch granted. */
+  /** The newest epoch that the server granted. */
   readonly epoch: bigint;
   readonly uid: string;
-  /** The number that the next append() gets. After opening: where to go on (rule W13). */
+  /** The number that the next append() assigns. After opening, it is the position to resume from (rule W13). */
   readonly nextStepNumber: bigint;
-  /** Everything below it that this writer made is durable. */
+  /** All steps of this writer below this number are durable. */
   readonly ackedNextStepNumber: bigint;
-  /** The trajectory's status as the last opening told it; a sealed one takes no more steps. */
+  /** Status of the trajectory at the last opening. A sealed trajectory accepts no more steps. */
   readonly status: Status;
   /**
-   * Gives the step the next number and sends it; resolves when it is durable. The step is copied before append() returns.
-   * Await it for lockstep, or go on and `flush()` later. A step that cannot be sent (too large, not JSON) is refused
-   * alone and takes no number. A rejection that nobody awaits does not end the process: flush() and close() tell it too.
+   * Appends a step under the next number. Resolves when the step is durable. The step is copied before append()
+   * returns. Await each call for lockstep, or call flush() later. An invalid step (too large, not JSON) rejects alone
+   * and takes no number. An unawaited rejection does not end the process, because flush() and close() report it too.
    */
   append(step: StepInit): Promise<AppendResult>;
-  /** Resolves while less than maxUnackedSteps and maxUnackedBytes wait: what bounds memory for callers that do not await append(). */
+  /**
+   * Resolves when fewer than `maxUnackedSteps` steps and `maxUnackedBytes` bytes wait. Use it to bound memory when
+   * append() is not awaited.
+   */
   ready(): Promise<void>;
-  /** Resolves when everything appended so far is durable. */
+  /** Resolves when every step appended so far is durable. Rejects if the writer has failed. */
   flush(): Promise<void>;
-  /** Flushes and ends the trajectory; append() is refused from here on. */
+  /** Flushes and seals the trajectory. Later calls of append() reject. `message` has at most 4,096 bytes. */
   seal(status: SealStatus, message?: string): Promise<Sealed>;
-  /** Flushes and ends the stream; the trajectory stays open for others. */
+  /** Flushes and closes the stream. The trajectory stays open for other writers. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }

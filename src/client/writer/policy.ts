@@ -1,26 +1,26 @@
 import { errorMetadata, reasonOf } from '../errors.ts';
 
-/** What the writer knows of itself when a stream ends with an error. */
+/** The state of the writer when a stream ends with an error. */
 export interface Situation {
   readonly writerId: string;
   readonly everOpened: boolean;
   readonly takeOver: boolean;
-  /** Steps may have shared a frame with the refused one. */
+  /** True if other steps may have shared a frame with the rejected one. */
   readonly shared: boolean;
 }
 
 export type Verdict =
-  /** Open again naming this epoch: another writer holds the trajectory, and this one has not written yet. */
+  /** Open again with this epoch: another writer holds the trajectory, and this one has written nothing yet. */
   | { readonly do: 'takeOver'; readonly epoch: bigint }
-  /** Open again: an older stream of this same writer arrived late and fenced the newer one. */
+  /** Open again: an older stream of this writer arrived late and fenced the newer one. */
   | { readonly do: 'reopen' }
-  /** Open again and send one step a frame, so that the refusal hits the refused step alone. */
+  /** Open again and send one step per frame, so that a rejection concerns only one step. */
   | { readonly do: 'isolate' }
-  /** Not the writer's own business: transient errors are retried, all others are final. */
+  /** Retry transient errors. All other errors are permanent. */
   | { readonly do: 'retryOrFail' };
 
-/** Refusals of one step for what is in it. */
-const ABOUT_ONE_STEP = new Set([
+/** Errors that are caused by the content of one step. */
+const SINGLE_STEP_REASONS = new Set([
   'INVALID_REQUEST',
   'STEP_CONFLICT',
   'STATE_NOT_FOUND',
@@ -28,11 +28,11 @@ const ABOUT_ONE_STEP = new Set([
   'MESSAGE_TOO_LARGE',
 ]);
 
-/** Rule W12, as a pure function. */
+/** Decides how to continue after an error (rule W12). */
 export function judge(error: unknown, situation: Situation): Verdict {
   const reason = reasonOf(error);
   if (reason === 'WRITER_FENCED') return judgeFence(errorMetadata(error), situation);
-  if (reason !== undefined && ABOUT_ONE_STEP.has(reason) && situation.everOpened && situation.shared) {
+  if (reason !== undefined && SINGLE_STEP_REASONS.has(reason) && situation.everOpened && situation.shared) {
     return { do: 'isolate' };
   }
   return { do: 'retryOrFail' };

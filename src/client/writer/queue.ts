@@ -5,48 +5,48 @@ import type { AppendResult } from './contract.ts';
 /** Field `steps` of AppendStepsRequest. */
 const STEPS_FIELD = 2;
 
-/** A step that is not durable yet, encoded once: every replay sends the same bytes. */
+/** A step that is not durable yet. It is encoded once, so that every replay sends the same bytes. */
 export interface Entry {
   readonly field: { readonly no: number; readonly wireType: WireType; readonly data: Uint8Array };
-  /** False while bytes that the step names are still being put. */
+  /** False while bytes that the step refers to are being uploaded. */
   ready: boolean;
-  /** Settles when the step is durable, or when it never will be. */
+  /** Settles when the step is durable, or when the writer fails. */
   readonly stored: Deferred<AppendResult>;
 }
 
 /**
- * The unacked steps of one writer, in order. A place in it (`seq`) counts from 0 with the writer's first step; the step's
- * number is `start + seq`. Never renumbers.
+ * The unacked steps of one writer, in order. An index (`seq`) counts from 0 with the writer's first step, and the
+ * step's number is `start + seq`. Indexes never change.
  */
 export class StepQueue {
   #entries: (Entry | undefined)[] = [];
-  /** Where in #entries the first unacked one is; those before it are gone, their places go in batches. */
+  /** Index in #entries of the first unacked step. The acked steps before it are removed in batches. */
   #head = 0;
   #start = 0n;
   #acked = 0;
   #bytes = 0;
 
-  /** The number of the first step this writer makes; said once, before the first add(). */
+  /** Sets the number of the writer's first step. Must be called once, before the first add(). */
   startAt(stepNumber: bigint): void {
     this.#start = stepNumber;
   }
 
-  /** Place of the first unacked step. */
+  /** Index of the first unacked step. */
   get acked(): number {
     return this.#acked;
   }
 
-  /** Place of the next step to be made. */
+  /** Index of the next step to be appended. */
   get made(): number {
     return this.#acked + this.waiting;
   }
 
-  /** How many steps are not durable yet. */
+  /** Number of steps that are not durable yet. */
   get waiting(): number {
     return this.#entries.length - this.#head;
   }
 
-  /** Their size on the wire. */
+  /** Size of the waiting steps on the wire. */
   get waitingBytes(): number {
     return this.#bytes;
   }
@@ -55,8 +55,8 @@ export class StepQueue {
     return this.#start + BigInt(seq);
   }
 
-  /** The place of a number; negative for numbers before this writer's first. */
-  placeOf(stepNumber: bigint): number {
+  /** Returns the index of a step number. Negative for numbers before this writer's first step. */
+  indexOf(stepNumber: bigint): number {
     return Number(stepNumber - this.#start);
   }
 
@@ -72,7 +72,7 @@ export class StepQueue {
     return entry;
   }
 
-  /** Everything before `seq` is durable; `seq` is at most `made`. Returns how many bytes that were. */
+  /** Resolves all steps before `seq` as durable; `seq` is at most `made`. Returns their size in bytes. */
   ackTo(seq: number): number {
     const nextStepNumber = this.numberOf(seq);
     let freed = 0;
@@ -83,11 +83,14 @@ export class StepQueue {
       entry.stored.resolve({ stepNumber: this.numberOf(this.#acked), nextStepNumber });
     }
     this.#bytes -= freed;
-    this.#letGo();
+    this.#removeAcked();
     return freed;
   }
 
-  /** Nothing more will be stored. Rejections that nobody awaits are taken as heard: flush() and close() tell them again. */
+  /**
+   * Rejects all waiting steps. Unawaited rejections must not end the process, because flush() and close() report them
+   * again.
+   */
   failAll(error: Error): void {
     for (const entry of this.#entries.slice(this.#head)) {
       entry?.stored.promise.catch(() => undefined);
@@ -95,7 +98,7 @@ export class StepQueue {
     }
   }
 
-  #letGo(): void {
+  #removeAcked(): void {
     if (this.#head === this.#entries.length) {
       this.#entries = [];
       this.#head = 0;

@@ -3,10 +3,10 @@ import type { WriterOptions } from './contract.ts';
 
 type WithDefaults = 'takeOver' | 'maxUnackedSteps' | 'maxUnackedBytes' | 'giveUpAfterMs' | 'silenceMs';
 
-/** The options that have defaults, with them. */
+/** The options that have defaults, with their defaults applied. */
 export type Settings = Required<Pick<WriterOptions, WithDefaults>>;
 
-/** Throws, naming the option, when one of them cannot work. */
+/** Applies the defaults. Throws INVALID_ARGUMENT if an option is out of bounds. */
 export function settingsOf(options: WriterOptions): Settings {
   return {
     takeOver: options.takeOver ?? true,
@@ -19,5 +19,5 @@ export function settingsOf(options: WriterOptions): Settings {
 
 function positive(option: string, value: number): number {
   if (value > 0) return value;
-  throw new ConnectError(`${option} is ${value}; a number above 0 is wanted`, Code.InvalidArgument);
+  throw new ConnectError(`${option} is ${value}: expected a number above 0`, Code.InvalidArgument);
 }

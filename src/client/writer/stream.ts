@@ -15,39 +15,40 @@ import { Silence } from '../silence.ts';
 import type { SealStatus } from './contract.ts';
 import type { Entry, StepQueue } from './queue.ts';
 
-/** What one stream is to do. */
+/** What one stream sends, and whom it informs. */
 export interface StreamPlan {
   readonly client: AnabranchClient;
   readonly queue: StepQueue;
   readonly open: MessageInitShape<typeof AppendOpenSchema>;
-  /** Checks and takes the grant; what it throws ends the stream. */
+  /** Checks and records the grant. An error that it throws ends the stream. */
   readonly onOpened: (opened: AppendOpened) => void;
-  /** Called whenever an ack moved the end. */
+  /** Called when an ack moves the end. */
   readonly onAcked: () => void;
-  /** The seal to send after the last step, once there is one. */
+  /** Returns the seal to send after the last step, or undefined. */
   readonly seal: () => { status: SealStatus; message: string } | undefined;
   readonly maxUnackedSteps: number;
   readonly maxUnackedBytes: number;
-  /** One step a frame: a refusal then hits one step alone. */
+  /** Sends one step per frame, so that a rejection concerns only one step. */
   readonly oneByOne: boolean;
   readonly silenceMs: number;
 }
 
-/** Frames aim at this size; only a single larger step makes a larger one. */
+/** Target size of a frame. Only a single larger step makes a larger frame. */
 const FRAME_BYTES = 256 * 1024;
 const FRAME_STEPS = 1024;
 
 const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
 
 /**
- * One life of the append stream: open, replay from the first unacked step, then whatever the queue gets. Connect pulls the
- * next frame when the one before was written, so what gathers meanwhile goes out together, and an idle stream sends at once.
+ * One append stream: opens, replays from the first unacked step, then sends what the queue receives. Connect pulls the
+ * next frame when the previous one is written. Steps that arrive in the meantime share a frame, and an idle stream
+ * sends at once.
  */
 export class AppendStream {
   readonly #plan: StreamPlan;
   readonly #abort = new AbortController();
   readonly #silence: Silence;
-  /** Place of the next step to send on this stream. */
+  /** Index of the next step to send on this stream. */
   #cursor: number;
   #bytesInFlight = 0;
   #openSent = false;
@@ -55,7 +56,7 @@ export class AppendStream {
   #sealSent = false;
   #finishing = false;
   #ended = false;
-  /** Connect's waiting pull, if it came before there was something to send. */
+  /** Connect's pending pull, if nothing could be sent when it came. */
   #pull: ((result: IteratorResult<AppendStepsRequest, undefined>) => void) | undefined;
   #wakeQueued = false;
 
@@ -65,7 +66,7 @@ export class AppendStream {
     this.#silence = new Silence(plan.silenceMs, (error) => this.abort(error));
   }
 
-  /** Resolves when the server ended the stream with OK: with its `sealed`, if it sent one. */
+  /** Resolves when the server ends the stream with OK. The result is the server's `sealed` message, if it sent one. */
   async run(): Promise<AppendSealed | undefined> {
     let sealed: AppendSealed | undefined;
     try {
@@ -73,8 +74,8 @@ export class AppendStream {
       const responses = this.#plan.client.trajectories.appendSteps(this.#frames(), { signal: this.#abort.signal });
       for await (const response of responses) {
         sealed = this.#take(response) ?? sealed;
-        if (this.#owed()) this.#silence.heard();
-        else this.#silence.rest();
+        if (this.#owed()) this.#silence.restart();
+        else this.#silence.pause();
       }
       return sealed;
     } finally {
@@ -82,10 +83,10 @@ export class AppendStream {
     }
   }
 
-  /** There may be something to send: more steps, uploaded bytes, a seal. */
+  /** Notifies the stream that there may be something to send: steps, uploaded bytes or a seal. */
   wake(): void {
     if (this.#pull === undefined || this.#wakeQueued) return;
-    // After the caller's synchronous run, so that steps appended in one go share a frame.
+    // Waits for the caller's synchronous code, so that steps appended together share a frame.
     this.#wakeQueued = true;
     queueMicrotask(() => {
       this.#wakeQueued = false;
@@ -93,7 +94,7 @@ export class AppendStream {
     });
   }
 
-  /** Half-closes once everything is sent; the server answers by ending the stream. */
+  /** Half-closes the stream when everything is sent. The server answers by ending the stream. */
   finish(): void {
     this.#finishing = true;
     this.#silence.expect();
@@ -112,7 +113,7 @@ export class AppendStream {
         this.#pull = resolve;
       });
     };
-    // Connect wants both: it throws in what broke the writing. The reading side reports the same, so that is where it is told.
+    // Connect calls both. It throws the write error into the iterator; run() gets the same error from the reading side.
     const stop = (): Promise<IteratorResult<AppendStepsRequest, undefined>> => {
       this.#endFrames();
       return Promise.resolve(DONE);
@@ -145,7 +146,7 @@ export class AppendStream {
   #stepsFrame(): AppendStepsRequest | undefined {
     const frame = create(AppendStepsRequestSchema);
     const { fields, bytes } = this.#gather();
-    // The steps are encoded already; as fields "unknown" to the library they are written as they are, under their number.
+    // The steps are encoded already. The library writes "unknown" fields unchanged, under their field number.
     if (fields.length > 0) frame.$unknown = fields;
     const seal = bytes < FRAME_BYTES && this.#allSent() ? this.#plan.seal() : undefined;
     if (seal !== undefined) {
@@ -155,13 +156,13 @@ export class AppendStream {
     return fields.length > 0 || seal !== undefined ? frame : undefined;
   }
 
-  /** The next steps that are ready and for which the window has room. */
+  /** Returns the next steps that are ready and fit into the window. */
   #gather(): { fields: Entry['field'][]; bytes: number } {
     const { queue, maxUnackedSteps, maxUnackedBytes, oneByOne } = this.#plan;
     const fields: Entry['field'][] = [];
-    const most = oneByOne ? 1 : FRAME_STEPS;
+    const maxSteps = oneByOne ? 1 : FRAME_STEPS;
     let bytes = 0;
-    while (!this.#allSent() && fields.length < most && this.#cursor - queue.acked < maxUnackedSteps) {
+    while (!this.#allSent() && fields.length < maxSteps && this.#cursor - queue.acked < maxUnackedSteps) {
       const entry = queue.at(this.#cursor);
       const size = entry.field.data.byteLength;
       if (!entry.ready || (bytes > 0 && bytes + size > FRAME_BYTES)) break;
@@ -178,26 +179,28 @@ export class AppendStream {
     return this.#cursor === this.#plan.queue.made;
   }
 
-  /** Whether the server has something to answer. */
+  /** Whether the server owes an answer. */
   #owed(): boolean {
     return !this.#opened || this.#finishing || this.#sealSent || this.#plan.queue.acked < this.#cursor;
   }
 
   #take(response: AppendStepsResponse): AppendSealed | undefined {
     if (response.opened !== undefined) this.#takeOpened(response.opened);
-    else if (!this.#opened) throw misled('answered before it granted the stream');
+    else if (!this.#opened) throw protocolError('answered before it accepted the stream');
     if (response.ack !== undefined) this.#takeAck(response.ack.nextStepNumber);
     if (response.sealed === undefined) return undefined;
-    if (!this.#sealSent) throw misled('reported a seal that this writer did not ask for');
+    if (!this.#sealSent) throw protocolError('reported a seal that this writer did not request');
     if (response.sealed.nextStepNumber !== this.#plan.queue.numberOf(this.#plan.queue.made)) {
-      throw misled(`sealed the trajectory at ${response.sealed.nextStepNumber}, not behind this writer's last step`);
+      throw protocolError(
+        `sealed the trajectory at ${response.sealed.nextStepNumber}, not after this writer's last step`,
+      );
     }
     this.#takeAck(response.sealed.nextStepNumber);
     return response.sealed;
   }
 
   #takeOpened(opened: AppendOpened): void {
-    if (this.#opened) throw misled('granted one stream twice');
+    if (this.#opened) throw protocolError('accepted one stream twice');
     this.#plan.onOpened(opened);
     this.#opened = true;
     this.wake();
@@ -205,13 +208,15 @@ export class AppendStream {
 
   #takeAck(nextStepNumber: bigint): void {
     const { queue } = this.#plan;
-    const seq = queue.placeOf(nextStepNumber);
+    const seq = queue.indexOf(nextStepNumber);
     if (seq < queue.acked) {
-      throw misled(`acked up to ${nextStepNumber} after it had acked up to ${queue.numberOf(queue.acked)}`);
+      throw protocolError(
+        `acked steps below ${nextStepNumber} after it had acked those below ${queue.numberOf(queue.acked)}`,
+      );
     }
     if (seq > this.#cursor) {
       const sent = queue.numberOf(this.#cursor);
-      throw misled(`acked up to ${nextStepNumber}, but this stream has only sent steps below ${sent}`);
+      throw protocolError(`acked steps below ${nextStepNumber}, but this stream sent only those below ${sent}`);
     }
     if (seq === queue.acked) return;
     this.#bytesInFlight -= queue.ackTo(seq);
@@ -219,14 +224,14 @@ export class AppendStream {
     this.wake();
   }
 
-  /** Lets everything go. */
+  /** Releases everything that the stream holds. */
   #end(): void {
     this.#endFrames();
     this.#silence.stop();
-    this.#abort.abort(new ConnectError('the stream has ended', Code.Canceled));
+    this.#abort.abort(new ConnectError('the stream ended', Code.Canceled));
   }
 
-  /** Connect's pull would otherwise wait for ever, and hold this stream's memory. */
+  /** Connect's pull would otherwise wait forever and keep this stream in memory. */
   #endFrames(): void {
     this.#ended = true;
     this.#pull?.(DONE);
@@ -234,7 +239,10 @@ export class AppendStream {
   }
 }
 
-/** The server said what no correct server can say: going on could lose steps or claim another's as ours. */
-export function misled(what: string): ConnectError {
-  return new ConnectError(`the server ${what}; the writer stops here`, Code.DataLoss);
+/**
+ * Reports an answer that no correct server sends. To continue could lose steps, or treat steps of another writer as
+ * this writer's.
+ */
+export function protocolError(what: string): ConnectError {
+  return new ConnectError(`the server ${what}; the writer has failed to avoid losing steps`, Code.DataLoss);
 }

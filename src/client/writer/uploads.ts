@@ -1,6 +1,9 @@
 import type { Upload } from '../step.ts';
 
-/** Puts the bytes that steps name, before the steps: one after the other, so that memory and connection serve the steps first. */
+/**
+ * Uploads the bytes that steps refer to, before the steps. Uploads run one at a time, so that memory and connection
+ * serve the steps first.
+ */
 export class Uploads {
   readonly #put: (upload: Upload) => Promise<void>;
   #last: Promise<void> = Promise.resolve();
@@ -10,12 +13,12 @@ export class Uploads {
     this.#put = put;
   }
 
-  /** How many bytes still wait. */
+  /** Number of bytes that are not uploaded yet. */
   get waitingBytes(): number {
     return this.#bytes;
   }
 
-  /** Resolves when all these are put, after all that were added before. Once one has failed, so does everything behind it. */
+  /** Resolves when these uploads and all earlier ones are done. After one upload fails, all later ones fail. */
   add(uploads: readonly Upload[]): Promise<void> {
     for (const upload of uploads) this.#bytes += upload.bytes.byteLength;
     const putAll = async () => {

@@ -16,21 +16,22 @@ import type { AppendResult, Sealed, SealStatus, TrajectoryWriter, WriterOptions 
 import { judge } from './policy.ts';
 import { type Entry, StepQueue } from './queue.ts';
 import { type Settings, settingsOf } from './settings.ts';
-import { AppendStream, misled } from './stream.ts';
+import { AppendStream, protocolError } from './stream.ts';
 import { Uploads } from './uploads.ts';
 
-/** How long close() waits for the server's goodbye when everything is durable already. */
+/** How long close() waits for the end of the stream when everything is durable already. */
 const GOODBYE_MS = 5_000;
 const SEAL_MESSAGE_MAX_BYTES = 4096;
 
-interface SealWish {
+interface PendingSeal {
   readonly seal: { readonly status: SealStatus; readonly message: string };
   readonly outcome: Deferred<Sealed>;
 }
 
 /**
- * Opens a trajectory for writing; resolves when the server granted it. Waits out a server that is not there yet, as long as
- * `giveUpAfterMs`; `signal` ends that sooner.
+ * Opens a trajectory for writing. Resolves when the server grants an epoch. Waits up to `giveUpAfterMs` for a server
+ * that is not reachable yet; `signal` ends the wait earlier. Rejects with permanent errors such as
+ * TRAJECTORY_NOT_FOUND.
  */
 export async function openWriter(client: AnabranchClient, options: WriterOptions): Promise<TrajectoryWriter> {
   const writer = new Writer(client, options, systemTiming());
@@ -51,17 +52,17 @@ export class Writer implements TrajectoryWriter {
   readonly #stopped = new AbortController();
   readonly #firstOpened = new Deferred<void>();
   readonly #running: Promise<void>;
-  /** The last grant; every later opening names it. */
+  /** The last grant. Every later opening names it. */
   #grant: AppendOpened | undefined;
-  /** The epoch of the other writer that refused the first opening. */
+  /** Epoch of the other writer that fenced the first opening. */
   #refusedBy: bigint | undefined;
   #refusals = 0;
   #oneByOne = false;
   #stream: AppendStream | undefined;
-  #seal: SealWish | undefined;
+  #seal: PendingSeal | undefined;
   #closing = false;
   #failure: Error | undefined;
-  /** Set while a writer without a stream waits for something to do. */
+  /** Set while a writer without a stream waits for work. */
   #work: Deferred<void> | undefined;
   /** Set while callers of ready() wait. */
   #room: Deferred<void> | undefined;
@@ -105,7 +106,7 @@ export class Writer implements TrajectoryWriter {
 
   append(init: StepInit): Promise<AppendResult> {
     const refusal = this.#refusal();
-    if (refusal !== undefined) return heardElsewhere(Promise.reject(refusal));
+    if (refusal !== undefined) return reportedElsewhere(Promise.reject(refusal));
     let step: EncodedStep;
     try {
       step = encodeStep(init, this.nextStepNumber);
@@ -134,8 +135,12 @@ export class Writer implements TrajectoryWriter {
   async seal(status: SealStatus, message = ''): Promise<Sealed> {
     const refusal = this.#refusal();
     if (refusal !== undefined) throw refusal;
-    if (Buffer.byteLength(message) > SEAL_MESSAGE_MAX_BYTES) {
-      throw new ConnectError(`message of the seal is over ${SEAL_MESSAGE_MAX_BYTES} bytes`, Code.InvalidArgument);
+    const size = Buffer.byteLength(message);
+    if (size > SEAL_MESSAGE_MAX_BYTES) {
+      throw new ConnectError(
+        `message of the seal has ${size} bytes: expected at most ${SEAL_MESSAGE_MAX_BYTES}`,
+        Code.InvalidArgument,
+      );
     }
     this.#seal = { seal: { status, message }, outcome: new Deferred() };
     this.#wake();
@@ -157,7 +162,7 @@ export class Writer implements TrajectoryWriter {
     await this.close();
   }
 
-  /** Why this writer takes nothing more. */
+  /** Returns the error for calls that the writer no longer accepts. */
   #refusal(): Error | undefined {
     if (this.#failure !== undefined) return this.#failure;
     if (this.#seal !== undefined)
@@ -179,7 +184,7 @@ export class Writer implements TrajectoryWriter {
     this.#work = undefined;
   }
 
-  /** Its number is given: if its bytes cannot be put, nothing behind it can be stored either. */
+  /** The step's number is assigned already. If its bytes cannot be uploaded, no later step can be stored either. */
   #sendAfter(uploaded: Promise<void>, entry: Entry): void {
     const send = () => {
       entry.ready = true;
@@ -188,7 +193,7 @@ export class Writer implements TrajectoryWriter {
     uploaded.then(send, (error) => this.#fail(error));
   }
 
-  /** One stream after the other, as long as there is work. */
+  /** Runs one stream after another while there is work. */
   async #run(): Promise<void> {
     const aborted = () => this.#fail(this.#options.signal?.reason);
     this.#options.signal?.addEventListener('abort', aborted, { once: true });
@@ -208,7 +213,7 @@ export class Writer implements TrajectoryWriter {
     return this.#grant !== undefined && this.#queue.waiting === 0 && this.#seal === undefined;
   }
 
-  /** Waits for work; false when there will be none. A cut stream is opened again when it is needed, not before. */
+  /** Waits for work. Returns false when there will be none. A lost stream is reopened only when it is needed. */
   async #hasWork(): Promise<boolean> {
     while (this.#idle() && this.#failure === undefined) {
       if (this.#closing) return false;
@@ -218,7 +223,7 @@ export class Writer implements TrajectoryWriter {
     return this.#failure === undefined;
   }
 
-  /** One life of the append stream. True when it was the last. */
+  /** Runs one append stream. Returns true if it was the last one. */
   async #runStream(): Promise<boolean> {
     const stream = new AppendStream({
       client: this.#client,
@@ -241,7 +246,7 @@ export class Writer implements TrajectoryWriter {
       throw new ConnectError('the server ended the stream', Code.Unavailable);
     } catch (error) {
       if (this.#failure !== undefined) throw this.#failure;
-      // Everything is durable: how the stream ended does not matter.
+      // Everything is durable, so an error at the end of the stream has no effect.
       if (this.#closing && this.#idle()) return true;
       await this.#recover(asError(error));
       return false;
@@ -265,7 +270,7 @@ export class Writer implements TrajectoryWriter {
     };
   }
 
-  /** Believes a grant only if it fits what this writer knows (rule W12). */
+  /** Accepts a grant only if it is consistent with what this writer has sent and received (rule W12). */
   #takeGrant(opened: AppendOpened): void {
     if (this.#grant === undefined) this.#queue.startAt(opened.nextStepNumber);
     else this.#checkGrant(opened, this.#grant);
@@ -279,14 +284,16 @@ export class Writer implements TrajectoryWriter {
   }
 
   #checkGrant(opened: AppendOpened, last: AppendOpened): void {
-    const end = this.#queue.placeOf(opened.nextStepNumber);
-    if (opened.epoch <= last.epoch) throw misled(`granted epoch ${opened.epoch} after epoch ${last.epoch}`);
+    const end = this.#queue.indexOf(opened.nextStepNumber);
+    if (opened.epoch <= last.epoch) throw protocolError(`granted epoch ${opened.epoch} after epoch ${last.epoch}`);
     if (end < this.#queue.acked) {
-      throw misled(`has steps below ${opened.nextStepNumber} only, but acked those below ${this.ackedNextStepNumber}`);
+      throw protocolError(
+        `has only steps below ${opened.nextStepNumber}, but acked those below ${this.ackedNextStepNumber}`,
+      );
     }
     if (end > this.#queue.made) {
-      throw misled(
-        `has steps below ${opened.nextStepNumber}, but this writer made only those below ${this.nextStepNumber}`,
+      throw protocolError(
+        `has steps below ${opened.nextStepNumber}, but this writer appended only those below ${this.nextStepNumber}`,
       );
     }
   }
@@ -303,7 +310,7 @@ export class Writer implements TrajectoryWriter {
     this.#seal?.outcome.resolve({ status, message, nextStepNumber, sealTime: time });
   }
 
-  /** Waits before the next opening; throws when there is to be none. */
+  /** Waits before the next opening. Throws if there must be none. */
   async #recover(error: Error): Promise<void> {
     const verdict = judge(error, {
       writerId: this.writerId,
@@ -315,7 +322,7 @@ export class Writer implements TrajectoryWriter {
     if (verdict.do === 'isolate') this.#oneByOne = true;
     const { attempt, delayMs } =
       verdict.do === 'retryOrFail' ? this.#patience.next(error) : this.#patience.again(error, this.#refusals++);
-    // Nothing waits: the next append opens at once.
+    // Nothing waits, so the next append opens the stream without delay.
     const retryInMs = this.#idle() ? 0 : delayMs;
     this.#options.onEvent?.({ type: 'cut', error, attempt, retryInMs });
     if (retryInMs > 0) await this.#timing.sleep(retryInMs, this.#stopped.signal);
@@ -326,9 +333,9 @@ export class Writer implements TrajectoryWriter {
     const error = asError(reason);
     this.#failure = error;
     this.#queue.failAll(error);
-    void heardElsewhere(this.#firstOpened.promise);
+    void reportedElsewhere(this.#firstOpened.promise);
     this.#firstOpened.reject(error);
-    if (this.#seal !== undefined) void heardElsewhere(this.#seal.outcome.promise);
+    if (this.#seal !== undefined) void reportedElsewhere(this.#seal.outcome.promise);
     this.#seal?.outcome.reject(error);
     this.#room?.resolve();
     this.#stopped.abort(error);
@@ -338,8 +345,8 @@ export class Writer implements TrajectoryWriter {
   }
 }
 
-/** A rejection of this promise is also told by flush(), close() and every later call: it need not end the process. */
-function heardElsewhere<T>(promise: Promise<T>): Promise<T> {
+/** Keeps an unawaited rejection from ending the process. flush(), close() and every later call report the error too. */
+function reportedElsewhere<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => undefined);
   return promise;
 }

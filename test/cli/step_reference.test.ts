@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CliError } from '../../src/cli/context.ts';
-import { parsePlace, parseWhole } from '../../src/cli/place.ts';
+import { parseStepReference, parseWhole } from '../../src/cli/step_reference.ts';
 
 const ID = '0199f3a2-7c11-7d2e-8a4b-0123456789ab';
 
@@ -23,26 +23,28 @@ describe('TRAJECTORY on the command line', () => {
     [`${ID}@fork`, { tag: 'fork' }],
     [`${ID}@release/1.0_a-b`, { tag: 'release/1.0_a-b' }],
   ])('B5: understands %s', (text, at) => {
-    expect(parsePlace(text)).toEqual({ trajectoryId: ID, at });
+    expect(parseStepReference(text)).toEqual({ trajectoryId: ID, at });
   });
 
   it('takes an id in either case, as the server does', () => {
-    expect(parsePlace(ID.toUpperCase())).toEqual({ trajectoryId: ID.toUpperCase(), at: undefined });
+    expect(parseStepReference(ID.toUpperCase())).toEqual({ trajectoryId: ID.toUpperCase(), at: undefined });
   });
 
   it.each(['', 'x', '@200', ID.slice(1), `${ID}0`, `${ID} @1`, `${ID}\n`])(
     'refuses %j, which does not begin with an id',
     (text) => {
-      const { message, exitCode } = refusal(() => parsePlace(text));
+      const { message, exitCode } = refusal(() => parseStepReference(text));
       expect(exitCode).toBe(2);
-      expect(message).toContain(`TRAJECTORY is "${text}": wanted the id of a trajectory`);
+      expect(message).toContain(`TRAJECTORY is "${text}": expected the id of a trajectory`);
     },
   );
 
   it.each(['', '-1', '1.5', '9223372036854775808', '0x10', '_tag', 'a b', 'tag\n', '200@fork', `t${'x'.repeat(128)}`])(
     'refuses @%j, which is neither step nor tag',
     (at) => {
-      expect(refusal(() => parsePlace(`${ID}@${at}`)).message).toContain('wanted a step number or a tag after @');
+      expect(refusal(() => parseStepReference(`${ID}@${at}`)).message).toContain(
+        'expected a step number or a tag after @',
+      );
     },
   );
 });
@@ -55,7 +57,7 @@ describe('a whole number on the command line', () => {
 
   it.each(['', ' 1', '-1', '1e3', '1.0', 'one', '1001'])('is refused as %j, with the flag named', (text) => {
     expect(refusal(() => parseWhole('--limit', text, 1n, 1000n)).message).toBe(
-      `--limit is "${text}": wanted a whole number, 1 to 1000.`,
+      `--limit is "${text}": expected a whole number, 1 to 1000.`,
     );
   });
 });
