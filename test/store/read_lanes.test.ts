@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { ReadLanes } from '../../src/store/sql/read_lanes.ts';
 
 const QUICK_MS = 50;
@@ -10,8 +10,8 @@ class Scene {
   readonly #ends = new Map<string, (milliseconds: number) => void>();
   readonly #fails = new Map<string, (error: Error) => void>();
 
-  constructor(long: number, quick: number, quickMs = QUICK_MS) {
-    this.lanes = new ReadLanes({ long, quick, quickMs });
+  constructor(long: number, quick: number, quickMs = QUICK_MS, restFor?: (milliseconds: number) => number) {
+    this.lanes = new ReadLanes({ long, quick, quickMs, ...(restFor === undefined ? {} : { restFor }) });
   }
 
   /** Asks for a read, which runs until it is told to end. */
@@ -52,6 +52,25 @@ function turn(): Promise<void> {
 }
 
 describe('A5: lanes of reads', () => {
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  it('stay empty after a long read for as long as they are told to, and not after a quick one', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const scene = new Scene(1, 1, QUICK_MS, (milliseconds) => milliseconds / 2);
+    const reads = ['a', 'b', 'c'].map((name) => scene.ask(name, 'list'));
+    await scene.end('a', 2 * QUICK_MS);
+    await vi.advanceTimersByTimeAsync(QUICK_MS - 1);
+    expect(scene.begun).toEqual(['a']);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(scene.begun).toEqual(['a', 'b']);
+    await scene.end('b', QUICK_MS);
+    expect(scene.begun).toEqual(['a', 'b', 'c']);
+    await scene.end('c', 1);
+    await Promise.all(reads);
+  });
+
   it('keep a lane for quick kinds: others never run there', async () => {
     const scene = new Scene(1, 1);
     await scene.learn('row');

@@ -3,6 +3,8 @@ import { ReadTurns } from '../../src/store/sql/read_turns.ts';
 
 /** More than a stretch of work lasts. */
 const LONG_MS = 5;
+/** Less than the time for which a writer counts as writing after its last write. */
+const PARSED_MS = 10;
 
 const LARGE = Array.from({ length: 1000 }, (_, i) => i);
 
@@ -36,7 +38,7 @@ describe('A5: turns of readers', () => {
     const loop = countTurns();
     const seen: { reader: number; turn: number }[] = [];
     const reader = async (name: number) => {
-      await turns.handOver(Promise.resolve(LARGE));
+      await turns.handOver(LARGE);
       seen.push({ reader: name, turn: loop.turns });
       work();
     };
@@ -50,7 +52,7 @@ describe('A5: turns of readers', () => {
     const turns = new ReadTurns();
     const loop = countTurns();
     for (let page = 0; page < 10; page += 1) {
-      await turns.handOver(Promise.resolve(LARGE));
+      await turns.handOver(LARGE);
       work();
     }
     loop.stop();
@@ -62,7 +64,7 @@ describe('A5: turns of readers', () => {
     const order: string[] = [];
     for (let page = 0; page < 5; page += 1) {
       turns.wrote();
-      await turns.handOver(Promise.resolve(LARGE));
+      await turns.handOver(LARGE);
       order.push('page');
       setTimeout(() => order.push('timer'), 1);
       work();
@@ -73,9 +75,9 @@ describe('A5: turns of readers', () => {
   it('do not hold up small results', async () => {
     const turns = new ReadTurns();
     const loop = countTurns();
-    const large = Array.from({ length: 20 }, () => turns.handOver(Promise.resolve(LARGE)).then(work));
+    const large = Array.from({ length: 20 }, () => turns.handOver(LARGE).then(work));
     let begun = loop.turns;
-    for (let i = 0; i < 100; i += 1) await turns.handOver(Promise.resolve([i]));
+    for (let i = 0; i < 100; i += 1) await turns.handOver([i]);
     expect(loop.turns).toBe(begun);
     begun = loop.turns;
     await Promise.all(large);
@@ -83,9 +85,22 @@ describe('A5: turns of readers', () => {
     expect(loop.turns).toBeGreaterThan(begun);
   });
 
-  it('go on after a reading has failed', async () => {
+  it('begin no earlier after a page for which many rows were parsed, while somebody writes', async () => {
     const turns = new ReadTurns();
-    await expect(turns.handOver(Promise.reject(new Error('no rows')))).rejects.toThrow('no rows');
-    expect(await turns.handOver(Promise.resolve(LARGE))).toBe(LARGE);
+    turns.wrote();
+    const order: string[] = [];
+    await turns.handOver(LARGE, PARSED_MS);
+    const next = turns.handOver(LARGE).then(() => order.push('page'));
+    const rest = setTimeout(() => order.push('rest'), PARSED_MS - 1);
+    await next;
+    clearTimeout(rest);
+    expect(order).toEqual(['rest', 'page']);
+  });
+
+  it('ask for no rest after a read while nobody writes, and for as long as it took otherwise, up to two seconds', () => {
+    const turns = new ReadTurns();
+    expect(turns.restAfter(300)).toBe(0);
+    turns.wrote();
+    expect([turns.restAfter(300), turns.restAfter(4000)]).toEqual([300, 2000]);
   });
 });

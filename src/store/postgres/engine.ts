@@ -32,7 +32,7 @@ import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
 import { nextTurn } from '../sql/next_turn.ts';
 import type { PointBatch } from '../sql/point_batch.ts';
-import { ReadLanes } from '../sql/read_lanes.ts';
+import { ReadLanes, type Timed } from '../sql/read_lanes.ts';
 import { ReadTurns } from '../sql/read_turns.ts';
 import { readingDialect } from '../sql/reading_dialect.ts';
 import { padded } from '../sql/statement_shapes.ts';
@@ -84,17 +84,24 @@ export async function openPostgres(
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
+  const turns = new ReadTurns();
   return new PostgresEngine({
     description: `postgres ${placeOf(url)}`,
     pool,
     dialect: new PostgresDialect({ pool }),
-    lanes: new ReadLanes(lanesOf(poolSize)),
+    lanes: new ReadLanes({ ...lanesOf(poolSize), restFor: (milliseconds) => turns.restAfter(milliseconds) }),
     notifier,
     listeners,
-    turns: new ReadTurns(),
+    turns,
     kept: new KeptQueries(),
     closed: undefined,
   });
+}
+
+/** What was read, and for how long this thread parsed it. */
+interface Parsed<Rows> {
+  readonly rows: Rows;
+  readonly parseMs: number;
 }
 
 /** A fifth of the connections for reads of any length, half of them for quick reads. The rest is left for writes. */
@@ -190,12 +197,13 @@ class PostgresEngine implements Engine {
     return this.reading;
   }
 
-  private read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
-    return this.parts.turns.handOver(this.readInLane(kind, work));
+  private async read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
+    const { rows, parseMs } = await this.readInLane(kind, work);
+    return this.parts.turns.handOver(rows, parseMs);
   }
 
   /** Runs a read that takes about as long as others of its kind. */
-  private readInLane<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
+  private readInLane<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Parsed<Row[]>> {
     const { lanes } = this.parts;
     return lanes.run(kind, this.call?.signal, async () => {
       try {
@@ -211,12 +219,12 @@ class PostgresEngine implements Engine {
     });
   }
 
-  private async readOnce<Row>(work: (lease: Lease) => Promise<Row[]>): Promise<{ value: Row[]; milliseconds: number }> {
+  private async readOnce<Row>(work: (lease: Lease) => Promise<Row[]>): Promise<Timed<Parsed<Row[]>>> {
     const lease = await this.lease();
     const begun = performance.now();
     try {
-      const value = await (this.plansByIndex ? inTransaction(lease, BEGIN_BY_INDEX, work) : work(lease));
-      return { value, milliseconds: performance.now() - begun };
+      const rows = await (this.plansByIndex ? inTransaction(lease, BEGIN_BY_INDEX, work) : work(lease));
+      return { value: { rows, parseMs: lease.parseMs }, milliseconds: performance.now() - begun };
     } finally {
       lease.release();
     }
@@ -249,10 +257,10 @@ class PostgresEngine implements Engine {
     const all: readonly CompiledQuery<object>[] = queries;
     const rowsIn = async (lease: Lease, { sql: text, parameters }: CompiledQuery<object>): Promise<object[]> =>
       (await lease.query(text, [...parameters])).rows;
-    const reading = this.readInLane(all.map(({ sql: text }) => text).join(';'), (lease) =>
+    const { rows: tables, parseMs } = await this.readInLane(all.map(({ sql: text }) => text).join(';'), (lease) =>
       inTransaction(lease, BEGIN_SNAPSHOT, () => Promise.all(all.map((query) => rowsIn(lease, query)))),
     );
-    return (await this.parts.turns.handOverAll(reading)) as RowsOf<Rows>;
+    return (await this.parts.turns.handOverAll(tables, parseMs)) as RowsOf<Rows>;
   }
 
   async write<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions = {}): Promise<T> {

@@ -1,9 +1,11 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import pg from 'pg';
 import { AnabranchError } from '../../domain/errors.ts';
+import { Activity } from './activity.ts';
 import { type CancellableClient, requestCancel } from './cancel.ts';
 import { CopyQuery } from './copy.ts';
 import { isForgottenStatement, translateError } from './errors.ts';
+import { ParseTime } from './parse_time.ts';
 import { prepareSession, type Session, sessionSettings } from './session.ts';
 import { SilenceWatch } from './silence.ts';
 import { StatementNames } from './statement_names.ts';
@@ -71,9 +73,10 @@ export function readTimestamp(text: string): string {
 export class Pool implements PostgresPool {
   readonly options: object = {};
   private readonly pool: pg.Pool;
-  private readonly sessions = new WeakMap<pg.ClientBase, Session>();
+  private readonly sessions = new WeakMap<pg.ClientBase, Session & { readonly parseTime: ParseTime }>();
   private readonly onForgotten: ((error: unknown) => void) | undefined;
-  private readonly silence = new SilenceWatch();
+  private readonly silence: SilenceWatch;
+  private readonly activity: Activity;
   /** Those who wait for a connection: what ends their waiting. */
   private readonly waiting = new Set<(reason: unknown) => void>();
   private readonly bounded: boolean;
@@ -82,6 +85,8 @@ export class Pool implements PostgresPool {
   constructor({ url, poolSize, namedStatements, bounded, onLost, onForgotten }: PoolOptions) {
     this.names = namedStatements ? new StatementNames() : undefined;
     this.bounded = bounded;
+    this.activity = new Activity(url);
+    this.silence = new SilenceWatch((processIds) => this.activity.findWorking(processIds));
     this.onForgotten = onForgotten;
     this.pool = new pg.Pool({
       connectionString: url,
@@ -116,7 +121,7 @@ export class Pool implements PostgresPool {
     return new Lease(
       client,
       (text, values) => this.statement(text, values),
-      this.sessions.get(client)?.beginWith,
+      this.sessions.get(client),
       signal,
       this.bounded ? this.silence : undefined,
     );
@@ -127,6 +132,7 @@ export class Pool implements PostgresPool {
     for (const leave of [...this.waiting]) leave(closing());
     await this.pool.end();
     this.silence.close();
+    await this.activity.end();
   }
 
   /** Waits for a connection as long as the database answers anybody. If the waiting ends before, the connection is released when it arrives. */
@@ -164,7 +170,8 @@ export class Pool implements PostgresPool {
   private async prepare(client: pg.ClientBase): Promise<void> {
     try {
       const bounds = this.bounded ? { statementMs: STATEMENT_MS, lockMs: LOCK_MS } : undefined;
-      this.sessions.set(client, await prepareSession(client, sessionSettings(bounds)));
+      const session = await prepareSession(client, sessionSettings(bounds));
+      this.sessions.set(client, { ...session, parseTime: new ParseTime(client) });
     } finally {
       this.silence.unwatch(client);
     }
@@ -204,6 +211,8 @@ const CANCEL_AGAIN_MS = 50;
 export class Lease {
   readonly processID: number;
   private readonly client: pg.PoolClient;
+  private readonly parseTime: ParseTime | undefined;
+  private readonly parsedBefore: number;
   private readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
   /** Settings with which each transaction has to begin; undefined if the connection keeps them. */
   private readonly beginWith: string | undefined;
@@ -220,17 +229,24 @@ export class Lease {
   constructor(
     client: pg.PoolClient,
     prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig,
-    beginWith: string | undefined,
+    session: (Session & { readonly parseTime: ParseTime }) | undefined,
     signal: AbortSignal | undefined,
     silence: SilenceWatch | undefined,
   ) {
     this.client = client;
+    this.parseTime = session?.parseTime;
+    this.parsedBefore = this.parseTime?.milliseconds ?? 0;
     this.silence = silence;
     this.processID = (client as { processID?: number }).processID ?? 0;
     this.prepare = prepare;
-    this.beginWith = beginWith;
+    this.beginWith = session?.beginWith;
     this.signal = signal;
     signal?.addEventListener('abort', this.onAbort);
+  }
+
+  /** For how long results of this lease have kept the serving thread busy so far, before anybody converts them. */
+  get parseMs(): number {
+    return (this.parseTime?.milliseconds ?? 0) - this.parsedBefore;
   }
 
   /** Removes the time limit of the statements that follow. */

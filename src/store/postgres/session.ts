@@ -27,6 +27,8 @@ export function sessionSettings(bounds: Bounds | undefined): Settings {
     extra_float_digits: '1',
     array_nulls: 'on',
     transform_null_equals: 'off',
+    // A statement gets one process of the database. Others wait less for a processor, which matters most beside writes.
+    max_parallel_workers_per_gather: '0',
   };
 }
 

@@ -5,6 +5,8 @@ const QUIET_MS = 4500;
 const TICK_MS = 250;
 /** A single connection is given up a tick later, so that it does not pass for a single one when the whole database is silent. */
 const QUIET_ALONE_MS = QUIET_MS + TICK_MS;
+/** How often the database is asked whether it works on the statements of quiet connections. */
+const ASK_MS = 1500;
 /** If the whole database is quiet, a connection or a waiter that has waited for this long is given up with it. */
 const FRESH_MS = 1000;
 
@@ -58,17 +60,26 @@ interface Traffic {
  * Finds out that the database is silent: no byte arrives from it, and it takes none. Silence is counted from the last progress, not from when a
  * statement was submitted, so a busy database that works off a long queue is not silent. It is counted in ticks of a timer: the time for
  * which this process itself was busy does not count, since what arrived meanwhile is read before the next tick.
+ *
+ * A statement that runs for long is quiet as well. So the database is asked, over another connection, which statements of quiet connections it works
+ * on. Its answer ends the silence of the database and of these connections.
  */
 export class SilenceWatch {
   private readonly connections = new Map<object, WatchedConnection>();
   private readonly waiters = new Set<Patient>();
   private readonly timer: NodeJS.Timeout;
+  private readonly findWorking: (processIds: readonly number[]) => Promise<readonly number[]>;
   /** For how many ticks somebody waited and nobody was answered. */
   private quietTicks = 0;
   /** Somebody was answered since the last tick, and waits no more. */
   private answered = false;
 
-  constructor() {
+  /** True while the database is asked. */
+  private asking = false;
+
+  /** `findWorking` returns those of the given process ids that the database works for. Rejects if the database does not answer. */
+  constructor(findWorking: (processIds: readonly number[]) => Promise<readonly number[]>) {
+    this.findWorking = findWorking;
     this.timer = setInterval(() => this.tick(), TICK_MS).unref();
   }
 
@@ -114,6 +125,26 @@ export class SilenceWatch {
     const somebodyWaits = this.connections.size + this.waiters.size > 0;
     this.quietTicks = answered || !somebodyWaits ? 0 : this.quietTicks + 1;
     this.giveUpQuiet();
+    this.askForQuiet();
+  }
+
+  private askForQuiet(): void {
+    const quiet = [...this.connections.values()].filter(
+      ({ client, quietTicks }) => client.processID !== null && isLong(quietTicks, ASK_MS),
+    );
+    if (this.asking || quiet.length === 0) return;
+    this.asking = true;
+    this.findWorking(quiet.map(({ client }) => client.processID ?? 0))
+      .then(
+        (working) => {
+          this.answered = true;
+          for (const each of quiet) if (working.includes(each.client.processID ?? 0)) each.quietTicks = 0;
+        },
+        () => undefined, // No answer: the silence lasts.
+      )
+      .finally(() => {
+        this.asking = false;
+      });
   }
 
   private giveUpQuiet(): void {

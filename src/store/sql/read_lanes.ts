@@ -17,6 +17,8 @@ export interface ReadLanesOptions {
   /** Further lanes, for quick reads only. */
   readonly quick: number;
   readonly quickMs?: number | undefined;
+  /** For how long a lane stays empty after a read that was not quick, in milliseconds. Default: 0. */
+  readonly restFor?: (milliseconds: number) => number;
 }
 
 /** A read that waits for a lane or runs in one. */
@@ -37,6 +39,9 @@ export class ReadLanes {
   private readonly quickMs: number;
   /** By lane, the read that runs there. The first lanes are those for quick reads. */
   private readonly running: (Entry | undefined)[];
+  /** Lanes that stay empty for a while. */
+  private readonly resting = new Set<number>();
+  private readonly restFor: (milliseconds: number) => number;
   /** By kind, until when it counts as slow. A kind that is not here has not ended yet, and counts as slow. */
   private readonly slowUntil = new Map<string, number>();
   private readonly waiting: Entry[] = [];
@@ -44,7 +49,8 @@ export class ReadLanes {
   private paused = false;
   private closed: Error | undefined;
 
-  constructor({ long, quick, quickMs = QUICK_MS }: ReadLanesOptions) {
+  constructor({ long, quick, quickMs = QUICK_MS, restFor = () => 0 }: ReadLanesOptions) {
+    this.restFor = restFor;
     this.running = Array.from({ length: quick + long }, () => undefined);
     this.quickLanes = quick;
     this.quickMs = quickMs;
@@ -118,7 +124,7 @@ export class ReadLanes {
       return;
     }
     for (const lane of this.running.keys()) {
-      if (this.running[lane] !== undefined) continue;
+      if (this.running[lane] !== undefined || this.resting.has(lane)) continue;
       const entry = this.takeFor(lane);
       if (entry !== undefined) this.start(entry, lane);
     }
@@ -155,8 +161,19 @@ export class ReadLanes {
       const now = performance.now();
       if (milliseconds === undefined) this.noteLong(entry, now);
       else this.learn(entry.kind, milliseconds, now);
+      this.rest(lane, milliseconds ?? now - entry.startedAt);
       this.dispatch();
     });
+  }
+
+  private rest(lane: number, milliseconds: number): void {
+    const restMs = milliseconds > this.quickMs ? this.restFor(milliseconds) : 0;
+    if (restMs === 0) return;
+    this.resting.add(lane);
+    setTimeout(() => {
+      this.resting.delete(lane);
+      this.dispatch();
+    }, restMs).unref();
   }
 
   /** A read that has not ended well so far says nothing, except that it takes long. */

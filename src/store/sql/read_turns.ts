@@ -2,6 +2,8 @@ import type { Turns } from '../contract/store.ts';
 
 /** Length of one work period of all readers together, in milliseconds. Work that began within it may end after it. */
 const WORK_MS = 2;
+/** The longest rest after a single read, in milliseconds. */
+const LONGEST_REST_MS = 2000;
 /** Writes are expected to go on for this long after the last one, in milliseconds. */
 const WRITER_MS = 20;
 /** Results with fewer rows do not wait for a turn: handling them takes less time than waiting. */
@@ -9,7 +11,8 @@ const MANY_ROWS = 32;
 
 /**
  * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at a time, each in a turn of
- * the event loop of its own. While there are writes, the readers pause after each work period for as long as the period lasted.
+ * the event loop of its own. While there are writes, the readers pause after each work period for as long as the period lasted, and for as long as the
+ * thread parsed rows for them.
  */
 export class ReadTurns implements Turns {
   private readonly waiting: (() => void)[] = [];
@@ -17,6 +20,8 @@ export class ReadTurns implements Turns {
   private begunAt = Number.NEGATIVE_INFINITY;
   private endedAt = Number.NEGATIVE_INFINITY;
   private wroteAt = Number.NEGATIVE_INFINITY;
+  /** For how long the thread has parsed rows for readers since the current work period began, in milliseconds. */
+  private parsedMs = 0;
   /** True from the grant of a turn until the event loop has turned. */
   private working = false;
   /** True while turns are granted to waiting readers. */
@@ -27,18 +32,26 @@ export class ReadTurns implements Turns {
     this.wroteAt = performance.now();
   }
 
-  /** Returns the rows. Many rows are returned when it is their reader's turn; the reader's work before the loop turns belongs to that turn. */
-  async handOver<Rows extends readonly unknown[]>(reading: Promise<Rows>): Promise<Rows> {
-    const rows = await reading;
+  /**
+   * Returns the rows. Many rows are returned when it is their reader's turn; the reader's work before the loop turns belongs to that turn. `parseMs` is for
+   * how long this thread was busy with the rows already.
+   */
+  async handOver<Rows extends readonly unknown[]>(rows: Rows, parseMs = 0): Promise<Rows> {
     if (rows.length >= MANY_ROWS) await this.take();
+    this.parsedMs += parseMs;
     return rows;
   }
 
   /** Like `handOver`, for the rows of several queries. */
-  async handOverAll<Rows extends readonly unknown[]>(reading: Promise<Rows[]>): Promise<Rows[]> {
-    const all = await reading;
+  async handOverAll<Rows extends readonly unknown[]>(all: Rows[], parseMs = 0): Promise<Rows[]> {
     if (all.reduce((sum, rows) => sum + rows.length, 0) >= MANY_ROWS) await this.take();
+    this.parsedMs += parseMs;
     return all;
+  }
+
+  /** For how long a place for reads has to stay empty after a read that ran for so long. Zero while nobody writes. */
+  restAfter(milliseconds: number): number {
+    return this.isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
   }
 
   /** Waits for a turn. Returns undefined if the turn begins at once. */
@@ -58,10 +71,20 @@ export class ReadTurns implements Turns {
   private mayWork(): boolean {
     const now = performance.now();
     if (this.working) return false;
-    if (now - this.begunAt < WORK_MS) return true;
-    if (this.isWritten(now) && now - this.endedAt < this.endedAt - this.begunAt) return false;
-    this.begunAt = now;
+    if (this.workedMs(now) < WORK_MS) return true;
+    if (this.isWritten(now) && now - this.endedAt < this.workedMs(this.endedAt)) return false;
+    this.beginPeriod(now);
     return true;
+  }
+
+  /** Length of the current work period, with what was parsed meanwhile. */
+  private workedMs(now: number): number {
+    return now - this.begunAt + this.parsedMs;
+  }
+
+  private beginPeriod(now: number): void {
+    this.begunAt = now;
+    this.parsedMs = 0;
   }
 
   private isWritten(now: number): boolean {
@@ -78,11 +101,11 @@ export class ReadTurns implements Turns {
 
   private rest(): void {
     const work = () => {
-      this.begunAt = performance.now();
+      this.beginPeriod(performance.now());
       this.grant();
     };
     const now = performance.now();
-    if (this.isWritten(now)) setTimeout(work, Math.ceil(now - this.begunAt));
+    if (this.isWritten(now)) setTimeout(work, Math.ceil(this.workedMs(now)));
     else setImmediate(work);
   }
 
@@ -98,7 +121,7 @@ export class ReadTurns implements Turns {
 
   private grantLater(): void {
     setImmediate(() => {
-      if (performance.now() - this.begunAt < WORK_MS) this.grant();
+      if (this.workedMs(performance.now()) < WORK_MS) this.grant();
       else this.rest();
     });
   }

@@ -192,8 +192,8 @@ class SqliteEngine implements Engine {
     return this.reading;
   }
 
-  private read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
-    return this.parts.turns.handOver(this.parts.threads.run(job, this.call?.signal));
+  private async read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
+    return this.parts.turns.handOver(await this.parts.threads.run(job, this.call?.signal));
   }
 
   table(name: keyof Tables) {
@@ -213,8 +213,8 @@ class SqliteEngine implements Engine {
     const all: readonly CompiledQuery<object>[] = queries;
     const statements = all.map(({ sql: text, parameters }) => ({ text, parameters }));
     const { threads, turns } = this.parts;
-    const reading = threads.run({ kind: 'snapshot', statements }, this.call?.signal);
-    const tables = reading.then((found) => found.map(({ columns, rows }) => objectsOf(columns, rows)));
+    const found = await threads.run({ kind: 'snapshot', statements }, this.call?.signal);
+    const tables = found.map(({ columns, rows }) => objectsOf(columns, rows));
     return (await turns.handOverAll(tables)) as RowsOf<Rows>;
   }
 
