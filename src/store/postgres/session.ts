@@ -29,6 +29,8 @@ export function sessionSettings(bounds: Bounds | undefined): Settings {
     transform_null_equals: 'off',
     // A statement gets one process of the database. Others wait less for a processor, which matters most beside writes.
     max_parallel_workers_per_gather: '0',
+    // Statements are short: compiling one takes longer than running it.
+    jit: 'off',
   };
 }
 
