@@ -31,6 +31,10 @@ export interface RolloutStore {
    */
   createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<CreatedRollout[]>;
 
+  /**
+   * Returns the rollout with its attempts, all read from one snapshot. Attempts are ordered by number, validations of an attempt by name, and its
+   * environments by creation. Undefined if there is none.
+   */
   getRollout(namespace: string, id: string): Promise<RolloutRecord | undefined>;
 
   /**

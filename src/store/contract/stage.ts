@@ -17,7 +17,7 @@ export interface StageStore {
   /** Undefined if none is there. */
   getStage(namespace: string, which: StagePlace): Promise<Stage | undefined>;
 
-  /** In the order of making. The cursor is the key of the last row. Errors: RUN_NOT_FOUND. */
+  /** In the order of creation, or newest first if `filter.descending` is true. The cursor is the key of the last row. Errors: RUN_NOT_FOUND. */
   listStages(
     namespace: string,
     runId: string,

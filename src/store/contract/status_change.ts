@@ -9,7 +9,7 @@ export interface StatusOwner {
 }
 
 export interface StatusChangeStore {
-  /** By ordinal. The cursor is the ordinal of the last row. Errors: the noun's NOT_FOUND. */
+  /** By ordinal, `ascending` or descending. The cursor is the ordinal of the last row. Errors: the noun's NOT_FOUND. */
   listStatusChanges(
     namespace: string,
     owner: StatusOwner,
