@@ -2,13 +2,14 @@ import { type Selectable, sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, environmentNotFound } from '../../domain/errors.ts';
 import { parseInstant } from '../../domain/instant.ts';
-import { decideMove, isTerminal, type Status, type Verb } from '../../domain/lifecycle.ts';
+import { decideMove, type Status, type Verb } from '../../domain/lifecycle.ts';
 import type { Environment } from '../../domain/rollout.ts';
 import type { NewEnvironment } from '../contract/environment.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Page } from '../contract/page.ts';
 import type { Said } from '../contract/run.ts';
 import type { Db, Engine, Tx } from './engine.ts';
+import { movedColumns, statusMove } from './moved_status.ts';
 import { makeOnce, type Noun } from './requests.ts';
 import { findRolloutKey } from './rollout_keys.ts';
 import { findRunKeys, keepRun, keepRunOf } from './run_keys.ts';
@@ -123,29 +124,17 @@ async function moveLocked(
   externalId: string | undefined,
 ): Promise<void> {
   const now = await readNow(tx, engine.now);
-  const phase = said.phase ?? row.phase;
   await tx
     .updateTable('environments')
     .set({
-      status: to,
-      status_message: said.message,
-      phase,
+      ...movedColumns(row, to, said, now),
       ...(externalId === undefined ? {} : { external_id: externalId }),
-      start_time: row.start_time ?? (to === 'RUNNING' ? now : null),
-      end_time: isTerminal(to) ? now : null,
       update_time: now,
-      status_changes: row.status_changes + 1n,
     })
     .where('key', '=', row.key)
     .execute();
-  await recordStatus(engine, tx, caller, { tree: row.run, noun: 'ENVIRONMENT', key: row.key }, now, {
-    ordinal: row.status_changes,
-    from: row.status as Status,
-    to,
-    message: said.message,
-    phase,
-    metadataJson: said.metadataJson,
-  });
+  const entity = { tree: row.run, noun: 'ENVIRONMENT', key: row.key } as const;
+  await recordStatus(engine, tx, caller, entity, now, statusMove(row, to, said));
 }
 
 export async function listEnvironments(

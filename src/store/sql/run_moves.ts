@@ -8,6 +8,7 @@ import type { RunMove, Said } from '../contract/run.ts';
 import { stillThere } from './append.ts';
 import type { Engine, LockedHead, Tx } from './engine.ts';
 import { inLockOrder } from './heads.ts';
+import { movedColumns, statusMove } from './moved_status.ts';
 import { markRollouts, unmarkRollouts } from './rollout_cancellation.ts';
 import { bindPauses, readPauses } from './run_pauses.ts';
 import { findRun } from './run_rows.ts';
@@ -145,28 +146,15 @@ export async function moveLocked(
   said: Said,
 ): Promise<void> {
   const begins = to === 'RUNNING';
-  const phase = said.phase ?? row.phase;
   await writeRun(engine, tx, row.key, now, {
-    status: to,
-    status_message: said.message,
-    phase,
+    ...movedColumns(row, to, said, now),
     // What came out is of the end: a run that goes on has nothing yet.
     result_json: isTerminal(to) ? said.resultJson : '',
-    start_time: row.start_time ?? (begins ? now : null),
-    end_time: isTerminal(to) ? now : null,
     pauses: bindPauses(pausesAfter(readPauses(row.pauses), row.status as Status, to, parseInstant(now))),
-    status_changes: row.status_changes + 1n,
     ...(begins && isSet(row.fail_when_stale) ? beat(now, row.heartbeat_timeout_ms) : {}),
   });
-  await recordStatus(engine, tx, caller, entityOf(row), now, {
-    ordinal: row.status_changes,
-    from: row.status as Status,
-    to,
-    message: said.message,
-    phase,
-    metadataJson: said.metadataJson,
-    progressPercent: await percentOf(engine, tx, row, to),
-  });
+  const percent = await percentOf(engine, tx, row, to);
+  await recordStatus(engine, tx, caller, entityOf(row), now, statusMove(row, to, said, percent));
 }
 
 function entityOf({ key }: LockedRun): StatusEntity {

@@ -3,6 +3,7 @@ import { decideMove, isTerminal, type Status, type Verb } from '../../domain/lif
 import type { Stage } from '../../domain/run.ts';
 import type { Said } from '../contract/run.ts';
 import type { Engine, Tx } from './engine.ts';
+import { movedColumns, statusMove } from './moved_status.ts';
 import { markRollouts, unmarkRollouts } from './rollout_cancellation.ts';
 import { findStage } from './stage_rows.ts';
 import { endOfStage, type LockedStage, lockStage, writeStage } from './stage_writing.ts';
@@ -68,31 +69,18 @@ async function moveLocked(
   const look = () => endOfStage(engine, tx, caller.namespace, row);
   // A stage that is terminal is not counted as open: it is looked at before the move.
   const end = to === 'FAILED' || to === 'CANCELLED' ? await look() : undefined;
-  const phase = said.phase ?? row.phase;
   await writeStage(engine, tx, row.key, now, {
-    status: to,
-    status_message: said.message,
-    phase,
-    start_time: row.start_time ?? (begins ? now : null),
-    end_time: isTerminal(to) ? now : null,
+    ...movedColumns(row, to, said, now),
     end_expected_turns: end?.expectedTurns ?? null,
     end_expected_substeps: end?.expectedSubsteps ?? null,
     end_share: end?.share ?? null,
     queue_close_time: queueCloseTime(row, to, now),
-    status_changes: row.status_changes + 1n,
     // The time that it stood still is nobody's.
     ...(begins && row.substeps_time !== null ? { substeps_time: now } : {}),
   });
   const share = to === 'COMPLETED' ? 1 : (end ?? (await look())).share;
-  await recordStatus(engine, tx, caller, entityOf(row), now, {
-    ordinal: row.status_changes,
-    from: row.status as Status,
-    to,
-    message: said.message,
-    phase,
-    metadataJson: said.metadataJson,
-    progressPercent: share === undefined ? undefined : share * 100,
-  });
+  const percent = share === undefined ? undefined : share * 100;
+  await recordStatus(engine, tx, caller, entityOf(row), now, statusMove(row, to, said, percent));
 }
 
 /** The queue of a terminal stage is closed, and a stage that is reopened has an open one. */
