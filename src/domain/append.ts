@@ -4,7 +4,7 @@ import { isSealed, type SealStatus, type TrajectoryStatus } from './lifecycle.ts
 import { addReward, type NewStep } from './step.ts';
 import type { Trajectory } from './trajectory.ts';
 
-/** What an `open` asks for (W1). */
+/** An `open` request of an append stream (W1). */
 export interface OpenRequest {
   readonly trajectoryId: string;
   readonly uid: string | undefined;
@@ -18,7 +18,7 @@ export interface SealRequest {
   readonly message: string;
 }
 
-/** A trajectory's end, as it is under the lock and as it moves while a group of batches is decided. */
+/** The end of a trajectory: read under the lock, then moved while a group of batches is decided. */
 export interface Head {
   end: bigint;
   status: TrajectoryStatus;
@@ -28,7 +28,10 @@ export interface Head {
   rewardSum: number;
 }
 
-/** One message's worth of writing: all or nothing (W3). `writerEpoch` undefined: a unary call without an epoch (W8). */
+/**
+ * One message of steps, stored completely or not at all (W3). `writerEpoch` undefined: a unary call without an epoch
+ * (W8).
+ */
 export interface Writing {
   readonly trajectoryId: string;
   readonly writerEpoch: bigint | undefined;
@@ -36,21 +39,24 @@ export interface Writing {
   readonly seal: SealRequest | undefined;
 }
 
-/** What a batch comes to: which of its steps are new, and whether it seals. */
+/** The decision about a batch: which of its steps are new, and whether it seals the trajectory. */
 export interface AppendDecision {
   readonly appended: readonly NewStep[];
   readonly duplicates: number;
-  /** `sealed`: it moves the status now; `was_sealed`: an equal seal is in effect already. */
+  /** `sealed`: the batch seals the trajectory. `was_sealed`: an equal seal exists already. */
   readonly seal: 'none' | 'sealed' | 'was_sealed';
 }
 
-/** W1: the epoch to grant, or a refusal that moves nothing. `row` is undefined where no such trajectory is there. */
+/**
+ * W1: returns the epoch to grant. `row` is undefined if the trajectory does not exist. Throws without changing
+ * anything.
+ */
 export function decideOpen(row: Trajectory | undefined, open: OpenRequest): bigint {
   const there = requireWritable(row, open.trajectoryId, open.uid);
   if (open.expectedNextStepNumber !== undefined && open.expectedNextStepNumber !== there.nextStepNumber) {
     throw new AnabranchError(
       'UNEXPECTED_POSITION',
-      `expected_next_step_number is ${open.expectedNextStepNumber}, but trajectory ${there.id} ends at ${there.nextStepNumber}: go on from there, or branch.`,
+      `expected_next_step_number is ${open.expectedNextStepNumber}, but trajectory ${there.id} ends at ${there.nextStepNumber}: continue at its end, or branch.`,
       { metadata: { next_step_number: `${there.nextStepNumber}` } },
     );
   }
@@ -60,7 +66,7 @@ export function decideOpen(row: Trajectory | undefined, open: OpenRequest): bigi
   return there.writerEpoch + 1n;
 }
 
-/** The first check of every write: the row is there, not hidden, and of the uid that the caller means. */
+/** Checks that the row exists, is not hidden, and has the requested uid. The first check of every write. */
 export function requireWritable(
   row: Trajectory | undefined,
   trajectoryId: string,
@@ -70,14 +76,17 @@ export function requireWritable(
   return row;
 }
 
-/** W8: without an epoch a write is accepted only while no writer was ever granted; otherwise it must carry the current one. */
+/**
+ * W8: without an epoch, a write is accepted only if no writer was ever granted. Otherwise it must carry the current
+ * epoch.
+ */
 export function requireEpoch(head: Pick<Head, 'writerId' | 'writerEpoch'>, writerEpoch: bigint | undefined): void {
   if ((writerEpoch ?? 0n) !== head.writerEpoch) throw writerFenced(head.writerId, head.writerEpoch);
 }
 
 /**
- * W2, W3, W5: decides one batch and moves the head; refuses by throwing, and then has moved nothing. `storedDigest` tells the content
- * digest of a number below the head's end, inherited ones included.
+ * W2, W3, W5: decides one batch and moves the head. Throws without moving it. `storedDigest` returns the content digest
+ * of a step below the end, including inherited steps.
  */
 export function decideAppend(
   head: Head,
@@ -123,7 +132,7 @@ export function writerFenced(writerId: string, writerEpoch: bigint): AnabranchEr
   const holder = writerId === '' ? 'no writer' : `writer "${shorten(writerId)}"`;
   return new AnabranchError(
     'WRITER_FENCED',
-    `${holder} holds the trajectory at epoch ${writerEpoch}: to take it over, open with take_over_epoch ${writerEpoch}; a unary call carries writer_epoch ${writerEpoch}.`,
+    `${holder} holds the trajectory at epoch ${writerEpoch}: to take it over, open with take_over_epoch ${writerEpoch}; unary calls must carry writer_epoch ${writerEpoch}.`,
     { metadata: { writer_id: writerId, writer_epoch: `${writerEpoch}` } },
   );
 }
@@ -131,7 +140,7 @@ export function writerFenced(writerId: string, writerEpoch: bigint): AnabranchEr
 function stepConflict(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
   return new AnabranchError(
     'STEP_CONFLICT',
-    `Step ${stepNumber} of trajectory ${trajectoryId} is stored with other content: steps never change; append at ${end}, or ${stepNumber === 0n ? 'make a new trajectory' : `branch at ${stepNumber - 1n}`}.`,
+    `Step ${stepNumber} of trajectory ${trajectoryId} is stored with other content: steps are immutable; append at ${end}, or ${stepNumber === 0n ? 'create a new trajectory' : `branch at ${stepNumber - 1n}`}.`,
     { metadata: { step_number: `${stepNumber}`, next_step_number: `${end}` } },
   );
 }
@@ -147,7 +156,7 @@ function stepGap(trajectoryId: string, stepNumber: bigint, end: bigint): Anabran
 function trajectorySealed(trajectoryId: string, head: Head): AnabranchError {
   return new AnabranchError(
     'TRAJECTORY_SEALED',
-    `Trajectory ${trajectoryId} is sealed as ${head.status}: nothing can be added, for good; to go on, branch at one of its ${head.end} steps.`,
+    `Trajectory ${trajectoryId} is sealed as ${head.status} and accepts no steps: to continue, branch at one of its ${head.end} steps.`,
     { metadata: { status: head.status, next_step_number: `${head.end}` } },
   );
 }

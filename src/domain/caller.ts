@@ -3,16 +3,19 @@ import { shorten } from './ids.ts';
 
 const NAMESPACE = /^[a-z0-9][a-z0-9-]{0,62}$/;
 
-/** Who calls (N1). The namespace comes from the credential, `default` without one; every query binds it. */
+/**
+ * The identity behind a call (N1). The namespace comes from the credential, or is `default` without one. Every query
+ * filters by it.
+ */
 export interface Caller {
   readonly namespace: string;
-  /** Who, in words for the status history and the log; `anonymous` without a credential. */
+  /** Name for the status history and the log; `anonymous` without a credential. */
   readonly actor: string;
 }
 
 export const ANONYMOUS: Caller = Object.freeze({ namespace: 'default', actor: 'anonymous' });
 
-/** Checks a namespace that comes from outside, before any row or key is made with it (N1). Errors: INVALID_REQUEST. */
+/** Checks a namespace from outside, before rows or keys are created with it (N1). Errors: INVALID_REQUEST. */
 export function parseNamespace(text: string): string {
   if (!NAMESPACE.test(text)) {
     throw invalidField(

@@ -1,16 +1,22 @@
 import type { Action, Content, Observation, Step } from './step.ts';
 
-/** Where two steps differ: the path of the field as in `anabranch.v1.Step`, and both values as JSON text (empty: none there). */
+/**
+ * A difference of two steps: the path of the field in `anabranch.v1.Step`, and both values as JSON text. Empty text
+ * means an absent value.
+ */
 export interface FieldDifference {
   readonly field: string;
   readonly valueJson: string;
   readonly otherValueJson: string;
 }
 
-/** What counts when trajectories are compared (RD5): what the agent did, what came back, and how it was rewarded. */
+/** The fields that comparisons of trajectories use (RD5): actions, observations, reward and end flags. */
 export type ComparedStep = Pick<Step, 'actions' | 'observations' | 'reward' | 'terminated' | 'truncated'>;
 
-/** The first difference of two steps, in the order of fields; undefined if there is none. Two NaN rewards are equal, 0 and -0 too. */
+/**
+ * Returns the first difference of two steps in the order of fields, or undefined. Two NaN rewards are equal, and so are
+ * 0 and -0.
+ */
 export function stepDifference(one: ComparedStep, other: ComparedStep): FieldDifference | undefined {
   return (
     listDifference('actions', one.actions, other.actions, ACTION_FIELDS) ??
@@ -21,7 +27,7 @@ export function stepDifference(one: ComparedStep, other: ComparedStep): FieldDif
   );
 }
 
-/** Fields in the order of their numbers, with their names on the wire; `content` stands among them and is compared by its own fields. */
+/** Fields by number, with their names on the wire. `content` is compared by its own fields. */
 type Fields<Item> = readonly (readonly [name: string, value: (item: Item) => unknown])[];
 
 const CONTENT = 'content';
@@ -111,7 +117,7 @@ function contentJson(content: Content | undefined): string {
   return content === undefined ? '' : json(contentFields(content));
 }
 
-/** A content's fields by their names on the wire. JSON text is shown as it is, bytes in base64. */
+/** Returns the fields of a content by their names on the wire. JSON text is unchanged, bytes are base64. */
 function contentFields(content: Content): Record<string, unknown> {
   switch (content.kind) {
     case 'text':
@@ -142,24 +148,30 @@ function isEmpty(value: unknown): boolean {
   return value === undefined || value === '' || value === false || (Array.isArray(value) && value.length === 0);
 }
 
-/** Longest JSON text of a value that is shown whole, so that two of them fit into one answer. */
-const SHOWN = 64 * 1024;
+/** Longest JSON text that is not shortened, so that two of them fit into one response. */
+const MAX_CHARACTERS = 64 * 1024;
 
-/** JSON text; numbers that JSON has not stand as text (`"NaN"`), as in ProtoJSON; what is very long is cut and becomes text. */
+/**
+ * Returns a value as JSON text. NaN and infinities become strings (`"NaN"`), as in ProtoJSON. A very long text is cut
+ * and becomes a string.
+ */
 function json(value: unknown): string {
   if (value === undefined) return '';
   const text = JSON.stringify(value, (_key, part: unknown) =>
     typeof part === 'number' && !Number.isFinite(part) ? `${part}` : part,
   );
-  return cutJson(text, SHOWN);
+  return cutJson(text, MAX_CHARACTERS);
 }
 
-/** The JSON text itself, if it has at most so many characters; else its beginning as text, about as long. */
+/**
+ * Returns the JSON text if it has at most `length` characters, else its beginning as a JSON string of about that
+ * length.
+ */
 export function cutJson(text: string, length: number): string {
   if (text.length <= length) return text;
   const begin = text.slice(0, length).toWellFormed();
   return text.startsWith('"') ? `${begin.replace(HALF_AN_ESCAPE, '$1')}…"` : JSON.stringify(`${begin}…`);
 }
 
-/** What a cut through a JSON string may leave: a backslash that escapes nothing, or not enough digits. */
+/** What a cut through a JSON string can leave: a backslash without a character, or incomplete hex digits. */
 const HALF_AN_ESCAPE = /(?<!\\)((?:\\\\)*)\\(?:u[0-9a-f]{0,3})?$/iu;

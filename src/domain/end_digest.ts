@@ -3,7 +3,7 @@ import type { Digest } from './ids.ts';
 import type { RolloutResult } from './rollout.ts';
 import type { TimeSpan } from './run.ts';
 
-/** What a request reports that completes, fails or releases a rollout. */
+/** The report of a request that completes, fails or releases a rollout. */
 export interface EndReport {
   readonly message: string;
   readonly result: RolloutResult | undefined;
@@ -26,8 +26,9 @@ interface ReportedValidation {
 }
 
 /**
- * L5: the SHA-256 by which a repeated end of an attempt is told from a different one. Maps count in any order, validations too; numbers count by value, with
- * one NaN and two zeros; texts byte for byte. Digests are stored, so the form must not change.
+ * L5: returns the SHA-256 that tells whether an attempt was ended twice with the same report. The order of maps and
+ * validations does not count. Numbers are compared by value, with one NaN and two zeros; texts are compared byte for
+ * byte. Digests are stored, so the form must not change.
  */
 export function endDigest({ message, result, metrics, timings, validations, refundAttempt }: EndReport): Digest {
   const form = [
@@ -54,7 +55,7 @@ function validationForm(validation: ReportedValidation): [string, ...unknown[]] 
   return [name, success, numberForm(executionMs), ...texts, advisory];
 }
 
-/** JSON has no number for NaN, infinities and negative zero. */
+/** JSON cannot represent NaN, infinities and negative zero as numbers. */
 function numberForm(value: number | undefined): string | null {
   if (value === undefined) return null;
   return Object.is(value, -0) ? '-0' : `${value}`;

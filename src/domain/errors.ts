@@ -1,4 +1,6 @@
-/** The closed catalogue of reasons: the names of `ErrorReason` in error.proto, without prefix. A test holds both equal. */
+/**
+ * The closed catalogue of reasons: the names of `ErrorReason` in error.proto without prefix. A test keeps both equal.
+ */
 export const REASONS = [
   'INVALID_REQUEST',
   'INVALID_PAGE_TOKEN',
@@ -60,23 +62,26 @@ export const REASONS = [
 
 export type Reason = (typeof REASONS)[number];
 
-/** A field that breaks its rule: its path (`steps[3].info_json`) and what was wanted. */
+/** An invalid field: its path (`steps[3].info_json`) and what was expected. */
 export interface Violation {
   readonly field: string;
   readonly description: string;
 }
 
 export interface ErrorDetails {
-  /** What a program needs to go on; keys are listed per reason in error.proto. */
+  /** Values that a program needs to continue. error.proto lists the keys of each reason. */
   readonly metadata?: Readonly<Record<string, string>>;
   readonly violations?: readonly Violation[];
-  /** Number of violations that were found beyond those. */
+  /** Number of further violations that are not listed. */
   readonly unlistedViolations?: number;
-  /** For the log only, never sent. */
+  /** For the log only; never sent to callers. */
   readonly cause?: unknown;
 }
 
-/** The only error that may reach a caller. Its message is for people; everything else that is thrown is answered INTERNAL without text. */
+/**
+ * The only error whose message is sent to callers. The message is for people. Any other error is reported as INTERNAL
+ * without text.
+ */
 export class AnabranchError extends Error {
   override readonly name = 'AnabranchError';
   readonly reason: Reason;
@@ -93,7 +98,7 @@ export class AnabranchError extends Error {
   }
 }
 
-/** A request with one bad field. */
+/** Returns the error for a request with one invalid field. */
 export function invalidField(field: string, description: string): AnabranchError {
   return new AnabranchError('INVALID_REQUEST', `${field}: ${description}`, { violations: [{ field, description }] });
 }
@@ -101,7 +106,7 @@ export function invalidField(field: string, description: string): AnabranchError
 export function trajectoryNotFound(trajectoryId: string): AnabranchError {
   return new AnabranchError(
     'TRAJECTORY_NOT_FOUND',
-    `No trajectory ${trajectoryId} is here: it was never made, was deleted, or its id was made again since.`,
+    `Trajectory ${trajectoryId} does not exist: it was never created, was deleted, or its id was created again.`,
     { metadata: { trajectory_id: trajectoryId } },
   );
 }
@@ -109,7 +114,7 @@ export function trajectoryNotFound(trajectoryId: string): AnabranchError {
 export function stepNotFound(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
   return new AnabranchError(
     'STEP_NOT_FOUND',
-    `Trajectory ${trajectoryId} has no step ${stepNumber}: it holds ${end === 0n ? 'none yet' : `steps 0 to ${end - 1n}`}.`,
+    `Trajectory ${trajectoryId} has no step ${stepNumber}: it has ${end === 0n ? 'no steps yet' : `steps 0 to ${end - 1n}`}.`,
     { metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, next_step_number: `${end}` } },
   );
 }
@@ -117,7 +122,7 @@ export function stepNotFound(trajectoryId: string, stepNumber: bigint, end: bigi
 export function tagNotFound(trajectoryId: string, tag: string): AnabranchError {
   return new AnabranchError(
     'TAG_NOT_FOUND',
-    `Trajectory ${trajectoryId} has no tag "${tag}". ListTags shows its tags.`,
+    `Trajectory ${trajectoryId} has no tag "${tag}". ListTags returns its tags.`,
     {
       metadata: { trajectory_id: trajectoryId, tag },
     },
@@ -127,7 +132,7 @@ export function tagNotFound(trajectoryId: string, tag: string): AnabranchError {
 export function stateNotFound(digest: string): AnabranchError {
   return new AnabranchError(
     'STATE_NOT_FOUND',
-    `No state ${digest} is here: put it first (PutState), or send its bytes inline.`,
+    `State ${digest} does not exist: put it first (PutState), or send its bytes inline.`,
     {
       metadata: { digest },
     },
@@ -138,7 +143,7 @@ export function stateNotFound(digest: string): AnabranchError {
 export function experimentNotFound(named: string): AnabranchError {
   return new AnabranchError(
     'EXPERIMENT_NOT_FOUND',
-    `No experiment "${named}" is here: it was never made, or was deleted. ListExperiments shows those that are.`,
+    `Experiment "${named}" does not exist: it was never created, or was deleted. ListExperiments returns those that exist.`,
     { metadata: { experiment: named } },
   );
 }
@@ -147,15 +152,15 @@ export function experimentNotFound(named: string): AnabranchError {
 export function runNotFound(named: string): AnabranchError {
   return new AnabranchError(
     'RUN_NOT_FOUND',
-    `No run "${named}" is here: it was never made, or was deleted. ListRuns shows those that are.`,
+    `Run "${named}" does not exist: it was never created, or was deleted. ListRuns returns those that exist.`,
     { metadata: { run: named } },
   );
 }
 
-/** With the run that it should be of, where it may well be of another. */
+/** `runId` is the requested run. The stage may exist in another run. */
 export function stageNotFound(named: string, runId?: string): AnabranchError {
-  const there = runId === undefined ? `No stage ${named} is here.` : `Run ${runId} has no stage ${named}.`;
-  return new AnabranchError('STAGE_NOT_FOUND', `${there} ListStages shows those of a run.`, {
+  const missing = runId === undefined ? `Stage ${named} does not exist.` : `Run ${runId} has no stage ${named}.`;
+  return new AnabranchError('STAGE_NOT_FOUND', `${missing} ListStages returns the stages of a run.`, {
     metadata: { stage: named },
   });
 }
@@ -163,7 +168,7 @@ export function stageNotFound(named: string, runId?: string): AnabranchError {
 export function noMainTrajectory(runId: string): AnabranchError {
   return new AnabranchError(
     'NO_MAIN_TRAJECTORY',
-    `Run ${runId} has no main trajectory to branch from: make one with CreateRun (main_trajectory), or branch one of its trajectories with BranchTrajectory.`,
+    `Run ${runId} has no main trajectory to branch from: create one with CreateRun (main_trajectory), or branch one of its trajectories with BranchTrajectory.`,
     { metadata: { run_id: runId } },
   );
 }
@@ -171,16 +176,16 @@ export function noMainTrajectory(runId: string): AnabranchError {
 export function rolloutNotFound(id: string): AnabranchError {
   return new AnabranchError(
     'ROLLOUT_NOT_FOUND',
-    `No rollout ${id} is here: it was never made, or was deleted. ListRollouts shows those of a run.`,
+    `Rollout ${id} does not exist: it was never created, or was deleted. ListRollouts returns the rollouts of a run.`,
     { metadata: { rollout: id } },
   );
 }
 
-/** `named` is an id, or a number in a stage. */
+/** `named` is an id, or a number within a stage. */
 export function groupNotFound(named: string): AnabranchError {
   return new AnabranchError(
     'GROUP_NOT_FOUND',
-    `No group ${named} is here: it was never made, or was deleted. ListGroups shows those of a stage.`,
+    `Group ${named} does not exist: it was never created, or was deleted. ListGroups returns the groups of a stage.`,
     { metadata: { group: named } },
   );
 }
@@ -188,7 +193,7 @@ export function groupNotFound(named: string): AnabranchError {
 export function taskNotFound(id: string): AnabranchError {
   return new AnabranchError(
     'TASK_NOT_FOUND',
-    `No task "${id}" is in the catalogue: make it first (UpsertTasks). ListTasks shows those that are.`,
+    `Task "${id}" does not exist: create it first (UpsertTasks). ListTasks returns the tasks of the catalogue.`,
     { metadata: { task: id } },
   );
 }
@@ -204,7 +209,7 @@ export function validatorNotFound(id: string): AnabranchError {
 export function environmentNotFound(id: string): AnabranchError {
   return new AnabranchError(
     'ENVIRONMENT_NOT_FOUND',
-    `No environment ${id} is here: it was never made, or was deleted. ListEnvironments shows those of a run.`,
+    `Environment ${id} does not exist: it was never created, or was deleted. ListEnvironments returns the environments of a run.`,
     { metadata: { environment: id } },
   );
 }

@@ -8,16 +8,16 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const DIGEST = /^[0-9a-f]{64}$/;
 const TAG = /^[A-Za-z][A-Za-z0-9._/-]{0,127}$/;
 
-/** The one spelling of a UUID: lower case. Ids that differ in case only are the same id. */
+/** Returns a UUID in lower case, its only stored form. Ids that differ only in case are the same id. */
 export function parseUuid(text: string, field: string): string {
   if (!UUID.test(text))
-    throw invalidField(field, `must be a UUID such as 0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a, not "${shorten(text)}"`);
+    throw invalidField(field, `must be a UUID such as 0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a, got "${shorten(text)}"`);
   return text.toLowerCase();
 }
 
 export function parseDigest(text: string, field: string): Digest {
   if (!DIGEST.test(text))
-    throw invalidField(field, `must be a SHA-256 as 64 lower-case hex characters, not "${shorten(text)}"`);
+    throw invalidField(field, `must be a SHA-256 as 64 lower-case hex characters, got "${shorten(text)}"`);
   return text;
 }
 
@@ -25,7 +25,7 @@ export function parseTagName(text: string, field: string): string {
   if (!TAG.test(text)) {
     throw invalidField(
       field,
-      `must begin with a letter and hold only letters, digits and . _ - / (at most 128), not "${shorten(text)}"`,
+      `must begin with a letter and contain only letters, digits and . _ - / (at most 128), got "${shorten(text)}"`,
     );
   }
   return text;
@@ -34,12 +34,12 @@ export function parseTagName(text: string, field: string): string {
 export function digestMismatch(expected: string, actual: Digest): AnabranchError {
   return new AnabranchError(
     'DIGEST_MISMATCH',
-    `The bytes have the digest ${actual}, not ${expected} as stated: send the bytes again, or leave the digest out.`,
+    `The bytes have the digest ${actual}, but the request has ${expected}: send the bytes again, or leave the digest unset.`,
     { metadata: { expected_digest: expected, digest: actual } },
   );
 }
 
-/** Text from outside, short enough and plain enough to stand in a message. */
+/** Shortens text from outside and removes control characters, so that a message can contain it. */
 export function shorten(text: string): string {
   const plain = text.replace(/[\p{Cc}\p{Cf}]/gu, '?');
   return plain.length > 80 ? `${beginning(plain, 77)}...` : plain;

@@ -1,6 +1,6 @@
 /**
- * A moment: nanoseconds since 1970 in UTC, as protobuf's Timestamp can hold it (years 1 to 9999). Kept as text in the store, which
- * sorts as time does and which people can read: `2026-11-21T12:15:00.123456789Z`.
+ * A time in nanoseconds since 1970 in UTC, within the range of protobuf's Timestamp (years 1 to 9999). The store keeps
+ * times as text that sorts by time and is readable: `2026-11-21T12:15:00.123456789Z`.
  */
 export type Instant = bigint;
 
@@ -16,22 +16,25 @@ export function instantToParts(instant: Instant): { seconds: bigint; nanos: numb
   return { seconds: (instant - nanos) / BILLION, nanos: Number(nanos) };
 }
 
-/** With as many digits of a second as asked for: 6 for the database's clock, 9 for clients' times. */
+/** Formats a time with 6 digits of a second (the database's clock) or 9 (clients' times). */
 export function formatInstant(instant: Instant, digits: 6 | 9 = 9): string {
   const { seconds, nanos } = instantToParts(instant);
   const base = new Date(Number(seconds) * 1000).toISOString().slice(0, 19);
   return `${base}.${String(nanos).padStart(9, '0').slice(0, digits)}Z`;
 }
 
-/** Reads what `formatInstant` wrote, and Postgres' own form of a timestamptz in UTC (`2026-11-21 12:15:00.1234+00`). By hand, since every row has several. */
+/**
+ * Parses the text of `formatInstant`, and Postgres' form of a timestamptz in UTC (`2026-11-21 12:15:00.1234+00`).
+ * Parses by hand for speed, because every row has several times.
+ */
 export function parseInstant(text: string): Instant {
   const year = twoDigits(text, 0) * 100 + twoDigits(text, 2);
   const [month, day] = [twoDigits(text, 5) - 1, twoDigits(text, 8)];
   const [hours, minutes, seconds] = [twoDigits(text, 11), twoDigits(text, 14), twoDigits(text, 17)];
-  // Date takes years below 100 for those of the 20th century; 400 years have the same days each.
+  // Date reads years below 100 as years of the 20th century. 400 years always have the same number of days.
   const millis = Date.UTC(year + 400, month, day, hours, minutes, seconds) - MILLIS_IN_400_YEARS;
   const inRange = month >= 0 && month < 12 && day >= 1 && day <= 31 && hours < 24 && minutes < 60 && seconds < 60;
-  if (!inRange || Number.isNaN(millis)) throw new RangeError(`not a time: ${text}`);
+  if (!inRange || Number.isNaN(millis)) throw new RangeError(`invalid time: ${text}`);
   let nanos = 0;
   if (text[19] === '.') {
     for (let at = 20, scale = 100_000_000; scale >= 1; at += 1, scale /= 10) {

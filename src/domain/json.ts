@@ -4,23 +4,23 @@ import { LIMITS } from './limits.ts';
 import { jsonFault } from './text.ts';
 
 /**
- * Configs as values (M4). Numbers that JavaScript would write otherwise (`1.0`, `9007199254740993`, `1e400`) stay the text they were: a config that was
- * merged still says what was written, and `1.0` is still a float where it is read.
+ * Configs as values (M4). Numbers that JavaScript would write differently (`1.0`, `9007199254740993`, `1e400`) keep
+ * their text. A merged config therefore contains the numbers as written, and readers still see `1.0` as a float.
  */
 export type Json = null | boolean | number | string | ExactNumber | readonly Json[] | { readonly [key: string]: Json };
 
-/** A number kept as it was written. Made and recognised by JavaScript itself (`JSON.rawJSON`). */
+/** A number in its original text. Created and recognised by JavaScript itself (`JSON.rawJSON`). */
 interface ExactNumber {
   readonly rawJSON: string;
 }
 
-/** ECMAScript's own, which TypeScript's library does not describe yet. */
+/** ECMAScript functions that TypeScript's library does not declare yet. */
 const { rawJSON, isRawJSON } = JSON as unknown as {
   rawJSON(text: string): ExactNumber;
   isRawJSON(value: unknown): value is ExactNumber;
 };
 
-/** The text of a config as a client gives it: a JSON object, nested no deeper than rules that follow it down can go. Empty means none. */
+/** Checks the text of a config: a JSON object within the bound of depth. Returns the text. Empty means none. */
 export function requireConfig(text: string, field: string): string {
   if (text === '') return text;
   const fault = jsonFault(text) ?? configFault(text);
@@ -31,10 +31,10 @@ export function requireConfig(text: string, field: string): string {
 function configFault(text: string): string | undefined {
   if (!text.trimStart().startsWith('{')) return 'must be a JSON object, such as {"lr": 0.1}';
   if (depthOf(text) <= LIMITS.configDepth) return undefined;
-  return `must not be nested deeper than ${LIMITS.configDepth} levels: keep what is deeper as text`;
+  return `must not be nested deeper than ${LIMITS.configDepth} levels: store deeper values as text`;
 }
 
-/** How many objects and lists stand around the innermost value. */
+/** Returns how many objects and lists enclose the innermost value. */
 function depthOf(text: string): number {
   let [depth, deepest] = [0, 0];
   for (const [bracket] of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{}]/gu)) {
@@ -45,7 +45,7 @@ function depthOf(text: string): number {
   return deepest;
 }
 
-/** Reads strict JSON text, such as `requireConfig` lets through. */
+/** Parses strict JSON text that `requireConfig` has accepted. */
 export function parseJson(text: string): Json {
   return JSON.parse(text, exactNumbers as (key: string, value: unknown) => unknown) as Json;
 }
@@ -54,7 +54,10 @@ export function formatJson(value: Json): string {
   return JSON.stringify(value);
 }
 
-/** Merges objects deeply, key by key. Any other value of `overrides` replaces the value in `base`: a list, a scalar, and null, which is a value too. */
+/**
+ * Merges objects deeply, key by key. Any other value of `overrides`, including lists, scalars and null, replaces the
+ * value in `base`.
+ */
 export function mergeDeep(base: Json | undefined, overrides: Json): Json {
   if (base === undefined || !isObject(base) || !isObject(overrides)) return overrides;
   const merged = new Map(Object.entries(base));
@@ -62,7 +65,7 @@ export function mergeDeep(base: Json | undefined, overrides: Json): Json {
   return Object.fromEntries(merged);
 }
 
-/** What a path of keys leads to: a key of an object, nothing, or something within a list. */
+/** What a path of keys leads to: a key of an object, nothing, or a value within a list. */
 export type PathEnd = 'KEY' | 'ABSENT' | 'WITHIN_LIST';
 
 export function followPath(value: Json, path: readonly string[]): PathEnd {
@@ -76,7 +79,10 @@ export function followPath(value: Json, path: readonly string[]): PathEnd {
   return 'KEY';
 }
 
-/** Returns the value without the keys that the paths lead to. Objects that lose all their keys stay. Paths that lead to no key are ignored. */
+/**
+ * Returns the value without the keys that the paths lead to. Objects that lose all their keys stay. Paths that lead to
+ * no key are ignored.
+ */
 export function withoutPaths(value: Json, paths: readonly (readonly string[])[]): Json {
   if (!isObject(value) || paths.length === 0) return value;
   const pathsOf = Map.groupBy(paths, ([key]) => key);
@@ -88,14 +94,20 @@ export function withoutPaths(value: Json, paths: readonly (readonly string[])[])
   return Object.fromEntries(kept);
 }
 
-/** A place where two values differ: its JSON Pointer (RFC 6901), and both values as JSON text (empty: none there). */
+/**
+ * A difference of two values: its JSON Pointer (RFC 6901), and both values as JSON text. Empty text means an absent
+ * value.
+ */
 export interface JsonDifference {
   readonly path: string;
   readonly valueJson: string;
   readonly otherValueJson: string;
 }
 
-/** Where two values differ, in order of path; objects are compared key by key, lists and everything else as a whole. */
+/**
+ * Yields the differences of two values in order of path. Objects are compared key by key, lists and other values as a
+ * whole.
+ */
 export function* jsonDifferences(one: Json | undefined, other: Json | undefined, path = ''): Generator<JsonDifference> {
   if (one !== undefined && other !== undefined && isObject(one) && isObject(other)) {
     for (const key of [...new Set([...Object.keys(one), ...Object.keys(other)])].sort()) {
@@ -115,7 +127,10 @@ function own(value: { readonly [key: string]: Json }, key: string): Json | undef
   return Object.hasOwn(value, key) ? value[key] : undefined;
 }
 
-/** Equal values have equal texts: keys are sorted, and numbers are written in one way as far as a double holds them. */
+/**
+ * Returns a text that is equal for equal values: keys are sorted, and numbers that a double can hold exactly have one
+ * form.
+ */
 function canonical(value: Json | undefined): string {
   if (value === undefined) return '';
   if (Array.isArray(value)) return `[${value.map((item: Json) => canonical(item)).join(',')}]`;
@@ -132,7 +147,10 @@ function exactNumbers(_key: string, value: unknown, context: { readonly source?:
   return typeof value !== 'number' || source === undefined || String(value) === source ? value : rawJSON(source);
 }
 
-/** Whether a double surely holds the number that the text writes: no more digits than it keeps, and neither too large nor too small for all of them. */
+/**
+ * Returns whether a double certainly holds the written number: its digits and its exponent are within the range of
+ * doubles.
+ */
 function isExact(text: string): boolean {
   const digits = text
     .replace(/[eE].*$/u, '')
@@ -143,5 +161,5 @@ function isExact(text: string): boolean {
   return digits === '' || (digits.length <= 15 && size >= SMALLEST_NORMAL && Number.isFinite(size));
 }
 
-/** Below it doubles keep fewer digits. */
+/** Smaller doubles have fewer digits. */
 const SMALLEST_NORMAL = 2 ** -1022;

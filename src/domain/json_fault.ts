@@ -1,6 +1,6 @@
 import { pointerPart } from './json_pointer.ts';
 
-/** A value of a text that strict JSON does not have. */
+/** A value within a text that strict JSON does not allow. */
 export interface InvalidValue {
   /** JSON Pointer (RFC 6901) to the value. Empty: the value is the whole text. */
   readonly path: string;
@@ -13,8 +13,9 @@ const TOKEN = /[ \t\n\r]*(?:("[^"\\]*(?:\\.[^"\\]*)*")|([[\]{}:,])|([^ \t\n\r"[\
 const STRICT = /^(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)$/u;
 
 /**
- * Returns the first value that strict JSON does not have, such as the NaN and Infinity that Python's `json.dumps` writes. The rest of the text is not
- * checked. Undefined: there is none, or something before it is not JSON either.
+ * Returns the first value that strict JSON does not allow, such as NaN and Infinity as written by Python's
+ * `json.dumps`. The rest of the text is not checked. Returns undefined if there is none, or if the text before it is
+ * not JSON either.
  */
 export function findInvalidValue(text: string): InvalidValue | undefined {
   // The key or the index at each level of nesting.
@@ -35,13 +36,13 @@ export function findInvalidValue(text: string): InvalidValue | undefined {
   return undefined;
 }
 
-/** Ends at the first character that is part of no token. */
+/** Ends at the first character that belongs to no token. */
 function* tokensOf(text: string): Generator<RegExpExecArray> {
   const pattern = new RegExp(TOKEN);
   for (let token = pattern.exec(text); token !== null; token = pattern.exec(text)) yield token;
 }
 
-/** Returns a key without its quotes and escapes; as written if its escapes are not JSON. */
+/** Returns a key without its quotes and escapes, or unchanged if its escapes are not JSON. */
 function keyOf(string: string): string {
   try {
     return JSON.parse(string) as string;

@@ -1,10 +1,10 @@
 import { AnabranchError } from './errors.ts';
 
-/** One vocabulary of status (design section 3). Which moves are legal is a table a noun. */
+/** The statuses of all nouns. MOVES defines the legal moves of each noun. */
 export const STATUSES = ['PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED', 'COMPLETED', 'FAILED', 'CANCELLED'] as const;
 export type Status = (typeof STATUSES)[number];
 
-/** L1: a trajectory is RUNNING from its creation and moves only by seal, for good. */
+/** L1: a trajectory is RUNNING from its creation. A seal ends it permanently. */
 export type SealStatus = 'COMPLETED' | 'FAILED' | 'CANCELLED';
 export type TrajectoryStatus = 'RUNNING' | SealStatus;
 
@@ -12,11 +12,11 @@ export function isSealed(status: TrajectoryStatus): status is SealStatus {
   return status !== 'RUNNING';
 }
 
-/** What runs and stages may begin as (L2). */
+/** Statuses that runs and stages can be created with (L2). */
 export const INITIAL_STATUSES = ['PENDING', 'INITIALIZING', 'RUNNING'] as const;
 export type InitialStatus = (typeof INITIAL_STATUSES)[number];
 
-/** Where something has ended. */
+/** Statuses that end a lifecycle. */
 export const TERMINAL_STATUSES: readonly Status[] = ['COMPLETED', 'FAILED', 'CANCELLED'];
 
 export function isTerminal(status: Status): status is SealStatus {
@@ -43,22 +43,25 @@ const SHARED_MOVES: Readonly<Record<Verb, Move>> = {
   reopen: { from: TERMINAL_STATUSES, to: 'RUNNING' },
 };
 
-/** L2: the legal moves of each noun. A run ends from every open status. Environments do not reopen: no RPC asks for it. */
+/**
+ * L2: the legal moves of each noun. A run can end from every open status. Environments cannot be reopened, because no
+ * RPC does it.
+ */
 export const MOVES = Object.freeze({
   run: { ...SHARED_MOVES, complete: { from: OPEN, to: 'COMPLETED' } },
   stage: SHARED_MOVES,
   environment: SHARED_MOVES,
 } as const satisfies Record<string, Readonly<Record<Verb, Move>>>);
 
-/** What a terminal verb leaves behind: asked for again, it must be the same (L5). */
+/** The outcome of a terminal verb. A repeated verb must have the same outcome (L5). */
 export interface Outcome {
   readonly message: string;
   readonly resultJson: string;
 }
 
 /**
- * L5: the status that a verb leads to; undefined where it is in effect already and nothing is to be written.
- * Errors: RESULT_CONFLICT (in effect, with another result), ILLEGAL_TRANSITION.
+ * L5: returns the status that a verb leads to. Returns undefined if the status is in effect and nothing must be
+ * written. Errors: RESULT_CONFLICT (in effect with another result), ILLEGAL_TRANSITION.
  */
 export function decideMove(
   noun: keyof typeof NOUNS,
@@ -74,14 +77,14 @@ export function decideMove(
   if (status !== to) {
     throw new AnabranchError(
       'ILLEGAL_TRANSITION',
-      `${name} needs ${noun === 'environment' ? 'an' : 'a'} ${noun} that is ${listed(from)}; this one is ${status}.`,
+      `${name} requires ${noun === 'environment' ? 'an' : 'a'} ${noun} that is ${listed(from)}; this one is ${status}.`,
       { metadata },
     );
   }
   if (isTerminal(to) && (stored.message !== said.message || stored.resultJson !== said.resultJson)) {
     throw new AnabranchError(
       'RESULT_CONFLICT',
-      `This ${noun} is ${status} already, with another message or result: what has ended stays as it ended${noun === 'environment' ? '' : ', unless it is reopened'}.`,
+      `This ${noun} is ${status} already, with another message or result, which cannot change${noun === 'environment' ? '' : ' unless it is reopened'}.`,
       { metadata },
     );
   }

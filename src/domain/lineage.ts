@@ -1,25 +1,29 @@
 /**
- * Lineage arithmetic. A trajectory's steps 0..end are owned by its ancestors and itself, as half-open segments without gap. The parent of a
- * branch is the owner of its branch point (B1), so every ancestor owns at least one step of the lineage.
+ * Lineage arithmetic. The steps 0 to end of a trajectory are owned by its ancestors and itself, as half-open segments
+ * without gap. The parent of a branch is the owner of its branch point (B1), so every ancestor owns at least one step
+ * of the lineage.
  */
 
 import { AnabranchError } from './errors.ts';
 import { LIMITS } from './limits.ts';
 
-/** One trajectory of a chain of ancestors: its row key, and where it left its parent (undefined for the root). */
+/** One trajectory in a chain of ancestors: its row key, and its branch point (undefined for the root). */
 export interface Link {
   readonly key: bigint;
   readonly branchPoint: bigint | undefined;
 }
 
-/** The steps [from, to) of a lineage that the trajectory `key` owns. */
+/** The steps [from, to) of a lineage that trajectory `key` owns. */
 export interface Segment {
   readonly key: bigint;
   readonly from: bigint;
   readonly to: bigint;
 }
 
-/** The segments of a lineage from the root on; `chain` runs from the root to the trajectory itself, which ends at `end`. */
+/**
+ * Returns the segments of a lineage from the root on. `chain` begins with the root and ends with the trajectory itself,
+ * whose end is `end`.
+ */
 export function segmentsOf(chain: readonly Link[], end: bigint): Segment[] {
   return chain.map((link, i) => {
     const child = chain[i + 1];
@@ -27,7 +31,10 @@ export function segmentsOf(chain: readonly Link[], end: bigint): Segment[] {
   });
 }
 
-/** The part of the segments that lies in [from, to), empty ones left out. Costs no more than what it returns, however deep the lineage. */
+/**
+ * Returns the part of the segments within [from, to), without empty segments. The cost depends on the result, not on
+ * the depth of the lineage.
+ */
 export function clipSegments(segments: readonly Segment[], from: bigint, to: bigint): Segment[] {
   if (to <= from) return [];
   const begin = partition(segments.length, (i) => segments[i]!.to <= from);
@@ -48,13 +55,13 @@ function clipEnd(segments: Segment[], at: number, from: bigint, to: bigint): voi
   };
 }
 
-/** The owner of a step; undefined where the lineage does not hold it. */
+/** Returns the owner of a step, or undefined if the lineage does not contain the step. */
 export function ownerOf(segments: readonly Segment[], stepNumber: bigint): bigint | undefined {
   const segment = segments[partition(segments.length, (i) => segments[i]!.to <= stepNumber)];
   return segment !== undefined && segment.from <= stepNumber ? segment.key : undefined;
 }
 
-/** Returns why no branch can begin at a step of this owner (B1); undefined if one can. */
+/** Returns the error for a branch that would be too deep (B1), or undefined. */
 export function depthFault({ id, depth }: { readonly id: string; readonly depth: bigint }): AnabranchError | undefined {
   if (depth < BigInt(LIMITS.branchDepth)) return undefined;
   return new AnabranchError(
@@ -64,16 +71,16 @@ export function depthFault({ id, depth }: { readonly id: string; readonly depth:
   );
 }
 
-/** How many steps two lineages share: 0 for unrelated ones (RD5). */
+/** Returns how many steps two lineages share: 0 if they are unrelated (RD5). */
 export function sharedSteps(one: readonly Segment[], other: readonly Segment[]): bigint {
-  // A trajectory has one chain of ancestors, so lineages are the same up to the last owner that they have in common.
+  // A trajectory has one chain of ancestors, so lineages are equal up to the last owner that they have in common.
   const common = partition(Math.min(one.length, other.length), (i) => one[i]!.key === other[i]!.key);
   const [a, b] = [one[common - 1], other[common - 1]];
   if (a === undefined || b === undefined) return 0n;
   return a.to < b.to ? a.to : b.to;
 }
 
-/** How many of the indexes below `length` fulfil a condition that holds up to some index and for none behind it. */
+/** Returns how many indexes below `length` meet a condition that is true up to some index and false after it. */
 function partition(length: number, holds: (index: number) => boolean): number {
   let [low, high] = [0, length];
   while (low < high) {

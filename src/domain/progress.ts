@@ -1,14 +1,14 @@
 import type { Status } from './lifecycle.ts';
 import { type Plan, STAGE_KINDS, type StageKind, type StagePlan } from './run.ts';
 
-/** What the store counts of one run. `progressOf` computes progress from it (M2). */
+/** Counts of one run from the store. `progressOf` computes progress from them (M2). */
 export interface RunTally {
   readonly kinds: readonly KindTally[];
-  /** Stages that are not terminal, by kind, then number. */
+  /** Stages that are not terminal, by kind, then by number. */
   readonly openStages: readonly OpenStageTally[];
-  /** Turns of rollouts that have ended, and the seconds they took together. */
+  /** Turns of ended rollouts, and their total seconds. */
   readonly turns: Durations;
-  /** Substeps whose duration is known, and the seconds they took together. */
+  /** Substeps with a known duration, and their total seconds. */
   readonly substeps: Durations;
 }
 
@@ -20,34 +20,34 @@ interface Durations {
 /** Terminal rollouts. */
 interface TerminalRollouts {
   readonly count: bigint;
-  /** Those that had an attempt. */
+  /** Terminal rollouts that had an attempt. */
   readonly tried: bigint;
   readonly turns: bigint;
 }
 
-/** What exists and was done in terminal stages. */
+/** Existing and finished work of terminal stages. */
 export interface StageWorkTally {
   readonly rollouts: bigint;
   readonly turns: bigint;
   readonly substeps: bigint;
 }
 
-/** What was expected of a stage when it ended FAILED or CANCELLED. */
+/** The expected work of a stage when it ended FAILED or CANCELLED. */
 export interface StageEnd {
-  /** A fraction where it rests on a mean. */
+  /** Can be a fraction, because it can be based on a mean. */
   readonly expectedTurns: number;
   readonly expectedSubsteps: number;
-  /** The share that was done, 0 to 1. Undefined: nothing was expected that could be counted. */
+  /** The finished share of the work, 0 to 1. Undefined: no countable work was expected. */
   readonly share: number | undefined;
 }
 
 /** FAILED and CANCELLED stages. */
 interface AbandonedTally extends StageWorkTally {
-  /** Sums of what `StageEnd` holds. An undefined share counts as 0. */
+  /** Sums over the `StageEnd`s. An undefined share counts as 0. */
   readonly expectedTurns: number;
   readonly expectedSubsteps: number;
   readonly shares: number;
-  /** Sum of shares, each times the expected turns of its stage. */
+  /** Sum of the shares, each multiplied by the expected turns of its stage. */
   readonly weightedShares: number;
 }
 
@@ -64,7 +64,7 @@ export interface KindTally {
   readonly abandonedStages: AbandonedTally;
   /** Rollouts of all stages of the kind. */
   readonly rollouts: bigint;
-  /** The mean turns of those that had an attempt are what other rollouts are expected to take. */
+  /** The mean turns of rollouts that had an attempt are the expected turns of other rollouts. */
   readonly terminalRollouts: TerminalRollouts;
 }
 
@@ -75,12 +75,15 @@ export interface OpenStageTally {
   readonly status: Status;
   readonly phase: string;
   readonly completedSubsteps: bigint;
-  /** Undefined: the plan's. */
+  /** Undefined: the value of the plan. */
   readonly totalSubsteps: bigint | undefined;
-  /** Rollouts made. */
+  /** Created rollouts. */
   readonly rollouts: bigint;
   readonly terminalRollouts: TerminalRollouts;
-  /** Turns so far of each rollout that is INITIALIZING or RUNNING. Those that are neither terminal nor here wait, and have none. */
+  /**
+   * Turns so far of each rollout that is INITIALIZING or RUNNING. All other rollouts that are not terminal are PENDING
+   * and have no turns.
+   */
   readonly liveTurns: readonly bigint[];
 }
 
@@ -127,29 +130,32 @@ export interface StageProgress {
   readonly rolloutsTerminal: bigint;
 }
 
-/** Until a turn has ended, one is expected to take so long (row C-46). */
+/** Expected seconds of a turn before the first turn has ended. */
 const FIRST_TURN_SECONDS = 30;
 
-/** What a Duration can say. */
+/** Largest Duration. */
 const LONGEST_SECONDS = 315_576_000_000;
 
-/** What an int64 can say: plans may multiply to more. */
+/** Largest int64. Products of a plan's numbers can exceed it. */
 const MOST = 2n ** 63n - 1n;
 
-/** What one stage, or many of one kind, have done and are expected to do. Expected turns may be fractions, because they rest on means. */
+/**
+ * Finished and expected work of one or many stages of a kind. Expected turns can be fractions, because they can be
+ * based on means.
+ */
 interface Work {
   readonly stages: number;
   readonly turnsDone: number;
   readonly turnsExpected: number;
   readonly substepsDone: number;
   readonly substepsExpected: number;
-  /** Sum over stages of the share that was done (0 to 1). */
+  /** Sum over stages of the finished share (0 to 1). */
   readonly shares: number;
-  /** Sum over stages of that share times the expected turns. */
+  /** Sum over stages of that share multiplied by the expected turns. */
   readonly weightedShares: number;
 }
 
-/** M2: how far a run is. */
+/** M2: computes the progress of a run. */
 export function progressOf(status: Status, plan: Plan | undefined, tally: RunTally): Progress {
   const open = tally.openStages.map((stage) => ({
     stage,
@@ -192,15 +198,15 @@ function tallyOf(kind: StageKind, tally: RunTally): KindTally | undefined {
 }
 
 /**
- * Returns the turns that a rollout of the kind is expected to take: the mean of terminal rollouts that had an attempt; before the first of them, the
- * `max_turns` of the plan.
+ * Returns the expected turns of a rollout of the kind: the mean over terminal rollouts that had an attempt, or the
+ * plan's `max_turns` before the first of them.
  */
 function expectedTurns(kind: StageKind, stagePlan: StagePlan | undefined, tally: RunTally): number {
   const { tried = 0n, turns = 0n } = tallyOf(kind, tally)?.terminalRollouts ?? {};
   return tried === 0n ? (stagePlan?.maxTurns ?? 0) : Number(turns) / Number(tried);
 }
 
-/** Planned and made, whichever is more. */
+/** The planned or the created rollouts, whichever is more. */
 function expectedRollouts({ rollouts }: OpenStageTally, stagePlan: StagePlan | undefined): number {
   return Math.max(Number(rollouts), plannedRollouts(stagePlan));
 }
@@ -210,7 +216,7 @@ function plannedRollouts(stagePlan: StagePlan | undefined): number {
 }
 
 interface OpenWork extends Work {
-  /** Undefined: nothing is expected that could be counted. */
+  /** Undefined: no countable work is expected. */
   readonly share: number | undefined;
 }
 
@@ -229,7 +235,7 @@ function openStageWork(stage: OpenStageTally, stagePlan: StagePlan | undefined, 
   return { ...workOf(1, turnsDone, turnsExpected, substepsDone, substepsExpected, share ?? 0), share };
 }
 
-/** A COMPLETED stage expects no more than it did. */
+/** A COMPLETED stage expects no more work than it finished. */
 function completedWork(kind: StageKind, tally: RunTally): Work {
   const counted = tallyOf(kind, tally);
   const turns = Number(counted?.completedStages.turns ?? 0n);
@@ -237,7 +243,9 @@ function completedWork(kind: StageKind, tally: RunTally): Work {
   return workOf(Number(counted?.completed ?? 0n), turns, turns, substeps, substeps, 1);
 }
 
-/** A FAILED or CANCELLED stage keeps the share that was done when it ended. Its rollouts may go on afterwards. */
+/**
+ * A FAILED or CANCELLED stage keeps the finished share that it had when it ended. Its rollouts can continue afterwards.
+ */
 function abandonedWork(kind: StageKind, tally: RunTally): Work {
   const counted = tallyOf(kind, tally);
   if (counted === undefined) return workOf(0, 0, 0, 0, 0, 0);
@@ -254,7 +262,7 @@ function abandonedWork(kind: StageKind, tally: RunTally): Work {
   };
 }
 
-/** Stages that are planned and do not exist yet. */
+/** Work of planned stages that do not exist yet. */
 function unmadeWork(kind: StageKind, plan: Plan | undefined, tally: RunTally): Work {
   const stagePlan = planFor(plan, kind);
   const stages = unmadeStages(kind, stagePlan, tally);
@@ -266,7 +274,7 @@ function unmadeStages(kind: StageKind, stagePlan: StagePlan | undefined, tally: 
   return Math.max(0, (stagePlan?.stages ?? 0) - Number(createdOf(tallyOf(kind, tally))));
 }
 
-/** The work of stages that have the same share. */
+/** Returns the work of stages that have the same share. */
 function workOf(
   stages: number,
   turnsDone: number,
@@ -287,7 +295,7 @@ function shareOf(work: Omit<Work, 'stages' | 'shares' | 'weightedShares'>): numb
     : (turnShare ?? substepShare);
 }
 
-/** Stages are weighted by their expected turns; equally where no turns are expected at all. */
+/** Stages are weighted by their expected turns, or equally if no turns are expected. */
 function runShare(works: readonly Work[], turnsExpected: number): number {
   const sum = (of: (work: Work) => number) => works.reduce((total, work) => total + of(work), 0);
   const [done, total] =
@@ -297,7 +305,7 @@ function runShare(works: readonly Work[], turnsExpected: number): number {
   return total === 0 ? 0 : Math.min(1, done / total);
 }
 
-/** Undefined where nothing is ahead, where what is ahead cannot be counted, or where no part of it was ever timed. */
+/** Returns undefined if no work remains, if it cannot be counted, or if none of its parts was ever timed. */
 function remaining(
   ahead: readonly Work[],
   concurrency: number,
@@ -368,7 +376,7 @@ function createdOf(counted: KindTally | undefined): bigint {
 }
 
 function mean({ count, seconds }: Durations): number | undefined {
-  // A clock may have been set back meanwhile.
+  // The sum can be negative, because a clock may have been set back.
   return count === 0n ? undefined : Math.max(0, seconds / Number(count));
 }
 
@@ -377,7 +385,7 @@ function whole(value: number): bigint {
   return rounded < MOST ? rounded : MOST;
 }
 
-/** Returns what is expected of a stage that is still open, and the share that is done. */
+/** Returns the expected work of a stage that is still open, and its finished share. */
 export function stageEndOf(stage: OpenStageTally, plan: Plan | undefined, tally: RunTally): StageEnd {
   const { turnsExpected, substepsExpected, share } = openStageWork(stage, planFor(plan, stage.kind), tally);
   return { expectedTurns: turnsExpected, expectedSubsteps: substepsExpected, share };

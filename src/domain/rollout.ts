@@ -2,7 +2,10 @@ import type { Instant } from './instant.ts';
 import type { Outcome, Status } from './lifecycle.ts';
 import type { TimeSpan } from './run.ts';
 
-/** Row keys of groups, rollouts and environments are given by the store and never used again. Empty text means absent for fields that hold JSON. */
+/**
+ * The store assigns row keys of groups, rollouts and environments, and never uses a key again. In JSON fields, empty
+ * text means absent.
+ */
 
 export interface Task {
   readonly key: bigint;
@@ -57,30 +60,30 @@ export interface Group {
 
 export interface GroupStatistics {
   readonly pending: bigint;
-  /** Those that were claimed at least once, whatever they are now. */
+  /** Rollouts that were claimed at least once, whatever their status is now. */
   readonly started: bigint;
   /** INITIALIZING or RUNNING. */
   readonly live: bigint;
   readonly completed: bigint;
   readonly failed: bigint;
   readonly cancelled: bigint;
-  /** COMPLETED ones with a verdict and FAILED ones, and the COMPLETED ones that succeeded. */
+  /** Rollouts that are COMPLETED with a verdict or FAILED; and those of them that are COMPLETED and succeeded. */
   readonly judged: bigint;
   readonly successes: bigint;
-  /** Of terminal ones; missing and NaN ones are left out. */
+  /** Rewards of terminal rollouts, without unset and NaN rewards. */
   readonly rewards: RewardStatistics;
   readonly best: { readonly rolloutId: string; readonly reward: number } | undefined;
 }
 
 export interface RewardStatistics {
   readonly count: bigint;
-  /** Undefined without one. */
+  /** Undefined without rewards. */
   readonly mean: number | undefined;
-  /** The sample's; undefined below two. */
+  /** Standard deviation of the sample. Undefined below two rewards. */
   readonly std: number | undefined;
 }
 
-/** L4: a group's status is derived from its siblings'. A group without any is PENDING. */
+/** L4: returns the status of a group, which follows from its rollouts. An empty group is PENDING. */
 export function groupStatus({ pending, started, live, completed, failed, cancelled }: GroupStatistics): Status {
   if (live > 0n || pending > 0n) return started > 0n ? 'RUNNING' : 'PENDING';
   if (completed > 0n) return 'COMPLETED';
@@ -113,14 +116,14 @@ export interface Rollout {
   readonly phase: string;
   /** 0 before the first claim. */
   readonly attempt: number;
-  /** The current attempt's; empty before the first claim, or where it was deleted. */
+  /** Trajectory of the current attempt. Empty before the first claim, or if the trajectory was deleted. */
   readonly trajectoryId: string;
-  /** Own steps of that trajectory that are not the root. */
+  /** Own steps of that trajectory without the root. */
   readonly turns: bigint;
   readonly workerId: string;
-  /** Undefined if nobody holds it, and while its run is paused. */
+  /** Undefined if no worker holds the rollout, and while its run is paused. */
   readonly leaseEndTime: Instant | undefined;
-  /** From when on it can be claimed; undefined unless it is PENDING. */
+  /** Time from which the rollout can be claimed. Undefined unless it is PENDING. */
   readonly claimableTime: Instant | undefined;
   readonly result: RolloutResult | undefined;
   readonly validationPassed: boolean | undefined;
@@ -151,22 +154,25 @@ export interface RolloutResult {
   readonly summaryJson: string;
 }
 
-/** One try at a rollout, with all that belongs to it. The rollout shows the last one that began, unless it is PENDING. */
+/**
+ * One try at a rollout, with everything that belongs to it. A rollout shows its last begun attempt, unless it is
+ * PENDING.
+ */
 export interface Attempt {
   readonly number: number;
-  /** Empty where it was deleted. */
+  /** Empty if it was deleted. */
   readonly trajectoryId: string;
   readonly status: Status;
   readonly message: string;
   readonly workerId: string;
   readonly claimTime: Instant;
-  /** When it became RUNNING. */
+  /** Time when it became RUNNING. */
   readonly startTime: Instant | undefined;
   readonly endTime: Instant | undefined;
   readonly result: RolloutResult | undefined;
-  /** By type. */
+  /** Sorted by name. */
   readonly validations: readonly Validation[];
-  /** The override that stands. */
+  /** The override in effect. */
   readonly override: ValidationOverride | undefined;
   readonly success: boolean | undefined;
   readonly reward: number | undefined;
@@ -178,7 +184,7 @@ export interface Attempt {
 export interface Validation {
   /** The attempt that was judged. */
   readonly attempt: number;
-  /** Unique in the attempt: the type of a validator of the rollout's task, or a free name. */
+  /** Unique within the attempt: the type of a validator of the rollout's task, or a free name. */
   readonly name: string;
   /** Empty: the name is free. */
   readonly validatorId: string;
@@ -195,9 +201,9 @@ export interface Validation {
 
 export interface ValidationOverride {
   readonly ordinal: bigint;
-  /** The attempt that was judged; 0: the override was recorded before the first attempt, by an older version. */
+  /** The judged attempt. 0: an older version recorded the override before the first attempt. */
   readonly attempt: number;
-  /** Undefined: earlier ones are withdrawn. */
+  /** Undefined: withdraws earlier overrides. */
   readonly success: boolean | undefined;
   readonly reason: string;
   readonly actor: string;
@@ -221,7 +227,7 @@ export interface Environment {
   readonly updateTime: Instant;
 }
 
-/** The attempt that a rollout shows: the last one that began, undefined while the rollout is PENDING. */
+/** Returns the attempt that a rollout shows: the last one that began, or undefined while the rollout is PENDING. */
 export function shownAttempt(
   rollout: Pick<Rollout, 'status' | 'attempt'>,
   attempts: readonly Attempt[],
@@ -230,7 +236,7 @@ export function shownAttempt(
   return attempts.find(({ number }) => number === rollout.attempt);
 }
 
-/** M3: whether the validations that decide all succeeded; undefined where none decides. */
+/** M3: returns whether all deciding validations succeeded, or undefined if none decides. */
 export function validationPassed(
   validations: readonly Pick<Validation, 'advisory' | 'success'>[],
 ): boolean | undefined {
@@ -238,7 +244,10 @@ export function validationPassed(
   return deciding.length === 0 ? undefined : deciding.every(({ success }) => success);
 }
 
-/** M3: the verdict of an attempt: an override's, else the validations', else the result's own; undefined: unjudged. */
+/**
+ * M3: returns the verdict of an attempt: of its override, else of its validations, else of its result. Undefined: no
+ * verdict.
+ */
 export function verdict(judged: {
   readonly override: boolean | undefined;
   readonly validationPassed: boolean | undefined;
@@ -247,7 +256,10 @@ export function verdict(judged: {
   return judged.override ?? judged.validationPassed ?? judged.result;
 }
 
-/** M3: whether a rollout succeeded, by the verdict of its last attempt. A FAILED rollout is never a success, whatever that says. */
+/**
+ * M3: returns whether a rollout succeeded, by the verdict of its last attempt. A FAILED rollout never succeeds,
+ * whatever its verdict.
+ */
 export function rolloutSuccess(status: Status, attemptVerdict: boolean | undefined): boolean | undefined {
   return status === 'FAILED' ? false : attemptVerdict;
 }
@@ -257,7 +269,10 @@ export type RolloutVerb = (typeof ROLLOUT_VERBS)[number];
 
 const LIVE: readonly Status[] = ['INITIALIZING', 'RUNNING'];
 
-/** L3: the moves of rollouts; a claim is none of its verbs. `release` is L3's Requeue: at the last attempt it leads to FAILED (Q3). */
+/**
+ * L3: the moves of rollouts. A claim is not a verb of this table. `release` is the Requeue of L3: at the last attempt
+ * it leads to FAILED (Q3).
+ */
 export const ROLLOUT_MOVES: Readonly<Record<RolloutVerb, { readonly from: readonly Status[]; readonly to: Status }>> =
   Object.freeze({
     start: { from: ['INITIALIZING'], to: 'RUNNING' },
@@ -269,8 +284,8 @@ export const ROLLOUT_MOVES: Readonly<Record<RolloutVerb, { readonly from: readon
   });
 
 /**
- * What requeueing leads to (Q3): the last attempt that counts fails, and after a sibling's success under CANCEL_PENDING nothing is tried again.
- * `countedAttempts` leaves refunded ones out.
+ * Returns the status after a requeue (Q3). The last counted attempt leads to FAILED. After a sibling's success under
+ * CANCEL_PENDING, the rollout is CANCELLED. `countedAttempts` excludes refunded attempts.
  */
 export function requeued(
   countedAttempts: number,
@@ -284,12 +299,14 @@ export function requeued(
 
 const LONGEST_RETRY_DELAY_MS = 5 * 60_000;
 
-/** How long a rollout waits to be claimed after its n-th counted attempt (Q3), in milliseconds. */
+/**
+ * Returns how long a rollout waits after its n-th counted attempt before it can be claimed again (Q3), in milliseconds.
+ */
 export function retryDelayAfter(countedAttempts: number, retryDelayMs: number): number {
   return Math.min(retryDelayMs * 2 ** (countedAttempts - 1), LONGEST_RETRY_DELAY_MS);
 }
 
-/** What is compared when a terminal verb comes again (L5): message and result. */
+/** Returns the outcome that a repeated terminal verb is compared with (L5): message and result. */
 export function rolloutOutcome(message: string, result: RolloutResult | undefined): Outcome {
   if (result === undefined) return { message, resultJson: '' };
   const { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson } = result;
@@ -298,7 +315,7 @@ export function rolloutOutcome(message: string, result: RolloutResult | undefine
   return { message, resultJson: JSON.stringify(parts) };
 }
 
-/** Sums of terminal rollouts, exact enough: the mean first, then the squares around it. */
+/** Computes statistics in two passes for precision: first the mean, then the squares around it. */
 export function rewardStatistics(rewards: readonly number[]): RewardStatistics {
   const known = rewards.filter((reward) => !Number.isNaN(reward));
   const count = BigInt(known.length);

@@ -2,24 +2,27 @@ import { AnabranchError } from './errors.ts';
 import { isTerminal, type Outcome, type Status } from './lifecycle.ts';
 import { ROLLOUT_MOVES, type RolloutVerb } from './rollout.ts';
 
-/** What of a rollout decides what may be done with it. */
+/** The fields of a rollout that decide which moves are legal. */
 export interface Held {
   readonly id: string;
   readonly status: Status;
   readonly attempt: number;
-  /** The current attempt speaks for it: it was claimed, and since then neither requeued, retried nor cancelled. */
+  /** Whether the current attempt holds the rollout: it was claimed, and not requeued, retried or cancelled since. */
   readonly held: boolean;
 }
 
-/** F2, Q2: an attempt that does not hold the rollout is refused, whatever the clock says. Undefined: whoever holds it. Errors: LEASE_LOST. */
+/**
+ * F2, Q2: rejects an attempt that does not hold the rollout, whatever the clock says. Undefined accepts any holder.
+ * Errors: LEASE_LOST.
+ */
 export function requireLease(rollout: Held, attempt: number | undefined): void {
   if (attempt === undefined || (attempt === rollout.attempt && rollout.held)) return;
   throw leaseLost(rollout, attempt);
 }
 
 /**
- * M3: the attempt that a verdict, metrics, timings or environments belong to: the one named, which may have ended, else the last one that began.
- * Errors: NO_ATTEMPT.
+ * M3: returns the attempt that a verdict, metrics, timings or environments belong to: the given attempt, which may have
+ * ended, else the last one that began. Errors: NO_ATTEMPT.
  */
 export function requireBegun(rollout: Pick<Held, 'id' | 'attempt'>, attempt: number | undefined): number {
   const { id, attempt: last } = rollout;
@@ -27,14 +30,15 @@ export function requireBegun(rollout: Pick<Held, 'id' | 'attempt'>, attempt: num
   if (wanted >= 1 && wanted <= last) return wanted;
   const message =
     last === 0
-      ? `Rollout ${id} has no attempt yet: claim it first, since verdicts, metrics, timings and environments belong to an attempt.`
+      ? `Rollout ${id} has no attempt yet: claim it first, because verdicts, metrics, timings and environments belong to an attempt.`
       : `\`attempt\` must be 1 to ${last} (the last attempt of rollout ${id} that began), got ${wanted}.`;
   throw new AnabranchError('NO_ATTEMPT', message, { metadata: { rollout: id, attempt: `${last}` } });
 }
 
 /**
- * L3, L5: the status that a verb leads to; undefined where it is in effect already and nothing is to be written. `attempt` is undefined for Cancel, which
- * is no matter of who holds it. Errors: LEASE_LOST, RESULT_CONFLICT, ILLEGAL_TRANSITION.
+ * L3, L5: returns the status that a verb leads to. Returns undefined if the status is in effect and nothing must be
+ * written. `attempt` is undefined for Cancel, which does not depend on the holder. Errors: LEASE_LOST, RESULT_CONFLICT,
+ * ILLEGAL_TRANSITION.
  */
 export function decideRolloutMove(
   rollout: Held,
@@ -46,7 +50,7 @@ export function decideRolloutMove(
   const { status } = rollout;
   if (attempt !== undefined) {
     if (attempt !== rollout.attempt) throw leaseLost(rollout, attempt);
-    // What is to be given back, or tried again, is so already.
+    // The rollout is released or queued already.
     if (verb === 'release' && !rollout.held) return undefined;
     if (verb === 'retry' && status === 'PENDING') return undefined;
     if (verb !== 'retry') requireLease(rollout, attempt);
@@ -57,7 +61,7 @@ export function decideRolloutMove(
   if (status !== to) {
     throw new AnabranchError(
       'ILLEGAL_TRANSITION',
-      `${nameOf(verb)} needs a rollout that is ${from.join(' or ')}; this one is ${status}.`,
+      `${nameOf(verb)} requires a rollout that is ${from.join(' or ')}; this one is ${status}.`,
       { metadata },
     );
   }
@@ -68,9 +72,9 @@ export function decideRolloutMove(
 }
 
 /**
- * L5: whether a release is to be written; false if the attempt does not hold the rollout any more. `endedBy` is the stored digest of the request that ended
- * the attempt, empty if no request of its worker did. Then no report and no refund is accepted (`reports`), so that none is lost unnoticed.
- * Errors: LEASE_LOST, RESULT_CONFLICT, ILLEGAL_TRANSITION.
+ * L5: returns whether a release must be written; false if the attempt no longer holds the rollout. `endedBy` is the
+ * stored digest of the request that ended the attempt, or empty if no request of its worker did. In that case any
+ * report or refund is rejected, so that none is lost unnoticed. Errors: LEASE_LOST, RESULT_CONFLICT, ILLEGAL_TRANSITION.
  */
 export function decideRelease(
   rollout: Held,
@@ -90,7 +94,7 @@ function resultConflict({ status }: Pick<Held, 'status'>, verb: RolloutVerb): An
   const compared = verb === 'release' ? 'refund_attempt' : 'result';
   return new AnabranchError(
     'RESULT_CONFLICT',
-    `This rollout is ${status}: its attempt was ended by a request with another message, ${compared}, metrics, timings or validations. Repeat that request as it was${verb === 'release' ? '' : ', or retry the rollout'}.`,
+    `This rollout is ${status}: its attempt was ended by a request with another message, ${compared}, metrics, timings or validations. Repeat that request unchanged${verb === 'release' ? '' : ', or retry the rollout'}.`,
     { metadata: { status, verb } },
   );
 }
@@ -100,10 +104,10 @@ function nameOf(verb: RolloutVerb): string {
 }
 
 function leaseLost({ id, status, attempt: current }: Held, attempt: number): AnabranchError {
-  const now = current === attempt ? 'that attempt holds it no more' : `its current attempt is ${current}`;
+  const now = current === attempt ? 'that attempt no longer holds it' : `its current attempt is ${current}`;
   return new AnabranchError(
     'LEASE_LOST',
-    `Attempt ${attempt} does not hold rollout ${id}: it is ${status}, and ${now}. Stop working on it; ClaimRollouts gives others.`,
+    `Attempt ${attempt} does not hold rollout ${id}: it is ${status}, and ${now}. Stop working on it; ClaimRollouts returns other rollouts.`,
     { metadata: { rollout: id, attempt: `${current}`, status } },
   );
 }

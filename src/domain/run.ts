@@ -1,7 +1,10 @@
 import type { Instant } from './instant.ts';
 import type { Status } from './lifecycle.ts';
 
-/** Row keys of experiments, runs and stages are given by the store and never used again. Empty text means absent for fields that hold JSON. */
+/**
+ * The store assigns row keys of experiments, runs and stages, and never uses a key again. In JSON fields, empty text
+ * means absent.
+ */
 
 export interface Experiment {
   readonly key: bigint;
@@ -23,31 +26,31 @@ export interface Experiment {
   readonly updateTime: Instant;
 }
 
-/** The experiment of runs that name none; made when it is first needed. */
+/** Default experiment of runs. Created when it is first needed. */
 export const DEFAULT_EXPERIMENT = 'default';
 
-/** Without a timeout of its own a run is stale after so long. */
+/** Default time after the last heartbeat at which a run is stale. */
 export const DEFAULT_HEARTBEAT_TIMEOUT_MS = 5 * 60_000;
 
 export interface Run {
   readonly key: bigint;
-  /** Row key and id of the root of its tree of runs. */
+  /** Row key and id of the root of the run's tree. */
   readonly tree: { readonly key: bigint; readonly id: string };
   readonly id: string;
   readonly number: bigint;
   readonly experiment: { readonly key: bigint; readonly id: string; readonly name: string };
   readonly name: string;
   readonly description: string;
-  /** The effective config (M4). Empty in the BASIC view, as all that holds JSON. */
+  /** The effective config (M4). Empty in the BASIC view, like all JSON fields. */
   readonly configJson: string;
   readonly configOverridesJson: string;
-  /** As the client gave them. Empty in the BASIC view. */
+  /** The values of the client. Empty in the BASIC view. */
   readonly removedConfigPaths: readonly string[];
   readonly labels: ReadonlyMap<string, string>;
   readonly metadataJson: string;
   readonly plan: Plan | undefined;
   readonly parent: { readonly key: bigint; readonly id: string; readonly branchPoint: bigint } | undefined;
-  /** As it is now; undefined if there is none, or it was deleted. */
+  /** Current state of the main trajectory. Undefined if there is none, or if it was deleted. */
   readonly mainTrajectory:
     | { readonly id: string; readonly nextStepNumber: bigint; readonly rewardSum: number }
     | undefined;
@@ -59,7 +62,7 @@ export interface Run {
   readonly heartbeatTimeoutMs: number;
   readonly failWhenStale: boolean;
   readonly heartbeatTime: Instant | undefined;
-  /** By the database's clock when it was read. */
+  /** By the database's clock at the time of the read. */
   readonly stale: boolean;
   readonly startTime: Instant | undefined;
   readonly endTime: Instant | undefined;
@@ -72,7 +75,7 @@ export const STAGE_KINDS = ['TRAIN_STEP', 'EVAL', 'BASELINE'] as const;
 export type StageKind = (typeof STAGE_KINDS)[number];
 
 export interface Plan {
-  /** Each kind at most once. */
+  /** At most one plan per kind. */
   readonly stagePlans: readonly StagePlan[];
   /** At least 1. */
   readonly concurrency: number;
@@ -102,7 +105,7 @@ export interface Stage {
   readonly metrics: ReadonlyMap<string, number>;
   readonly metadataJson: string;
   readonly completedSubsteps: bigint;
-  /** Undefined: the plan's. */
+  /** Undefined: the value of the plan. */
   readonly totalSubsteps: bigint | undefined;
   readonly timings: ReadonlyMap<string, TimeSpan>;
   /** Undefined: the queue is open. */
@@ -114,7 +117,7 @@ export interface Stage {
   readonly revision: bigint;
 }
 
-/** By the client's clock. */
+/** A time span by the client's clock. */
 export interface TimeSpan {
   readonly startTime: Instant | undefined;
   readonly endTime: Instant | undefined;

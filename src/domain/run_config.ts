@@ -5,12 +5,12 @@ import { LIMITS } from './limits.ts';
 import { type Plan, STAGE_KINDS, type StagePlan } from './run.ts';
 import { fitsBytes, requireText } from './text.ts';
 
-/** Configs are JSON objects as text; empty means none, which is an object without keys. */
+/** Parses a config. Configs are JSON objects as text; empty text means an object without keys. */
 function readConfig(text: string): Json {
   return text === '' ? {} : parseJson(text);
 }
 
-/** What a run states of its config. */
+/** A run's own part of its config. */
 export interface OwnConfig {
   /** A JSON object, or empty. */
   readonly configJson: string;
@@ -18,7 +18,7 @@ export interface OwnConfig {
   readonly removedConfigPaths: readonly string[];
 }
 
-/** How errors name the config that a run starts from, and the field of the request with the run's own config. */
+/** How errors name the base config, and the request field with the run's own config. */
 export interface ConfigNames {
   readonly base: string;
   readonly own: string;
@@ -30,21 +30,22 @@ export const BRANCH_CONFIG: ConfigNames = Object.freeze({
   own: 'config_overrides_json',
 });
 
-/** Checks what can be checked without the base. Errors: INVALID_REQUEST with the index of the path. */
+/** Checks the paths as far as possible without the base. Errors: INVALID_REQUEST with the index of the path. */
 export function requireRemovedPaths(paths: readonly string[]): readonly string[] {
   for (const [i, path] of paths.entries()) {
     requireText(path, removedField(i));
     if (keysOf(path).length > 0) continue;
-    const wanted = 'must be a JSON Pointer (RFC 6901) to a key, such as "/optimizer/lr"';
-    throw invalidField(removedField(i), `${wanted}, got "${path}"`);
+    const rule = 'must be a JSON Pointer (RFC 6901) to a key, such as "/optimizer/lr"';
+    throw invalidField(removedField(i), `${rule}, got "${path}"`);
   }
   return paths;
 }
 
 /**
- * M4: Returns the base without the removed keys, with the run's own config merged over the rest. All paths are looked up in the base before any key is
- * removed, so their order does not matter, and a path may be repeated or lead below another one. If nothing is stated, the text of the base is returned
- * unchanged. Errors: INVALID_REQUEST (a path that leads to no key, with its index; a result that is too large).
+ * M4: returns the base without the removed keys, with the run's own config merged over it. All paths are looked up in
+ * the base before any key is removed. So their order does not matter, and a path can be repeated or lead below another
+ * one. Without own config and paths, the text of the base is returned unchanged. Errors: INVALID_REQUEST (a path that
+ * leads to no key, with its index; a result that is too large).
  */
 export function effectiveConfig(base: string, own: OwnConfig, names: ConfigNames): string {
   const { configJson, removedConfigPaths } = own;
@@ -69,7 +70,7 @@ function reducedBase(base: Json, paths: readonly string[], names: ConfigNames): 
     if (end === 'ABSENT') {
       throw invalidField(
         removedField(i),
-        `must lead to a key of ${names.base}, got "${paths[i]}", which is absent: correct the path, or leave it out`,
+        `must lead to a key of ${names.base}, got "${paths[i]}", which is absent: correct or remove the path`,
       );
     }
     if (end === 'WITHIN_LIST') {
@@ -86,19 +87,19 @@ function removedField(index: number): string {
   return `removed_config_paths[${index}]`;
 }
 
-/** Empty for a text that names no key. */
+/** Returns no keys for a text that names no key. */
 function keysOf(path: string): readonly string[] {
   return parsePointer(path) ?? [];
 }
 
-/** What a request states of a run, and what is compared when a run with its name exists. */
+/** Fields of a request that are compared with an existing run of the same name. */
 export interface Stated extends OwnConfig {
   readonly plan: Plan | undefined;
 }
 
 /**
- * M4: Returns the paths of fields that differ by value between an existing run and what is stated. The config is stated if it has text or removed paths;
- * removed paths are compared as a set.
+ * M4: returns the paths of fields that differ by value between an existing run and the request. The config is compared
+ * only if the request has text or removed paths. Removed paths are compared as a set.
  */
 export function statedDifferences(existing: Stated, stated: Stated): string[] {
   const fields: string[] = [];
@@ -114,7 +115,7 @@ export function statedDifferences(existing: Stated, stated: Stated): string[] {
   return fields;
 }
 
-/** Equal sets have equal texts. */
+/** Returns a text that is equal for equal sets. */
 function setText(paths: readonly string[]): string {
   return JSON.stringify([...new Set(paths)].sort());
 }
@@ -141,7 +142,7 @@ function* planDifferences(there: Plan | undefined, stated: Plan): Generator<stri
   }
 }
 
-/** Fields that an error names, and letters of each: it has to fit into a response's headers. */
+/** Number of listed fields, and characters of each. An error must fit into the headers of a response. */
 const NAMED_FIELDS = 20;
 const FIELD_LETTERS = 120;
 
@@ -150,7 +151,7 @@ export function configMismatch(run: { readonly id: string; readonly name: string
   const more = fields.length > named.length ? ` and ${fields.length - named.length} more` : '';
   return new AnabranchError(
     'CONFIG_MISMATCH',
-    `Run "${run.name}" is there already, and was made with other values: ${named.join(', ')}${more}. State the same, leave them out to take the run as it is, or use another name.`,
+    `Run "${run.name}" exists with other values: ${named.join(', ')}${more}. Send the same values, leave them unset to use the run as it is, or use another name.`,
     { metadata: { run_id: run.id, fields: named.join(',') } },
   );
 }

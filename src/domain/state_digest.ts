@@ -6,10 +6,10 @@ export function stateDigest(bytes: Uint8Array): Digest {
   return hash('sha256', bytes, 'hex');
 }
 
-/** The name of a state whose bytes come in pieces. */
+/** Computes the name of a state whose bytes arrive in pieces. */
 export interface StateHasher {
   update(piece: Uint8Array): void;
-  /** To be called once, at the end. */
+  /** Returns the digest. Must be called once, at the end. */
   digest(): Digest;
 }
 

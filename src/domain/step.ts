@@ -1,7 +1,10 @@
 import type { Digest } from './ids.ts';
 import type { Instant } from './instant.ts';
 
-/** The content of an action or observation: one of five forms. `data` is below 16 KiB; more is kept as a state (FM4). */
+/**
+ * The content of an action or observation, in one of five forms. `data` has less than 16 KiB; larger bytes are stored
+ * as a state (FM4).
+ */
 export type Content =
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'json'; readonly json: string }
@@ -25,7 +28,7 @@ export interface Observation {
   readonly content: Content | undefined;
 }
 
-/** A state of a step, by name. The media type belongs to this reference (S1). */
+/** A named state of a step. The media type belongs to this reference (S1). */
 export interface StateRef {
   readonly name: string;
   readonly digest: Digest;
@@ -33,12 +36,12 @@ export interface StateRef {
   readonly size: number;
 }
 
-/** What happened at one step number. Empty text means absent for `infoJson` and `metadataJson`, which hold JSON. */
+/** The content of one step. Empty `infoJson` and `metadataJson` mean absent. */
 export interface Step {
   readonly stepNumber: bigint;
   readonly actions: readonly Action[];
   readonly observations: readonly Observation[];
-  /** Missing is not 0, and NaN is kept (W11). */
+  /** Unset differs from 0, and NaN is kept (W11). */
   readonly reward: number | undefined;
   readonly terminated: boolean;
   readonly truncated: boolean;
@@ -51,26 +54,26 @@ export interface Step {
   readonly states: readonly StateRef[];
 }
 
-/** A step on its way in, with the digest of its content (W6) worked out. */
+/** A received step with the digest of its content (W6). */
 export interface NewStep extends Step {
   readonly contentDigest: Digest;
 }
 
-/** A step as the store holds it. */
+/** A stored step. */
 export interface StoredStep extends Step {
   readonly commitTime: Instant;
   readonly writerEpoch: bigint;
-  /** Sum of rewards from step 0 to here along the lineage, in order; missing and NaN are skipped. */
+  /** Sum of rewards from step 0 to this step along the lineage, added in order. Unset and NaN rewards are skipped. */
   readonly rewardSum: number;
 }
 
-/** The bytes of a state that came inline. Its digest is known to be right. */
+/** The bytes of an inline state. Its digest has been checked. */
 export interface NewState {
   readonly digest: Digest;
   readonly data: Uint8Array;
 }
 
-/** Digests of the states that a step's contents refer to, in order, each once. */
+/** Returns the digests of the states that a step's contents refer to, in order, each once. */
 export function contentStates(step: Step): readonly Digest[] {
   let found: Set<Digest> | undefined;
   for (const { content } of step.actions)
@@ -83,12 +86,12 @@ export function contentStates(step: Step): readonly Digest[] {
 
 const NO_DIGESTS: readonly Digest[] = [];
 
-/** The sum of rewards after one more step (M3: NaN and missing are skipped). */
+/** Adds the reward of one more step. NaN and unset rewards are skipped (M3). */
 export function addReward(sum: number, reward: number | undefined): number {
   return reward === undefined || Number.isNaN(reward) ? sum : sum + reward;
 }
 
-/** Like `addReward`, of a trajectory's own steps. Undefined while none of them has a reward that counts. */
+/** Like `addReward`, for own steps of a trajectory. Undefined while none of them has a reward that counts. */
 export function addOwnReward(sum: number | undefined, reward: number | undefined): number | undefined {
   return reward === undefined || Number.isNaN(reward) ? sum : addReward(sum ?? 0, reward);
 }

@@ -4,12 +4,17 @@ import type { Instant } from './instant.ts';
 import type { Action, Content, Observation, Step } from './step.ts';
 
 /**
- * W6: the digest by which a replayed step is told from another one: SHA-256 of a canonical form of everything that the client sent.
+ * W6: returns the digest that tells a replayed step from a different one. It is the SHA-256 of a canonical form of
+ * everything that the client sent; values set by the server are excluded.
  *
- * The form is a sequence of fields in the order of their numbers in `anabranch.v1.Step`, each a tag byte and its value; absent fields
- * are left out, so absent differs from zero where the proto has presence. Text is UTF-8 behind its length (u32, big endian), numbers
- * are 8 bytes big endian, doubles by their bits with one NaN, maps sorted by key (by UTF-16 code units), lists behind their count, a state
- * by digest and media type. What the server sets stays out. The form is frozen: golden vectors hold it, since digests are stored.
+ * The form is a sequence of fields in the order of their numbers in `anabranch.v1.Step`, each a tag byte and its value:
+ * - Absent fields are left out, so absent differs from zero if the proto has presence.
+ * - Text is UTF-8 after its length (u32, big endian).
+ * - Numbers are 8 bytes, big endian. Doubles are their bits, with one NaN.
+ * - Maps are sorted by key (by UTF-16 code units). Lists follow their count.
+ * - A state is its digest and media type.
+ *
+ * The form must never change, because digests are stored. Golden vectors test it.
  */
 export function stepDigest(step: Step): Digest {
   const out = new CanonicalWriter();
@@ -83,14 +88,17 @@ function writeMetrics(out: CanonicalWriter, metrics: ReadonlyMap<string, number>
 
 function writeTime(out: CanonicalWriter, tag: number, time: Instant | undefined): void {
   if (time === undefined) return;
-  // Two words, since nanoseconds of years 1 to 9999 do not fit into 64 bits.
+  // Two words, because nanoseconds of the years 1 to 9999 do not fit into 64 bits.
   out
     .tag(tag)
     .int(time / 1_000_000_000n)
     .int(time % 1_000_000_000n);
 }
 
-/** Steps are hashed one at a time, so one buffer serves all of them; it grows with the largest step seen, to a few MiB at most. */
+/**
+ * Steps are hashed one at a time, so all of them share one buffer. It grows to the size of the largest step, at most a
+ * few MiB.
+ */
 let scratch = Buffer.allocUnsafe(16 * 1024);
 
 class CanonicalWriter {

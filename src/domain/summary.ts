@@ -1,15 +1,18 @@
-/** What is counted of the rollouts of one combination; `summaryOf` makes the rest of it (M3). Rewards that are missing or NaN are in none of it. */
+/**
+ * Counts of the rollouts of one combination. `summaryOf` computes statistics from them (M3). Unset and NaN rewards are
+ * excluded.
+ */
 export interface SummaryCounts {
   readonly pending: bigint;
   readonly live: bigint;
   readonly completed: bigint;
   readonly failed: bigint;
   readonly cancelled: bigint;
-  /** COMPLETED ones with a verdict and FAILED ones, and the COMPLETED ones that succeeded. */
+  /** Rollouts that are COMPLETED with a verdict or FAILED; and those of them that are COMPLETED and succeeded. */
   readonly judged: bigint;
   readonly successes: bigint;
   readonly rewards: Moments;
-  /** Of terminal ones. */
+  /** Turns of terminal rollouts. */
   readonly turns: bigint;
   readonly durations: { readonly count: bigint; readonly seconds: number };
   readonly queueTimes: { readonly count: bigint; readonly seconds: number };
@@ -27,9 +30,9 @@ interface Moments {
   readonly median: number;
 }
 
-/** What the groups of one task came to. Each group is judged whole, before filters and dimensions. */
+/** Counts of the groups of one task. Each group is judged as a whole, before filters and dimensions. */
 export interface TaskGroups {
-  /** CONTINUE groups that count: their number, and the rollouts of the task among the counted ones. */
+  /** CONTINUE groups that count: their number, and the counted rollouts of the task in them. */
   readonly groups: bigint;
   readonly trials: bigint;
   readonly successes: bigint;
@@ -38,25 +41,25 @@ export interface TaskGroups {
   readonly stopping: readonly StoppingGroups[];
 }
 
-/** CANCEL_PENDING groups that came to the same. Places are those of siblings in queue order (Q5), from 1. */
+/** CANCEL_PENDING groups with the same counts. Positions of siblings are in queue order (Q5), from 1. */
 export interface StoppingGroups {
   readonly groups: bigint;
   readonly siblings: bigint;
   /** Undefined: no sibling succeeded. */
   readonly firstSuccess: bigint | undefined;
-  /** The first sibling that is neither COMPLETED with a verdict nor FAILED. Undefined: there is none. */
+  /** The first sibling that is neither COMPLETED with a verdict nor FAILED. Undefined: none. */
   readonly firstUnknown: bigint | undefined;
 }
 
 export interface Summary {
   readonly rollouts: bigint;
-  /** All are terminal. */
+  /** Whether all siblings are terminal. */
   readonly finished: boolean;
   readonly unjudged: bigint;
   readonly successRate: Estimate | undefined;
   readonly passAt: readonly PassAt[];
   readonly rewardMean: number | undefined;
-  /** The sample's; undefined below two. */
+  /** Standard deviation of the sample. Undefined below two rewards. */
   readonly rewardStd: number | undefined;
   readonly rewardMin: number | undefined;
   readonly rewardMedian: number | undefined;
@@ -70,21 +73,21 @@ export interface Summary {
 
 export interface Estimate {
   readonly value: number;
-  /** 95 %; undefined where nothing can be said of how far off the value may be. */
+  /** 95 % interval. Undefined if the error of the value cannot be estimated. */
   readonly interval: { readonly low: number; readonly high: number } | undefined;
 }
 
 export interface PassAt {
   readonly k: number;
-  /** Undefined where no task counts. */
+  /** Undefined if no task counts. */
   readonly estimate: Estimate | undefined;
-  /** How many tasks count. */
+  /** Number of tasks that count. */
   readonly tasks: bigint;
   /** Number of groups that are in no task's value for this k. */
   readonly groupsExcluded: bigint;
 }
 
-/** M3: what these rollouts came to; `passAt` says which k are asked for. */
+/** M3: computes the summary of rollouts. `passAt` lists the requested values of k. */
 export function summaryOf(counts: SummaryCounts, passAt: readonly number[]): Summary {
   const { pending, live, completed, failed, cancelled, judged, successes, rewards, turns, durations, tokens } = counts;
   const terminal = completed + failed + cancelled;
@@ -108,15 +111,15 @@ export function summaryOf(counts: SummaryCounts, passAt: readonly number[]): Sum
   };
 }
 
-/** Not negative: a clock may have been set back meanwhile. */
+/** Not negative, although a clock may have been set back. */
 function meanSecondsOf({ count, seconds }: SummaryCounts['durations']): number | undefined {
   return count > 0n ? Math.max(0, seconds / Number(count)) : undefined;
 }
 
-/** Statistics of the final rewards of trajectories; undefined below one, the deviation below two. */
+/** Statistics of the final rewards of trajectories. Undefined without rewards; the deviation is undefined below two. */
 export interface FinalRewards {
   readonly mean: number | undefined;
-  /** The sample's. */
+  /** Standard deviation of the sample. */
   readonly std: number | undefined;
   readonly min: number | undefined;
   readonly median: number | undefined;
@@ -132,15 +135,15 @@ export function finalRewardsOf(rewards: Moments): FinalRewards {
   return { mean: meanOf(rewards), std, min, median, max };
 }
 
-/** Never outside of what it is the mean of, however the sum was rounded. */
+/** Clamped to the range of the values, because the sum is rounded. */
 function meanOf({ count, sum, min, max }: Moments): number {
   return Math.min(max, Math.max(min, sum / Number(count)));
 }
 
-/** Two-sided 95 % of the normal distribution. */
+/** Two-sided 95 % quantile of the normal distribution. */
 const Z = 1.959963984540054;
 
-/** A rate with Wilson's interval, which stays within 0 and 1 and is never empty; undefined without a trial. */
+/** Returns a rate with Wilson's interval, which stays within 0 and 1 and is never empty. Undefined without trials. */
 function rateOf(successes: bigint, trials: bigint): Estimate | undefined {
   if (trials === 0n) return undefined;
   const [c, n] = [Number(successes), Number(trials)];
@@ -151,7 +154,7 @@ function rateOf(successes: bigint, trials: bigint): Estimate | undefined {
   return { value: c / n, interval: { low, high } };
 }
 
-/** pass@k over the tasks that have a value for this k. */
+/** Returns pass@k over the tasks that have a value for this k. */
 function passAtOf(k: number, tasks: readonly TaskGroups[]): PassAt {
   const values = tasks.map((task) => taskValue(k, task));
   const chances = values.map(({ chance }) => chance).filter((chance) => chance !== undefined);
@@ -160,9 +163,10 @@ function passAtOf(k: number, tasks: readonly TaskGroups[]): PassAt {
 }
 
 /**
- * The chance that one of k tries at a task succeeds: the unbiased estimator over its CONTINUE groups, and the mean over its CANCEL_PENDING groups, weighted by
- * numbers of groups. Each of them is unbiased where every rollout that was tried has a verdict. (A sibling without one, before a success,
- * leaves its group out only if no success follows.)
+ * Returns the probability that one of k tries at a task succeeds. It is the unbiased estimator over the task's CONTINUE
+ * groups, and the mean over its CANCEL_PENDING groups, weighted by the numbers of groups. Each of the two is unbiased
+ * if every tried rollout has a verdict. A sibling without a verdict before a success excludes its group only if no
+ * success follows.
  */
 function taskValue(k: number, task: TaskGroups): { readonly chance: number | undefined; readonly excluded: bigint } {
   const estimated = task.trials >= BigInt(k) && task.groups > 0n;
@@ -180,7 +184,8 @@ function taskValue(k: number, task: TaskGroups): { readonly chance: number | und
 }
 
 /**
- * Whether one of the first k siblings succeeded. Undefined: unknown, or there are fewer siblings, of which a success would tell more than a failure.
+ * Returns whether one of the first k siblings succeeded. Undefined if unknown, or if there are fewer siblings, because
+ * then a success would be counted more often than a failure.
  */
 function firstSucceeded(k: bigint, { siblings, firstSuccess, firstUnknown }: StoppingGroups): boolean | undefined {
   if (siblings < k) return undefined;
@@ -188,7 +193,7 @@ function firstSucceeded(k: bigint, { siblings, firstSuccess, firstUnknown }: Sto
   return firstUnknown === undefined || firstUnknown > k ? false : undefined;
 }
 
-/** The normal interval over tasks: one task alone has none. */
+/** Returns the mean over tasks with the normal interval. A single task has no interval. */
 function averageOf(chances: readonly number[]): Estimate | undefined {
   const count = chances.length;
   if (count === 0) return undefined;
@@ -200,8 +205,9 @@ function averageOf(chances: readonly number[]): Estimate | undefined {
 }
 
 /**
- * The chance that k of n, drawn without putting back, hold at least one of c: 1 − C(n−c,k)/C(n,k). By a sum of logarithms, since the binomials overflow and small
- * chances would drown in 1; c and k may be exchanged, so the fewer factors are taken.
+ * Returns the probability that k of n, drawn without replacement, contain at least one of c: 1 − C(n−c,k)/C(n,k). It
+ * sums logarithms, because the binomials overflow and small probabilities would be lost against 1. c and k can be
+ * exchanged, so the smaller number of factors is used.
  */
 function drawOne(n: number, c: number, k: number): number {
   if (n - c < k) return 1;

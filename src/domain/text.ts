@@ -1,7 +1,7 @@
 import { type AnabranchError, invalidField } from './errors.ts';
 import { findInvalidValue } from './json_fault.ts';
 
-/** W11: what both engines can keep as text: no U+0000, and no half of a surrogate pair. */
+/** W11: returns whether both engines can store the text: no U+0000, and no lone surrogate. */
 export function isStorableText(text: string): boolean {
   return !text.includes('\0') && text.isWellFormed();
 }
@@ -36,28 +36,28 @@ function invalidValue(text: string): string | undefined {
   const found = findInvalidValue(text);
   if (found === undefined) return undefined;
   const { path, value } = { path: printable(found.path), value: printable(found.value) };
-  const place = path === '' ? 'the value' : `the value at ${path}`;
+  const subject = path === '' ? 'the value' : `the value at ${path}`;
   return NON_FINITE.test(value)
-    ? `${place} is ${value}, which JSON does not have. Send null or the string "${value}" instead`
-    : `${place} is ${value}, which is not JSON`;
+    ? `${subject} is ${value}, which JSON does not allow. Send null or the string "${value}" instead`
+    : `${subject} is ${value}, which is not JSON`;
 }
 
 function parserMessage(error: unknown): string {
   return printable(error instanceof SyntaxError ? error.message : 'it cannot be read');
 }
 
-/** Shortens what a client sent, and replaces invisible characters, so that it can stand in a message. */
+/** Shortens text of a client and replaces invisible characters, so that a message can contain it. */
 function printable(text: string): string {
   const visible = text.replace(/[\p{Cc}\p{Cf}]/gu, '?');
   return visible.length <= 160 ? visible : `${beginning(visible, 159)}…`;
 }
 
-/** At most so many UTF-16 units from the beginning of the text, without half a character at the end. */
+/** Returns at most `units` UTF-16 units from the beginning of the text, without half a character at the end. */
 export function beginning(text: string, units: number): string {
   return text.slice(0, units).replace(/[\ud800-\udbff]$/, '');
 }
 
-/** Whether the text has at most so many bytes as UTF-8; counts only where the length leaves a doubt. */
+/** Returns whether the text has at most `bytes` bytes as UTF-8. Encodes the text only if its length does not decide. */
 export function fitsBytes(text: string, bytes: number): boolean {
   return text.length * 3 <= bytes || Buffer.byteLength(text) <= bytes;
 }

@@ -1,6 +1,6 @@
 /**
- * Orders text by its UTF-8 bytes, which is the order of code points, as SQLite and Postgres' collation "C" do. JavaScript's own order is that of
- * UTF-16 units, which puts what lies beyond U+FFFF too early.
+ * Orders text by its UTF-8 bytes, which is the order of code points, as SQLite and Postgres' collation "C" do.
+ * JavaScript orders by UTF-16 units, which puts characters beyond U+FFFF too early.
  */
 export function compareText(a: string, b: string): number {
   const length = Math.min(a.length, b.length);

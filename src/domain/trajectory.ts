@@ -2,8 +2,8 @@ import type { Instant } from './instant.ts';
 import type { TrajectoryStatus } from './lifecycle.ts';
 
 /**
- * Where a trajectory's rows are: the row keys of its tree's root and of itself. Keys are given by the store and never used again (B3), so a
- * reference outlives a deletion without ever meaning another trajectory.
+ * The row keys of a trajectory and of its tree's root. The store never uses a key again (B3), so a reference never
+ * means another trajectory, even after a deletion.
  */
 export interface TrajectoryRef {
   readonly tree: bigint;
@@ -13,14 +13,14 @@ export interface TrajectoryRef {
 export interface Trajectory {
   readonly ref: TrajectoryRef;
   readonly id: string;
-  /** The row's own UUID, never used again (B3). */
+  /** UUID of the row, never used again (B3). */
   readonly uid: string;
   readonly treeId: string;
-  /** The owner of the branch point and the last shared step; undefined for a root. */
+  /** The owner of the branch point, and the last shared step. Undefined for a root. */
   readonly parent: { readonly key: bigint; readonly id: string; readonly branchPoint: bigint } | undefined;
   readonly name: string;
   readonly taskId: string;
-  /** Ids of the run and the experiment that it belongs to; empty: none. */
+  /** Ids of the run and the experiment of the trajectory. Empty: none. */
   readonly runId: string;
   readonly experimentId: string;
   readonly labels: ReadonlyMap<string, string>;
@@ -28,12 +28,12 @@ export interface Trajectory {
   readonly metrics: ReadonlyMap<string, number>;
   readonly status: TrajectoryStatus;
   readonly statusMessage: string;
-  /** Empty if no writer was ever granted; then the epoch is 0. */
+  /** Empty if no writer was ever granted. The epoch is 0 then. */
   readonly writerId: string;
   readonly writerEpoch: bigint;
   readonly nextStepNumber: bigint;
   readonly rewardSum: number;
-  /** Sum of the rewards of its own steps, added in order. Undefined: none of them has a reward that counts (W11). */
+  /** Sum of the rewards of its own steps, added in order. Undefined if none of them has a reward that counts (W11). */
   readonly branchRewardSum: number | undefined;
   readonly createTime: Instant;
   readonly updateTime: Instant;
@@ -42,7 +42,7 @@ export interface Trajectory {
   readonly hidden: boolean;
 }
 
-/** The first step number that is a trajectory's own. */
+/** Returns the number of the first own step of a trajectory. */
 export function ownBegin(trajectory: Pick<Trajectory, 'parent'>): bigint {
   return trajectory.parent === undefined ? 0n : trajectory.parent.branchPoint + 1n;
 }

@@ -140,7 +140,7 @@ describe('the command line with a server', () => {
   afterAll(() => server?.stop());
 
   it.each([
-    [['tree', treeId(404)], `No trajectory ${treeId(404)} is here`, 'tree` lists what exists.'],
+    [['tree', treeId(404)], `Trajectory ${treeId(404)} does not exist`, 'tree` lists what exists.'],
     [['tree', 'main line'], 'No run has the name "main line"', 'runs` lists the runs.'],
     [['run', treeId(404)], treeId(404), 'runs` lists what exists.'],
     [['watch', 'x', '-e', 'nowhere'], 'nowhere', 'runs` lists what exists.'],

@@ -49,7 +49,7 @@ describe('W11: a value that strict JSON does not have', () => {
 
   it('is named by its JSON Pointer, with how to send it', () => {
     expect(jsonFault('{"loss": [0.1, NaN]}')).toBe(
-      'must be strict JSON text: the value at /loss/1 is NaN, which JSON does not have. Send null or the string "NaN" instead',
+      'must be strict JSON text: the value at /loss/1 is NaN, which JSON does not allow. Send null or the string "NaN" instead',
     );
     expect(jsonFault('-Infinity')).toContain('the value is -Infinity');
     expect(jsonFault('[True]')).toBe('must be strict JSON text: the value at /0 is True, which is not JSON');

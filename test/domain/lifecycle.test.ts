@@ -88,10 +88,10 @@ describe('what follows from the table', () => {
 
   it('L5: a refusal names the call, what it needs and where the thing is', () => {
     expect(() => decideMove('stage', 'PENDING', nothing, 'complete', nothing)).toThrow(
-      'CompleteStage needs a stage that is RUNNING or PAUSED; this one is PENDING.',
+      'CompleteStage requires a stage that is RUNNING or PAUSED; this one is PENDING.',
     );
     expect(() => decideMove('run', 'FAILED', nothing, 'pause', nothing)).toThrow(
-      'PauseRun needs a run that is RUNNING; this one is FAILED.',
+      'PauseRun requires a run that is RUNNING; this one is FAILED.',
     );
     expect(() => decideMove('run', 'FAILED', nothing, 'fail', { ...nothing, message: 'else' })).toThrow(
       /This run is FAILED already, with another message or result/u,

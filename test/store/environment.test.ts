@@ -73,7 +73,7 @@ describeStore('environments', (on) => {
     expect(await reason(move('complete', { message: 'otherwise' }))).toBe('RESULT_CONFLICT');
     expect(await refusalOf(move('pause'))).toMatchObject({
       reason: 'ILLEGAL_TRANSITION',
-      message: 'PauseEnvironment needs an environment that is RUNNING; this one is COMPLETED.',
+      message: 'PauseEnvironment requires an environment that is RUNNING; this one is COMPLETED.',
     });
     const history = await here.history('ENVIRONMENT', made);
     expect(history.map(({ ordinal, oldStatus, newStatus }) => [ordinal, oldStatus, newStatus])).toEqual([

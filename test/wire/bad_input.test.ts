@@ -289,7 +289,7 @@ const CASES: readonly BadCall<Scene>[] = [
     call: steps({ stepNumber: 1n, infoJson: '{"episode": {"r": [1.5, NaN]}}' }),
     ...INVALID,
     field: 'steps[0].info_json',
-    text: 'the value at /episode/r/1 is NaN, which JSON does not have. Send null or the string "NaN" instead',
+    text: 'the value at /episode/r/1 is NaN, which JSON does not allow. Send null or the string "NaN" instead',
   },
   {
     what: 'JSON that is none: NaN',
