@@ -14,7 +14,7 @@ import { serveReflection } from './reflection.ts';
 import { rolloutService } from './rollout_service.ts';
 import { runService } from './run_service.ts';
 import { stateService } from './state.ts';
-import { trajectoryService } from './trajectory.ts';
+import { trajectoryService } from './trajectory_service.ts';
 import { createRequestValidator } from './validate.ts';
 
 export interface HandlerDeps {

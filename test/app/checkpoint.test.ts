@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { type GetCheckpointArgs, getCheckpoint } from '../../src/app/trajectory/get_checkpoint.ts';
 import { getStep } from '../../src/app/trajectory/get_step.ts';
-import { setTag } from '../../src/app/trajectory/tags.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { refusalOf } from '../store/scene.ts';
 import { sha256, textAction } from '../support/steps.ts';
@@ -22,12 +21,7 @@ describeApp('GetCheckpoint', (on) => {
     ]);
     const branch = await scene.branch(root, 2n);
     await scene.write(branch, [step(3n, 'D'), step(4n, 'E')]);
-    await setTag(scene.app, scene.caller, {
-      trajectoryId: branch.id,
-      name: 'best',
-      stepNumber: 1n,
-      expectedStepNumber: -1n,
-    });
+    await on.store.setTag(scene.caller.namespace, branch.id, 'best', 1n, -1n);
     const get = (fields: Partial<GetCheckpointArgs> = {}) => checkpoint(scene, branch.id, fields);
     return { scene, root, branch, get };
   }

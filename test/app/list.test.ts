@@ -1,7 +1,10 @@
 import { create } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { ListTrajectoriesRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  ListTagsRequestSchema,
+  ListTrajectoriesRequestSchema,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { PageArgs, PageOf } from '../../src/app/page_token.ts';
 import { createTrajectory } from '../../src/app/trajectory/create.ts';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
@@ -9,10 +12,9 @@ import { getLineage } from '../../src/app/trajectory/get_lineage.ts';
 import { getTree } from '../../src/app/trajectory/get_tree.ts';
 import { type ListTrajectoriesArgs, listTrajectories } from '../../src/app/trajectory/list.ts';
 import { type ListStepsArgs, listSteps } from '../../src/app/trajectory/list_steps.ts';
-import { listTags, setTag } from '../../src/app/trajectory/tags.ts';
-import { updateTrajectory } from '../../src/app/trajectory/update.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { toTrajectoryFilter } from '../../src/service/trajectory/requests.ts';
+import { tagMethods } from '../../src/service/trajectory/tag.ts';
 import { refusalOf } from '../store/scene.ts';
 import { type AppScene, describeApp, state, step, wordOf } from './on_app.ts';
 
@@ -41,10 +43,9 @@ describeApp('lists', (on) => {
   it('a page of trajectories ends early where their metadata is large, and still nothing is missing', async () => {
     const scene = on.scene();
     for (let i = 0; i < 6; i += 1) {
-      await updateTrajectory(scene.app, scene.caller, {
-        trajectoryId: (await scene.create()).id,
-        changes: { metadataJson: JSON.stringify('m'.repeat(300_000)) },
-      });
+      const { id } = await scene.create();
+      const metadataJson = JSON.stringify('m'.repeat(300_000));
+      await on.store.updateTrajectory(scene.caller.namespace, id, { metadataJson });
     }
     const first = await list(scene, { view: 'FULL' });
     expect(first.items.length).toBe(3);
@@ -180,13 +181,15 @@ describeApp('lists', (on) => {
     const trajectory = await scene.createWith(['a', 'b']);
     const names = ['B', 'a', 'a-b', 'a.b', 'a/b', 'a0', 'aB', 'a_b', 'ab'];
     for (const name of names.toReversed()) {
-      const tag = { trajectoryId: trajectory.id, name, stepNumber: 1n, expectedStepNumber: undefined };
-      await setTag(scene.app, scene.caller, tag);
+      await on.store.setTag(scene.caller.namespace, trajectory.id, name, 1n, undefined);
     }
-    const tags = await collect(
-      (page) => listTags(scene.app, scene.caller, { trajectoryId: trajectory.id, ...page }),
-      2,
-    );
+    const { app, caller } = scene;
+    const call = { app, caller, signal: app.call.signal };
+    const tags = await collect(async ({ pageSize, pageToken }) => {
+      const request = { trajectoryId: trajectory.id, pageSize, pageToken };
+      const page = await tagMethods.listTags(create(ListTagsRequestSchema, request), call);
+      return { items: page.tags ?? [], nextPageToken: page.nextPageToken ?? '' };
+    }, 2);
     expect(tags.map(({ name }) => name)).toEqual(names);
   });
 });
@@ -202,7 +205,7 @@ describeApp('lineage and tree', (on) => {
     const sibling = await scene.branch(leaf, 0n);
     await scene.words(leaf); // puts the lineage into the cache
     await deleteTrajectory(scene.app, scene.caller, { trajectoryId: middle.id, onBranches: 'KEEP_SHARED' });
-    await updateTrajectory(scene.app, scene.caller, { trajectoryId: root.id, changes: { name: 'renamed' } });
+    await on.store.updateTrajectory(scene.caller.namespace, root.id, { name: 'renamed' });
     const segments = (size: number) =>
       collect((page) => getLineage(scene.app, scene.caller, { trajectoryId: leaf.id, ...page }), size);
     expect(await segments(1)).toEqual(await segments(10));

@@ -4,15 +4,6 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
 
 /** Errors: TRAJECTORY_NOT_FOUND. */
-export async function getTrajectory(
-  app: App,
-  caller: Caller,
-  args: { readonly trajectoryId: string },
-): Promise<Trajectory> {
-  return findTrajectory(app, caller, args.trajectoryId);
-}
-
-/** Errors: TRAJECTORY_NOT_FOUND. */
 export async function findTrajectory(app: App, caller: Caller, id: string): Promise<Trajectory> {
   const found = await app.store.getTrajectory(caller.namespace, id);
   if (found === undefined) throw trajectoryNotFound(id);

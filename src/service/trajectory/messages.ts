@@ -1,11 +1,5 @@
 import { create } from '@bufbuild/protobuf';
-import {
-  TagSchema,
-  TrajectorySchema,
-  type Tag as WireTag,
-  type Trajectory as WireTrajectory,
-} from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { getTag } from '../../app/trajectory/tags.ts';
+import { TrajectorySchema, type Trajectory as WireTrajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
@@ -51,14 +45,5 @@ export function fromDeletedTrajectory(trajectory: Trajectory): WireTrajectory {
   }
   wire.name = trajectory.name;
   wire.nextStepNumber = trajectory.nextStepNumber;
-  return wire;
-}
-
-export function fromTag(tag: Awaited<ReturnType<typeof getTag>>): WireTag {
-  const wire = create(TagSchema);
-  wire.trajectoryId = tag.trajectoryId;
-  wire.name = tag.name;
-  wire.stepNumber = tag.stepNumber;
-  wire.updateTime = fromInstant(tag.updateTime);
   return wire;
 }

@@ -9,41 +9,43 @@ import type { PageArgs } from '../../app/page_token.ts';
 import type { DeleteTrajectoryArgs } from '../../app/trajectory/delete.ts';
 import type { ListTrajectoriesArgs } from '../../app/trajectory/list.ts';
 import type { ListStepsArgs } from '../../app/trajectory/list_steps.ts';
-import type { UpdateTrajectoryArgs } from '../../app/trajectory/update.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { changesOf } from '../convert/mask.ts';
+import type { TrajectoryChanges } from '../../store/contract/trajectory.ts';
+import { setFilters } from '../convert/filter.ts';
+import { maskedFields } from '../convert/mask.ts';
 import { toInstant, toMap, toTrajectoryStatus, toView } from '../convert/values.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 export function toTrajectoryFilter(request: ListTrajectoriesRequest): ListTrajectoriesArgs['filter'] {
-  const filter: Mutable<ListTrajectoriesArgs['filter']> = {};
-  if (request.branchPoint !== undefined && request.parentId === '') {
+  const { branchPoint, parentId, runId, withoutRun, taskId, treeId, rootsOnly, name, experimentId } = request;
+  if (branchPoint !== undefined && parentId === '') {
     throw invalidField('parent_id', 'must be set when branch_point is: a branch point is a step of a parent');
   }
-  if (request.taskId !== '') filter.taskId = request.taskId;
-  if (request.statuses.length > 0) {
-    // A trajectory is never PENDING, INITIALIZING or PAUSED (L1): asking for these alone finds nothing.
-    filter.statuses = request.statuses.map(toTrajectoryStatus).filter((status) => status !== undefined);
-  }
-  const labels = toMap(request.labels);
-  if (labels.size > 0) filter.labels = labels;
-  if (request.parentId !== '') filter.parentId = request.parentId;
-  if (request.branchPoint !== undefined) filter.branchPoint = request.branchPoint;
-  if (request.treeId !== '') filter.treeId = request.treeId;
-  if (request.rootsOnly) filter.rootsOnly = true;
-  if (request.name !== '') filter.name = request.name;
-  if (request.withoutRun && request.runId !== '') {
+  if (withoutRun && runId !== '') {
     throw invalidField('without_run', 'must be false when run_id is set: a trajectory of that run belongs to a run');
   }
-  if (request.withoutRun) filter.withoutRun = true;
-  if (request.runId !== '') filter.runId = request.runId;
-  if (request.experimentId !== '') filter.experimentId = request.experimentId;
-  const from = toInstant(request.createTimeFrom);
-  const to = toInstant(request.createTimeTo);
-  if (from !== undefined) filter.createTimeFrom = from;
-  if (to !== undefined) filter.createTimeTo = to;
-  return filter;
+  const createTimeFrom = toInstant(request.createTimeFrom);
+  const createTimeTo = toInstant(request.createTimeTo);
+  const times = { createTimeFrom, createTimeTo };
+  const labels = toMap(request.labels);
+  const filter = setFilters({
+    taskId,
+    labels,
+    parentId,
+    branchPoint,
+    treeId,
+    rootsOnly,
+    name,
+    withoutRun,
+    runId,
+    experimentId,
+    ...times,
+  });
+  if (request.statuses.length === 0) return filter;
+  // A trajectory is never PENDING, INITIALIZING or PAUSED (L1): asking for these alone finds nothing.
+  const statuses = request.statuses.map(toTrajectoryStatus).filter((status) => status !== undefined);
+  return { ...filter, statuses };
 }
 
 export function toListStepsArgs(request: ListStepsRequest): Omit<ListStepsArgs, keyof PageArgs> {
@@ -99,12 +101,8 @@ export function toOnBranches(onBranches: OnBranches): DeleteTrajectoryArgs['onBr
   }
 }
 
-/** What the mask names. Errors: INVALID_REQUEST. */
-export function toTrajectoryChanges(request: UpdateTrajectoryRequest): UpdateTrajectoryArgs['changes'] {
-  return changesOf<UpdateTrajectoryArgs['changes']>(request.updateMask, {
-    name: () => ({ name: request.name }),
-    labels: () => ({ labels: toMap(request.labels) }),
-    metadata_json: () => ({ metadataJson: request.metadataJson }),
-    metrics: () => ({ metrics: toMap(request.metrics) }),
-  });
+export function toTrajectoryChanges(request: UpdateTrajectoryRequest): TrajectoryChanges {
+  const { updateMask, name, metadataJson } = request;
+  const maps = { labels: toMap(request.labels), metrics: toMap(request.metrics) };
+  return maskedFields(updateMask, { name, labels: maps.labels, metadataJson, metrics: maps.metrics });
 }

@@ -1,0 +1,46 @@
+import { TagSchema, type Tag as WireTag } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { parseTagName } from '../../domain/ids.ts';
+import type { Tag } from '../../store/contract/tag.ts';
+import { messageOf } from '../answer/message.ts';
+import { pageByKey } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { required } from '../convert/place.ts';
+import { fromInstant } from '../convert/values.ts';
+import type { Methods } from '../method.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+
+const tagBytes = sizerOf(TagSchema);
+
+/** B5. */
+export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'getTag' | 'listTags' | 'deleteTag'> = {
+  async setTag({ trajectoryId, name, stepNumber, expectedStepNumber }, { app, caller }) {
+    const at = required(stepNumber, 'step_number');
+    return { tag: toMessage(await app.store.setTag(caller.namespace, trajectoryId, name, at, expectedStepNumber)) };
+  },
+
+  async getTag({ trajectoryId, name }, { app, caller }) {
+    return { tag: toMessage(await app.store.getTag(caller.namespace, trajectoryId, name)) };
+  },
+
+  /** By name in order of bytes. */
+  async listTags(request, { app, caller }) {
+    const page = await pageByKey<Tag, WireTag, string>(pageArgsOf(caller, TrajectoryService.method.listTags, request), {
+      fetch: (rows) => app.store.listTags(caller.namespace, request.trajectoryId, rows),
+      keyOf: ({ name }) => name,
+      readKey: ([name = '']) => parseTagName(name, 'page_token'),
+      show: toMessage,
+      bytesOf: tagBytes,
+    });
+    return { tags: [...page.items], nextPageToken: page.nextPageToken };
+  },
+
+  async deleteTag({ trajectoryId, name }, { app, caller }) {
+    await app.store.deleteTag(caller.namespace, trajectoryId, name);
+    return {};
+  },
+};
+
+function toMessage({ trajectoryId, name, stepNumber, updateTime }: Tag): WireTag {
+  return messageOf(TagSchema, { trajectoryId, name, stepNumber, updateTime: fromInstant(updateTime) });
+}
