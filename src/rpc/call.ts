@@ -82,7 +82,7 @@ type UnaryHandlers<S extends DescService, Names extends keyof S['method']> = Pic
   Names & keyof ServiceImpl<S>
 >;
 
-/** Handlers for unary methods of a service. */
+/** Returns handlers for unary methods of a service. A method without side effects reads (see `Purpose`). */
 export function unaryMethods<S extends DescService, Names extends UnaryNames<S>>(
   wire: Wire,
   service: S,

@@ -30,7 +30,7 @@ export function pageOf<Row, Shown>(
   return pageByKey(args, { ...rows, readKey: (cursor) => cursorInt(cursor, 0) });
 }
 
-/** As `pageOf`, for keys that a token holds otherwise. */
+/** Returns a page as `pageOf` does, for keys that are not one number. */
 export async function pageByKey<Row, Shown, Key>(
   args: PageArgs,
   { view = 'FULL', fetch, keyOf, readKey, show, bytesOf }: ShownRows<Row, Shown, Key>,

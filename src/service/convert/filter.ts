@@ -1,4 +1,4 @@
-/** The filters of a list that are set: neither empty nor false. */
+/** Returns the filters of a list that are set: neither undefined, nor empty, nor false. */
 export function setFilters<Filters extends object>(
   filters: Filters,
 ): { [Name in keyof Filters]?: Exclude<Filters[Name], undefined> } {

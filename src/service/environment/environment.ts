@@ -43,7 +43,7 @@ export const environmentMethods: Methods<
     return { environment: toMessage(found) };
   },
 
-  /** Newest first. */
+  /** Lists the newest first. */
   async listEnvironments(request, { app, caller }) {
     const { runId, rolloutId } = request;
     const of = runId === '' ? { rolloutId } : { runId };
@@ -67,7 +67,7 @@ export const environmentMethods: Methods<
 
 type MoveRequest = Omit<StartEnvironmentRequest, '$typeName' | '$unknown'>;
 
-/** L2, L5: a verb moves the status. */
+/** Moves the status and records the change (L2, L5). */
 async function move(verb: Exclude<Verb, 'reopen'>, request: MoveRequest, { app, caller }: Call) {
   const { environmentId, message, metadataJson, phase, externalId } = request;
   const said = { message, metadataJson, phase, resultJson: '' };

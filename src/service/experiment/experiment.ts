@@ -36,7 +36,7 @@ export const experimentMethods: Methods<
     return { experiment: toMessage(found, toView(view, 'FULL')) };
   },
 
-  /** Newest first. */
+  /** Lists the newest first. */
   async listExperiments(request, { app, caller }) {
     const { environmentName, agentType, tags } = request;
     const view = toView(request.view, 'BASIC');

@@ -45,7 +45,7 @@ export const groupMethods: Methods<
     throw groupNotFound('id' in place ? place.id : `${place.number} of stage ${place.stageId}`);
   },
 
-  /** By number. */
+  /** Lists groups by number. */
   async listGroups(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
     const page = await pageOf(pageArgsOf(caller, RolloutService.method.listGroups, request), {
@@ -70,7 +70,7 @@ export const groupMethods: Methods<
   },
 };
 
-/** By its id, or by its stage and number, of which none must be left over. */
+/** Returns the id, or stage and number. Errors: INVALID_REQUEST if both are set. */
 function toPlace({ groupId, stageId = '', number }: GetGroupRequest): GroupPlace {
   if (groupId === undefined) return { stageId, number: required(number, 'number') };
   if (number !== undefined) throw invalidField('number', 'must not be set with group_id: it goes with stage_id');

@@ -116,7 +116,7 @@ function toPlace({ runId, stageId, groupId }: ListRolloutsRequest): ListRollouts
   return groupId === '' ? undefined : { groupId };
 }
 
-/** What every verb says besides itself. */
+/** Fields that the verbs of rollouts share. */
 export interface SaidRequest {
   readonly message: string;
   readonly metadataJson: string;
@@ -131,7 +131,7 @@ export function tokenOf({ rolloutId, attempt }: Pick<Lease, 'rolloutId' | 'attem
   return { id: rolloutId, attempt };
 }
 
-/** Errors: INVALID_REQUEST for too many bytes of errors. */
+/** Returns the result; undefined if it is unset. Errors: INVALID_REQUEST if its errors have too many bytes. */
 export function toResult(result: WireResult | undefined): RolloutResult | undefined {
   if (result === undefined) return undefined;
   const { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson } = result;

@@ -70,7 +70,7 @@ export const rolloutMethods: Methods<
     return { rollout: fromRollout(now, 'FULL') };
   },
 
-  /** L5: no status moves by it. */
+  /** Sets the phase; the status does not change (L5). */
   async setRolloutPhase({ rolloutId, attempt, phase, message }, { app, caller }) {
     const changes = { phase, ...(message === undefined ? {} : { statusMessage: message }) };
     const now = await app.store.updateRollout(caller.namespace, rolloutId, attempt, changes);
@@ -96,10 +96,10 @@ export const rolloutMethods: Methods<
       report: toReport(request),
     }),
 
-  /** Whoever holds it. */
+  /** Ends the rollout whichever worker holds it. */
   cancelRollout: (request, call) => end(request, call, 'CANCELLED', {}),
 
-  /** Q1: back to the queue, or FAILED after the last attempt, with what the worker reports of the attempt. */
+  /** Returns the rollout to the queue, or fails it after its last attempt; keeps the report of the attempt (Q1). */
   async releaseRollout(request, { app, caller }) {
     const said = { ...toSaid(request), refundAttempt: request.refundAttempt };
     const released = await app.store.releaseRollout(caller, tokenOf(request), said, toReport(request));
@@ -113,7 +113,7 @@ export const rolloutMethods: Methods<
 
 const NO_REPORT: AttemptReport = Object.freeze({ validations: [], metrics: new Map(), timings: new Map() });
 
-/** L3, Q1: the end of a rollout with all that came of it, in one transaction. */
+/** Ends the rollout and stores result and report in one transaction (L3, Q1). */
 async function end(
   request: SaidRequest & { readonly rolloutId: string },
   { app, caller }: Call,

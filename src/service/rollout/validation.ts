@@ -10,26 +10,26 @@ import { toNewValidation } from './requests.ts';
 
 const overrideBytes = sizerOf(ValidationOverrideSchema);
 
-/** M3. */
+/** Validations and overrides of verdicts (M3). */
 export const validationMethods: Methods<
   typeof RolloutService,
   'recordValidation' | 'overrideValidation' | 'listValidationOverrides'
 > = {
-  /** One of each name and attempt; the verdict moves with it. */
+  /** Records one validation per name and attempt, and updates the verdict. */
   async recordValidation({ rolloutId, attempt, validation: given }, { app, caller }) {
     const found = toNewValidation(required(given, 'validation'), 'validation');
     const { rollout, validation } = await app.store.recordValidation(caller.namespace, rolloutId, attempt, found);
     return { validation: fromValidation(rollout.id, validation, 'FULL'), rollout: fromRollout(rollout, 'FULL') };
   },
 
-  /** The verdict of an attempt by hand, or its withdrawal; kept in a log. */
+  /** Sets or withdraws the verdict of an attempt by hand, and logs it. */
   async overrideValidation({ rolloutId, attempt, success, reason, actor }, { app, caller }) {
     const judgement = { success, reason, actor };
     const { rollout, override } = await app.store.overrideValidation(caller, rolloutId, attempt, judgement);
     return { override: fromOverride(override), rollout: fromRollout(rollout, 'FULL') };
   },
 
-  /** Newest first. */
+  /** Lists the newest first. */
   async listValidationOverrides(request, { app, caller }) {
     const page = await pageOf(pageArgsOf(caller, RolloutService.method.listValidationOverrides, request), {
       fetch: (rows) => app.store.listValidationOverrides(caller.namespace, request.rolloutId, rows),

@@ -57,7 +57,7 @@ export const runVerbs: Methods<
     return { progress: fromProgress(await getProgress(app, caller, { runId })) };
   },
 
-  /** L5. */
+  /** Lists the changes of one status (L5). */
   async listStatusChanges(request, { app, caller }) {
     const { ascending } = request;
     const owner = ownerOf(request);
@@ -77,7 +77,7 @@ type MoveRequest = Omit<StartRunRequest, '$typeName' | '$unknown'> & {
   readonly cancelRollouts?: boolean;
 };
 
-/** L2, L5: a verb moves the status. `cancelRollouts` marks the rollouts of the run. */
+/** Moves the status and records the change (L2, L5). With `cancelRollouts`, the run is marked, and `cancelRollouts` does the rest. */
 async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
   const { runId, message, metadataJson, phase, resultJson = '' } = request;
   const moved = await app.store.moveRun(caller, runId, {
@@ -91,7 +91,7 @@ async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
   return { run: fromRun(moved, 'FULL') };
 }
 
-/** Exactly one of them is set. */
+/** Returns the owner of the statuses; the rules of the proto say that exactly one field is set. */
 function ownerOf({
   runId,
   stageId,

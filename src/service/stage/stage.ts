@@ -62,7 +62,7 @@ export const stageMethods: Methods<
     throw stageNotFound('id' in place ? place.id : `${place.kind} ${place.number} of run ${place.runId}`);
   },
 
-  /** In the order of their creation. */
+  /** Lists stages in the order of their creation. */
   async listStages(request, { app, caller }) {
     const { runId, descending } = request;
     const view = toView(request.view, 'BASIC');
@@ -97,7 +97,7 @@ export const stageMethods: Methods<
     return { stage: stageMessage(await app.store.updateStage(caller.namespace, stageId, changes), 'FULL') };
   },
 
-  /** C-33: the stage to resume from. */
+  /** Returns the stage to resume from (C-33). */
   async getLatestCheckpointedStage(request, { app, caller }) {
     const { runId } = request;
     const kind = toStageKind(request.kind) ?? 'TRAIN_STEP';
@@ -130,14 +130,14 @@ export const stageMethods: Methods<
 
 type MoveRequest = Omit<StartStageRequest, '$typeName' | '$unknown'> & { readonly cancelRollouts?: boolean };
 
-/** L2, L5: a verb moves the status. */
+/** Moves the status and records the change (L2, L5). */
 async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
   const { stageId, message, metadataJson, phase, cancelRollouts: marksRollouts = false } = request;
   const said = { message, metadataJson, phase, resultJson: '' };
   return { stage: stageMessage(await app.store.moveStage(caller, stageId, verb, said, marksRollouts), 'FULL') };
 }
 
-/** By its id, or by its run, kind and number, of which none must be left over. */
+/** Returns the id, or run, kind and number. Errors: INVALID_REQUEST if both are set. */
 function toPlace({ stageId, runId = '', kind, number }: GetStageRequest): StagePlace {
   if (stageId === undefined) {
     return { runId, kind: requireStageKind(kind, 'kind'), number: required(number, 'number') };

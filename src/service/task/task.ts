@@ -31,7 +31,7 @@ export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTas
     return { task: taskMessage(found, toView(view, 'FULL')) };
   },
 
-  /** Newest first. */
+  /** Lists the newest first. */
   async listTasks(request, { app, caller }) {
     const { taskIds: ids, category, difficulty, sourceType, tags } = request;
     const view = toView(request.view, 'BASIC');

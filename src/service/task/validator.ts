@@ -34,7 +34,7 @@ export const validatorMethods: Methods<typeof RolloutService, 'upsertValidators'
       return { validator: validatorMessage(found) };
     },
 
-    /** By type. */
+    /** Lists validators by type. */
     async listValidators(request, { app, caller }) {
       const page = await pageByKey<Validator, WireValidator, string>(
         pageArgsOf(caller, RolloutService.method.listValidators, request),

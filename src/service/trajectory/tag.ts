@@ -12,7 +12,7 @@ import { pageArgsOf } from '../request/page_args.ts';
 
 const tagBytes = sizerOf(TagSchema);
 
-/** B5. */
+/** Tags of steps (B5). */
 export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'getTag' | 'listTags' | 'deleteTag'> = {
   async setTag({ trajectoryId, name, stepNumber, expectedStepNumber }, { app, caller }) {
     const at = required(stepNumber, 'step_number');
@@ -23,7 +23,7 @@ export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'getTag' |
     return { tag: toMessage(await app.store.getTag(caller.namespace, trajectoryId, name)) };
   },
 
-  /** By name in order of bytes. */
+  /** Lists tags by name, in the order of bytes. */
   async listTags(request, { app, caller }) {
     const page = await pageByKey<Tag, WireTag, string>(pageArgsOf(caller, TrajectoryService.method.listTags, request), {
       fetch: (rows) => app.store.listTags(caller.namespace, request.trajectoryId, rows),

@@ -28,7 +28,7 @@ import { fromStateRef, fromStoredStep } from './step_out.ts';
 
 const rpc = TrajectoryService.method;
 
-/** Whole trajectories: create, branch, get, list, change, delete, and how they hang together. */
+/** Methods of whole trajectories: create, branch, get, list, update, delete, lineage, tree, comparison. */
 export const trajectoryMethods: Methods<
   typeof TrajectoryService,
   | 'createTrajectory'
@@ -108,7 +108,7 @@ export const trajectoryMethods: Methods<
   },
 };
 
-/** Single steps: writing without a stream (W8), and reading. */
+/** Methods of single steps: writes without a stream (W8), and reads. */
 export const stepMethods: Methods<
   typeof TrajectoryService,
   'appendStep' | 'sealTrajectory' | 'attachState' | 'getStep' | 'listSteps' | 'getCheckpoint'
@@ -155,7 +155,7 @@ export const stepMethods: Methods<
   },
 };
 
-/** The row and the writer that a unary write means (W8). */
+/** Returns the trajectory and the writer that a unary write names (W8). */
 function fenceOf(request: {
   readonly trajectoryId: string;
   readonly uid: string;
@@ -165,7 +165,7 @@ function fenceOf(request: {
   return { trajectoryId, uid: uid || undefined, writerEpoch };
 }
 
-/** RD3: the step with the bytes of its states, as far as they fit. */
+/** Returns the step with the bytes of its states, as many as fit (RD3). */
 function withInlineStates({ step, inline }: Checkpoint): Step {
   const wire = fromStoredStep(step);
   for (const state of wire.states) {
