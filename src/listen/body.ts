@@ -1,6 +1,9 @@
-/** An envelope's header: one byte of flags, four of length. gRPC, gRPC-Web and Connect's streams share it. */
+/**
+ * Bytes of the header of an envelope: one byte of flags, four bytes of length. gRPC, gRPC-Web and Connect's streams
+ * share this format.
+ */
 export const HEADER_BYTES = 5;
-/** Larger messages take turns to be decoded, and wait for room while they arrive. */
+/** Larger messages wait for a turn to be decoded, and for room while they arrive. */
 export const SMALL_BYTES = 64 * 1024;
 const COMPRESSED = 1;
 const NOTHING: Buffer = Buffer.alloc(0);
@@ -9,7 +12,10 @@ export function isEnveloped(contentType: string | undefined): boolean {
   return contentType !== undefined && /^application\/(grpc|connect)/i.test(contentType);
 }
 
-/** Collects the pieces of one message. A first piece is not copied. What was only announced costs nothing: the buffer grows by doubling. */
+/**
+ * Collects the pieces of one message. A single piece is not copied. The buffer grows by doubling, so an announced
+ * length alone allocates nothing.
+ */
 export class MessageBytes {
   #bytes: Buffer = NOTHING;
   #length = 0;
@@ -18,7 +24,7 @@ export class MessageBytes {
     return this.#length;
   }
 
-  /** `expected`: bytes of the whole message, as far as known. */
+  /** Adds a piece. `expected` is the size of the whole message, as far as known. */
   add(piece: Buffer, expected: number): void {
     const needed = this.#length + piece.length;
     if (this.#length === 0) {
@@ -35,12 +41,12 @@ export class MessageBytes {
     this.#length = needed;
   }
 
-  /** Bytes of the envelope that begins here; those of its header, as long as that is not complete. */
+  /** Returns the size of the envelope that begins here, or of its header while that is incomplete. */
   envelopeBytes(): number {
     return this.#length < HEADER_BYTES ? HEADER_BYTES : HEADER_BYTES + this.#bytes.readUInt32BE(1);
   }
 
-  /** Returns what was collected, and begins anew. */
+  /** Returns the collected bytes and resets the collector. */
   take(): Buffer {
     const taken = this.#bytes.subarray(0, this.#length);
     this.#bytes = NOTHING;
@@ -50,8 +56,8 @@ export class MessageBytes {
 }
 
 /**
- * Cuts a body into runs of whole envelopes, however small the frames were that brought it: decoders that look at all pieces again with each new
- * one would take time that grows with the square of the number of frames. Holds at most one envelope.
+ * Cuts a body into runs of whole envelopes, independent of the frame sizes. A decoder that scans all earlier pieces
+ * again with each new one would take quadratic time. Holds at most one envelope.
  */
 export class EnvelopeCollector {
   readonly #largest: number;
@@ -66,7 +72,10 @@ export class EnvelopeCollector {
     return this.#held.length;
   }
 
-  /** Returns what is whole now. The beginning of an envelope that is larger than allowed is returned at once, for the decoder to reject. */
+  /**
+   * Returns what is complete now. The beginning of an envelope that is too large is returned at once, for the decoder
+   * to reject.
+   */
   add(piece: Buffer): Buffer[] {
     const whole: Buffer[] = [];
     let rest = piece;
@@ -79,7 +88,7 @@ export class EnvelopeCollector {
     }
     const end = this.#endOfWhole(rest);
     if (end > 0) whole.push(rest.subarray(0, end));
-    // A copy, so that a few bytes do not keep all that came with them.
+    // Copied, so that a few bytes do not keep a large buffer in memory.
     if (end < rest.length) this.#held.add(Buffer.from(rest.subarray(end)), 0);
     return whole;
   }
@@ -95,7 +104,7 @@ export class EnvelopeCollector {
     return this.#held.length >= wanted || wanted > this.#largest;
   }
 
-  /** How many bytes at the beginning are whole envelopes; all of them, once one is larger than allowed. */
+  /** Returns how many bytes at the beginning are whole envelopes. Returns all bytes if one envelope is too large. */
   #endOfWhole(piece: Buffer): number {
     let at = 0;
     while (at + HEADER_BYTES <= piece.length) {
@@ -108,7 +117,7 @@ export class EnvelopeCollector {
   }
 }
 
-/** Cuts a run of envelopes so that each large or compressed one stands alone: it waits for a turn of its own. */
+/** Cuts a run of envelopes so that each large or compressed one is alone, because it waits for its own turn. */
 export function cutForTurns(run: Buffer): readonly Buffer[] {
   const parts: Buffer[] = [];
   let begin = 0;
@@ -123,18 +132,21 @@ export function cutForTurns(run: Buffer): readonly Buffer[] {
   return parts;
 }
 
-/** How much of the turnstile a message takes; 0: it needs no turn. A compressed one takes all of it: its real size is not known. */
+/**
+ * Returns how much capacity of the turnstile a message takes; 0 means that it needs no turn. A compressed message takes
+ * all of it, because its real size is unknown.
+ */
 export function weightOf(message: Buffer, compressed: boolean, maxMessageBytes: number): number {
   if (compressed) return maxMessageBytes;
   return message.length > SMALL_BYTES ? Math.min(message.length, maxMessageBytes) : 0;
 }
 
-/** Whether the first envelope is compressed. */
+/** Returns whether the first envelope is compressed. */
 export function beginsCompressed(run: Buffer): boolean {
   return ((run[0] ?? 0) & COMPRESSED) !== 0;
 }
 
-/** An envelope that is cut off at the end of the run is larger than allowed, and rejected without being decoded. */
+/** An envelope that is cut off at the end of the run is too large, and is rejected without being decoded. */
 function isHeavy(run: Buffer, at: number, end: number): boolean {
   return end <= run.length && (((run[at] ?? 0) & COMPRESSED) !== 0 || end - at > SMALL_BYTES);
 }

@@ -1,8 +1,9 @@
 import type { Readable } from 'node:stream';
 
 /**
- * Reads the body of a request piece by piece, only when asked, so that flow control holds back a sender whose bytes nobody wants. Unlike the
- * iterator of a Readable, a pending read can be made to fail, and the request is not destroyed with it: it still has to be answered.
+ * Reads the body of a request piece by piece on demand, so that flow control slows down senders. A pending read can be
+ * made to fail, unlike that of a Readable's iterator. The request is not destroyed then, because it still needs an
+ * answer.
  */
 export class BodyReader {
   readonly #body: Readable;
@@ -14,7 +15,9 @@ export class BodyReader {
     this.#body = body;
   }
 
-  /** Returns what has arrived, or undefined at the end of the body. Waits if there is neither. One read at a time. */
+  /**
+   * Returns the next piece, or undefined at the end of the body. Waits if there is neither. Only one read at a time.
+   */
   async next(): Promise<Buffer | undefined> {
     for (;;) {
       if (this.#failure !== undefined) throw this.#failure();
@@ -25,14 +28,17 @@ export class BodyReader {
     }
   }
 
-  /** Makes the pending read and all later ones fail. The first failure stays. The error is only made if somebody reads. */
+  /**
+   * Makes the pending read and all later reads fail. The first failure wins. The error is created only if there is a
+   * read.
+   */
   fail(failure: () => Error): void {
     this.#failure ??= failure;
     this.release();
     this.#onChange();
   }
 
-  /** Stops listening. The rest of the body can be resumed, or read again. */
+  /** Removes the listeners. The rest of the body can be resumed or read again. */
   release(): void {
     if (!this.#listening) return;
     this.#listening = false;

@@ -2,27 +2,27 @@ import type { Http2Session } from 'node:http2';
 import type net from 'node:net';
 
 export interface ConnectionLimits {
-  /** Most connections at once. At the bound, each new connection closes the one that has been idle longest. */
+  /** Maximum number of connections. At the bound, each new connection closes the one that has been idle longest. */
   readonly maxConnections: number;
   /**
-   * Further connections, accepted while all within the bound have calls under way. They may make health checks only.
-   * When the reserve is full, too, each new connection closes an older one of the reserve: the one that has been idle longest,
-   * or, if none is idle, the one that was accepted first.
+   * Connections beyond the bound, accepted while all others have open calls. They may only make health checks. If the
+   * reserve is full too, each new connection closes an older one of the reserve: the one that has been idle longest, or
+   * the oldest if none is idle.
    */
   readonly reserveConnections: number;
-  /** The least time between two warnings about closed and refused connections. */
+  /** Minimum time between two warnings about closed and refused connections, in milliseconds. */
   readonly warnEveryMs: number;
 }
 
-/** What the bound has cost since the last warning, in connections. */
+/** Connections that the bound has closed or refused since the last warning. */
 export interface Crowding {
   /** Closed because they had been idle longest. */
   readonly closedIdle: number;
-  /** Refused, or closed to make room in the reserve, because every connection had calls under way. */
+  /** Refused, or closed to make room in the reserve, because every connection had open calls. */
   readonly refused: number;
 }
 
-/** The connections of a port, bounded so that connections without calls never keep others out. */
+/** The connections of a port, bounded so that connections without calls never block others. */
 export class Connections {
   readonly #regular: Slots;
   readonly #reserve: Slots;
@@ -40,7 +40,7 @@ export class Connections {
     this.#reserve = new Slots(limits.reserveConnections);
   }
 
-  /** Returns undefined if there is no room and the port has no reserve; the socket is destroyed then. */
+  /** Returns undefined and destroys the socket if there is no room and the port has no reserve. */
   accept(socket: net.Socket): Connection | undefined {
     const slots = this.#makeRoom(this.#regular) ? this.#regular : this.#reserve;
     if (slots === this.#reserve && !this.#makeRoom(slots)) {
@@ -51,7 +51,7 @@ export class Connections {
         this.#note();
         return undefined;
       }
-      // Calls that never end must not lock out the next health check.
+      // Open calls of the reserve must not block the next health check.
       this.refuse(oldest);
       oldest.close();
     }
@@ -60,7 +60,7 @@ export class Connections {
     return connection;
   }
 
-  /** Notes that a connection speaks HTTP/2. */
+  /** Records that a connection uses HTTP/2. */
   carry(connection: Connection, session: Http2Session): void {
     connection.session = session;
     this.#byCarrier.set(session, connection);
@@ -70,7 +70,10 @@ export class Connections {
     return this.#byCarrier.get(carrier);
   }
 
-  /** Whether the connection may make any call. A connection of the reserve may as soon as there is room within the bound. */
+  /**
+   * Returns whether the connection may make any call. A connection of the reserve may, as soon as there is room within
+   * the bound.
+   */
   admits(connection: Connection): boolean {
     if (connection.slots !== this.#reserve) return true;
     if (!this.#makeRoom(this.#regular)) return false;
@@ -86,7 +89,7 @@ export class Connections {
     this.#note();
   }
 
-  /** Gives the last warning, if one is due. */
+  /** Sends the last warning, if one is due. */
   stop(): void {
     clearTimeout(this.#silence);
     this.#tell();
@@ -119,10 +122,10 @@ export class Connections {
   }
 }
 
-/** One connection, from its acceptance until its file handle is free. */
+/** One connection, from its acceptance until its file handle is closed. */
 export class Connection {
   readonly #socket: net.Socket;
-  /** Set if the connection speaks HTTP/2. */
+  /** Set if the connection uses HTTP/2. */
   session: Http2Session | undefined;
   slots: Slots | undefined;
   refused = false;
@@ -130,7 +133,7 @@ export class Connection {
   #graceMs: number | undefined;
   #cut: NodeJS.Timeout | undefined;
 
-  /** A connection that has not sent anything yet has been idle since it was accepted. */
+  /** A connection without traffic has been idle since it was accepted. */
   constructor(socket: net.Socket, slots: Slots) {
     this.#socket = socket;
     this.moveTo(slots);
@@ -160,16 +163,17 @@ export class Connection {
   }
 
   /**
-   * Tells an HTTP/2 peer to make no more calls. The peer closes the connection once it has read its answers: if the server did,
-   * many clients would lose them. A peer that has not done so `graceMs` after its last call is cut off.
+   * Asks an HTTP/2 peer to make no more calls. The peer closes the connection after it has read its answers; if the
+   * server closed it, many clients would lose them. A connection that is still open `graceMs` after its last call is
+   * destroyed.
    */
-  letGo(graceMs: number): void {
+  closeGracefully(graceMs: number): void {
     if (this.#graceMs !== undefined) return;
     this.#graceMs = graceMs;
     this.session?.goaway();
   }
 
-  /** Frees the file handle at once. An HTTP/2 peer is sent a GOAWAY first, by the session as it is destroyed. */
+  /** Closes the file handle at once. For HTTP/2, destroying the session sends a GOAWAY first. */
   close(): void {
     this.#leave();
     this.session?.destroy();
@@ -200,8 +204,8 @@ class Slots {
 }
 
 /**
- * Connections without calls, the one that has been idle longest first. The set keeps them in that order. The iterator is kept,
- * because a new one would pass over all the deleted entries at the beginning of the set again.
+ * Connections without calls, the longest idle first. A set keeps this order. The iterator is kept, because a new
+ * iterator would skip all deleted entries at the beginning of the set again.
  */
 class IdleQueue {
   readonly #connections = new Set<Connection>();
@@ -218,7 +222,7 @@ class IdleQueue {
   takeFirst(): Connection | undefined {
     let first = this.#walk.next();
     if (first.done) {
-      // An iterator that has reached the end does not see what is added later.
+      // An iterator that has reached the end does not return entries that are added later.
       this.#walk = this.#connections.values();
       first = this.#walk.next();
     }

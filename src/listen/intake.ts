@@ -12,9 +12,9 @@ import { BodyReader } from './body_reader.ts';
 import type { Turn, Turnstile } from './turnstile.ts';
 import type { UnfinishedMessage, UnfinishedMessages } from './unfinished.ts';
 
-/** What the requests of a port share. */
+/** Shared by the requests of a port. */
 export interface IntakeOptions {
-  /** Larger messages are passed on as soon as that is known, for the decoder to reject. */
+  /** Larger messages are passed on as soon as their size is known, for the decoder to reject. */
   readonly maxMessageBytes: number;
   readonly turnstile: Turnstile;
   readonly unfinished: UnfinishedMessages;
@@ -23,8 +23,9 @@ export interface IntakeOptions {
 type Headers = { readonly [name: string]: string | readonly string[] | undefined };
 
 /**
- * Takes in the messages of one request. Whoever iterates over the request gets whole messages: those that take too long to become complete fail
- * the iteration, and large ones, and compressed ones, wait for their turn to be decoded. Everything that an intake holds is released by `close`.
+ * Receives the messages of one request. Iterating over the request returns whole messages. The iteration fails if a
+ * message takes too long to become complete. Large and compressed messages wait for their turn to be decoded. `close`
+ * releases everything that an intake holds.
  */
 export class Intake {
   readonly #options: IntakeOptions;
@@ -36,7 +37,7 @@ export class Intake {
   #closed = false;
   #turn: Turn | undefined;
 
-  /** `connection` stands for the request's connection. */
+  /** `connection` identifies the request's connection. */
   constructor(body: Readable, headers: Headers, connection: object, options: IntakeOptions) {
     this.#options = options;
     this.#reader = new BodyReader(body);
@@ -46,18 +47,21 @@ export class Intake {
     Object.defineProperty(body, Symbol.asyncIterator, { value: () => this.#messages() });
   }
 
-  /** Says that the body is one message, which is complete when the body ends. To be called before the body is read. */
+  /**
+   * Declares that the body is one message, which is complete when the body ends. Must be called before the body is
+   * read.
+   */
   expectOne(): void {
     this.#one = true;
   }
 
-  /** Ends the turn of the message that was read last: its handler has it, or it cannot be decoded. */
+  /** Ends the turn of the last message: its handler has it, or it cannot be decoded. */
   handOver(): void {
     this.#turn?.end();
     this.#turn = undefined;
   }
 
-  /** The request is answered, or its sender is gone: nothing more is read. Idempotent. */
+  /** Stops reading, because the request is answered or its sender has disconnected. Idempotent. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -71,7 +75,7 @@ export class Intake {
     return this.#one ? this.#singleEnvelope() : this.#envelopes();
   }
 
-  /** The body is the message. It is decoded when the iteration is over, so its turn lasts until it is handed over. */
+  /** The body is the message. It is decoded after the iteration, so its turn lasts until handOver(). */
   async *#bareMessage(): AsyncGenerator<Buffer> {
     const body = await this.#wholeBody();
     await this.#takeTurn(body, this.#compressed);
@@ -111,7 +115,7 @@ export class Intake {
     }
   }
 
-  /** Returns the body, or its beginning as soon as it is known to be larger than a message may be. */
+  /** Returns the body, or its beginning as soon as it exceeds the maximum size of a message. */
   async #wholeBody(): Promise<Buffer> {
     const largest = HEADER_BYTES + this.#options.maxMessageBytes;
     const body = new MessageBytes();
@@ -127,7 +131,7 @@ export class Intake {
     }
   }
 
-  /** Waits where there is no room for more bytes of unfinished messages. */
+  /** Waits if there is no room for more bytes of unfinished messages. */
   #hold(bytes: number): Promise<void> | undefined {
     if (this.#closed) throw requestOver();
     return this.#unfinished.hold(bytes);
@@ -138,7 +142,7 @@ export class Intake {
     this.#reader.release();
   }
 
-  /** Ends the turn before; waits for the next one if the message needs one. */
+  /** Ends the previous turn, and waits for the next one if the message needs one. */
   #takeTurn(message: Buffer, compressed: boolean): Promise<void> | undefined {
     this.handOver();
     const weight = weightOf(message, compressed, this.#options.maxMessageBytes);
@@ -152,7 +156,7 @@ export class Intake {
   }
 }
 
-/** The code is Node's for a stream that was closed too early. */
+/** Uses Node's code for a stream that was closed too early. */
 function requestOver(): Error {
   return Object.assign(new Error('the request is over'), { code: 'ERR_STREAM_PREMATURE_CLOSE' });
 }

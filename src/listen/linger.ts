@@ -3,11 +3,11 @@ import type { HttpRequest, HttpResponse } from './http.ts';
 import type { Intake } from './intake.ts';
 
 /**
- * Drops the rest of requests that are answered before they were read to the end. The peer has `graceMs` to finish sending: closing at once could
- * cost it the answer, and bytes that nobody reads would fill the connection for its other calls.
+ * Drops the rest of requests that are answered before they were read to the end. The peer has `graceMs` to finish
+ * sending. Closing at once could lose the answer, and unread bytes would block the other calls of the connection.
  */
 export function linger(request: HttpRequest, response: HttpResponse, intake: Intake, graceMs: number): void {
-  // HTTP/2's response finishes when its stream has closed both ways, so there the stream is asked.
+  // An HTTP/2 response finishes only when its stream has closed both ways, so the stream is checked instead.
   const answer = 'stream' in response ? response.stream : response;
   answer.once('finish', () => {
     intake.close();
@@ -24,7 +24,7 @@ export function linger(request: HttpRequest, response: HttpResponse, intake: Int
   });
 }
 
-/** A stream that is only closed lives on until somebody has read what came on it, and holds its connection with it. */
+/** Destroys the stream. A stream that is only closed stays open, with its connection, until its input has been read. */
 export function cutStream(stream: ServerHttp2Stream, code: number): void {
   stream.close(code);
   stream.destroy();

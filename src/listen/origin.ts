@@ -6,42 +6,46 @@ export interface Refusal {
   readonly text: string;
 }
 
-/** Response headers that a page of a listed origin may read: a gRPC-Web client finds the status of a call in them. */
+/** Response headers that a page of an allowed origin may read. A gRPC-Web client finds the status of a call in them. */
 const EXPOSED_HEADERS = 'grpc-status, grpc-message, grpc-status-details-bin';
 const PREFLIGHT_SECONDS = 7200;
 
 /**
- * Keeps web pages out that the operator has not listed. A page can reach a server on loopback under a name of the page's own (DNS
- * rebinding), which shows in the Host of its requests, or by a request to another origin, which shows in their Origin.
+ * Rejects web pages that the operator has not allowed. A page can reach a server on loopback in two ways. It can use a
+ * name of its own (DNS rebinding), which shows in the Host of its requests. Or it can send a request to another origin,
+ * which shows in the Origin.
  */
 export class OriginGuard {
   readonly #hosts: ReadonlySet<string> | undefined;
   readonly #origins: ReadonlySet<string>;
 
-  /** `hosts`: names that are answered besides those of loopback; undefined: any name is answered. */
+  /** `hosts`: names that are answered in addition to those of loopback. Undefined: any name is answered. */
   constructor(hosts: readonly string[] | undefined, origins: readonly string[]) {
     this.#hosts = hosts === undefined ? undefined : new Set(hosts);
     this.#origins = new Set(origins);
   }
 
-  /** Returns how to refuse the request, or undefined if the request may be served. */
+  /** Returns the refusal of the request, or undefined if it may be served. */
   refusalOf(request: HttpRequest, authority: string): Refusal | undefined {
     const host = this.#foreignHost(request);
     if (host !== undefined) {
       return {
         status: 421,
-        text: `The Host of the request is "${host.slice(0, 300)}": this server answers to localhost, 127.0.0.1, [::1] and the names given by --allowed-host.\n`,
+        text: `The Host of the request is "${host.slice(0, 300)}": this server answers only to localhost, 127.0.0.1, [::1] and the names of --allowed-host.\n`,
       };
     }
     const { origin } = request.headers;
     if (origin === undefined || origin === `http://${authority}` || this.#origins.has(origin)) return undefined;
     return {
       status: 403,
-      text: `The Origin of the request is "${origin.slice(0, 300)}": this server answers to pages of http://${authority} and of the origins given by --allowed-origin.\n`,
+      text: `The Origin of the request is "${origin.slice(0, 300)}": this server answers only to pages of http://${authority} and of the origins of --allowed-origin.\n`,
     };
   }
 
-  /** Lets pages of a listed origin read the answer (CORS). Returns true if the request was a preflight, which is answered then. */
+  /**
+   * Lets pages of an allowed origin read the answer (CORS). Returns true if the request was a preflight, which is
+   * answered then.
+   */
   applyCors(request: HttpRequest, response: HttpResponse): boolean {
     if (this.#origins.size === 0) return false;
     response.setHeader('vary', 'Origin');
@@ -69,14 +73,14 @@ export class OriginGuard {
   }
 }
 
-/** Everything that a request says it is addressed to: Host (perhaps twice), :authority, and the target where it is a whole URL. */
+/** Returns all addresses in a request: Host (possibly twice), :authority, and the target if it is an absolute URL. */
 function authoritiesOf({ rawHeaders, url = '' }: HttpRequest): string[] {
   const found = rawHeaders.filter((_, i) => i % 2 === 1 && /^(?:host|:authority)$/i.test(rawHeaders[i - 1] ?? ''));
   const target = /^[^/]*:\/\/([^/?#]*)/.exec(url)?.[1];
   return target === undefined ? found : [...found, target];
 }
 
-/** The host name or address in an authority, in the form in which URL writes it; without the dot that may end a name. */
+/** Returns the host of an authority in the form that URL uses, without a trailing dot. */
 function nameIn(authority: string): string | undefined {
   return URL.parse(`http://${authority}`)?.hostname.replace(/\.$/, '');
 }

@@ -12,31 +12,34 @@ import { type SessionLimits, Sessions } from './sessions.ts';
 import { Turnstile } from './turnstile.ts';
 import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
 
-/** Iterating over the request yields whole messages. The handler calls the intake to say how many to expect, and when it has one. */
+/**
+ * Handles a request. Iterating over the request returns whole messages. The handler tells the intake how many messages
+ * it expects, and when it has taken one.
+ */
 export type HttpHandler = (request: HttpRequest, response: HttpResponse, intake: Intake) => void;
 
 export interface ListenOptions {
   readonly host: string;
-  /** 0: any free one. */
+  /** Port number. 0: any free port. */
   readonly port: number;
   readonly handler: HttpHandler;
-  /** Largest message that the handler takes: larger envelopes are not collected for it. */
+  /** Largest message that the handler accepts. Larger envelopes are not collected. */
   readonly maxMessageBytes: number;
   readonly maxStreams: number;
-  /** Told of faults of a connection or of the handler that nobody else is told of. */
+  /** Called for errors of a connection or of the handler that are not reported elsewhere. */
   readonly onError: (error: unknown) => void;
-  /** Default: every request is refused, and nobody is warned. */
+  /** Default: every request is refused, without a warning. */
   readonly whenFull?: WhenFull;
-  /** Host names that requests may be addressed to, besides those of loopback. Default: any. */
+  /** Host names that requests may use, in addition to those of loopback. Default: any. */
   readonly allowedHosts?: readonly string[] | undefined;
-  /** Origins of web pages that may call the server. Default: its own only. */
+  /** Origins of web pages that may call the server. Default: only its own origin. */
   readonly allowedOrigins?: readonly string[];
   readonly limits?: Partial<PortLimits>;
 }
 
-/** What happens on connections of the reserve, which are accepted while every other one has calls under way. */
+/** Behaviour on connections of the reserve, which are accepted while all other connections have open calls. */
 export interface WhenFull {
-  /** Returns true if the request is a health check, which is answered even if there is no room for more connections. */
+  /** Returns true for a health check, which is answered even if there is no room for more connections. */
   isHealthCheck(request: HttpRequest): boolean;
   /** Answers every other request. The connection is closed afterwards. */
   refuse(request: HttpRequest, response: HttpResponse): void;
@@ -44,15 +47,15 @@ export interface WhenFull {
 }
 
 export interface PortLimits extends SessionLimits, ConnectionLimits, UnfinishedLimits {
-  /** A connection that has not said within this time what it speaks is cut; HTTP/1.1 headers must be complete within it, too. */
+  /** Milliseconds until a new connection must have shown its protocol. Also the limit for the headers of HTTP/1.1. */
   readonly handshakeMs: number;
-  /** Bytes of the headers of one request. */
+  /** Maximum bytes of the headers of one request. */
   readonly headerBytes: number;
-  /** How long peers without calls have to hang up when the port drains. */
+  /** Milliseconds that peers without calls have to disconnect when the port drains. */
   readonly hangUpMs: number;
-  /** How long a peer may go on sending a request that was answered already. */
+  /** Milliseconds that a peer may continue to send a request that was already answered. */
   readonly lingerMs: number;
-  /** An HTTP/1.1 connection is kept so long between two requests. */
+  /** Milliseconds that an HTTP/1.1 connection is kept between two requests. */
   readonly keepAliveMs: number;
 }
 
@@ -81,27 +84,28 @@ const REFUSE_ALL: WhenFull = {
   warn: ignore,
 };
 
-/** What is open now. All are 0 once the last client has gone. */
+/** Open resources. All counts are 0 after the last client has disconnected. */
 export interface PortCounts {
   readonly sockets: number;
   /** HTTP/2 connections. */
   readonly sessions: number;
-  /** Calls under way: HTTP/2 streams and HTTP/1.1 requests. */
+  /** Open calls: HTTP/2 streams and HTTP/1.1 requests. */
   readonly requests: number;
-  /** Bytes of messages that have arrived in part. */
+  /** Bytes of partly received messages. */
   readonly unfinishedBytes: number;
   /** Large messages that wait for their turn, or are being decoded. */
   readonly turns: number;
 }
 
-/** Nobody can listen there; the message is for the person who chose the address. */
+/** The port cannot listen. The message is for the person who chose the address. */
 export class ListenError extends Error {
   override readonly name = 'ListenError';
 }
 
 /**
- * One port for HTTP/2 without TLS (gRPC) and HTTP/1.1 (curl, browsers): the first bytes of a connection tell which. Requests reach the handler
- * with a body in useful pieces and with an authority that is one; whatever the handler throws costs its own request only.
+ * One port for HTTP/2 without TLS (gRPC) and HTTP/1.1 (curl, browsers). The first bytes of a connection decide the
+ * protocol. Requests reach the handler as whole messages and with a valid authority. An error of the handler affects
+ * only its own request.
  */
 export class Port {
   readonly #net = net.createServer({ noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 });
@@ -137,7 +141,7 @@ export class Port {
     this.#net.on('connection', (socket) => this.#accept(socket));
   }
 
-  /** Resolves when connections are taken. Errors: ListenError. */
+  /** Resolves when connections are accepted. Errors: ListenError. */
   async listen(): Promise<{ readonly host: string; readonly port: number }> {
     const { host, port } = this.#options;
     await new Promise<void>((resolve, reject) => {
@@ -149,7 +153,7 @@ export class Port {
       });
     });
     this.#net.on('error', this.#options.onError);
-    this.#http1.emit('listening'); // starts the watch over slow headers, which is done by the server that listens
+    this.#http1.emit('listening'); // starts Node's check for slow headers
     return { host, port: (this.#net.address() as net.AddressInfo).port };
   }
 
@@ -163,7 +167,7 @@ export class Port {
     };
   }
 
-  /** Takes no more connections, lets calls under way end for so long, then cuts what is left. Idempotent. */
+  /** Accepts no more connections, waits `graceMs` for open calls, then destroys all connections. Idempotent. */
   drain(graceMs: number): Promise<void> {
     this.#drained ??= this.#drain(graceMs);
     return this.#drained;
@@ -175,7 +179,7 @@ export class Port {
       this.#onEmpty = resolve;
     });
     const cut = setTimeout(() => this.#cut(), graceMs);
-    // A peer without calls has nothing to lose, so it is not waited for longer than it takes to hang up.
+    // Peers without calls lose nothing, so they only get the time that a disconnect takes.
     let idleSince = performance.now();
     const look = setInterval(() => {
       if (this.counts().requests > 0) idleSince = performance.now();
@@ -198,7 +202,7 @@ export class Port {
 
   #accept(socket: net.Socket): void {
     this.#sockets.add(socket);
-    socket.on('error', ignore); // a reset by the peer; whoever uses the socket is told by its closing
+    socket.on('error', ignore); // a reset by the peer; users of the socket get 'close'
     socket.once('close', () => {
       this.#sockets.delete(socket);
       if (this.#sockets.size === 0) this.#onEmpty?.();
@@ -211,7 +215,7 @@ export class Port {
     if (connection !== undefined) this.#sniff(socket, connection);
   }
 
-  /** HTTP/2 begins with `PRI`, which no HTTP/1.1 request does. The first bytes may arrive one by one. */
+  /** HTTP/2 begins with `PRI`, which no HTTP/1.1 request does. The first bytes can arrive one by one. */
   #sniff(socket: net.Socket, connection: Connection): void {
     let head: Buffer = Buffer.alloc(0);
     const giveUp = setTimeout(() => socket.destroy(), this.#limits.handshakeMs);
@@ -224,7 +228,7 @@ export class Port {
       socket.pause();
       socket.unshift(head);
       if (head.toString('latin1', 0, 3) === 'PRI') {
-        // The server emits the session before emit() returns.
+        // The server emits `session` before emit() returns.
         this.#http2.once('session', (session) => this.#begin(session, connection));
         this.#http2.emit('connection', socket);
       } else {
@@ -247,7 +251,7 @@ export class Port {
       headersTimeout: this.#limits.handshakeMs,
       keepAliveTimeout: this.#limits.keepAliveMs,
       connectionsCheckingInterval: Math.min(5_000, this.#limits.handshakeMs),
-      requireHostHeader: false, // the guard answers
+      requireHostHeader: false, // the guard checks it
     });
     server.on('request', (request, response) => {
       const connection = this.#connections.of(request.socket);
@@ -274,7 +278,7 @@ export class Port {
         initialWindowSize: 256 * 1024,
       },
     });
-    server.on('sessionError', ignore); // the peer broke the protocol; its session is closed, which the counts show
+    server.on('sessionError', ignore); // a protocol error of the peer; its session is closed and counted
     server.on('request', (request, response) => {
       const { session } = request.stream;
       this.#handle(request, response, request.authority, session && this.#connections.of(session));
@@ -296,7 +300,7 @@ export class Port {
       return;
     }
     if (headerBytes(request.rawHeaders) > this.#limits.headerBytes) {
-      refuse(request, response, 431, `The headers of a request may have ${this.#limits.headerBytes} bytes.\n`);
+      refuse(request, response, 431, `The headers of a request must have at most ${this.#limits.headerBytes} bytes.\n`);
       return;
     }
     const foreign = this.#origins.refusalOf(request, authority);
@@ -306,7 +310,7 @@ export class Port {
     }
     if (this.#origins.applyCors(request, response)) return;
     if (connection !== undefined && !this.#connections.admits(connection)) {
-      connection.letGo(this.#limits.lingerMs);
+      connection.closeGracefully(this.#limits.lingerMs);
       if (!('stream' in response)) response.shouldKeepAlive = false;
       if (!this.#whenFull.isHealthCheck(request)) {
         this.#connections.refuse(connection);
@@ -328,8 +332,8 @@ function connectionOf(request: HttpRequest): object {
 }
 
 /**
- * A reset emits 'aborted' on an HTTP/2 request at once, but 'close' possibly only after all that was sent has been read. HTTP/1.1 emits 'aborted'
- * only for a request that was not read to its end, and 'close' on its response whenever the connection ends.
+ * HTTP/2: a reset emits 'aborted' at once, but 'close' possibly only after all input has been read. HTTP/1.1: 'aborted'
+ * is emitted only for a request that was not read to its end, and 'close' on its response whenever the connection ends.
  */
 function closeWhenGone(intake: Intake, request: HttpRequest, response: HttpResponse): void {
   const close = () => intake.close();
@@ -354,7 +358,7 @@ function listenError(error: NodeJS.ErrnoException, host: string, port: number): 
   switch (error.code) {
     case 'EADDRINUSE':
       return new ListenError(
-        `Cannot listen on ${at}: the port is in use. Stop what uses it, or choose another with --listen HOST:PORT.`,
+        `Cannot listen on ${at}: the port is in use. Stop the program that uses it, or choose another port with --listen HOST:PORT.`,
         { cause: error },
       );
     case 'EACCES':
@@ -368,7 +372,7 @@ function listenError(error: NodeJS.ErrnoException, host: string, port: number): 
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
       return new ListenError(
-        `Cannot listen on ${at}: this machine has no such address. Choose another with --listen HOST:PORT.`,
+        `Cannot listen on ${at}: this machine does not have that address. Choose another one with --listen HOST:PORT.`,
         { cause: error },
       );
     default:

@@ -3,12 +3,18 @@ import { constants } from 'node:http2';
 import type { Connection } from './connections.ts';
 
 export interface SessionLimits {
-  /** Every connection is pinged so often, and cut when it does not answer in time: else peers that vanished are held for good. */
+  /**
+   * Milliseconds between pings. A connection that does not answer in time is destroyed, so that lost peers are not kept
+   * forever.
+   */
   readonly pingEveryMs: number;
   readonly pingTimeoutMs: number;
-  /** A connection without calls for so long is told to go; clients come back when they need one. */
+  /** Milliseconds without calls after which a connection gets a GOAWAY. Clients reconnect when they need one. */
   readonly idleMs: number;
-  /** A connection of this age is told to go, its calls may end: lets a balancer spread clients. Undefined: never. */
+  /**
+   * Age in milliseconds at which a connection gets a GOAWAY; its calls may finish. Lets a load balancer spread clients.
+   * Undefined: never.
+   */
   readonly maxAgeMs: number | undefined;
 }
 
@@ -17,13 +23,13 @@ interface Tracked {
   readonly bornAt: number;
   streams: number;
   idleSince: number;
-  /** When the newest ping went out, and whether its answer is still due. */
+  /** Time of the newest ping, and whether its answer is due. */
   pingedAt: number;
   pingOut: boolean;
   leaving: boolean;
 }
 
-/** The HTTP/2 connections of a port: counted, pinged, and let go. */
+/** The HTTP/2 connections of a port: counts them, pings them and asks them to close. */
 export class Sessions {
   readonly #limits: SessionLimits;
   readonly #all = new Set<Tracked>();
@@ -72,13 +78,13 @@ export class Sessions {
       });
     });
     session.once('close', () => this.#all.delete(tracked));
-    if (this.#draining) letGo(tracked);
+    if (this.#draining) goAway(tracked);
   }
 
-  /** Tells every peer to go elsewhere; calls under way may end. */
+  /** Asks every peer to close its connection. Open calls may finish. */
   drain(): void {
     this.#draining = true;
-    for (const tracked of this.#all) letGo(tracked);
+    for (const tracked of this.#all) goAway(tracked);
   }
 
   destroy(): void {
@@ -93,8 +99,8 @@ export class Sessions {
     const { pingEveryMs, pingTimeoutMs, idleMs, maxAgeMs = Infinity } = this.#limits;
     for (const tracked of this.#all) {
       if (tracked.pingOut && now - tracked.pingedAt > pingTimeoutMs) tracked.session.destroy();
-      else if (tracked.streams === 0 && now - tracked.idleSince > idleMs) letGo(tracked);
-      else if (now - tracked.bornAt > maxAgeMs) letGo(tracked);
+      else if (tracked.streams === 0 && now - tracked.idleSince > idleMs) goAway(tracked);
+      else if (now - tracked.bornAt > maxAgeMs) goAway(tracked);
       else if (!tracked.pingOut && now - tracked.pingedAt > pingEveryMs) ping(tracked, now);
     }
   }
@@ -108,11 +114,12 @@ function ping(tracked: Tracked, now: number): void {
 }
 
 /**
- * GOAWAY in two steps: first one that refuses nothing, so that calls already on their way are still served, and the final one when the peer
- * has seen the first (its answer to a ping tells). The session closes after its last stream. Without a stream under way there is one step only: the
- * library reads nothing more of such a session once a GOAWAY is sent, so the answer would never be seen.
+ * Sends GOAWAY in two steps. The first one refuses nothing, so that calls in flight are still served. The final one
+ * follows when the peer has seen the first, which its answer to a ping shows. The session closes after its last stream.
+ * Without an open stream there is only one step, because the library reads nothing more of such a session after a
+ * GOAWAY and would never see the answer.
  */
-function letGo(tracked: Tracked): void {
+function goAway(tracked: Tracked): void {
   const { session } = tracked;
   if (tracked.leaving || session.closed || session.destroyed) return;
   tracked.leaving = true;

@@ -1,8 +1,8 @@
-/** A turn at the turnstile: waited for, held, or ended. */
+/** A turn at the turnstile: waiting, running or ended. */
 export interface Turn {
   /** Resolves to true when the turn begins, or to false if it ended before. */
   readonly begun: Promise<boolean>;
-  /** Gives the turn back, or leaves the queue. Idempotent. */
+  /** Ends the turn, or leaves the queue. Idempotent. */
   end(): void;
 }
 
@@ -12,8 +12,8 @@ interface Visit {
 }
 
 /**
- * Lets large messages take turns. A decoded message can be hundreds of times as large as its bytes (131,072 empty steps fit into 256 KiB), and
- * decoding blocks everything else. So only a limited number of bytes are being decoded at once, over all requests.
+ * Limits the bytes of messages that are decoded at once, over all requests. A decoded message can be hundreds of times
+ * as large as its bytes: 131,072 empty steps fit into 256 KiB. Decoding also blocks the event loop.
  */
 export class Turnstile {
   readonly #capacity: number;
@@ -25,12 +25,12 @@ export class Turnstile {
     this.#capacity = capacity;
   }
 
-  /** Turns that are held or waited for. */
+  /** Turns that are running or waiting. */
   get turns(): number {
     return this.#inside.size + this.#queue.size;
   }
 
-  /** First come, first served. A weight above the capacity goes alone. The caller must end the turn. */
+  /** First come, first served. A weight above the capacity runs alone. The caller must end the turn. */
   enter(weight: number): Turn {
     const { promise: begun, resolve: settle } = Promise.withResolvers<boolean>();
     const visit: Visit = { weight: Math.min(weight, this.#capacity), settle };

@@ -1,41 +1,41 @@
-/** Bounds of messages that have arrived in part. */
+/** Bounds of partly received messages. */
 export interface UnfinishedLimits {
-  /** A message must be complete within this time after its first byte. */
+  /** Milliseconds from the first byte of a message until it must be complete. */
   readonly messageMs: number;
   /** Bytes of the unfinished messages of one connection. */
   readonly unfinishedBytesPerConnection: number;
   /** Bytes of the unfinished messages of all connections. */
   readonly unfinishedBytes: number;
   /**
-   * A message of at most this many bytes is read without waiting for room, so that small requests are served at the bounds, too.
-   * Its bytes are counted only if there is room for them.
+   * A message of at most this many bytes is read without waiting for room, so that small requests are served at the
+   * bounds. Its bytes are counted only if there is room for them.
    */
   readonly smallMessageBytes: number;
 }
 
-/** Thrown to the reader of a message that was not complete in time. The code tells other rooms what it is. */
+/** Thrown to the reader of a message that was not complete in time. Other rooms recognise it by its code. */
 export class MessageTimeoutError extends Error {
   override readonly name = 'MessageTimeoutError';
   readonly code = 'ERR_MESSAGE_TIMEOUT';
 
   constructor(messageMs: number, receivedBytes: number) {
     super(
-      `The message was not complete ${messageMs / 1000} s after its first byte: ${receivedBytes} bytes of it had been read. ` +
-        'Send the rest of a message right after its beginning, and large data in several smaller messages.',
+      `The message was not complete ${messageMs / 1000} s after its first byte: ${receivedBytes} bytes had arrived. ` +
+        'Send each message without a pause, and split large data into several smaller messages.',
     );
   }
 }
 
-/** The bytes of the unfinished messages of one connection, or of all. At the bound, the favoured message alone may grow. */
+/** Bytes of the unfinished messages of one connection, or of all. At the bound, only the favoured message may grow. */
 interface Usage {
   bytes: number;
   favoured: UnfinishedMessage | undefined;
 }
 
 /**
- * Counts the bytes of unfinished messages, and gives up those that take too long. Where a bound is reached, messages that are
- * not small wait for room, and so their readers stop reading. Each bound keeps room for one whole message: the favoured one,
- * which can always become complete. So messages that arrive side by side never wait for each other without end.
+ * Counts the bytes of unfinished messages, and fails those that take too long. At a bound, messages that are not small
+ * wait for room, and their readers stop reading. Each bound reserves room for one whole message, the favoured one,
+ * which can always become complete. So messages never wait for each other forever.
  */
 export class UnfinishedMessages {
   readonly #limits: UnfinishedLimits;
@@ -43,7 +43,7 @@ export class UnfinishedMessages {
   readonly #totalShare: number;
   readonly #connections = new WeakMap<object, Usage>();
   readonly #total: Usage = { bytes: 0, favoured: undefined };
-  /** In the order of their first bytes, and so of their deadlines. */
+  /** In the order of their first bytes, which is the order of their deadlines. */
   readonly #open = new Set<UnfinishedMessage>();
   /** In the order in which they asked for room. */
   readonly #waiting = new Set<UnfinishedMessage>();
@@ -61,8 +61,8 @@ export class UnfinishedMessages {
   }
 
   /**
-   * The unfinished message of one request; it can be used for each of the request's messages in turn. `connection` stands for the connection.
-   * `onTimeout` is called when the message has to be given up.
+   * Returns the unfinished message of a request. It serves all messages of the request, one after the other.
+   * `connection` identifies the connection. `onTimeout` is called when a message takes too long.
    */
   ofRequest(connection: object, onTimeout: (error: MessageTimeoutError) => void): UnfinishedMessage {
     let found = this.#connections.get(connection);
@@ -80,8 +80,8 @@ export class UnfinishedMessages {
   }
 
   /**
-   * Called by the message. Returns undefined if the message is small or there is room for all its bytes.
-   * Otherwise returns a promise that resolves when there is room, or when the message ends.
+   * Called by the message. Returns undefined if the message is small or there is room for all its bytes. Otherwise
+   * returns a promise that resolves when there is room, or when the message ends.
    */
   admit(message: UnfinishedMessage): Promise<void> | undefined {
     if (this.#fit(message) || this.#isSmall(message)) return undefined;
@@ -108,7 +108,7 @@ export class UnfinishedMessages {
     }
   }
 
-  /** Counts the bytes that the message has in all, if there is room. */
+  /** Counts all bytes of the message, if there is room. */
   #fit(message: UnfinishedMessage): boolean {
     const { connection } = message;
     const more = message.heldBytes - message.countedBytes;
@@ -129,7 +129,7 @@ export class UnfinishedMessages {
     return heldBytes <= this.#limits.smallMessageBytes;
   }
 
-  /** Whether no message can be admitted now, of whatever connection: those behind this one need not be asked. */
+  /** Returns whether no message of any connection can be admitted now. Later messages need no check then. */
   #isFull({ heldBytes, countedBytes }: UnfinishedMessage): boolean {
     return (
       this.#total.favoured !== undefined && heldBytes - countedBytes > this.#totalShare - unfavouredBytes(this.#total)
@@ -150,18 +150,18 @@ export class UnfinishedMessages {
   };
 }
 
-/** What has arrived of a message that is not complete. */
+/** The received part of an incomplete message. */
 export class UnfinishedMessage {
   readonly #all: UnfinishedMessages;
   readonly #onTimeout: (error: MessageTimeoutError) => void;
   readonly connection: Usage;
   /** Bytes that have arrived. */
   heldBytes = 0;
-  /** Bytes for which there was room. */
+  /** Bytes that are counted against the bounds. */
   countedBytes = 0;
-  /** When the first byte was seen; milliseconds of `performance.now()`. */
+  /** Time of the first byte, in milliseconds of `performance.now()`. */
   begunAt = 0;
-  /** Wakes the reader that waits for room. */
+  /** Resumes the reader that waits for room. */
   resume: () => void = () => undefined;
   #begun = false;
 
@@ -171,7 +171,9 @@ export class UnfinishedMessage {
     this.#onTimeout = onTimeout;
   }
 
-  /** Notes how many bytes have arrived. Returns a promise if there is no room: nothing more should be read until it resolves. */
+  /**
+   * Records how many bytes have arrived. Returns a promise if there is no room: read nothing more until it resolves.
+   */
   hold(bytes: number): Promise<void> | undefined {
     if (!this.#begun) {
       this.#begun = true;
@@ -182,7 +184,9 @@ export class UnfinishedMessage {
     return this.#all.admit(this);
   }
 
-  /** The message is complete, or nobody wants it any more. Idempotent; the next `hold` begins another message. */
+  /**
+   * Ends the message, because it is complete or no longer needed. Idempotent. The next `hold` begins another message.
+   */
   end(): void {
     if (!this.#begun) return;
     this.#begun = false;

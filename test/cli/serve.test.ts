@@ -80,7 +80,7 @@ describe('serve', () => {
     const { code, stdout, stderr } = await serveOnce(['--listen', `127.0.0.1:${port}`, '--database', database]);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
     expect(stderr.trim()).toBe(
-      `Cannot listen on 127.0.0.1:${port}: the port is in use. Stop what uses it, or choose another with --listen HOST:PORT.`,
+      `Cannot listen on 127.0.0.1:${port}: the port is in use. Stop the program that uses it, or choose another port with --listen HOST:PORT.`,
     );
     holder.close();
     expect((await serveOnce(['--database', database])).code, 'the file was let go of').toBe(0);
@@ -101,7 +101,7 @@ describe('serve', () => {
       'an address of another machine',
       ['--listen', '127.0.0.1:0', '--listen', '192.0.2.1:0', '--insecure'],
       1,
-      'no such address',
+      'does not have that address',
     ],
     ['all addresses without --insecure', ['--listen', '0.0.0.0:0'], 2, '--insecure'],
     ['a database that is none', ['--database', 'mysql://x'], 2, '--database is "mysql://x": expected sqlite:PATH'],

@@ -87,7 +87,7 @@ describe('A7: a server on loopback', () => {
     expect(status).toBe(421);
     expect(head).toContain('content-type: text/plain');
     expect(body).toBe(
-      `The Host of the request is "${host}": this server answers to localhost, 127.0.0.1, [::1] and the names given by --allowed-host.\n`,
+      `The Host of the request is "${host}": this server answers only to localhost, 127.0.0.1, [::1] and the names of --allowed-host.\n`,
     );
     const session = await http2Session(`http://127.0.0.1:${number}`);
     const outcome = await rawCall(session, '/', new Uint8Array(), { ':authority': host });
