@@ -4,15 +4,15 @@ import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { StepOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, openWriter, reasonOf } from '../client/index.ts';
-import { type Chain, type Place, planVersion, type Stored, type StoredTrajectory } from './plan.ts';
-import { type Line, readVersions, type Version } from './programs.ts';
+import { type Chain, planVersion, type StepPosition, type Stored, type StoredTrajectory } from './plan.ts';
+import { readVersions, type TrajectoryKey, type Version } from './programs.ts';
 import { FleImportError, type FleSource, type Row } from './source.ts';
 import { PROGRAM_ID, toStep } from './step.ts';
 import { bounded, cellOf, textOf } from './text.ts';
 
 export interface ImportOptions {
   readonly source: FleSource;
-  /** The experiment of the runs; created if it does not exist. */
+  /** Name of the experiment of the runs. Created if it does not exist. */
   readonly experimentName: string;
   /** Compares the source with the store, and writes nothing. */
   readonly dryRun: boolean;
@@ -26,31 +26,32 @@ export interface ImportProgress {
   readonly toImport: number;
 }
 
-/** What an import did with one version; with `dryRun`, what it would do. */
+/** What an import did with one version, or would do with `dryRun`. */
 export interface ImportedVersion {
   readonly runName: string;
   /** Empty if the run does not exist, which only happens with `dryRun`. */
   readonly runId: string;
   /** Programs of this version in the source. */
   readonly programs: number;
-  /** Of these, programs that this import stored. The others were stored before. */
+  /** Number of programs that this import stored. The others were stored before. */
   readonly imported: number;
   /** Trajectories that this import created, without branches. */
   readonly trajectories: number;
   readonly branches: number;
 }
 
-/** Chains that are stored at the same time. */
+/** Number of chains that are stored concurrently. */
 const LANES = 8;
-/** Rows that are read at once. A row may hold a megabyte. */
+/** Rows that are read at once. A row can have a megabyte. */
 const PAGE_ROWS = 16;
 const LANE_UNACKED_BYTES = 4 * 1024 * 1024;
 const PAGE_SIZE = 1000;
 
 /**
- * Imports the programs of a database of FLE that are not stored yet: a run for each version, a trajectory for each instance and process, and
- * branches where programs share a parent. The ids of what is created follow from the run and the programs, so an import that was interrupted
- * continues when it is called again. Error: FleImportError if the runs hold programs of another source; nothing is written then.
+ * Imports the programs of a database of FLE that are not stored yet. Creates a run for each version, a trajectory for
+ * each instance and process, and branches for programs that share a parent. All ids depend only on the run and the
+ * programs, so a second call continues an interrupted import. Errors: FleImportError if the runs have programs of
+ * another source; nothing is written then.
  */
 export async function importFle(client: AnabranchClient, options: ImportOptions): Promise<ImportedVersion[]> {
   const { source, signal, dryRun, onProgress } = options;
@@ -72,7 +73,7 @@ export async function importFle(client: AnabranchClient, options: ImportOptions)
   return imports.map((each) => resultOf(each, dryRun));
 }
 
-/** The programs of one version, and where those that are not stored yet go. */
+/** The programs of one version, and the plan for those that are not stored yet. */
 interface VersionImport {
   readonly version: Version;
   readonly runName: string;
@@ -109,7 +110,7 @@ async function findRun(
   }
 }
 
-interface StoredProgram extends Place {
+interface StoredProgram extends StepPosition {
   readonly createTime: number | undefined;
 }
 
@@ -120,8 +121,8 @@ interface StoredPrograms extends Stored {
 const EMPTY: StoredPrograms = { trajectories: new Map(), programs: new Map() };
 
 /**
- * Trajectories are read before steps: what another import stores meanwhile is then unknown here, and what would be stored twice is refused by the
- * server (a position or an id that is taken).
+ * Trajectories are read before steps. A concurrent import may then store programs that this one does not know. Storing
+ * them again fails, because their position or id is taken.
  */
 async function readStored(client: AnabranchClient, runId: string, signal: AbortSignal): Promise<StoredPrograms> {
   const trajectories = await readTrajectories(client, runId, signal);
@@ -184,7 +185,7 @@ async function storeVersion(client: AnabranchClient, each: VersionImport, option
   const waiting = each.chains.values();
   const lane = async () => {
     for (const chain of waiting) {
-      // Chains are taken in their order, so another lane has taken the one to wait for.
+      // Lanes take chains in order, so another lane already works on the chain that this one waits for.
       if (chain.after !== undefined) await stored.get(chain.after)?.promise;
       signal.throwIfAborted();
       await storeChain(client, chain, each.runId, { ...options, signal });
@@ -203,7 +204,7 @@ async function createRun(client: AnabranchClient, each: VersionImport, options: 
   const { source, experimentName, signal } = options;
   const [first] = each.version.programs.values();
   const [row] = first === undefined ? [] : await source.readRows([first.id]);
-  const models = new Set([...each.version.programs.values()].map(({ line }) => line.model));
+  const models = new Set([...each.version.programs.values()].map(({ trajectoryKey }) => trajectoryKey.model));
   await ensureExperiment(client, experimentName, signal);
   await client.runs.createRun(
     {
@@ -211,7 +212,10 @@ async function createRun(client: AnabranchClient, each: VersionImport, options: 
       experimentName,
       name: each.runName,
       description: row === undefined ? '' : bounded(textOf(cellOf(row, 'version_description')) ?? '', 16 * 1024),
-      labels: labelsOf({ version: each.version.version, model: models.size === 1 ? first?.line.model : undefined }),
+      labels: labelsOf({
+        version: each.version.version,
+        model: models.size === 1 ? first?.trajectoryKey.model : undefined,
+      }),
       initialStatus: Status.RUNNING,
     },
     { signal },
@@ -251,29 +255,29 @@ async function storeChain(client: AnabranchClient, chain: Chain, runId: string, 
 }
 
 async function createTrajectory(client: AnabranchClient, chain: Chain, runId: string, signal: AbortSignal) {
-  const { trajectoryId, start, line, ids } = chain;
+  const { trajectoryId, start, trajectoryKey, ids } = chain;
   if (start === 'exists') return;
   const labels = labelsOf({
-    model: line.model,
-    version: line.version,
-    instance: line.instance,
-    process_id: line.processId,
+    model: trajectoryKey.model,
+    version: trajectoryKey.version,
+    instance: trajectoryKey.instance,
+    process_id: trajectoryKey.processId,
   });
   if (start === 'root') {
-    const taskId = bounded(line.taskKey ?? '');
+    const taskId = bounded(trajectoryKey.taskKey ?? '');
     const root = { stepNumber: 0n };
     await client.trajectories.createTrajectory(
-      { trajectoryId, runId, name: nameOf(line), taskId, labels, root },
+      { trajectoryId, runId, name: nameOf(trajectoryKey), taskId, labels, root },
       { signal },
     );
   } else {
-    const name = bounded(`${nameOf(line)}, program ${ids[0]}`);
+    const name = bounded(`${nameOf(trajectoryKey)}, program ${ids[0]}`);
     await client.trajectories.branchTrajectory({ ...start, branchId: trajectoryId, name, labels }, { signal });
   }
 }
 
 /** `fle-1, instance 0, process 3` */
-function nameOf({ version, instance, processId }: Line): string {
+function nameOf({ version, instance, processId }: TrajectoryKey): string {
   const parts = [`fle-${version ?? 'none'}`, `instance ${instance ?? 'none'}`];
   return bounded([...parts, ...(processId === undefined ? [] : [`process ${processId}`])].join(', '));
 }
@@ -283,7 +287,7 @@ function labelsOf(labels: Readonly<Record<string, string | undefined>>): Record<
   return Object.fromEntries(set);
 }
 
-/** Refusals of what another import has stored since this one read the run. */
+/** Errors that mean that another import stored something since this one read the run. */
 const CONFLICTS = new Set(['RUN_EXISTS', 'TRAJECTORY_EXISTS', 'UNEXPECTED_POSITION', 'WRITER_FENCED']);
 
 function conflictExplained(error: unknown, runName: string): unknown {
@@ -299,7 +303,7 @@ function explained(error: unknown, row: Row): unknown {
   );
 }
 
-/** A UUID that follows from the text (version 8, RFC 9562). */
+/** Returns a UUID that depends only on the text (version 8, RFC 9562). */
 function uuidOf(text: string): string {
   const hex = createHash('sha256').update(text).digest('hex');
   const variant = ((Number.parseInt(hex[16] ?? '0', 16) & 3) | 8).toString(16);

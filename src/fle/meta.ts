@@ -5,10 +5,12 @@ export interface Meta {
   readonly errorOccurred: boolean;
 }
 
-/** Texts stay as they are; what Python writes for numbers that JSON does not have becomes null. */
+/**
+ * Matches strings, which stay unchanged, and Python's spellings of numbers that JSON does not allow, which become null.
+ */
 const NOT_JSON = /"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/gsu;
 
-/** Reads `meta`; whatever is not a JSON object has none of these parts. */
+/** Reads `meta`. Text that is not a JSON object has no parts. */
 export function readMeta(text: string | undefined): Meta {
   const meta = objectOf(text ?? '');
   return {

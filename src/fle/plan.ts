@@ -1,10 +1,10 @@
-import type { Line, Program } from './programs.ts';
+import type { Program, TrajectoryKey } from './programs.ts';
 import { FleImportError } from './source.ts';
 
-/** What a run already holds of its version. */
+/** What a run already contains of its version. */
 export interface Stored {
   readonly trajectories: ReadonlyMap<string, StoredTrajectory>;
-  readonly programs: ReadonlyMap<number, Place>;
+  readonly programs: ReadonlyMap<number, StepPosition>;
 }
 
 export interface StoredTrajectory {
@@ -12,8 +12,8 @@ export interface StoredTrajectory {
   readonly sealed: boolean;
 }
 
-/** Where a program is, or will be, stored. */
-export interface Place {
+/** The step that stores a program, or will store it. */
+export interface StepPosition {
   readonly trajectoryId: string;
   readonly stepNumber: bigint;
 }
@@ -21,26 +21,27 @@ export interface Place {
 /** Programs to append to one trajectory, in order. */
 export interface Chain {
   readonly trajectoryId: string;
-  /** How the trajectory comes to be: a root with an empty step 0, a branch of another one, or it exists. */
-  readonly start: 'root' | 'exists' | Place;
-  readonly line: Line;
+  /** How the trajectory begins: as a root with an empty step 0, as a branch of another one, or it exists already. */
+  readonly start: 'root' | 'exists' | StepPosition;
+  readonly trajectoryKey: TrajectoryKey;
   readonly firstStepNumber: bigint;
   readonly ids: number[];
-  /** The chain that must be stored before: it has the step to branch from. */
+  /** The chain that must be stored before, because it contains the branch point. */
   readonly after: Chain | undefined;
 }
 
 /**
- * Decides where the programs of one version that are not stored yet go. A program follows its parent:
+ * Decides where the programs of one version that are not stored yet are stored. A program follows its parent:
  *
- * - in the parent's trajectory, if the parent is the last step there and both are of one line (instance, process, task, model);
+ * - in the parent's trajectory, if the parent is the last step there and both have the same trajectory key;
  * - else in a branch at the parent's step.
  *
- * A program whose parent is NULL, not in the source, or of another version or task begins after step 0 of the trajectory of its line: in that
- * trajectory if it is the first, else in a branch at step 0.
+ * A program whose parent is NULL, not in the source, or of another version or task follows step 0 of the trajectory of
+ * its trajectory key: in that trajectory if it is the first program, else in a branch at step 0.
  *
- * The result depends only on the programs, on what is stored, and on `newId`, which returns the same id for the same name. Chains are in an
- * order in which each can be stored. Error: FleImportError if programs are their own ancestors.
+ * The result depends only on the programs, on what is stored, and on `newId`, which returns the same id for the same
+ * name. Chains are returned in an order in which each can be stored. Errors: FleImportError if programs are their own
+ * ancestors.
  */
 export function planVersion(
   programs: ReadonlyMap<number, Program>,
@@ -54,13 +55,15 @@ export function planVersion(
   return planner.chains;
 }
 
-/** The program to continue. A branch has the task of its parent, so a program of another task is not one. */
-function parentOf({ parentId, line }: Program, programs: ReadonlyMap<number, Program>): Program | undefined {
+/**
+ * Returns the program to continue from. A branch has the task of its parent, so a program of another task is excluded.
+ */
+function parentOf({ parentId, trajectoryKey }: Program, programs: ReadonlyMap<number, Program>): Program | undefined {
   const parent = parentId === undefined ? undefined : programs.get(parentId);
-  return parent?.line.taskKey === line.taskKey ? parent : undefined;
+  return parent?.trajectoryKey.taskKey === trajectoryKey.taskKey ? parent : undefined;
 }
 
-/** Every program after its parent, otherwise by id. */
+/** Yields every program after its parent, otherwise by id. */
 function* parentsFirst(programs: ReadonlyMap<number, Program>): Generator<Program> {
   const done = new Set<number>();
   for (const program of programs.values()) {
@@ -80,7 +83,7 @@ function* parentsFirst(programs: ReadonlyMap<number, Program>): Generator<Progra
   }
 }
 
-/** The end of a trajectory as it will be when the chains so far are stored. */
+/** The end of a trajectory after the chains so far are stored. */
 interface End {
   nextStepNumber: bigint;
   readonly sealed: boolean;
@@ -90,23 +93,23 @@ interface End {
 class Planner {
   readonly chains: Chain[] = [];
   readonly #newId: (name: string) => string;
-  readonly #places: Map<number, Place>;
+  readonly #positions: Map<number, StepPosition>;
   readonly #ends: Map<string, End>;
 
   constructor({ trajectories, programs }: Stored, newId: (name: string) => string) {
     this.#newId = newId;
-    this.#places = new Map(programs);
+    this.#positions = new Map(programs);
     this.#ends = new Map([...trajectories].map(([id, end]) => [id, { ...end, chain: undefined }]));
   }
 
   add(program: Program, parent: Program | undefined): void {
-    const place = parent === undefined ? undefined : this.#places.get(parent.id);
-    if (place === undefined) this.#addFirst(program);
-    else this.#addAfter(program, place, parent?.line === program.line);
+    const position = parent === undefined ? undefined : this.#positions.get(parent.id);
+    if (position === undefined) this.#addFirst(program);
+    else this.#addAfter(program, position, parent?.trajectoryKey === program.trajectoryKey);
   }
 
   #addFirst(program: Program): void {
-    const trajectoryId = this.#newId(`line ${program.line.key}`);
+    const trajectoryId = this.#newId(`line ${program.trajectoryKey.key}`);
     if (!this.#ends.has(trajectoryId)) {
       this.#ends.set(trajectoryId, { nextStepNumber: 1n, sealed: false, chain: undefined });
       this.#append(program, trajectoryId, 'root', undefined);
@@ -115,34 +118,34 @@ class Planner {
     }
   }
 
-  #addAfter(program: Program, place: Place, sameLine: boolean): void {
-    const end = this.#ends.get(place.trajectoryId);
-    if (sameLine && end !== undefined && !end.sealed && end.nextStepNumber === place.stepNumber + 1n) {
-      this.#append(program, place.trajectoryId, 'exists', undefined);
+  #addAfter(program: Program, position: StepPosition, sameTrajectory: boolean): void {
+    const end = this.#ends.get(position.trajectoryId);
+    if (sameTrajectory && end !== undefined && !end.sealed && end.nextStepNumber === position.stepNumber + 1n) {
+      this.#append(program, position.trajectoryId, 'exists', undefined);
     } else {
-      this.#addToBranch(program, place, end?.chain);
+      this.#addToBranch(program, position, end?.chain);
     }
   }
 
-  /** An import that was interrupted may have left the branch without a step. */
-  #addToBranch(program: Program, place: Place, after: Chain | undefined): void {
+  /** An interrupted import may have created the branch without a step. */
+  #addToBranch(program: Program, position: StepPosition, after: Chain | undefined): void {
     const branchId = this.#newId(`program ${program.id}`);
     const exists = this.#ends.has(branchId);
     if (!exists) {
-      this.#ends.set(branchId, { nextStepNumber: place.stepNumber + 1n, sealed: false, chain: undefined });
+      this.#ends.set(branchId, { nextStepNumber: position.stepNumber + 1n, sealed: false, chain: undefined });
     }
-    this.#append(program, branchId, exists ? 'exists' : place, exists ? undefined : after);
+    this.#append(program, branchId, exists ? 'exists' : position, exists ? undefined : after);
   }
 
   #append(program: Program, trajectoryId: string, start: Chain['start'], after: Chain | undefined): void {
     const end = this.#ends.get(trajectoryId)!;
     if (end.chain === undefined) {
-      const { line } = program;
-      end.chain = { trajectoryId, start, line, firstStepNumber: end.nextStepNumber, ids: [], after };
+      const { trajectoryKey } = program;
+      end.chain = { trajectoryId, start, trajectoryKey, firstStepNumber: end.nextStepNumber, ids: [], after };
       this.chains.push(end.chain);
     }
     end.chain.ids.push(program.id);
-    this.#places.set(program.id, { trajectoryId, stepNumber: end.nextStepNumber });
+    this.#positions.set(program.id, { trajectoryId, stepNumber: end.nextStepNumber });
     end.nextStepNumber += 1n;
   }
 }

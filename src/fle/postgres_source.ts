@@ -13,10 +13,10 @@ import {
 
 const CONNECT_MS = 10_000;
 
-/** Values arrive as Postgres writes them. */
+/** Returns values as text, in the form that Postgres writes. */
 const AS_TEXT = { getTypeParser: () => (text: string) => text } as unknown as pg.CustomTypesConfig;
 
-/** Nothing can be written, and every value has one text that represents it exactly. */
+/** Makes the session read-only, with an exact text form of every value. */
 const SESSION = `SET default_transaction_read_only = on; SET extra_float_digits = 3; SET bytea_output = 'hex';
   SET DateStyle = 'ISO'; SET TimeZone = 'UTC'`;
 
@@ -57,7 +57,7 @@ class PostgresSource implements FleSource {
   readonly description: string;
   readonly #client: pg.Client;
   readonly #columns: readonly Column[];
-  /** The query before: a connection executes one at a time. */
+  /** The previous query: a connection executes one query at a time. */
   #last: Promise<unknown> = Promise.resolve();
 
   constructor(client: pg.Client, columns: readonly Column[], description: string) {
@@ -120,7 +120,7 @@ function toCell(type: string, text: string | null): Cell {
 
 function explained(error: unknown, description: string): unknown {
   if (!(error instanceof Error) || error instanceof FleImportError) return error;
-  // Node reports one failed address after the other as an AggregateError without a message.
+  // Node reports several failed addresses as an AggregateError without a message.
   const causes = error instanceof AggregateError ? error.errors.map(String) : [];
   return new FleImportError(`${description} cannot be read: ${error.message || causes.join('; ')}.`);
 }

@@ -7,11 +7,11 @@ export interface Program {
   readonly id: number;
   readonly parentId: number | undefined;
   readonly createTime: number | undefined;
-  readonly line: Line;
+  readonly trajectoryKey: TrajectoryKey;
 }
 
-/** What the programs of one trajectory have in common. Equal lines are the same object. */
-export interface Line {
+/** What identifies the trajectory of a program. Equal values are the same object. */
+export interface TrajectoryKey {
   readonly key: string;
   readonly version: string | undefined;
   readonly instance: string | undefined;
@@ -26,38 +26,38 @@ export interface Version {
   readonly programs: ReadonlyMap<number, Program>;
 }
 
-/** Reads all programs of a source. Error: FleImportError if an id is not a whole number that a metric can hold. */
+/** Reads all programs of a source. Errors: FleImportError if an id is not an integer that a metric can represent. */
 export async function readVersions(source: FleSource, signal: AbortSignal): Promise<Version[]> {
-  const lines = new Map<string, Line>();
+  const trajectoryKeys = new Map<string, TrajectoryKey>();
   const versions = new Map<string | undefined, Map<number, Program>>();
   for await (const row of source.readHeads()) {
     signal.throwIfAborted();
-    const program = toProgram(row, lines, source.description);
-    const { version } = program.line;
+    const program = toProgram(row, trajectoryKeys, source.description);
+    const { version } = program.trajectoryKey;
     const programs = versions.get(version) ?? new Map<number, Program>();
     versions.set(version, programs.set(program.id, program));
   }
   return [...versions].map(([version, programs]) => ({ version, programs }));
 }
 
-function toProgram(row: Row, lines: Map<string, Line>, description: string): Program {
+function toProgram(row: Row, trajectoryKeys: Map<string, TrajectoryKey>, description: string): Program {
   const id = wholeOf(row, 'id');
   if (id === undefined) {
     const text = textOf(cellOf(row, 'id')) ?? 'NULL';
-    const wanted = `wanted a whole number, ${Number.MIN_SAFE_INTEGER} to ${Number.MAX_SAFE_INTEGER}`;
-    throw new FleImportError(`${description}: "programs" has a row whose id is ${text}: ${wanted}.`);
+    const expected = `expected a whole number, ${Number.MIN_SAFE_INTEGER} to ${Number.MAX_SAFE_INTEGER}`;
+    throw new FleImportError(`${description}: "programs" has a row whose id is ${text}: ${expected}.`);
   }
   const createTime = timeOf(cellOf(row, 'created_at'))?.getTime();
-  return { id, parentId: wholeOf(row, 'parent_id'), createTime, line: lineOf(row, lines) };
+  return { id, parentId: wholeOf(row, 'parent_id'), createTime, trajectoryKey: trajectoryKeyOf(row, trajectoryKeys) };
 }
 
-function lineOf(row: Row, lines: Map<string, Line>): Line {
+function trajectoryKeyOf(row: Row, trajectoryKeys: Map<string, TrajectoryKey>): TrajectoryKey {
   const { taskKey, processId } = readMeta(textOf(cellOf(row, 'meta')));
   const [version, instance, model] = ['version', 'instance', 'model'].map((name) => textOf(cellOf(row, name)));
   const key = JSON.stringify([version, instance, processId, taskKey, model]);
-  const line = lines.get(key) ?? { key, version, instance, processId, taskKey, model };
-  lines.set(key, line);
-  return line;
+  const trajectoryKey = trajectoryKeys.get(key) ?? { key, version, instance, processId, taskKey, model };
+  trajectoryKeys.set(key, trajectoryKey);
+  return trajectoryKey;
 }
 
 function wholeOf(row: Row, column: string): number | undefined {

@@ -1,8 +1,8 @@
-/** Databases of the Factorio Learning Environment (FLE), read page by page and never written to. */
+/** Databases of the Factorio Learning Environment (FLE). They are read page by page and never written. */
 
 /** A value as the source stores it. Texts are bytes: SQLite does not guarantee that they are valid UTF-8. */
 export interface Cell {
-  /** SQLite's storage class, or the Postgres type. */
+  /** Storage class of SQLite, or the Postgres type. */
   readonly type: string;
   readonly value: null | bigint | number | Uint8Array;
 }
@@ -11,27 +11,27 @@ export interface Cell {
 export type Row = ReadonlyMap<string, Cell>;
 
 export interface FleSource {
-  /** Names the source in messages, without a password. */
+  /** Name of the source in messages, without a password. */
   readonly description: string;
-  /** Reads HEAD_COLUMNS of all programs, in the order of their ids. */
+  /** Reads HEAD_COLUMNS of all programs in the order of their ids. */
   readHeads(): AsyncIterable<Row>;
-  /** Reads whole rows, in the order of the ids. Error: FleImportError if a program no longer exists. */
+  /** Reads whole rows in the order of the ids. Errors: FleImportError if a program no longer exists. */
   readRows(ids: readonly number[]): Promise<readonly Row[]>;
   close(): Promise<void>;
 }
 
-/** A source that cannot be imported, or not into this store. The message is meant for the person who named it. */
+/** The source cannot be imported, or not into this store. The message is for the person who chose the source. */
 export class FleImportError extends Error {
   override readonly name = 'FleImportError';
 }
 
-/** What decides where a program is stored. */
+/** Columns that decide where a program is stored. */
 export const HEAD_COLUMNS = ['id', 'parent_id', 'version', 'instance', 'model', 'meta', 'created_at'] as const;
 
-/** The columns that the import reads by name. FLE has more; they are kept as they are. */
+/** Columns that the import reads by name. Other columns are stored unchanged. */
 const REQUIRED_COLUMNS = [...HEAD_COLUMNS, 'code', 'response', 'value', 'state_json', 'conversation_json'];
 
-/** Rows of one page of heads: heads are small, but for `meta`. */
+/** Rows per page of heads. Heads are small, except `meta`. */
 export const HEAD_PAGE_ROWS = 1000;
 
 export function requireColumns(columns: readonly string[], description: string): void {
@@ -46,7 +46,7 @@ export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-/** The rows in the order of the ids. */
+/** Returns the rows in the order of the ids. */
 export function inOrder(rows: ReadonlyMap<number, Row>, ids: readonly number[], description: string): Row[] {
   return ids.map((id) => {
     const row = rows.get(id);

@@ -11,12 +11,12 @@ import {
   requireColumns,
 } from './source.ts';
 
-/** How long to wait for an FLE process that writes to the same file. */
+/** Milliseconds to wait for an FLE process that writes to the same file. */
 const BUSY_MS = 30_000;
 
 /**
- * Opens the file read-only: its journal mode and its content do not change. There is no transaction over several pages, because in rollback
- * mode it would lock out FLE itself.
+ * Opens the file read-only: its journal mode and its content do not change. Pages are read in separate transactions,
+ * because in rollback mode one transaction would lock out FLE.
  */
 export function openSqliteSource(file: string): FleSource {
   const description = `SQLite ${file}`;
@@ -85,7 +85,7 @@ class SqliteSource implements FleSource {
   }
 }
 
-/** Cells come in pairs: storage class, value. */
+/** Cells are pairs of storage class and value. */
 function toRow(columns: readonly string[], cells: readonly SQLOutputValue[]): Row {
   return new Map(
     columns.map((name, i) => {

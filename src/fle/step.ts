@@ -3,7 +3,7 @@ import { readMeta } from './meta.ts';
 import type { Cell, Row } from './source.ts';
 import { bytesOf, cellOf, exactText, textOf, timeOf } from './text.ts';
 
-/** The metric that holds the id of a program. A later import recognises by it what is already stored. */
+/** The metric with the id of a program. A later import uses it to find what is already stored. */
 export const PROGRAM_ID = 'program_id';
 
 const JSON_TYPE = 'application/json';
@@ -12,13 +12,16 @@ const TEXT_TYPE = 'text/plain; charset=utf-8';
 const LONG_TEXT_BYTES = 64 * 1024;
 const METRIC_KEY_BYTES = 128;
 
-/** These columns have a field of their own. Everything else is kept in `metadata_json`. */
+/** Columns that become states. The names of the states are the values. */
 const STATES: Readonly<Record<string, string>> = { state_json: 'env', conversation_json: 'agent' };
 const PLACED = new Set(['code', 'response', ...Object.keys(STATES)]);
-/** Numbers that say where a program belongs, of which neither sums nor means say anything. */
+/** Numbers whose sums and means have no meaning. */
 const NO_METRICS = new Set(['id', 'parent_id', 'version', 'instance', 'value']);
 
-/** A program as a step. Nothing of its row is lost: `metadata_json` tells the type of each column and holds those that have no field. */
+/**
+ * Converts a program to a step without loss: `metadata_json` has the type of each column, and the values of columns
+ * without a field.
+ */
 export function toStep(row: Row): StepInit {
   const meta = cellOf(row, 'meta');
   const infoJson = infoOf(meta);
@@ -40,7 +43,7 @@ export function toStep(row: Row): StepInit {
   };
 }
 
-/** `meta` byte for byte, if it is JSON that the store accepts. */
+/** Returns `meta` byte for byte, if it is JSON that the store accepts. */
 function infoOf(meta: Cell): string | undefined {
   const bytes = isLong(meta) ? undefined : bytesOf(meta);
   const text = bytes === undefined ? undefined : exactText(bytes);
@@ -86,7 +89,10 @@ function isLong({ value }: Cell): boolean {
   return value instanceof Uint8Array && value.byteLength > LONG_TEXT_BYTES;
 }
 
-/** JSON for a value whose type is kept beside it. What JSON cannot represent exactly becomes a string, and bytes become base64. */
+/**
+ * Returns a JSON value; the type is kept beside it. Values that JSON cannot represent exactly become strings, and bytes
+ * become base64.
+ */
 function toJson({ value }: Cell): unknown {
   if (value === null) return null;
   if (typeof value === 'bigint') return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);

@@ -6,19 +6,21 @@ export function cellOf(row: Row, column: string): Cell {
   return row.get(column) ?? NULL;
 }
 
-/** The bytes of a cell; those of its decimal text if it is a number; undefined for NULL. */
+/** Returns the bytes of a cell, or of its decimal text if it is a number. Undefined for NULL. */
 export function bytesOf({ value }: Cell): Uint8Array | undefined {
   if (value === null || value instanceof Uint8Array) return value ?? undefined;
   return new TextEncoder().encode(String(value));
 }
 
-/** The text of a cell, with U+FFFD for what is not UTF-8; undefined for NULL. */
+/** Returns the text of a cell, with U+FFFD in place of bytes that are not UTF-8. Undefined for NULL. */
 export function textOf(cell: Cell): string | undefined {
   const bytes = bytesOf(cell);
   return bytes === undefined ? undefined : new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
 }
 
-/** The text that the bytes are; undefined if they are not UTF-8 or contain U+0000, which the store does not accept in texts. */
+/**
+ * Decodes bytes as UTF-8. Returns undefined if they are not UTF-8 or contain U+0000, which the store does not accept.
+ */
 export function exactText(bytes: Uint8Array): string | undefined {
   if (bytes.includes(0)) return undefined;
   try {
@@ -28,18 +30,18 @@ export function exactText(bytes: Uint8Array): string | undefined {
   }
 }
 
-/** The longest beginning of the text that fits the bounds of a label, a name or a task id. */
+/** Returns the longest beginning of the text that fits the bounds of a label, a name or a task id. */
 export function bounded(text: string, maxBytes = 256): string {
   const storable = text.replaceAll('\0', '\uFFFD').toWellFormed();
   const bytes = new TextEncoder().encode(storable);
   if (bytes.byteLength <= maxBytes) return storable;
-  // A character that was cut in two becomes U+FFFD at the end, which may be longer than what is left of it.
+  // A character that was cut becomes U+FFFD, which can be longer than the cut bytes.
   return new TextDecoder().decode(bytes.subarray(0, maxBytes)).replace(/\uFFFD+$/u, '');
 }
 
 const TIME = /^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(Z|[+-]\d\d(?::?\d\d)?)?$/;
 
-/** A time as FLE stores it. Without an offset it is UTC, which SQLite's CURRENT_TIMESTAMP is. */
+/** Parses a time of FLE. Without an offset it is UTC, like SQLite's CURRENT_TIMESTAMP. */
 export function timeOf(cell: Cell): Date | undefined {
   const [, date, time, offset = 'Z'] = TIME.exec(textOf(cell) ?? '') ?? [];
   if (date === undefined) return undefined;

@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type Chain, type Place, planVersion, type StoredTrajectory } from '../../src/fle/plan.ts';
-import type { Line, Program } from '../../src/fle/programs.ts';
+import { type Chain, planVersion, type StepPosition, type StoredTrajectory } from '../../src/fle/plan.ts';
+import type { Program, TrajectoryKey } from '../../src/fle/programs.ts';
 
-const LINES = ['a', 'b'].map((processId) => ({ key: processId, processId, taskKey: 't' }) as Line);
-const OTHER_TASK = { key: 'c', processId: 'a', taskKey: 'u' } as Line;
+const LINES = ['a', 'b'].map((processId) => ({ key: processId, processId, taskKey: 't' }) as TrajectoryKey);
+const OTHER_TASK = { key: 'c', processId: 'a', taskKey: 'u' } as TrajectoryKey;
 
-function program(id: number, parentId?: number, line: Line = LINES[0]!): Program {
-  return { id, parentId, createTime: undefined, line };
+function program(id: number, parentId?: number, trajectoryKey: TrajectoryKey = LINES[0]!): Program {
+  return { id, parentId, createTime: undefined, trajectoryKey };
 }
 
 function byId(programs: readonly Program[]): Map<number, Program> {
@@ -16,7 +16,7 @@ function byId(programs: readonly Program[]): Map<number, Program> {
 
 /** A store that holds what chains say, and refuses what the server would refuse. */
 class Store {
-  readonly programs = new Map<number, Place>();
+  readonly programs = new Map<number, StepPosition>();
   readonly trajectories = new Map<string, StoredTrajectory>();
   readonly starts = new Map<string, Chain['start']>();
 
@@ -47,7 +47,7 @@ class Store {
   }
 
   /** Where the step before the program is: in its own trajectory, or the branch point. */
-  placeBefore(id: number): Place {
+  placeBefore(id: number): StepPosition {
     const { trajectoryId, stepNumber } = this.programs.get(id)!;
     const start = this.starts.get(trajectoryId);
     const isFirst = typeof start === 'object' && start.stepNumber + 1n === stepNumber;
@@ -124,7 +124,7 @@ describe('planVersion', () => {
   it('I3: stores each program once, after its parent, however often the import is interrupted and whenever programs arrive', () => {
     const one = fc.record({
       parent: fc.option(fc.nat(), { nil: undefined }),
-      line: fc.constantFrom(...LINES, OTHER_TASK),
+      trajectoryKey: fc.constantFrom(...LINES, OTHER_TASK),
       arrival: fc.nat(3),
     });
     const interruptions = fc.array(fc.nat(6), { maxLength: 6 });
@@ -132,8 +132,8 @@ describe('planVersion', () => {
       fc.property(fc.array(one, { maxLength: 30 }), interruptions, (drawn, counts) => {
         // A parent has a smaller id; a row may become visible before one with a smaller id, but not before its parent.
         const arrivals: number[] = [];
-        const programs = drawn.map(({ parent, line }, i) =>
-          program(i, i > 0 && parent !== undefined ? parent % i : undefined, line),
+        const programs = drawn.map(({ parent, trajectoryKey }, i) =>
+          program(i, i > 0 && parent !== undefined ? parent % i : undefined, trajectoryKey),
         );
         for (const [i, { parentId }] of programs.entries()) {
           arrivals.push(Math.max(drawn[i]?.arrival ?? 0, parentId === undefined ? 0 : (arrivals[parentId] ?? 0)));
@@ -146,12 +146,12 @@ describe('planVersion', () => {
           expect(plan(visible, store)).toEqual([]);
           expect(store.programs.size).toBe(visible.length);
         }
-        for (const { id, parentId, line } of programs) {
+        for (const { id, parentId, trajectoryKey } of programs) {
           const parent = parentId === undefined ? undefined : programs[parentId];
           const before = store.placeBefore(id);
-          if (parent !== undefined && parent.line.taskKey === line.taskKey)
+          if (parent !== undefined && parent.trajectoryKey.taskKey === trajectoryKey.taskKey)
             expect(before).toEqual(store.programs.get(parent.id));
-          else expect(before).toEqual({ trajectoryId: `line ${line.key}`, stepNumber: 0n });
+          else expect(before).toEqual({ trajectoryId: `line ${trajectoryKey.key}`, stepNumber: 0n });
         }
       }),
     );
