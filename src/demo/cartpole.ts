@@ -1,8 +1,8 @@
 /**
- * CartPole-v1: the published dynamics (Barto, Sutton and Anderson 1983; Gymnasium's constants, Euler), with noise on the force.
- *
- * The noise makes the random generator part of the environment's state: a snapshot that left it out would restore a cart in the right
- * place with another future. A snapshot therefore holds all of it, and restoring one continues bit for bit.
+ * CartPole-v1: the published dynamics (Barto, Sutton and Anderson 1983; Gymnasium's constants, Euler), with noise on
+ * the force. The noise makes the random generator part of the environment's state. A snapshot without it would restore
+ * the cart in the right position, but with another future. A snapshot therefore contains everything, and a restored
+ * environment continues bit for bit.
  */
 import { Random, type RandomState } from './random.ts';
 
@@ -10,7 +10,7 @@ const GRAVITY = 9.8;
 const CART_MASS = 1.0;
 const POLE_MASS = 0.1;
 const TOTAL_MASS = CART_MASS + POLE_MASS;
-/** Half of the pole's length. */
+/** Half of the length of the pole. */
 const LENGTH = 0.5;
 const POLE_MASS_LENGTH = POLE_MASS * LENGTH;
 const FORCE = 10.0;
@@ -20,29 +20,29 @@ const MAX_POSITION = 2.4;
 const MAX_ANGLE = (12 * 2 * Math.PI) / 360;
 const MAX_STEPS = 500;
 
-/** Push to the left or to the right. */
+/** Direction of the force: left or right. */
 export type Push = 0 | 1;
 
-/** What the agent sees: position, velocity, angle and angular velocity, as float32. */
+/** Position, velocity, angle and angular velocity, as float32. */
 export type CartPoleObservation = Float32Array;
 
 export interface CartPoleStep {
   readonly observation: CartPoleObservation;
-  /** 1 for every step, the last one included. */
+  /** 1 for every step, including the last one. */
   readonly reward: number;
   /** The pole fell, or the cart left the track. */
   readonly terminated: boolean;
-  /** 500 steps are over. */
+  /** The episode reached 500 steps. */
   readonly truncated: boolean;
 }
 
-/** Everything that decides the future; doubles, where the observation is float32. */
+/** Everything that decides the future. The numbers are doubles, while the observation is float32. */
 export interface CartPoleState {
   readonly x: number;
   readonly xDot: number;
   readonly theta: number;
   readonly thetaDot: number;
-  /** The force's greatest deviation in newton; 0 is the published environment. */
+  /** Largest deviation of the force, in newton. 0 is the published environment. */
   readonly noise: number;
   readonly steps: number;
   readonly generator: RandomState;
@@ -52,13 +52,13 @@ export class CartPole {
   #state: Omit<CartPoleState, 'generator'>;
   readonly #random: Random;
 
-  /** An environment in exactly this state. */
+  /** Creates an environment with exactly this state. */
   constructor({ generator, ...state }: CartPoleState) {
     this.#state = state;
     this.#random = new Random(generator);
   }
 
-  /** A new episode: each of the four starts uniformly in [-0.05, 0.05). */
+  /** Begins an episode. Each of the four numbers is drawn uniformly from [-0.05, 0.05). */
   static reset(seed: number, noise: number): CartPole {
     const random = Random.seeded(seed);
     const start = () => random.uniform(-0.05, 0.05);
@@ -66,7 +66,7 @@ export class CartPole {
     return new CartPole({ ...state, generator: random.state });
   }
 
-  /** The environment that a snapshot was taken of, to the last bit. */
+  /** Restores the environment of a snapshot, bit for bit. */
   static restore(snapshot: Uint8Array): CartPole {
     return new CartPole(parseSnapshot(new TextDecoder('utf-8', { fatal: true }).decode(snapshot)));
   }
@@ -90,7 +90,7 @@ export class CartPole {
   }
 
   step(push: Push): CartPoleStep {
-    if (this.terminated || this.truncated) throw new Error('the episode is over: reset or restore first');
+    if (this.terminated || this.truncated) throw new Error('the episode has ended: reset or restore first');
     const { x, xDot, theta, thetaDot, noise, steps } = this.#state;
     const force = (push === 1 ? FORCE : -FORCE) + this.#random.uniform(-noise, noise);
     const cos = Math.cos(theta);
@@ -109,7 +109,10 @@ export class CartPole {
     return { observation: this.observation, reward: 1, terminated: this.terminated, truncated: this.truncated };
   }
 
-  /** The state as JSON text: readable, and exact, because the shortest decimals that name a double are read back as that double. */
+  /**
+   * Returns the state as JSON text. The text is exact, because the shortest decimals that identify a double are parsed
+   * as that double.
+   */
   snapshot(): Uint8Array {
     const { x, xDot, theta, thetaDot, noise, steps } = this.#state;
     const fields = [
@@ -122,7 +125,7 @@ export class CartPole {
   }
 }
 
-/** A number as JSON text that is read back as the same bits; JSON.stringify would lose the sign of -0. */
+/** Returns a number as JSON text that is parsed as the same bits. JSON.stringify would lose the sign of -0. */
 export function exactJson(value: number): string {
   return Object.is(value, -0) ? '-0' : JSON.stringify(value);
 }

@@ -1,4 +1,4 @@
-/** Between the environment and the store: what a step of CartPole is as a step of a trajectory, and playing one into a writer. */
+/** Converts steps of CartPole to steps of a trajectory, and plays episodes into a writer. */
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { AnabranchClient, Sealed, SealStatus, StepInit, TrajectoryWriter } from '../client/index.ts';
 import { CartPole, exactJson, type Push } from './cartpole.ts';
@@ -7,14 +7,14 @@ import { choosePush, type Gains } from './controller.ts';
 export const STATE_NAME = 'env';
 const STATE_MEDIA_TYPE = 'application/json';
 
-/** Lets the controller act once. The step is a checkpoint: it holds the environment's whole state. */
+/** Lets the controller act once. The step is a checkpoint: it contains the whole state of the environment. */
 export function act(cart: CartPole, gains: Gains) {
   const push = choosePush(gains, cart.observation);
   const { reward, terminated, truncated } = cart.step(push);
   return { ...checkpointOf(cart), actions: [actionOf(push)], reward, terminated, truncated } satisfies StepInit;
 }
 
-/** The step without an action: what is seen and the state as they are now. After a reset it is the root. */
+/** Returns a step without an action: the current observation and state. After a reset it is the root. */
 export function checkpointOf(cart: CartPole) {
   return {
     stepNumber: BigInt(cart.state.steps),
@@ -27,17 +27,17 @@ function actionOf(push: Push) {
   return { type: 'discrete', name: 'push', content: { json: String(push) } };
 }
 
-/** The four float32 numbers, each in the shortest decimals that are read back as the same bits. */
+/** Returns the four float32 numbers, each with the shortest decimals that are parsed as the same bits. */
 function observationJson(cart: CartPole): string {
   return `[${[...cart.observation].map(exactJson).join(',')}]`;
 }
 
-/** The environment as it was after a step. */
+/** Restores the environment as it was after a step. */
 export async function restoreAt(client: AnabranchClient, trajectoryId: string, stepNumber: bigint): Promise<CartPole> {
   const { step } = await client.trajectories.getCheckpoint({ trajectoryId, stepNumber, stateNames: [STATE_NAME] });
   const snapshot = step?.states.find((state) => state.name === STATE_NAME)?.data;
   if (snapshot === undefined) {
-    throw new Error(`step ${stepNumber} of trajectory ${trajectoryId} came without the state "${STATE_NAME}"`);
+    throw new Error(`step ${stepNumber} of trajectory ${trajectoryId} has no state "${STATE_NAME}"`);
   }
   return CartPole.restore(snapshot);
 }
@@ -53,7 +53,7 @@ export interface Play {
   readonly onStep: (stepNumber: bigint) => void;
 }
 
-/** Plays to the end, each step durable before the next is made, and seals the trajectory. */
+/** Plays to the end and seals the trajectory. Each step is durable before the next one is played. */
 export async function playToEnd(writer: TrajectoryWriter, { cart, gains, signal, onStep }: Play): Promise<Sealed> {
   while (!isOver(cart)) {
     signal.throwIfAborted();
@@ -64,7 +64,7 @@ export async function playToEnd(writer: TrajectoryWriter, { cart, gains, signal,
   return writer.seal(status, message);
 }
 
-/** How an episode that is over is sealed. */
+/** Returns how to seal the trajectory of an ended episode. */
 export function endOf(cart: CartPole): [SealStatus, string] {
   const { steps, x } = cart.state;
   if (!cart.terminated) return [Status.COMPLETED, `balanced for ${steps} steps`];

@@ -1,6 +1,6 @@
 import type { CompareTrajectoriesResponse } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 
-/** What happens in the demo, as it happens: for a display, or for a script. */
+/** Events of the demo, for a display or a script. */
 export type DemoEvent =
   | {
       readonly event: 'trajectory';
@@ -17,7 +17,7 @@ export type DemoEvent =
       readonly event: 'killed';
       readonly name: string;
       readonly pid: number;
-      /** What its client had made, what it knew to be durable, and what the store turned out to hold. */
+      /** End of the steps that the client had appended, that it knew to be durable, and that the store contains. */
       readonly madeNextStepNumber: bigint;
       readonly ackedNextStepNumber: bigint;
       readonly storedNextStepNumber: bigint;
@@ -27,20 +27,20 @@ export type DemoEvent =
       readonly event: 'replayed';
       readonly name: string;
       readonly fromStepNumber: bigint;
-      /** How many observations, actions and states were the same to the last bit: all of them. */
+      /** Number of observations, actions and states that were identical bit for bit: all of them. */
       readonly identicalSteps: number;
     }
   | { readonly event: 'compared'; readonly name: string; readonly comparison: CompareTrajectoriesResponse };
 
-/** What happens in the demo's training, as it happens. */
+/** Events of the demo's training. */
 export type TrainingEvent =
   | { readonly event: 'run'; readonly name: string; readonly runId: string; readonly experimentName: string }
   | {
       readonly event: 'progress';
-      /** The run's. */
+      /** Name of the run. */
       readonly name: string;
       readonly percent: number;
-      /** How long it still takes; absent where that cannot be told. */
+      /** Remaining time. Unset if it cannot be estimated. */
       readonly remainingSeconds?: number;
       readonly turnsDone: bigint;
       readonly turnsExpected: bigint;
@@ -48,24 +48,24 @@ export type TrainingEvent =
       readonly rolloutsExpected: bigint;
       readonly stages: readonly { readonly name: string; readonly percent: number }[];
     }
-  /** A process has begun to claim rollouts. */
+  /** A process begins to claim rollouts. */
   | { readonly event: 'worker'; readonly name: string; readonly pid: number }
   | {
       readonly event: 'worker_killed';
       readonly name: string;
       readonly pid: number;
       readonly rolloutId: string;
-      /** Turns of the rollout that it had taken. */
+      /** Turns of the rollout that the worker had played. */
       readonly turns: number;
     }
-  /** Another worker has the rollout whose worker was killed. */
+  /** Another worker claimed the rollout whose worker was killed. */
   | { readonly event: 'claimed_again'; readonly name: string; readonly rolloutId: string; readonly attempt: number }
   /** A stage is complete, and the trainer has read it. */
   | {
       readonly event: 'stage';
       readonly name: string;
       readonly rewardMean: number;
-      /** How often the policy that was played had been improved. */
+      /** Number of improvements of the policy that was played. */
       readonly version: number;
     };
 
@@ -74,7 +74,7 @@ export interface DemoTrajectory {
   readonly trajectoryId: string;
 }
 
-/** What there is to look at afterwards. */
+/** Ids of what the demo created. */
 export interface DemoResult {
   readonly main: DemoTrajectory;
   readonly variants: readonly DemoTrajectory[];

@@ -1,7 +1,7 @@
 /**
- * The demo: one CartPole episode streamed into a trajectory, branched at step 200 into four variants that run at the same time, one of
- * them killed and resumed, one played again from a checkpoint, all compared with the main line. It is a client program: all it needs is
- * a server.
+ * The demo. It streams one CartPole episode into a trajectory and branches it at step 200 into four variants, which run
+ * concurrently. One variant is killed and resumed, one is replayed from a checkpoint, and all are compared with the
+ * main line. The demo is a client program that only needs a server.
  */
 import type { Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, openWriter } from '../client/index.ts';
@@ -16,13 +16,13 @@ export interface DemoOptions {
   readonly client: AnabranchClient;
   /** 0 to 2^32 - 1. The same seed gives the same steps. */
   readonly seed: number;
-  /** Program and arguments that start a variant's client; the task is added as the last argument. */
+  /** Program and arguments that start the client of a variant. The task is appended as the last argument. */
   readonly variantCommand: readonly string[];
   readonly onEvent: (event: DemoEvent) => void;
   readonly signal: AbortSignal;
 }
 
-/** Any failure stops everything that is under way, processes included, before it is thrown. */
+/** Any failure stops all work, including processes, before it is thrown. */
 export async function runDemo(options: DemoOptions): Promise<DemoResult> {
   const main = await playMainLine(options);
   const variants = await playVariants(main, options);
@@ -48,7 +48,7 @@ async function playMainLine({ client, seed, onEvent, signal }: DemoOptions): Pro
   return { name, trajectoryId: id };
 }
 
-/** Branches, and plays all branches at the same time, each on a stream of its own. */
+/** Creates the branches and plays them concurrently, each on its own stream. */
 async function playVariants(main: DemoTrajectory, options: DemoOptions): Promise<DemoTrajectory[]> {
   const failure = new AbortController();
   const signal = AbortSignal.any([options.signal, failure.signal]);
@@ -61,7 +61,7 @@ async function playVariants(main: DemoTrajectory, options: DemoOptions): Promise
     }
   });
   await Promise.allSettled(playing);
-  failure.signal.throwIfAborted(); // with the first failure: the others failed because of it
+  failure.signal.throwIfAborted(); // throws the first failure, which caused the others
   return Promise.all(playing);
 }
 
@@ -98,10 +98,10 @@ async function play({ name, trajectoryId }: DemoTrajectory, options: PlayOptions
   onEvent({ event: 'sealed', name, nextStepNumber, message });
 }
 
-/** Takes a checkpoint of one variant into a fresh environment and plays it again: nothing may differ. */
+/** Restores a checkpoint of one variant into a fresh environment and replays it. Throws if anything differs. */
 async function replay(variants: readonly DemoTrajectory[], { client, onEvent, signal }: DemoOptions): Promise<void> {
   const variant = variants.find(({ name }) => name === REPLAYED.name);
-  if (variant === undefined) throw new Error(`no variant is called ${REPLAYED.name}`);
+  if (variant === undefined) throw new Error(`there is no variant ${REPLAYED.name}`);
   const { trajectoryId, name } = variant;
   const from = { trajectoryId, stepNumber: REPLAY_FROM, gains: REPLAYED.gains };
   const identicalSteps = await countIdenticalSteps(client, from, signal);
@@ -119,6 +119,6 @@ async function compare(main: DemoTrajectory, variants: readonly DemoTrajectory[]
 }
 
 function present(trajectory: Trajectory | undefined): Trajectory {
-  if (trajectory === undefined) throw new Error('the server answered without the trajectory that it made');
+  if (trajectory === undefined) throw new Error('the response of the server has no trajectory');
   return trajectory;
 }

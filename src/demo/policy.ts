@@ -1,14 +1,17 @@
-/** How the demo's training gets better: policies are sampled around the current one, and the better half of each group pulls it along. */
+/**
+ * Improves the policy of the demo's training. Policies are sampled around the current one, and the better half of each
+ * group moves it.
+ */
 import type { Gains } from './controller.ts';
 import type { Random } from './random.ts';
 
-/** Answers to the angle alone, and falls soon. */
+/** A policy that uses only the angle, and soon fails. */
 export const FIRST_POLICY: Gains = { x: 0, xDot: 0, theta: 5, thetaDot: 0 };
 
-/** How far samples stray, one standard deviation. */
+/** Standard deviations of the samples. */
 const SPREAD: Gains = { x: 0.2, xDot: 0.2, theta: 0.5, thetaDot: 0.5 };
 
-/** The policy itself, then so many others around it. */
+/** Returns the policy itself and `count - 1` samples around it. */
 export function samplePolicies(policy: Gains, count: number, random: Random): Gains[] {
   const others = Array.from({ length: count - 1 }, () =>
     ofEach((name) => policy[name] + SPREAD[name] * normal(random)),
@@ -23,8 +26,8 @@ export interface Sample {
 }
 
 /**
- * The mean of all samples, each weighted by how much better than its group it was: its advantage, in standard deviations of the group; those
- * that were worse count nothing. The policy as it is where no group has learned anything.
+ * Returns the weighted mean of all samples. The weight of a sample is its advantage over its group, in standard
+ * deviations, and 0 if it was worse. Returns the policy unchanged if no group has an advantage.
  */
 export function improvePolicy(policy: Gains, groups: readonly (readonly Sample[])[]): Gains {
   const weighted = groups.flatMap((group) => {
@@ -42,7 +45,7 @@ function ofEach(value: (name: keyof Gains) => number): Gains {
   return { x: value('x'), xDot: value('xDot'), theta: value('theta'), thetaDot: value('thetaDot') };
 }
 
-/** Normally distributed, by Box and Muller. */
+/** Returns a normally distributed number (Box and Muller). */
 function normal(random: Random): number {
   const radius = Math.sqrt(-2 * Math.log(1 - random.uniform(0, 1)));
   return radius * Math.cos(2 * Math.PI * random.uniform(0, 1));

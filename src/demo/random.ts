@@ -2,8 +2,8 @@
 export type RandomState = readonly [number, number, number, number];
 
 /**
- * A small seeded generator whose whole state can be taken out and put back: xoshiro128** by Blackman and Vigna, seeded by SplitMix32, so
- * that neighbouring seeds have nothing in common. For games, not for secrets.
+ * A small seeded generator whose whole state can be saved and restored. It is xoshiro128** by Blackman and Vigna,
+ * seeded by SplitMix32, so that neighbouring seeds are unrelated. Not for secrets.
  */
 export class Random {
   #words: Uint32Array;
@@ -23,7 +23,7 @@ export class Random {
     return [a, b, c, d];
   }
 
-  /** An integer in [0, 2^32). */
+  /** Returns an integer in [0, 2^32). */
   uint32(): number {
     const words = this.#words;
     const [a = 0, b = 0, c = 0, d = 0] = words;
@@ -35,7 +35,7 @@ export class Random {
     return result;
   }
 
-  /** A double in [low, high), of 53 random bits. */
+  /** Returns a double in [low, high) with 53 random bits. */
   uniform(low: number, high: number): number {
     const unit = ((this.uint32() >>> 5) * 2 ** 26 + (this.uint32() >>> 6)) / 2 ** 53;
     return low + unit * (high - low);

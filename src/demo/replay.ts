@@ -5,9 +5,9 @@ import type { Gains } from './controller.ts';
 import { act, restoreAt, STATE_NAME } from './episode.ts';
 
 /**
- * Restores the environment at a step, plays on with the same controller, and holds every step against what is stored: action,
- * observation and the digest of the whole state. Returns how many were the same.
- * @throws at the first step that differs.
+ * Restores the environment at a step, continues with the same controller, and compares every step with the stored one:
+ * action, observation and the digest of the whole state. Returns how many were identical. Throws at the first step that
+ * differs.
  */
 export async function countIdenticalSteps(
   client: AnabranchClient,
@@ -20,7 +20,7 @@ export async function countIdenticalSteps(
     const again = act(cart, gains);
     const [now, then] = [traceOf(again, digestOf(cart.snapshot())), traceOf(step, storedDigest(step))];
     if (now !== then) {
-      throw new Error(`replayed from step ${stepNumber}, step ${step.stepNumber} came out as ${now}, not as ${then}`);
+      throw new Error(`replayed from step ${stepNumber}, step ${step.stepNumber} is ${now}, expected ${then}`);
     }
     identical++;
   }
@@ -31,7 +31,7 @@ interface Told {
   readonly content?: { readonly json?: string | undefined } | undefined;
 }
 
-/** The texts of action and observation name each number's bits; the digest stands for the state's. */
+/** The texts of action and observation identify the bits of each number; the digest identifies those of the state. */
 function traceOf(step: { readonly actions: readonly Told[]; readonly observations: readonly Told[] }, digest?: string) {
   return JSON.stringify([...step.actions, ...step.observations].map(({ content }) => content?.json).concat(digest));
 }

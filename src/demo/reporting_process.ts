@@ -1,14 +1,17 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
-/** A client in a process of its own, which tells what it does: one JSON text a line. */
+/** A client in a process of its own that reports its progress, one JSON text per line. */
 export interface ReportingProcess<Report> {
   readonly pid: number;
-  /** What it reports, in order, until its output ends. */
+  /** The reports in order, until the output ends. */
   readonly reports: AsyncIterable<Report>;
-  /** SIGKILL: it can neither finish nor clean up anything. Resolves when it is gone; does no harm to one that is gone. */
+  /**
+   * Sends SIGKILL, so that the process can neither finish nor clean up. Resolves when the process has ended. Can be
+   * called again.
+   */
   kill(): Promise<void>;
-  /** Resolves when it ended by itself as it should; rejects with what it said otherwise. */
+  /** Resolves if the process ends with code 0. Otherwise rejects with its error output. */
   ended(): Promise<void>;
 }
 
@@ -30,12 +33,13 @@ export function startReportingProcess<Report>(command: readonly string[], task: 
     },
     ended: async () => {
       const how = await exited;
-      if (how !== 'code 0') throw new Error(`the client's process ended with ${how}: ${complaint.trim() || 'no word'}`);
+      if (how !== 'code 0')
+        throw new Error(`the client's process ended with ${how}: ${complaint.trim() || 'no output'}`);
     },
   };
 }
 
-/** However the work ends, no process is left behind. */
+/** Does the work, and kills the process however the work ends. */
 export async function withProcess<Report>(
   process: ReportingProcess<Report>,
   signal: AbortSignal,
@@ -52,14 +56,14 @@ export async function withProcess<Report>(
   }
 }
 
-/** Blocks the whole event loop, as a process does that is stuck in its environment, and waits for whoever kills it. */
+/** Blocks the whole event loop, like a process that is stuck in its environment, until the process is killed. */
 export function standStill(): never {
   const seconds = 30;
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, seconds * 1000);
-  throw new Error(`nobody killed this process within ${seconds} seconds, which is what it waited for`);
+  throw new Error(`this process was not killed within ${seconds} seconds`);
 }
 
-/** `code 0`, `signal SIGKILL`, or why it did not even start. */
+/** Returns `code 0`, `signal SIGKILL`, or why the process did not start. */
 function exitOf(child: ChildProcess): Promise<string> {
   return new Promise((resolve) => {
     child.once('error', (error) => resolve(`an error (${error.message})`));

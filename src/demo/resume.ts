@@ -11,7 +11,10 @@ interface Surroundings {
   readonly signal: AbortSignal;
 }
 
-/** Plays a variant in a process that is killed with steps unacked, then in another one that goes on where the store's steps end. */
+/**
+ * Plays a variant in a process that is killed with unacked steps. Then another process continues at the end of the
+ * stored steps.
+ */
 export async function playKilledAndResumed(name: string, task: VariantTask, around: Surroundings): Promise<void> {
   const { client, variantCommand, onEvent } = around;
   const doomed = { ...task, hangAfter: Number(KILL_AFTER) };
@@ -48,7 +51,7 @@ interface Following {
   readonly onOpened: (report: Extract<VariantReport, { event: 'opened' }>) => void;
 }
 
-/** Passes reports on until the one that is waited for. A process that ends before has failed, and says why. */
+/** Passes reports on until the expected one. A process that ends earlier has failed, and its error is thrown. */
 async function follow<const E extends VariantReport['event']>(
   process: ReportingProcess<VariantReport>,
   until: E,
@@ -60,5 +63,5 @@ async function follow<const E extends VariantReport['event']>(
     if (report.event === 'opened') onOpened(report);
   }
   await process.ended();
-  throw new Error(`the process of variant "${name}" ended without having told "${until}"`);
+  throw new Error(`the process of variant "${name}" ended without the report "${until}"`);
 }

@@ -1,7 +1,7 @@
 /**
- * A worker of the demo's training, made to be a process of its own, and one of them to be killed: it claims rollouts, plays them into the
- * trajectories that come with the claims, and completes them. It holds nothing that the store does not: a rollout whose worker died is
- * claimed again by another.
+ * A worker of the demo's training, in a process of its own. It claims rollouts, plays them into the trajectories of the
+ * claims, and completes them. One worker is killed. A worker holds nothing that the store does not, so another worker
+ * can claim its rollout again.
  */
 import type { Claim } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
@@ -17,17 +17,17 @@ export interface WorkerTask {
   readonly runId: string;
   readonly workerId: string;
   readonly leaseSeconds: number;
-  /** Having taken so many turns of the first rollout, stop dead: the killer is waiting. */
+  /** Stops after this many turns of the first rollout, and waits to be killed. */
   readonly hangAfter?: number;
 }
 
-/** What the process tells, one JSON text a line. Numbers of steps are small here. */
+/** Reports of the process, one JSON text per line. Step numbers are small here. */
 export type WorkerReport =
   | { readonly event: 'ready'; readonly environmentId: string }
   | ({ readonly event: 'claimed' } & Held)
   | ({ readonly event: 'hanging'; readonly turns: number } & Held)
   | ({ readonly event: 'completed'; readonly turns: number } & Held)
-  /** Its lease had ended, and another worker may have it. */
+  /** The lease has ended, and another worker may have the rollout. */
   | ({ readonly event: 'lost' } & Held);
 
 interface Held {
@@ -35,7 +35,7 @@ interface Held {
   readonly attempt: number;
 }
 
-/** What a task of the catalogue says of its episode. */
+/** The input of a task of the catalogue: its episode. */
 export interface TaskInput {
   readonly seed: number;
 }
@@ -69,7 +69,7 @@ export async function runRolloutWorker(
 
 const WAIT_SECONDS = 30n;
 
-/** Waits for rollouts that others may release, and ends when nothing more can come. */
+/** Waits for rollouts that others may release, and ends when no rollout can follow. */
 async function* claims({ client, task, signal }: Surroundings): AsyncGenerator<Claim> {
   const { runId, workerId, leaseSeconds } = task;
   const leaseDuration = { seconds: BigInt(leaseSeconds) };
@@ -97,10 +97,10 @@ async function work(claim: Claim, environmentId: string, around: Surroundings): 
   }
 }
 
-/** What a worker is told whose lease has ended: the rollout, or its trajectory, is another's. */
+/** Errors of a worker whose lease has ended: the rollout, or its trajectory, belongs to another worker. */
 const LOST = new Set(['LEASE_LOST', 'WRITER_FENCED', 'TRAJECTORY_SEALED']);
 
-/** Each turn is durable before the next is taken; what came of it is told in one call, which ends the trajectory, too. */
+/** Each turn is durable before the next one is played. One call completes the rollout and seals its trajectory. */
 async function play(claim: Claim, held: Held, { client, task, report, signal }: Surroundings): Promise<void> {
   const { seed } = JSON.parse(claim.task?.inputJson ?? '') as TaskInput;
   const { gains } = JSON.parse(claim.rollout?.inputJson ?? '') as { gains: Gains };
@@ -108,13 +108,13 @@ async function play(claim: Claim, held: Held, { client, task, report, signal }: 
   const maxTurns = Number(claim.maxTurns);
   const began = performance.now();
   const cart = CartPole.reset(seed, NOISE);
-  // Every step is awaited, so nothing is left to flush, however this ends.
+  // Every step is awaited, so nothing must be flushed, however this ends.
   const done = new AbortController();
   using _ = { [Symbol.dispose]: () => done.abort() };
   const writer = await openWriter(client, { trajectoryId, uid, signal: AbortSignal.any([signal, done.signal]) });
   await writer.append(checkpointOf(cart));
   while (!isOver(cart) && cart.state.steps < maxTurns) {
-    // The root has the whole state; turns do without, as most trainers' do.
+    // The root has the whole state. Turns have none, as with most trainers.
     await writer.append({ ...act(cart, gains), states: undefined });
     if (cart.state.steps !== task.hangAfter) continue;
     report({ event: 'hanging', turns: cart.state.steps, ...held });

@@ -1,7 +1,7 @@
 /**
- * The demo's training: an experiment, two training steps of two groups of four rollouts each, one evaluation. Four processes claim the
- * rollouts and play them; one of them is killed in the middle of one, which another plays again. The trainer reads the rollouts back, group by
- * group, and makes a better policy of them.
+ * The demo's training: an experiment with two training steps of two groups of four rollouts each, and one evaluation.
+ * Four processes claim the rollouts and play them. One of them is killed within a rollout, which another process plays
+ * again. The trainer reads the rollouts group by group, and improves the policy.
  */
 import type { Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { type Progress, type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
@@ -19,19 +19,19 @@ export interface TrainingOptions {
   readonly client: AnabranchClient;
   /** 0 to 2^32 - 1. The same seed gives the same episodes. */
   readonly seed: number;
-  /** Program and arguments that start a worker; its task is added as the last argument. */
+  /** Program and arguments that start a worker. The task is appended as the last argument. */
   readonly workerCommand: readonly string[];
   readonly onEvent: (event: TrainingEvent) => void;
   readonly signal: AbortSignal;
 }
 
-/** What there is to look at afterwards. */
+/** Ids and summaries of what the training created. */
 export interface TrainingResult {
   readonly runId: string;
   readonly runName: string;
   /** The rollout whose first worker was killed. */
   readonly killedRolloutId: string;
-  /** By policy: 0, 1, 2. */
+  /** Summaries by policy: 0, 1, 2. */
   readonly summaries: readonly Summary[];
 }
 
@@ -42,7 +42,7 @@ const GROUP_SIZE = 4;
 const MAX_TURNS = 200;
 const WORKERS = 4;
 
-/** Any failure stops everything that is under way, processes included, before it is thrown. */
+/** Any failure stops all work, including processes, before it is thrown. */
 export async function runTraining(options: TrainingOptions): Promise<TrainingResult> {
   const failure = new AbortController();
   const around = { ...options, signal: AbortSignal.any([options.signal, failure.signal]) };
@@ -55,7 +55,7 @@ export async function runTraining(options: TrainingOptions): Promise<TrainingRes
   } catch (error) {
     failure.abort(error);
     await Promise.allSettled([crew.ended(), showing]);
-    throw failure.signal.reason; // the first failure: the others failed because of it
+    throw failure.signal.reason; // the first failure, which caused the others
   }
   const summaries = await summarize(run.id, around);
   return { runId: run.id, runName: run.name, killedRolloutId: crew.killedRolloutId, summaries };
@@ -85,7 +85,7 @@ async function makeRun({ client, seed, onEvent, signal }: TrainingOptions): Prom
   return made;
 }
 
-/** One that was made before does as well. */
+/** An existing experiment is used again. */
 async function makeExperiment(client: AnabranchClient, signal: AbortSignal): Promise<void> {
   try {
     const experiment = { name: EXPERIMENT, environmentName: 'CartPole-v1', agentType: 'linear controller' };
@@ -95,7 +95,7 @@ async function makeExperiment(client: AnabranchClient, signal: AbortSignal): Pro
   }
 }
 
-/** Tells how far the run is, whenever that changes, until it has ended. */
+/** Reports the progress of the run when it changes, until the run has ended. */
 async function showProgress(runId: string, { client, onEvent, signal }: TrainingOptions): Promise<void> {
   for await (const { run, stages, progress, changed } of watchRun(client, { runId, untilTerminal: true, signal })) {
     if (changed.run || changed.progress) onEvent(progressEvent(run, [...stages.values()], progress));
@@ -147,8 +147,8 @@ async function train(run: Run, crew: Crew, options: TrainingOptions): Promise<vo
 }
 
 /**
- * Creates the training steps and the evaluation, all PENDING. Workers claim by run and end when the queues of all its stages are closed, so each stage must
- * exist before the queue of the one before it is closed.
+ * Creates the training steps and the evaluation, all PENDING. Workers claim by run and end when the queues of all its
+ * stages are closed, so each stage must exist before the queue of the previous one is closed.
  */
 async function makeStages({ id: runId }: Run, { client, signal }: TrainingOptions): Promise<Stage[]> {
   const steps = Array.from({ length: TRAIN_STEPS }, (_, i) => ({ kind: StageKind.TRAIN_STEP, number: BigInt(i + 1) }));
@@ -162,11 +162,11 @@ async function makeStages({ id: runId }: Run, { client, signal }: TrainingOption
 
 interface StageToPlay {
   readonly stage: Stage | undefined;
-  /** Of the policy that its samples stray from: how often it was improved. */
+  /** Number of improvements of the policy that the samples are taken from. */
   readonly version: number;
 }
 
-/** Has the policies played, a group for each list, and reads back what came of them. */
+/** Has the policies played, one group per list, and reads the results. */
 async function playStage(
   { stage, version }: StageToPlay,
   policies: readonly (readonly Gains[])[],
@@ -174,7 +174,8 @@ async function playStage(
 ): Promise<Sample[][]> {
   const { id: stageId, kind, number } = present(stage, 'stage');
   await client.runs.startStage({ stageId, phase: 'sampling' }, { signal });
-  // Siblings of a training group have the same task, to be compared; an evaluation has a task for each.
+  // Siblings of a training group have the same task, so that they can be compared. An evaluation has a task for each
+  // sibling.
   const taskId = (group: number, sibling: number) =>
     `cartpole-${seed}-${kind === StageKind.EVAL ? `eval-${sibling}` : `${number}-${group}`}`;
   const rollouts = policies.flatMap((group, groupNumber) =>
@@ -199,7 +200,7 @@ async function playStage(
   return groups;
 }
 
-/** Each task is an episode of its own, judged by whether the pole is up at its end. */
+/** Each task is an episode of its own. Its validator checks whether the pole is up at the end. */
 async function makeTasks(client: AnabranchClient, ids: readonly string[], signal: AbortSignal): Promise<void> {
   const tasks = ids.map((id) => ({
     id,
@@ -212,14 +213,17 @@ async function makeTasks(client: AnabranchClient, ids: readonly string[], signal
   await client.rollouts.upsertValidators({ validators }, { signal });
 }
 
-/** A number of 32 bits for a text, by FNV-1a. */
+/** Returns a 32-bit number for a text (FNV-1a). */
 function seedOf(text: string): number {
   let hash = 0x811c9dc5;
   for (const byte of new TextEncoder().encode(text)) hash = Math.imul(hash ^ byte, 0x01000193);
   return hash >>> 0;
 }
 
-/** The trainer's read: the rollouts of each group with their steps, as soon as the whole group has ended; the stream ends with the last group. */
+/**
+ * Reads the rollouts of each group with their steps when the whole group has ended. The stream ends with the last
+ * group.
+ */
 async function readGroups(
   client: AnabranchClient,
   stageId: string,
@@ -257,6 +261,6 @@ async function summarize(runId: string, { client, signal }: TrainingOptions): Pr
 }
 
 function present<T>(value: T | undefined, noun: string): T {
-  if (value === undefined) throw new Error(`the server answered without the ${noun} that it made`);
+  if (value === undefined) throw new Error(`the response of the server has no ${noun}`);
   return value;
 }

@@ -1,21 +1,23 @@
 import type { Gains } from './controller.ts';
 
-/** A way to go on from the branch point: the same cart, another controller. */
+/** A way to continue from the branch point: the same cart with another controller. */
 export interface Variant {
   readonly name: string;
   readonly gains: Gains;
 }
 
-/** Keeps the pole up for all 500 steps, whatever the seed (tried with six thousand). */
+/** Keeps the pole up for all 500 steps. Tested with six thousand seeds. */
 export const MAIN_GAINS: Gains = { x: 1, xDot: 1.5, theta: 20, thetaDot: 3 };
 
-/** The variant whose client is a process that is killed, and resumed by another. */
+/** The variant whose client process is killed, and resumed by another process. */
 export const KILLED: Variant = { name: 'hasty', gains: { x: 1, xDot: 1.5, theta: 20, thetaDot: 8 } };
 
-/** The variant that is played again from one of its own checkpoints. */
+/** The variant that is replayed from one of its own checkpoints. */
 export const REPLAYED: Variant = { name: 'centring', gains: { x: 5, xDot: 4, theta: 20, thetaDot: 4 } };
 
-/** Four ways: two that hold, one that pushes the wrong way at the edge and may leave the track, and one that always falls. */
+/**
+ * Two variants keep the pole up, one pushes the wrong way at the edge and may leave the track, and one always falls.
+ */
 export const VARIANTS: readonly Variant[] = [
   REPLAYED,
   KILLED,
@@ -25,9 +27,9 @@ export const VARIANTS: readonly Variant[] = [
 
 /** The last step that the variants share with the main line. */
 export const BRANCH_POINT = 200n;
-/** From here on the first process of KILLED makes steps that it does not wait for, and is killed. */
+/** From this step on, the first process of KILLED does not wait for acks, and is killed. */
 export const KILL_AFTER = 300n;
-/** The checkpoint that REPLAYED is played again from. */
+/** The checkpoint that REPLAYED is replayed from. */
 export const REPLAY_FROM = 250n;
-/** The greatest random deviation of the force, in newton. */
+/** Largest random deviation of the force, in newton. */
 export const NOISE = 5;

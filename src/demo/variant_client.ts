@@ -1,6 +1,7 @@
 /**
- * The client of one variant, made to be a process of its own, and to be killed. It keeps nothing that the store does not hold: it begins
- * wherever the trajectory ends, with the state there, whether the steps before were its own or those of a process that died (rule W13).
+ * The client of one variant, in a process of its own that can be killed. It keeps nothing that the store does not hold.
+ * It continues where the trajectory ends, with the state there, whether the steps are its own or those of a killed
+ * process (rule W13).
  */
 import { setImmediate } from 'node:timers/promises';
 import { connectClient, openWriter, type TrajectoryWriter } from '../client/index.ts';
@@ -13,18 +14,18 @@ export interface VariantTask {
   readonly address: string;
   readonly trajectoryId: string;
   readonly gains: Gains;
-  /** Having made this step, go on without waiting for acks, and stop dead with steps unacked: the killer is waiting. */
+  /** After this step, continues without waiting for acks, stops with unacked steps, and waits to be killed. */
   readonly hangAfter?: number;
 }
 
-/** What the process tells, one JSON text a line. Step numbers are small here. */
+/** Reports of the process, one JSON text per line. Step numbers are small here. */
 export type VariantReport =
   | { readonly event: 'opened'; readonly nextStepNumber: number; readonly epoch: number }
   | { readonly event: 'step'; readonly stepNumber: number }
   | { readonly event: 'hanging'; readonly nextStepNumber: number; readonly ackedNextStepNumber: number }
   | { readonly event: 'sealed'; readonly nextStepNumber: number; readonly status: number; readonly message: string };
 
-/** So many steps are on their way when it hangs: some sent on one turn of the event loop each, the rest at once. */
+/** Number of steps in flight when the process stops. Some are sent one per turn of the event loop, the rest at once. */
 const BURST = 20;
 
 export async function runVariantClient(
@@ -57,7 +58,8 @@ interface Hanging {
 async function playAndHang(writer: TrajectoryWriter, options: Hanging): Promise<never> {
   const { cart, gains, hangAfter = 0, onStep, report } = options;
   const next = () => {
-    if (isOver(cart)) throw new Error(`the episode was over after ${cart.state.steps} steps: too early to be killed`);
+    if (isOver(cart))
+      throw new Error(`the episode ended after ${cart.state.steps} steps, before the process could be killed`);
     return writer.append(act(cart, gains));
   };
   while (cart.state.steps < hangAfter) onStep((await next()).stepNumber);
@@ -65,7 +67,7 @@ async function playAndHang(writer: TrajectoryWriter, options: Hanging): Promise<
     void next();
     if (i < BURST / 2) await setImmediate();
   }
-  // Nothing runs between the last append and the standstill: the second half of the burst cannot have been acked.
+  // No code runs between the last append and the stop, so the second half of the burst cannot have been acked.
   const { nextStepNumber, ackedNextStepNumber } = writer;
   report({
     event: 'hanging',

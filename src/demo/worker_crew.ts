@@ -1,4 +1,4 @@
-/** The workers of the demo's training: processes that claim rollouts, of which the first is killed in the middle of one. */
+/** The workers of the demo's training: processes that claim rollouts. The first one is killed within a rollout. */
 import type { AnabranchClient } from '../client/index.ts';
 import type { TrainingEvent } from './events.ts';
 import { type ReportingProcess, startReportingProcess, withProcess } from './reporting_process.ts';
@@ -10,23 +10,26 @@ export interface CrewOptions {
   readonly workers: number;
   readonly workerCommand: readonly string[];
   readonly onEvent: (event: TrainingEvent) => void;
-  /** Told of the first failure of a worker that was not killed by plan. */
+  /** Called with the first failure of a worker that was not killed by plan. */
   readonly onFailure: (error: unknown) => void;
   readonly signal: AbortSignal;
 }
 
 export interface Crew {
-  /** Starts the workers, the first time: there is something to claim. */
+  /** Starts the workers at the first call, when there are rollouts to claim. */
   begin(): void;
-  /** The rollout whose first worker was killed; empty before. */
+  /** The rollout whose first worker was killed. Empty before that. */
   readonly killedRolloutId: string;
-  /** Resolves when all workers have ended, which they do when no rollout can come any more. Rejects with the failure of one. */
+  /**
+   * Resolves when all workers have ended, which they do when no rollout can follow. Rejects with the failure of a
+   * worker.
+   */
   ended(): Promise<void>;
 }
 
-/** Long enough for a worker that is alive, short enough to be waited for. */
+/** Long enough for a live worker, and short enough to wait for its end. */
 const LEASE_SECONDS = 2;
-/** Less than any episode takes. */
+/** Fewer turns than any episode has. */
 const HANG_AFTER = 10;
 
 export function startCrew(options: CrewOptions): Crew {
@@ -52,7 +55,7 @@ class WorkerCrew implements Crew {
   }
 
   async ended(): Promise<void> {
-    // The first one starts the others; and all must be gone, also where one has failed.
+    // The first worker starts the others. All must have ended, also if one has failed.
     for (let i = 0; i < this.#working.length; i++) await Promise.allSettled([this.#working[i]]);
     await Promise.all(this.#working);
   }
@@ -86,7 +89,7 @@ class WorkerCrew implements Crew {
 
   #claimed(workerId: string, { rolloutId, attempt }: { rolloutId: string; attempt: number }): void {
     const { workers, onEvent } = this.#options;
-    // The first worker has its rollout: now there is somebody to take the others, and later this one.
+    // The first worker has its rollout, so the others can now start: one of them claims this rollout again later.
     for (let number = this.#working.length + 1; number <= workers; number++) this.#start(number);
     if (rolloutId === this.#killed?.rolloutId) onEvent({ event: 'claimed_again', name: workerId, rolloutId, attempt });
   }
@@ -110,7 +113,7 @@ class WorkerCrew implements Crew {
       rolloutId,
       turns,
     });
-    // Nobody else can know that the place where it worked is gone with it.
+    // No other process knows that the environment of the killed worker is gone.
     await client.rollouts.failEnvironment({ environmentId, message: 'its process was killed' }, { signal });
   }
 }

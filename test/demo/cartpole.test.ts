@@ -78,7 +78,7 @@ describe('CartPole-v1', () => {
         });
       }
       expect(cart.state.steps).toBe(length);
-      expect(() => cart.step(0)).toThrow(/episode is over/);
+      expect(() => cart.step(0)).toThrow(/episode has ended/);
     },
   );
 
