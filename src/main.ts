@@ -1,7 +1,7 @@
 import process from 'node:process';
 import { run } from './cli/program.ts';
 
-/** The process: what a command may see of it, how it is asked to stop, and how it ends. No other file of the service touches `process`. */
+/** Creates the command's view of the process, and handles signals and exit. No other file of the service uses `process`. */
 
 const EXIT_AFTER_MS = 1_000;
 const stop = new AbortController();
@@ -12,26 +12,26 @@ for (const [signal, code] of [
   ['SIGTERM', 143],
 ] as const) {
   process.on(signal, () => {
-    if (stop.signal.aborted) process.exit(code); // asked twice: at once
+    if (stop.signal.aborted) process.exit(code); // a second signal exits at once
     stop.abort();
   });
 }
 
-// Whatever was thrown where nobody caught it has left things in an unknown state: let go of them in order, and end.
+// After an uncaught error the state of the process is unknown: stop in order and exit.
 process.on('uncaughtException', (error) => {
-  process.stderr.write(`A fault of the program; it ends.\n${error.stack ?? String(error)}\n`);
+  process.stderr.write(`This is a defect of the program, which stops now.\n${error.stack ?? String(error)}\n`);
   if (faulted) process.exit(1);
   faulted = true;
   stop.abort();
 });
 
-// The reader of a pipe has seen enough (`anabranch tree | head`).
+// The reader of a pipe has closed it (`anabranch tree | head`).
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(0);
   throw error;
 });
 
-/** The soft limit. Node raises it to the hard limit when it starts. */
+/** Returns the soft limit of open files. Node raises it to the hard limit when it starts. */
 function fileLimit(): number | undefined {
   const report = process.report.getReport() as { userLimits?: { open_files?: { soft: number | 'unlimited' } } };
   const soft = report.userLimits?.open_files?.soft;
@@ -48,5 +48,5 @@ const code = await run(process.argv.slice(2), {
   signal: stop.signal,
 });
 process.exitCode = faulted ? 1 : code;
-// Everything is let go of, so the process ends by itself; should something still hold it, it ends all the same.
+// Everything is closed, so the process ends by itself. The timer ends it if something still keeps it alive.
 setTimeout(() => process.exit(), EXIT_AFTER_MS).unref();

@@ -12,54 +12,54 @@ import { refuseForRoom } from './rpc/refusal.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { openStore } from './store/open.ts';
 
-/** The composition root: builds from the store outward, and takes down in reverse. */
+/** The composition root: builds the server from the store outward, and stops it in reverse order. */
 
 export interface ServerDeps {
   readonly logger: Logger;
-  /** In place of what the configuration and the defaults say: for programs that hold a server inside, such as tests. */
+  /** Overrides of settings, for programs that contain a server, such as tests. */
   readonly settings?: Partial<AppSettings>;
   readonly portLimits?: Partial<PortLimits>;
 }
 
-/** A server that takes calls. */
+/** A running server. */
 export interface RunningServer {
   readonly host: string;
-  /** As asked for, or the one that was free. */
+  /** The configured port, or the free port that was chosen. */
   readonly port: number;
-  /** Where a client on this machine finds it: `http://127.0.0.1:50051`. */
+  /** Address for clients on this machine: `http://127.0.0.1:50051`. */
   readonly url: string;
-  /** Engine and place, without secrets. */
+  /** Engine and location of the store, without secrets. */
   readonly storeDescription: string;
-  /** What is open now; all 0 once every client has gone. */
+  /** Open resources. All counts are 0 after every client has disconnected. */
   counts(): ServerCounts;
   /**
-   * A2: NOT_SERVING first; open appends commit and ack, then all streams end with SERVER_DRAINING; calls under way may end within
-   * `drainSeconds`; then the store is let go. Idempotent; never rejects.
+   * A2: stops the server. Health is NOT_SERVING first. Open appends commit and ack, then all streams end with
+   * SERVER_DRAINING. Open calls may end within `drainSeconds`; then the store is closed. Idempotent; never rejects.
    */
   drain(): Promise<void>;
 }
 
 export interface ServerCounts extends PortCounts {
-  /** Handlers of RPCs under way. */
+  /** Running handlers of RPCs. */
   readonly handlers: number;
-  /** Followers waiting for changes. */
+  /** Followers that wait for changes. */
   readonly followers: number;
 }
 
-/** The server cannot start; the message is for the person who starts it. */
+/** The server cannot start. The message is for the person who starts it. */
 export class StartError extends Error {
   override readonly name = 'StartError';
 }
 
-/** How long the store may take to let go, when the database does not answer. */
+/** Milliseconds that the store may take to close if the database does not answer. */
 const CLOSE_MS = 3_000;
 
-/** Opens the store (and brings its schema up to date), then listens. Errors: StartError. */
+/** Opens the store, migrates its schema, and listens. Errors: StartError. */
 export async function startServer(config: Config, deps: ServerDeps): Promise<RunningServer> {
   return serveStore(await open(config, deps.logger), config, deps);
 }
 
-/** Listens, on a store that is open; it is closed when the server is drained or cannot listen. Errors: StartError. */
+/** Listens with an open store. The store is closed when the server is drained or cannot listen. Errors: StartError. */
 export async function serveStore(
   store: Store,
   config: Config,
@@ -96,7 +96,7 @@ export async function serveStore(
           'too many connections: closed the longest idle ones, and refused new ones where none was idle',
         ),
     },
-    onError: (error) => logger.error({ err: error }, 'a connection failed by a fault of the server'),
+    onError: (error) => logger.error({ err: error }, 'a connection failed because of a fault of the server'),
   });
   try {
     const listening = await port.listen();
@@ -108,7 +108,7 @@ export async function serveStore(
   }
 }
 
-/** Brings the schema up to date, without serving. Returns what the store says of itself. Errors: StartError. */
+/** Migrates the schema without serving. Returns the store's description. Errors: StartError. */
 export async function migrateStore(config: Config, { logger }: ServerDeps): Promise<{ storeDescription: string }> {
   const store = await open(config, logger);
   await store.close();
@@ -163,7 +163,7 @@ async function drain(config: Config, { store, app, service, port, logger }: Part
   patience.abort();
 }
 
-/** Every address of the machine includes its own. */
+/** A server that listens on every address can be reached on loopback. */
 function reachableHost(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   if (host === '::') return '[::1]';
