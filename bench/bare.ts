@@ -5,9 +5,7 @@ import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { AppendStepsResponseSchema, TrajectoryService } from '../gen/es/anabranch/v1/trajectory_service_pb.js';
 
-/**
- * The least that Connect can do: every frame of an append stream is decoded and acknowledged, and that is all.
- */
+/** Starts the simplest possible Connect handler: it decodes and acknowledges every frame of an append stream. */
 export async function startBareServer(): Promise<{ port: number; drain(): Promise<void> }> {
   const handler = connectNodeAdapter({
     routes: (router) => {

@@ -3,12 +3,12 @@ import { percentile } from './programs/program.ts';
 
 export type Engine = 'sqlite' | 'postgres';
 
-/** A measurement of the bench, and the names of the results that it gives. */
+/** A measurement of the bench, and the names of its results. */
 export interface Bench {
   readonly names: readonly string[];
   readonly about: string;
   readonly engines: readonly Engine[];
-  /** Takes long, or compares with others: runs only when it is named. */
+  /** The bench takes long or compares with other systems. It runs only when it is named. */
   readonly onlyWhenNamed?: boolean;
   run(run: Run): Promise<Result[]>;
 }
@@ -18,13 +18,13 @@ export interface Run {
   readonly engine: Engine;
   readonly rounds: number;
   readonly warmupSeconds: number;
-  /** Of one measurement. */
+  /** Seconds of one measurement. */
   readonly seconds: number;
   readonly growthSteps: number;
-  /** Of each series of `metrics-read`. */
+  /** Points of each series of `metrics-read`. */
   readonly metricPoints: number;
   readonly place: Place;
-  /** Tells people what is being done. */
+  /** Shows progress to people. */
   say(what: string): void;
 }
 
@@ -33,20 +33,20 @@ export interface Result {
   readonly engine: Engine;
   readonly value: number;
   readonly unit: string;
-  /** What the value is held against. */
+  /** The value that the result is compared with. */
   readonly ceiling?: number;
-  /** Value by ceiling. */
+  /** Value divided by ceiling. */
   readonly ratio?: number;
-  /** What the ratio, or without a ceiling the value, should be: `>= 0.7`. */
+  /** Aim of the ratio, or of the value if there is no ceiling: `>= 0.7`. */
   readonly aim?: string;
-  /** The least and the greatest of the rounds. */
+  /** Smallest and largest value of the rounds. */
   readonly spread: readonly [number, number];
   readonly ceilingSpread?: readonly [number, number];
-  /** Figures beside: server CPU, 99th percentile, sizes. */
+  /** Further figures: server CPU, 99th percentile, sizes. */
   readonly note?: string;
 }
 
-/** Measures everything named once a round, one after the other, so that what else happens on the machine happens to all of them. */
+/** Measures all variants in each round, one after the other, so that other load of the machine affects all of them. */
 export async function alternate<Name extends string>(
   run: Run,
   measures: Readonly<Record<Name, (round: number) => Promise<number>>>,
@@ -69,7 +69,7 @@ export interface Comparison {
   readonly note?: string;
 }
 
-/** Medians, set against each other. */
+/** Compares the medians of two measurements. */
 export function compare(run: Run, about: Comparison, values: readonly number[], ceilings: readonly number[]): Result {
   const value = median(values);
   const ceiling = median(ceilings);
@@ -84,7 +84,7 @@ export function compare(run: Run, about: Comparison, values: readonly number[], 
   };
 }
 
-/** A median that stands alone. */
+/** Returns the median of one measurement, without a comparison. */
 export function figure(run: Run, about: Comparison, values: readonly number[]): Result {
   return { ...about, engine: run.engine, value: median(values), spread: spread(values) };
 }

@@ -3,21 +3,26 @@ import pg from 'pg';
 import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
 
 /**
- * The books of runs in SQL by hand: what somebody would write who has one question and the schema, and no service to keep. The database's own
- * driver runs it, and rows stay as the driver gives them.
+ * Hand-written SQL for the tables of runs: what a user with one question would write against the schema. It runs in the
+ * database's own driver, and rows are not converted.
  */
 export interface BareBooks {
-  /** A page of 50 runs, newest first, with what a list shows of them and what progress is made of; how many rows that takes. */
+  /**
+   * Reads a page of 50 runs, newest first, with what a list shows and what progress needs. Returns the number of rows.
+   */
   list(): Promise<number>;
-  /** The rows of a run's tree; how many there are. */
+  /** Reads the rows of a run's tree. Returns their number. */
   tree(runId: string): Promise<number>;
-  /** The smallest and the largest value of each of so many stretches of all series, which begin at step 0; how many stretches. */
+  /**
+   * Reads the smallest and the largest value of each stretch of all series, from step 0. Returns the number of
+   * stretches.
+   */
   aggregate(pointsEach: number, stretches: number): Promise<number>;
-  /** Points in one commit. */
+  /** Inserts points in one commit. */
   insertPoints(points: readonly BarePoint[]): Promise<void>;
-  /** Gives every series so many points, from step 0, in place of what it has. */
+  /** Replaces the points of every series by this many points, from step 0. */
   fillSeries(pointsEach: number): Promise<void>;
-  /** So many stages for every run, all but the last two COMPLETED. */
+  /** Inserts this many stages for every run. All but the last two are COMPLETED. */
   fillStages(each: number): Promise<void>;
 }
 
@@ -27,10 +32,10 @@ export interface BarePoint {
   readonly value: number;
 }
 
-/** Names the n-th value that is bound. */
+/** Returns the placeholder of the n-th bound value. */
 type Place = (n: number) => string;
 
-/** The BASIC view: whatever holds JSON of any size is left out. */
+/** The BASIC view: all columns except those with JSON of unbounded size. */
 const RUN = `r.key, r.id, r.number, r.name, r.description, r.labels, r.plan, r.branch_point, r.status, r.status_message, r.phase, r.metrics,
   r.heartbeat_timeout_ms, r.fail_when_stale, r.heartbeat_time, r.stale_time, r.start_time, r.end_time, r.create_time, r.update_time, r.revision`;
 
@@ -55,7 +60,7 @@ const aggregate = ($: Place, series: readonly unknown[]) =>
 
 const SERIES = 'select key from metric_series order by key';
 
-/** Numbers that go up and down, and never far. */
+/** A bounded sequence of varying numbers. */
 const VALUE = '((i * 7919) % 104729) / 104729.0';
 
 const fillStages = (ordinals: string, id: string, time: string) =>

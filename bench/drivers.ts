@@ -5,14 +5,14 @@ import type { Engine } from './bench.ts';
 
 import { COLUMNS, type RowSet, type RowTable } from './rows.ts';
 
-/** A database by its own driver and nothing else, as durable as the service asks for. */
+/** A database used through its own driver only, with the durability of the service. */
 export interface Driver {
   readonly engine: Engine;
-  /** Rows of some tables, in one commit. */
+  /** Inserts rows of several tables in one commit. */
   insert(tables: readonly RowTable[], rows: RowSet): Promise<void>;
-  /** One row of `steps`, in a commit of its own. */
+  /** Inserts one row of `steps` in its own commit. */
   insertOne(row: readonly unknown[]): Promise<void>;
-  /** Reads all rows of a trajectory's steps and of their states, in order; how many steps there were. */
+  /** Reads all rows of a trajectory's steps and of their states, in order. Returns the number of steps. */
   select(tree: number): Promise<number>;
 }
 
@@ -93,7 +93,7 @@ async function openPostgres(url: string): Promise<Driver> {
   };
 }
 
-/** What the service reads of a step in the FULL view. */
+/** The columns that the service reads of a step in the FULL view. */
 const SELECTS = [
   (
     tree: string,

@@ -20,16 +20,16 @@ interface Options {
 
 const command = new Command('bench')
   .description(
-    'Measures how fast the service is, and against what. Figures, not tests: it fails only if it cannot measure.',
+    'Measure the speed of the service, and compare it. These are figures, not tests: the bench fails only if it cannot measure.',
   )
   .argument('[name...]', 'benches or results to measure (default: all but growth and peers)')
-  .option('--list', 'say what there is to measure')
-  .option('--json', 'one line of JSON a result, instead of a table')
+  .option('--list', 'list all benches')
+  .option('--json', 'print one line of JSON per result instead of a table')
   .option('--rounds <n>', 'rounds in which value and ceiling alternate', positive, 5)
   .option('--seconds <n>', 'seconds of one measurement', positive, 3)
   .option('--warmup <n>', 'seconds of warm-up before each', positive, 3)
-  .addOption(new Option('--engine <name>', 'one engine only').choices(['sqlite', 'postgres']))
-  .option('--profile <folder>', 'leave CPU profiles of the servers there (which slows them down)')
+  .addOption(new Option('--engine <name>', 'measure only this engine').choices(['sqlite', 'postgres']))
+  .option('--profile <folder>', 'write CPU profiles of the servers to this folder (slows them down)')
   .option('--growth-steps <n>', 'steps stored before `growth` measures', positive, 10_000_000)
   .option('--metric-points <n>', 'points of each series that `metrics-read` reads', positive, 1_000_000)
   .action(main);
@@ -57,7 +57,7 @@ async function main(names: readonly string[], options: Options): Promise<void> {
 function choose(names: readonly string[]): readonly Bench[] {
   if (names.length === 0) return BENCHES.filter((bench) => bench.onlyWhenNamed !== true);
   const unknown = names.filter((name) => !BENCHES.some((bench) => bench.names.includes(name)));
-  if (unknown.length > 0) command.error(`error: there is no bench named ${unknown.join(', ')}; --list shows all`);
+  if (unknown.length > 0) command.error(`error: there is no bench ${unknown.join(', ')}; --list shows all`);
   return BENCHES.filter((bench) => bench.names.some((name) => names.includes(name)));
 }
 
@@ -94,7 +94,7 @@ function line({ bench, engine, value, unit, ratio, note }: Result, outsideCores:
   return `${bench} on ${engine}: ${value.toPrecision(4)} ${unit}${by}${beside}${busy}\n`;
 }
 
-/** How many cores were busy with what is not of this bench: figures taken beside others' work are worth less. */
+/** Measures how many cores other programs used. Figures are less reliable when other programs are busy. */
 function watchOutside(): () => number {
   const [machineBefore, ownBefore, since] = [machineCpuSeconds(), cpuSeconds([process.pid]), performance.now()];
   return () => {

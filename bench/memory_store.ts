@@ -2,7 +2,10 @@ import type { OwnedStep } from '../src/store/contract/step.ts';
 import type { Store } from '../src/store/contract/store.ts';
 import { wrappedStore } from '../test/support/wrapped_store.ts';
 
-/** The store, but a page of steps is read once and kept: what is left is the cost of everything above it. For trajectories that do not grow. */
+/**
+ * A store that reads a page of steps once and keeps it, to measure the cost of everything above the store. For
+ * trajectories that do not grow.
+ */
 export function memoryStore(store: Store): Store {
   const pages = new Map<string, Promise<OwnedStep[]>>();
   return wrappedStore(store, {

@@ -2,7 +2,7 @@ import type { AppendBatch, AppendOutcome } from '../src/store/contract/append.ts
 import type { Store } from '../src/store/contract/store.ts';
 import { wrappedStore } from '../test/support/wrapped_store.ts';
 
-/** The store, but appends are acknowledged at once and stored nowhere: what is left is the cost of everything above it. */
+/** A store that acknowledges appends at once and stores nothing, to measure the cost of everything above the store. */
 export function nullStore(store: Store): Store {
   const commitTime = BigInt(Date.now()) * 1_000_000n;
   const acknowledge = ({ steps }: AppendBatch): AppendOutcome => ({

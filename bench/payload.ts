@@ -11,8 +11,8 @@ import { Random } from '../src/demo/random.ts';
 export type Payload = 'step' | 'step-with-state' | 'json' | 'big-state';
 
 /**
- * Encoded append frames, made by patching a template: what a load generator spends on a message is a copy of its bytes, so that what is measured is
- * the server.
+ * Encoded append frames, made by patching a template. A message costs the load generator only a copy of bytes, so the
+ * server is measured.
  */
 export class FrameTemplate {
   readonly size: number;
@@ -28,7 +28,9 @@ export class FrameTemplate {
     this.nonces = placesOf(this.bytes, NONCE_MARK);
   }
 
-  /** The frame whose first step has this number; `stream` makes its states unlike those of other streams. */
+  /**
+   * Returns the frame whose first step has this number. `stream` makes its states differ from those of other streams.
+   */
   frame(stream: number, firstStep: number): Buffer {
     const frame = Buffer.from(this.bytes);
     for (let i = 0; i < this.numbers.length; i += 1) writeWideVarint(frame, this.numbers[i]!, firstStep + i);
@@ -37,12 +39,12 @@ export class FrameTemplate {
   }
 }
 
-/** What a trainer logs after a step: ten series. */
+/** The ten series that a trainer logs after a step. */
 const SERIES = 'loss kl entropy reward_mean reward_std lr grad_norm tokens seconds accuracy'.split(' ');
 
-/** Encoded LogMetrics requests of one run, made as frames are: ten series, the same steps of each. */
+/** Encoded LogMetrics requests of one run, made by patching a template: ten series with the same steps. */
 export class MetricTemplate {
-  /** Of one request. */
+  /** Steps of one request. */
   readonly steps: number;
   private readonly bytes: Buffer;
   private readonly numbers: number[];
@@ -66,12 +68,12 @@ export class MetricTemplate {
   }
 }
 
-/** The texts and bytes of one step, as a driver would insert them. */
+/** The texts and bytes of one step, as a driver inserts them. */
 export interface RowPayload {
   readonly actions: readonly object[];
   readonly observations: readonly object[];
   readonly metrics: object;
-  /** Undefined: none. Its nonce must be written by `writeNonce` at `nonceAt`. */
+  /** Undefined: no state. `writeNonce` must write its nonce at `nonceAt`. */
   readonly state: Buffer | undefined;
   readonly nonceAt: number;
 }
@@ -93,7 +95,7 @@ export function writeNonce(target: Buffer, at: number, stream: number, step: num
   target.write(`${String(stream).padStart(4, '0')}${String(step).padStart(12, '0')}`, at, 'latin1');
 }
 
-/** A body that is as hard to compress as a game's state in JSON: to about a third. */
+/** Returns a body that compresses to about a third, like the state of a game in JSON. */
 export function stateBody(size: number): Buffer {
   const random = Random.seeded(20_261_121);
   let text = `{"nonce":"${NONCE_MARK.toString()}"`;
@@ -105,7 +107,7 @@ export function stateBody(size: number): Buffer {
 
 type StepInit = Exclude<MessageInitShape<typeof StepSchema>, { $typeName: string }>;
 
-/** Takes five bytes as a varint, so that any smaller number fits in its place. */
+/** Has a varint of five bytes, so that any smaller number fits in its place. */
 const NUMBER_MARK = (1n << 34n) + 0x2a55aan;
 const NUMBER_BYTES = varint(NUMBER_MARK);
 export const NONCE_MARK = Buffer.from('NONCE-16-LETTERS');
@@ -143,7 +145,7 @@ const CARTPOLE_STATE = Buffer.from(
   }),
 );
 
-/** One agent's step as other systems would be given it: compact JSON of exactly 430 bytes. */
+/** Returns one agent's step for other systems: compact JSON of exactly 430 bytes. */
 function jsonStep(): string {
   const random = Random.seeded(20_240_607);
   const hex = (digits: number) => Array.from({ length: digits }, () => whole(random, 16).toString(16)).join('');

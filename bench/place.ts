@@ -13,8 +13,9 @@ import { cpuSeconds, type SpawnedServer, spawnServer } from './processes.ts';
 import type { ServerSettings } from './programs/server.ts';
 
 /**
- * Where benches keep their data: a folder beside the dependencies, on the disk of the checkout (a temp folder may be in memory). Postgres is
- * started when first needed, fsync on, unless BENCH_DATABASE_URL names one on which databases may be created.
+ * The resources of benches. Data is in a folder beside the dependencies, on the disk of the checkout, because a temp
+ * folder may be in memory. Postgres starts when it is first needed, with fsync on. BENCH_DATABASE_URL names another
+ * Postgres on which databases may be created.
  */
 export class Place {
   private readonly dir: string;
@@ -35,7 +36,7 @@ export class Place {
     return new Place(await mkdtemp(path.join(parent, 'run-')), givenPostgres, profileDir);
   }
 
-  /** A fresh database, dropped by `clear`; its URL. */
+  /** Creates a database, dropped by `clear`. Returns its URL. */
   async database(engine: Engine): Promise<string> {
     if (engine === 'sqlite') {
       const dir = await mkdtemp(path.join(this.dir, 'sqlite-'));
@@ -47,7 +48,7 @@ export class Place {
     return database.url;
   }
 
-  /** A fresh database with the service's tables and nothing in them; its URL. */
+  /** Creates a database with the service's tables and no rows. Returns its URL. */
   async emptySchema(engine: Engine): Promise<string> {
     const database = await this.database(engine);
     const server = await spawnServer({ kind: 'real', database } satisfies ServerSettings, undefined);
@@ -55,7 +56,7 @@ export class Place {
     return database;
   }
 
-  /** A server of the bench on a database (by default a fresh one), stopped by `clear`. */
+  /** Starts a server on a database (default: a new one), stopped by `clear`. */
   async server(kind: ServerSettings['kind'], engine: Engine, database?: string): Promise<BenchServer> {
     const url = database ?? (await this.database(engine));
     const server = await spawnServer(
@@ -68,7 +69,7 @@ export class Place {
     return made;
   }
 
-  /** A TCP port on this machine that nothing listens on. */
+  /** Returns a free TCP port on this machine. */
   async freePort(): Promise<number> {
     const probe = createServer().listen(0, '127.0.0.1');
     await once(probe, 'listening');
@@ -78,7 +79,7 @@ export class Place {
     return port;
   }
 
-  /** Ends what was made since the last time, the last made first. */
+  /** Removes everything created since the last call, in reverse order. */
   async clear(): Promise<void> {
     for (const close of this.closers.splice(0).reverse()) await close();
   }
@@ -90,9 +91,9 @@ export class Place {
   }
 
   private startedPostgres(): Promise<PostgresServer> {
-    // Sized as one would for a machine of this kind; what decides durability is as it is by default.
+    // Sized for a machine of this kind. Settings of durability have their defaults.
     const settings = { shared_buffers: '512MB', max_wal_size: '4GB', wal_buffers: '16MB', checkpoint_timeout: '15min' };
-    // Its socket's path has a bound of about 100 bytes, so a deep checkout has it in the temp folder.
+    // The path of the socket has a limit of about 100 bytes, so a deep checkout uses the temp folder.
     const parent = path.dirname(this.dir);
     this.postgres ??= startPostgres({ settings, dir: parent.length < 60 ? parent : os.tmpdir() });
     return this.postgres;
@@ -115,12 +116,12 @@ export class BenchServer {
     this.stopServer = server.stop;
   }
 
-  /** CPU time of the server, and of the Postgres that the bench has started for it. */
+  /** Returns the CPU time of the server, and of the Postgres that the bench started for it. */
   cpuSeconds(): number {
     return cpuSeconds(this.pids);
   }
 
-  /** New, empty trajectories; their ids. */
+  /** Creates empty trajectories. Returns their ids. */
   async trajectories(count: number): Promise<string[]> {
     const made: string[] = [];
     for (let i = 0; i < count; i += 1) {
@@ -130,14 +131,17 @@ export class BenchServer {
     return made;
   }
 
-  /** Deletes a trajectory without branches. Returns how long that took, in milliseconds. */
+  /** Deletes a trajectory without branches. Returns the duration in milliseconds. */
   async deleteTrajectory(trajectoryId: string): Promise<number> {
     const begun = performance.now();
     await this.connected().trajectories.deleteTrajectory({ trajectoryId });
     return performance.now() - begun;
   }
 
-  /** New runs of the experiment `default`; their ids. Each is of a plan; with `main` it has a main trajectory of one step. */
+  /**
+   * Creates runs with a plan in the experiment `default`. Returns their ids. With `main`, each has a main trajectory of
+   * one step.
+   */
   async runs(count: number, { main = false } = {}): Promise<string[]> {
     const client = this.connected();
     const plan = { concurrency: 8, stagePlans: [{ kind: StageKind.TRAIN_STEP, stages: 10, substeps: 4 }] };
@@ -155,7 +159,7 @@ export class BenchServer {
     return made;
   }
 
-  /** A tree of runs: a root and so many branches of it, each at step 0 and with a main trajectory; the root's id. */
+  /** Creates a tree of runs: a root and branches at step 0, each with a main trajectory. Returns the root's id. */
   async runTree(branches: number): Promise<string> {
     const [root] = await this.runs(1, { main: true });
     const branch = () =>
@@ -168,13 +172,16 @@ export class BenchServer {
     return root!;
   }
 
-  /** Series of a run, of one point each. Their names are `loss-0`, `loss-1`, …, in the order of making. */
+  /** Creates series of a run with one point each. Their names are `loss-0`, `loss-1`, …, in order of creation. */
   async series(runId: string, count: number): Promise<void> {
     for (let i = 0; i < count; i += 1)
       await this.connected().runs.logMetrics({ runId, points: [{ key: `loss-${i}`, metricStep: 0n, value: 1 }] });
   }
 
-  /** A run with ten stages of ten groups of 8 each by its plan, and one hundred tasks; its id, and the stages' in the order of their numbers. */
+  /**
+   * Creates a run with ten stages, planned with ten groups of 8 each, and one hundred tasks. Returns the run's id, and
+   * the stages' ids by number.
+   */
   async stages(): Promise<{ readonly runId: string; readonly stageIds: readonly string[] }> {
     const { runs, rollouts } = this.connected();
     const stagePlan = { kind: StageKind.TRAIN_STEP, stages: 10, groupsPerStage: 10, groupSize: 8, maxTurns: 10 };
@@ -190,7 +197,9 @@ export class BenchServer {
     return { runId, stageIds };
   }
 
-  /** Makes so many rollouts more in a group of their own, claims them, and takes so many turns of each; their trajectories' ids. */
+  /**
+   * Creates rollouts in their own group, claims them, and plays turns of each. Returns the ids of their trajectories.
+   */
   async liveRollouts(stageId: string, count: number, turns: number): Promise<string[]> {
     const { rollouts } = this.connected();
     const made = Array.from({ length: count }, (_, i) => ({ groupNumber: 10_000_000n, number: BigInt(i) }));
@@ -214,7 +223,7 @@ export class BenchServer {
     await this.connected().runs.completeRun({ runId });
   }
 
-  /** A COMPLETED rollout for each of so many, of so many turns; their trajectories' ids. */
+  /** Creates COMPLETED rollouts with this many turns each. Returns the ids of their trajectories. */
   async completedRollouts(stageId: string, count: number, turns: number): Promise<string[]> {
     const trajectories = await this.liveRollouts(stageId, count, turns);
     const { rollouts } = this.connected();
@@ -223,21 +232,21 @@ export class BenchServer {
     return trajectories;
   }
 
-  /** Small steps, by a writer of their own. */
+  /** Appends small steps with a new writer. */
   async append(trajectoryId: string, from: number, count: number): Promise<void> {
     const expectedNextStepNumber = BigInt(from);
     await using writer = await openWriter(this.connected(), { trajectoryId, expectedNextStepNumber });
     await Promise.all(Array.from({ length: count }, () => writer.append({ reward: 1, metrics: { tick: 1 } })));
   }
 
-  /** A new branch; its id. */
+  /** Creates a branch. Returns its id. */
   async branch(trajectoryId: string, stepNumber: number): Promise<string> {
     const at = { trajectoryId, stepNumber: BigInt(stepNumber) };
     const { trajectory } = await this.connected().trajectories.branchTrajectory(at);
     return trajectory!.id;
   }
 
-  /** Resolves when the trajectory has so many steps. */
+  /** Resolves when the trajectory has this many steps. */
   async untilLong(trajectoryId: string, steps: number): Promise<void> {
     const endStepNumber = BigInt(steps);
     for await (const { step } of readSteps(this.connected(), { trajectoryId, endStepNumber, follow: true })) {

@@ -20,7 +20,7 @@ export type ProgramName =
   | 'state'
   | 'use_case';
 
-/** Runs a program of the bench in a process of its own; its figures. */
+/** Runs a program of the bench in a process of its own. Returns its figures. */
 export async function runProgram<Figures>(name: ProgramName, settings: object): Promise<Figures> {
   const child = spawn(process.execPath, [programPath(name), JSON.stringify(settings)], {
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -36,7 +36,10 @@ export interface SpawnedServer {
   stop(): Promise<void>;
 }
 
-/** Starts bench/programs/server.ts with this process's options of Node; with `profileDir` it leaves a CPU profile there. */
+/**
+ * Starts bench/programs/server.ts with this process's Node options. With `profileDir`, the server writes a CPU profile
+ * there.
+ */
 export async function spawnServer(settings: object, profileDir: string | undefined): Promise<SpawnedServer> {
   const profile = profileDir === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileDir}`];
   const child = spawn(
@@ -65,7 +68,7 @@ export function pidOf(child: ChildProcess): number {
   return child.pid;
 }
 
-/** Seconds of CPU that processes and their descendants have used so far; NaN where the system does not say (no /proc). */
+/** Returns the CPU seconds that processes and their descendants have used. NaN without /proc. */
 export function cpuSeconds(pids: readonly number[]): number {
   try {
     const stats = allStats();
@@ -75,7 +78,7 @@ export function cpuSeconds(pids: readonly number[]): number {
   }
 }
 
-/** Seconds of CPU that the whole machine has used so far; NaN where the system does not say. */
+/** Returns the CPU seconds that the whole machine has used. NaN without /proc. */
 export function machineCpuSeconds(): number {
   try {
     const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0] = readFileSync('/proc/stat', 'latin1')
@@ -89,7 +92,7 @@ export function machineCpuSeconds(): number {
   }
 }
 
-/** What Linux counts CPU time in, on every platform that Node runs on. */
+/** The unit of CPU time in Linux, on every platform that Node supports. */
 const TICKS_PER_SECOND = 100;
 
 interface Stat {
@@ -104,11 +107,11 @@ function allStats(): Stat[] {
     if (!/^\d+$/.test(name)) continue;
     try {
       const fields = readFileSync(`/proc/${name}/stat`, 'latin1').split(') ').at(-1)!.split(' ');
-      // Its own time, and that of children that have ended.
+      // Own time, and time of ended children.
       const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
       stats.push({ pid: Number(name), parent: Number(fields[1]), ticks });
     } catch {
-      // It ended in between.
+      // The process ended in the meantime.
     }
   }
   return stats;

@@ -1,7 +1,7 @@
 import os from 'node:os';
 import type { Result } from './bench.ts';
 
-/** For scripts: one object a line. */
+/** Formats a result for scripts: one JSON object per line. */
 export function jsonLine(result: Result, outsideCores: number): string {
   return JSON.stringify({ ...result, outside_cores: round(outsideCores, 2) }, (_key, value: unknown) =>
     typeof value === 'number' ? round(value, 4) : value,
@@ -16,7 +16,7 @@ export function machine(): string {
 
 const HEADINGS = ['bench', 'engine', 'value', '', 'against', 'ratio', 'aim', 'spread'] as const;
 
-/** For people; what missed its aim is marked. */
+/** Formats results for people. Results that missed their aim are marked. */
 export function table(results: readonly Result[]): string {
   const rows = results.map((result) => [
     result.bench,
@@ -39,7 +39,7 @@ export function table(results: readonly Result[]): string {
   return `${all.map(line).join('\n')}\n`;
 }
 
-/** Whether a result keeps its aim: of its ratio where there is one, else of its value. */
+/** Returns whether a result meets its aim, which is about the ratio, or about the value if there is no ratio. */
 export function meets({ aim, ratio, value }: Result): boolean {
   const [, sign, bound] = /^(>=|<=) ([\d.]+)/.exec(aim ?? '') ?? [];
   if (sign === undefined) return true;

@@ -2,23 +2,32 @@ import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import pg from 'pg';
 
 /**
- * Rollouts in SQL by hand: what somebody would write who has one question and the schema, and no service to keep. The database's own driver runs it,
- * and rows stay as the driver gives them.
+ * Hand-written SQL for rollouts: what a user with one question would write against the schema. It runs in the
+ * database's own driver, and rows are not converted.
  */
 export interface BareRollouts {
-  /** So many rollouts in groups of 8 of the ten stages that are there, of one hundred tasks: all PENDING in the first stage, or all COMPLETED. */
+  /**
+   * Inserts rollouts of one hundred tasks in groups of 8 in the ten existing stages: all PENDING in the first stage, or
+   * all COMPLETED.
+   */
   fill(count: number, as: 'queued' | 'done'): Promise<void>;
-  /** What was claimed is PENDING again. */
+  /** Makes claimed rollouts PENDING again. */
   requeue(): Promise<void>;
-  /** A page of 50 rollouts in order, and 50 groups with their statistics; how many rows. */
+  /** Reads a page of 50 rollouts in order, and 50 groups with their statistics. Returns the number of rows. */
   list(): Promise<number>;
-  /** All groups and rollouts of the run in order, with the columns of a page; how many rows. */
+  /** Reads all groups and rollouts of the run in order, with the columns of a page. Returns the number of rows. */
   snapshot(): Promise<number>;
-  /** Counters of stages and groups, and live rollouts with the ends of their trajectories; how many rows. */
+  /**
+   * Reads counters of stages and groups, and live rollouts with the ends of their trajectories. Returns the number of
+   * rows.
+   */
   progress(): Promise<number>;
-  /** Rollouts by task and model: counts, what rewards come to, tokens, durations; and trials. How many rows. */
+  /**
+   * Summarizes rollouts by task and model: counts, statistics of rewards, tokens, durations and trials. Returns the
+   * number of rows.
+   */
   summarize(): Promise<number>;
-  /** The least that a claim can be: one row locked, moved, and committed. False: there was none. */
+  /** Claims in the simplest way: locks and updates one row, and commits. Returns false if there was no row. */
   claim(): Promise<boolean>;
   close(): Promise<void>;
 }
@@ -27,14 +36,14 @@ const SIBLINGS = 8;
 const STAGES = 10;
 const TASKS = 100;
 
-/** What engines say in words of their own. */
+/** SQL that differs between the engines. */
 interface Dialect {
-  /** Rows `n(i)` from 0 to below so many, as the beginning of a statement. */
+  /** Returns the beginning of a statement with rows `n(i)`, from 0 up to `count - 1`. */
   numbers(count: number): string;
   readonly uuid: string;
   readonly yes: string;
   readonly no: string;
-  /** A time so many seconds ago. */
+  /** Returns a time `seconds` ago. */
   ago(seconds: string): string;
   readonly model: string;
   readonly tokens: string;
@@ -65,7 +74,7 @@ const SQLITE: Dialect = {
   model: `r.labels ->> '$.model'`,
   tokens: `r.metrics ->> '$.tokens'`,
   seconds: '(julianday(r.end_time) - julianday(r.start_time)) * 86400',
-  // The middle ones of the group, as numbered by the window below.
+  // The middle rewards of the group, as numbered by the window below.
   median: 'avg(case when q.place in ((q.size + 1) / 2, (q.size + 2) / 2) then q.reward end)',
   std: 'sqrt(max(0, (sum(q.reward * q.reward) - sum(q.reward) * sum(q.reward) / count(q.reward)) / (count(q.reward) - 1)))',
 };
@@ -102,7 +111,7 @@ function fillRollouts(d: Dialect, count: number, as: 'queued' | 'done'): string 
 
 const STAGE = 'g.stage = (select min(key) from stages)';
 
-/** What a list shows: whatever holds JSON of any size is left out. */
+/** The columns of a list: all except those with JSON of unbounded size. */
 const LIST = [
   `select r.key, r.id, r.group_number, r.number, r.labels, r.priority, r.max_turns, r.max_attempts, r.model_uri, r.status, r.status_message, r.phase,
       r.attempt, r.worker_id, r.lease_end_time, r.result, r.validation_passed, r.override, r.success, r.reward, r.turns, r.metrics, r.timings, r.start_time, r.end_time,
@@ -116,7 +125,7 @@ const LIST = [
     where r.group_key in (select key from groups where stage = (select min(key) from stages) order by number limit 50)`,
 ];
 
-/** All rollouts and groups that a watcher of the run is sent first. */
+/** All rollouts and groups that a watcher of the run receives first. */
 const SNAPSHOT = LIST.slice(0, 2).map((text) => text.replace(' limit 50', '').replace(STAGE, `g.run = ${RUN}`));
 
 const PROGRESS = [
@@ -130,7 +139,7 @@ const PROGRESS = [
     where r.run = ${RUN} and r.status in ('INITIALIZING', 'RUNNING')`,
 ];
 
-/** By task and model, and the trials of each. */
+/** Statistics by task and model, and their trials. */
 function summary(d: Dialect, windowed: boolean): string {
   const window = windowed
     ? `, row_number() over (partition by r.task, ${d.model} order by r.reward) as place, count(r.reward) over (partition by r.task, ${d.model}) as size`
@@ -176,7 +185,7 @@ function openSqlite(path: string): BareRollouts {
       database.exec('begin');
       database.exec(fillGroups(SQLITE, count, as));
       database.exec(fillRollouts(SQLITE, count, as));
-      // No ANALYZE: the service runs none.
+      // No ANALYZE, because the service runs none.
       database.exec('commit; pragma wal_checkpoint(truncate)');
     },
     async requeue() {

@@ -2,14 +2,14 @@ import type { ColumnType } from '../src/store/postgres/copy.ts';
 import type { Engine } from './bench.ts';
 import { type Payload, type RowPayload, rowPayload, writeNonce } from './payload.ts';
 
-/** The tables that a step with a state takes rows in, in the order that the store fills them in. */
+/** The tables that store a step with a state, in the order in which the store fills them. */
 export const ROW_TABLES = ['states', 'steps', 'step_states'] as const;
 export type RowTable = (typeof ROW_TABLES)[number];
 
-/** Rows by table, values in the order of COLUMNS. */
+/** Rows by table. Values are in the order of COLUMNS. */
 export type RowSet = Record<RowTable, unknown[][]>;
 
-/** Columns, each with its Postgres type. */
+/** Columns with their Postgres types. */
 export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string, type: ColumnType])[]>> = {
   states: [
     ['namespace', 'text'],
@@ -54,12 +54,12 @@ export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string
   ],
 };
 
-/** A time, as both engines take it. */
+/** A time in the form that both engines accept. */
 const NOW = '2026-11-21T12:15:00.123456Z';
 
 /**
- * Makes the rows of a step as the store writes them. Their texts are made anew for each, as the store must; digests are not computed: they are as
- * random as those, and hashing is no part of what a driver does.
+ * Makes the rows of a step as the store writes them. Texts are created for each row, as in the store. Digests are
+ * random instead of computed, because hashing is not part of a driver's work.
  */
 export class RowMaker {
   private readonly payload: RowPayload;
@@ -103,7 +103,7 @@ export class RowMaker {
   }
 }
 
-/** 32 bytes that fall anywhere in an index, as a hash does, but cost next to nothing. */
+/** Returns 32 bytes that are spread over an index like a hash, but cost almost nothing. */
 function scatteredDigest(tree: number, stepNumber: number): Buffer {
   const digest = Buffer.alloc(32);
   let word = Math.imul(tree, 0x9e3779b1) ^ Math.imul(stepNumber + 1, 0x85ebca6b);

@@ -4,7 +4,10 @@ import { runProgram } from '../processes.ts';
 import type { AskFigures, AskSettings } from '../programs/ask.ts';
 import type { UseCaseFigures, UseCaseSettings } from '../programs/use_case.ts';
 
-/** Asks a server of its own each time: SQLite has one process a file. `rpc` is as in `RunService/ListRuns`. */
+/**
+ * Calls an RPC of a new server each time, because SQLite allows one process per file. `rpc` is written as in
+ * `RunService/ListRuns`.
+ */
 export async function asking<Desc extends DescMessage>(
   run: Run,
   database: string,
@@ -35,7 +38,7 @@ export async function asking<Desc extends DescMessage>(
   };
 }
 
-/** p50 of a call that does nothing, to say what of a figure is the wire alone. */
+/** Measures the p50 of a call that does nothing, which is the cost of the wire alone. */
 export function leastCall(run: Run) {
   const samples: number[] = [];
   return {
@@ -53,7 +56,7 @@ export function leastCall(run: Run) {
   };
 }
 
-/** p50 of the use case in one process, without the wire; and of its SQL by hand, taken in turn with it there. */
+/** Measures the p50 of the use case in one process, without the wire, alternating with hand-written SQL. */
 export function inProcess(run: Run, database: string, task: UseCaseSettings['task']) {
   const byHand: number[] = [];
   return {
@@ -64,12 +67,12 @@ export function inProcess(run: Run, database: string, task: UseCaseSettings['tas
       byHand.push(byHandP50Ms);
       return p50Ms;
     },
-    /** One a round. */
+    /** One value per round. */
     byHand,
   };
 }
 
-/** A request as programs take it. */
+/** Encodes a request for the programs. */
 export function encoded<Desc extends DescMessage>(schema: Desc, init: MessageInitShape<Desc>): string {
   return Buffer.from(toBinary(schema, create(schema, init))).toString('base64');
 }

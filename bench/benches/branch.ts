@@ -6,7 +6,7 @@ import { ingest, type Load } from './ingest.ts';
 import { nested } from './lineage.ts';
 import { longTrajectory } from './read.ts';
 
-/** Both targets in turn within one process, so a round's two medians saw the same machine. */
+/** Alternates both targets within one process, so that both medians of a round saw the same machine. */
 async function branchBoth(
   run: Run,
   bench: { readonly names: readonly [near: string, far: string]; readonly aim: string; readonly bench: string },

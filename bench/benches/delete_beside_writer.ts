@@ -3,10 +3,10 @@ import { type Ingested, ingest, type Load } from './ingest.ts';
 import { longTrajectory } from './read.ts';
 
 const STEPS = 100_000;
-/** No append may wait longer than this beyond the slowest append without a deletion. */
+/** Bound of the slowest append, in milliseconds above the slowest append without a deletion. */
 const MORE_MS = 50;
 
-/** Waits for each ack, so every delay of the server shows in its rate. */
+/** The writer waits for each ack, so every delay of the server reduces its rate. */
 const WRITER: Load = { streams: 1, connections: 1, window: 1, stepsPerFrame: 1, payload: 'step-with-state' };
 
 export const deleteBesideWriter: Bench = {

@@ -5,7 +5,7 @@ import { runProgram } from '../processes.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
 import { ingest, SINGLE } from './ingest.ts';
 
-/** Row keys that the service will not have given by then. */
+/** Beyond the row keys that the service assigns in this bench. */
 const FAR_KEYS = 1_000_000_000;
 
 export const growth: Bench = {
@@ -25,7 +25,7 @@ export const growth: Bench = {
       seconds: 0,
       steps: run.growthSteps,
     } satisfies DriverSettings);
-    // Gigabytes that were just loaded are still on their way to the disk, and would be measured instead.
+    // The loaded gigabytes are still being written to disk, which would be measured instead.
     run.say('waiting until it is on the disk');
     await promisify(execFile)('sync');
     const grown = await run.place.server('real', run.engine, full);

@@ -10,20 +10,20 @@ export type Load = Omit<AppendSettings, 'address' | 'trajectories' | 'warmupSeco
 };
 
 export interface IngestOptions {
-  /** Told what else was seen. */
+  /** Called with further figures. */
   readonly seen?: (figures: Ingested) => void;
-  /** Goes on beside the load, on its trajectories. */
+  /** Runs beside the load, on its trajectories. */
   readonly beside?: (trajectories: readonly string[]) => Promise<void>;
 }
 
-/** Steps a second that a server acks, by new trajectories. */
+/** Measures the steps per second that a server acks on new trajectories. */
 export async function ingest(
   run: Run,
   server: BenchServer,
   { streams, ...settings }: Load,
   { seen, beside }: IngestOptions = {},
 ): Promise<number> {
-  // A bare handler knows no trajectories, so any ids will do.
+  // A bare handler has no trajectories, so it accepts any ids.
   const trajectories =
     server.kind === 'bare' ? Array.from({ length: streams }, () => randomUUID()) : await server.trajectories(streams);
   const { warmupSeconds, seconds } = run;
@@ -35,7 +35,7 @@ export async function ingest(
 }
 
 export interface Ingested extends AppendFigures {
-  /** Of the server (and Postgres) for a step. */
+  /** CPU of the server (and Postgres) per step, in microseconds. */
   readonly serverCpuMicros: number;
 }
 
@@ -133,7 +133,7 @@ export const fanIn: Bench = {
   },
 };
 
-/** Sibling rollouts of one deterministic environment: step by step they reach the same states, at about the same time. */
+/** Sibling rollouts of a deterministic environment reach the same states step by step, at about the same time. */
 export const sharedStates: Bench = {
   names: ['shared-states'],
   about: 'acked steps/s of 12 streams that send the same states; against 12 streams with states of their own',
@@ -141,7 +141,7 @@ export const sharedStates: Bench = {
   async run(run) {
     const server = await run.place.server('real', run.engine);
     const siblings: Load = { ...SINGLE, streams: 12, connections: 12 };
-    // Other states in each round, so that none is stored before.
+    // Each round uses new states, so that none is stored already.
     let states = 0;
     const others = () => {
       states += siblings.streams;
@@ -155,7 +155,7 @@ export const sharedStates: Bench = {
   },
 };
 
-/** The size of a message, and what a step costs. */
+/** Describes the size of a message and the CPU cost of a step. */
 export function beside(seen: readonly Ingested[]): string {
   const client = median(seen.map(({ clientCpuSeconds, ackedSteps }) => (clientCpuSeconds / ackedSteps) * 1e6));
   return `${seen[0]?.frameBytes ?? 0} B a message; CPU a step: server ${cpuOf(seen)}, client ${client.toFixed(1)} µs`;

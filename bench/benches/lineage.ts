@@ -8,7 +8,10 @@ const DEPTH = 200;
 const STEPS_EACH = 10;
 const LEAVES = 8;
 
-/** A trajectory, a branch of it at its end, a branch of that one, and so on; each with so many steps of its own. Their ids, by depth. */
+/**
+ * Creates a trajectory, a branch at its end, a branch of that one, and so on, each with `stepsEach` own steps. Returns
+ * their ids by depth.
+ */
 export async function nested(run: Run, server: BenchServer, depth: number, stepsEach: number): Promise<string[]> {
   const [root] = await server.trajectories(1);
   await server.append(root!, 0, stepsEach);
@@ -20,7 +23,7 @@ export async function nested(run: Run, server: BenchServer, depth: number, steps
   return chain;
 }
 
-/** A branch at the end of a trajectory, with steps of its own. */
+/** Creates a branch at the end of a trajectory, with own steps. */
 async function longerBranch(server: BenchServer, parent: string, end: number, steps: number): Promise<string> {
   const id = await server.branch(parent, end - 1);
   await server.append(id, end, steps);
@@ -36,7 +39,7 @@ export const lineage: Bench = {
     const chain = await nested(run, server, DEPTH - 2, STEPS_EACH);
     const [flat] = await server.trajectories(1);
     await server.append(flat!, 0, DEPTH * STEPS_EACH);
-    // A server keeps lineages by trajectory: a leaf that was never read has none.
+    // A server caches lineages by trajectory; a leaf that was never read is not cached.
     const end = (DEPTH - 1) * STEPS_EACH;
     const leaves: string[] = [];
     for (let i = 0; i < (run.rounds + 1) * LEAVES; i += 1) {

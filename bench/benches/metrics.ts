@@ -79,7 +79,7 @@ export const metricsRead: Bench = {
     run.say(`filling ${SERIES} series with ${run.metricPoints} points each`);
     await books(run, database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
     let bytes = 0;
-    // SQLite has one process a file, so each measurement has its own.
+    // SQLite allows one process per file, so each measurement has its own process.
     const read = async () => {
       const server = await run.place.server('real', run.engine, database);
       const request = create(ReadMetricsRequestSchema, { runIds: [runId!], maxPoints: MAX_POINTS });
@@ -114,7 +114,7 @@ export const metricsRead: Bench = {
   },
 };
 
-/** The books by the driver alone; `once`: not again and again. */
+/** Runs hand-written SQL in the driver; with `once`, only once. */
 export function books(run: Run, database: string, task: BooksSettings['task'], once = false): Promise<BooksFigures> {
   const { warmupSeconds, seconds } = once ? { warmupSeconds: 0, seconds: 0 } : run;
   return runProgram<BooksFigures>('books', { task, database, warmupSeconds, seconds } satisfies BooksSettings);

@@ -3,8 +3,8 @@ import type { BenchServer } from '../place.ts';
 import { beside, type Ingested, ingest, type Load } from './ingest.ts';
 
 /**
- * What others reach with the same work on 2 cores, from one run of scripts that are not part of this repository (see README.md): a step is 430 bytes of
- * JSON, a client waits for each answer.
+ * Results of other systems for the same work on 2 cores, from scripts that are not part of this repository (see
+ * README.md). A step is 430 bytes of JSON, and a client waits for each answer.
  */
 const OTHERS = {
   one: 'UmaDB 0.45 ms; a Postgres table by psycopg 0.25 ms; LangGraph savers 0.20 to 0.35 ms',
@@ -27,7 +27,7 @@ export const peers: Bench = {
     const one = await measure(run, server, ONE);
     const sixteen = await measure(run, server, SIXTEEN);
     const batches = await measure(run, server, BATCHES);
-    // What others are not measured by comes last: it leaves a large database behind.
+    // Comes last, because it leaves a large database. Other systems have no figure for it.
     const streaming = await measure(run, server, { ...SIXTEEN, window: 256 });
     const waits = one.seen.map(({ p50Ms }) => p50Ms[0]!);
     const steps = (bench: string, measured: Measured, others: string, aim?: string) => {

@@ -7,7 +7,7 @@ import type { ReadFigures, ReadSettings } from '../programs/read.ts';
 
 const STEPS = 100_000;
 
-/** A new trajectory with at least so many steps, each with its state. */
+/** Creates a trajectory with at least this many steps, each with its state. */
 export async function longTrajectory(run: Run, server: BenchServer, steps: number): Promise<string> {
   const [trajectory] = await server.trajectories(1);
   run.say(`writing ${steps} steps`);
@@ -37,7 +37,7 @@ export const read: Bench = {
     const { database } = writing;
     await writing.stop();
     let bytesPerStep = 0;
-    // Two servers cannot have one file of SQLite, so each measurement starts its own.
+    // Two servers cannot share a SQLite file, so each measurement starts its own server.
     const measure = async (kind: 'real' | 'memory') => {
       const server = await run.place.server(kind, run.engine, database);
       const settings: ReadSettings = { address: server.address, trajectories: [trajectory], warmupSeconds, seconds };

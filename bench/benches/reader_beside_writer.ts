@@ -7,10 +7,10 @@ import { books } from './metrics.ts';
 import { longTrajectory } from './read.ts';
 
 const STEPS = 1_000_000;
-/** No append may wait longer than this beyond the slowest append without a reader. */
+/** Bound of the slowest append, in milliseconds above the slowest append without a reader. */
 const MORE_MS = 50;
 
-/** It waits for each ack, so every delay of the server shows in its rate. */
+/** The writer waits for each ack, so every delay of the server reduces its rate. */
 const WRITER: Load = { streams: 1, connections: 1, window: 1, stepsPerFrame: 1, payload: 'step-with-state' };
 
 const CALLERS: Readonly<Record<GreedySettings['task'], number>> = { steps: 1, metrics: 1, lists: 40 };
@@ -62,7 +62,7 @@ function benchName(task: GreedySettings['task'], protocol: GreedySettings['proto
   return `reader-beside-writer-${task}-${protocol}`;
 }
 
-/** A server with a long trajectory, and a run with a long series of metrics. */
+/** Starts a server with a long trajectory, and a run with a long metric series. */
 async function furnished(run: Run): Promise<{ server: BenchServer; trajectoryId: string; runId: string }> {
   const filling = await run.place.server('real', run.engine);
   const [runId] = await filling.runs(1);

@@ -57,7 +57,7 @@ export const claimsDepth: Bench = {
   },
 };
 
-/** A database with so many rollouts that wait in one stage, and what claims them. */
+/** Creates a database with this many PENDING rollouts in one stage, and programs that claim them. */
 async function queueOf(run: Run, count: number) {
   const making = await run.place.server('real', run.engine);
   const { stageIds } = await making.stages();
@@ -75,7 +75,7 @@ async function queueOf(run: Run, count: number) {
   };
   return {
     bare: (putBackAfter: number) => claim(putBackAfter),
-    /** What the wire alone allows. */
+    /** Measures what the wire alone allows. */
     async call() {
       const server = await run.place.server('null', run.engine);
       try {
@@ -98,7 +98,7 @@ async function queueOf(run: Run, count: number) {
 const ROLLOUTS = 100_000;
 const LIVE = 200;
 
-/** A run of 100,000 rollouts that have ended, and some that are live. */
+/** Creates a run of 100,000 ended rollouts and some live ones. */
 async function bigRun(run: Run) {
   const server = await run.place.server('real', run.engine);
   const { runId, stageIds } = await server.stages();

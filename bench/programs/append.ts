@@ -7,41 +7,44 @@ import {
 import { FrameTemplate, type Payload } from '../payload.ts';
 import { pause, percentile, program } from './program.ts';
 
-/** A load of append streams, by @grpc/grpc-js. */
+/** A load of append streams with @grpc/grpc-js. */
 export interface AppendSettings {
   readonly address: string;
-  /** One trajectory a stream. */
+  /** One trajectory per stream. */
   readonly trajectories: readonly string[];
   readonly connections: number;
-  /** Steps a stream may have unacked; no more than one frame's: it waits for each ack. */
+  /** Maximum unacked steps of a stream. If it is the size of one frame, the stream waits for each ack. */
   readonly window: number;
   readonly stepsPerFrame: number;
   readonly payload: Payload;
-  /** All streams send the states that this number makes. Default: each stream sends states of its own. */
+  /** All streams send the states of this number. Default: each stream sends its own states. */
   readonly sharedStates?: number;
-  /** Each stream sends the states that its index plus this number makes. Default 0: states that earlier rounds on the same server have stored. */
+  /**
+   * Each stream sends the states of its index plus this number. Default 0: states that earlier rounds on the same
+   * server have stored.
+   */
   readonly statesFrom?: number;
   readonly warmupSeconds: number;
   readonly seconds: number;
-  /** Instead of a time: until every stream has so many steps acked. */
+  /** Ends when every stream has this many acked steps, instead of after a time. */
   readonly steps?: number;
-  /** One stream at a time, in turn, so that what they take can be compared. */
+  /** Runs one stream at a time, in turn, so that their times can be compared. */
   readonly inTurn?: boolean;
 }
 
 export interface AppendFigures {
   readonly stepsPerSecond: number;
-  /** From the sending of a frame to its ack, where each is waited for; one list for each stream. */
+  /** From sending a frame to its ack, if each ack is awaited. One list per stream. */
   readonly p50Ms: readonly number[];
   readonly p99Ms: readonly number[];
   readonly maxMs: readonly number[];
-  /** Acked steps of the slowest and the fastest stream. */
+  /** Acked steps of the slowest and of the fastest stream. */
   readonly slowest: number;
   readonly fastest: number;
   readonly ackedSteps: number;
-  /** With those of the warm-up. */
+  /** Including the warm-up. */
   readonly allSteps: number;
-  /** In the measured seconds. */
+  /** During the measured seconds. */
   readonly clientCpuSeconds: number;
   readonly frameBytes: number;
 }
@@ -51,7 +54,7 @@ const same = (bytes: Buffer) => bytes;
 
 class Stream {
   acked = 0;
-  /** Where the trajectory ended when the stream was opened. */
+  /** End of the trajectory when the stream was opened. */
   private begin = 0;
   readonly latencies: number[] = [];
   private sent = 0;
@@ -87,12 +90,12 @@ class Stream {
     return this.opened.promise;
   }
 
-  /** As many steps as were asked for are acked. */
+  /** Resolves when the requested number of steps is acked. */
   get isComplete(): Promise<void> {
     return this.enough.promise;
   }
 
-  /** Sends as the window allows, until `stop`. */
+  /** Sends within the window until `stop`. */
   go(): void {
     this.going = true;
     this.fill();
@@ -147,7 +150,7 @@ class Stream {
   }
 }
 
-/** Streams that take turns; what is in flight is always one frame. */
+/** Lets streams take turns, with exactly one frame in flight. */
 async function takeTurns(streams: readonly Stream[], untilMs: number): Promise<void> {
   while (performance.now() < untilMs) for (const stream of streams) await stream.once();
 }
@@ -162,7 +165,7 @@ await program(async (settings: AppendSettings): Promise<AppendFigures> => {
   const streams = settings.trajectories.map(
     (id, i) => new Stream(clients[i % clients.length]!, i, id, template, settings),
   );
-  // Not all at once: a thousand opens are a thousand commits.
+  // Opened in batches, because a thousand opens are a thousand commits.
   for (let i = 0; i < streams.length; i += 16)
     await Promise.all(streams.slice(i, i + 16).map((stream) => stream.open()));
   const work = async (seconds: number): Promise<unknown> => {

@@ -1,23 +1,26 @@
 import { Client, credentials } from '@grpc/grpc-js';
 import { percentile, program } from './program.ts';
 
-/** One caller that asks the same again and again. Answers are not decoded: what is measured is the server. */
+/** A caller that repeats the same request. Responses are not decoded, so the server is measured. */
 export interface AskSettings {
   readonly address: string;
   /** `/anabranch.v1.RunService/ListRuns`. */
   readonly method: string;
-  /** Encoded, base64. */
+  /** Encoded request as base64. */
   readonly request: string;
-  /** Asked after it, one after the other, and timed with it. */
+  /** Requests that follow it, one after the other, and are timed with it. */
   readonly more?: readonly string[];
-  /** Numbers of fields: where the answer tells of a next page, and where the request takes it. Undefined: the first answer is all. */
+  /**
+   * Field numbers of the page token in the response (`next`) and in the request (`token`). Undefined: there is only one
+   * page.
+   */
   readonly pages?: { readonly next: number; readonly token: number };
   readonly warmupSeconds: number;
   readonly seconds: number;
 }
 
 export interface AskFigures {
-  /** Until all pages, and all messages of a stream, are there. */
+  /** Time until all pages, and all messages of a stream, have arrived. */
   readonly p50Ms: number;
   readonly asked: number;
   readonly bytes: number;
@@ -57,7 +60,7 @@ await program(async (settings: AskSettings): Promise<AskFigures> => {
   return { p50Ms: percentile(times, 0.5), asked: times.length, bytes };
 });
 
-/** A unary call is a stream of one message. */
+/** A unary call is treated as a stream of one message. */
 function ask(client: Client, method: string, request: Buffer): Promise<Buffer[]> {
   return new Promise((resolve, reject) => {
     const messages: Buffer[] = [];
@@ -68,7 +71,7 @@ function ask(client: Client, method: string, request: Buffer): Promise<Buffer[]>
   });
 }
 
-/** The text of a field of a message all of whose fields are of some length; empty if it is not there. */
+/** Returns the text of a field of a message whose fields are all length-delimited. Empty if the field is missing. */
 function lastField(message: Buffer, wanted: number): string {
   let found = '';
   for (let at = 0; at < message.length; ) {
@@ -88,7 +91,7 @@ function readVarint(bytes: Buffer, at: number): [value: number, next: number] {
   }
 }
 
-/** A text of less than 16,384 bytes as a field. */
+/** Encodes a text of less than 16,384 bytes as a field. */
 function field(number: number, text: string): Buffer {
   const { length } = text;
   return Buffer.concat([

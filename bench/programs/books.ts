@@ -1,7 +1,7 @@
 import { type BarePoint, openBooks } from '../books.ts';
 import { percentile, program } from './program.ts';
 
-/** The books of runs by the database's own driver: one question again and again, points inserted, or what is asked for filled in. */
+/** Hand-written SQL for runs in the driver: repeats one query, inserts points, or fills tables. */
 export interface BooksSettings {
   readonly task:
     | { readonly name: 'list' }
@@ -17,9 +17,9 @@ export interface BooksSettings {
 
 export interface BooksFigures {
   readonly p50Ms: number;
-  /** Times that it was done, a second. */
+  /** Repetitions per second. */
   readonly perSecond: number;
-  /** Of the last answer. */
+  /** Rows of the last result. */
   readonly rows: number;
 }
 
@@ -66,7 +66,7 @@ await program(async ({ task, database, warmupSeconds, seconds }: BooksSettings):
   return { p50Ms: percentile(times, 0.5), perSecond: times.length / (total / 1000), rows };
 });
 
-/** The points of the n-th commit: as trainers log them, of ten series of one of sixteen runs. */
+/** Returns the points of the n-th commit, as trainers log them: ten series of one of sixteen runs. */
 function pointsOf(commit: number, firstSeries: number, count: number): BarePoint[] {
   const series = firstSeries + (commit % RUNS) * SERIES_EACH;
   const step = Math.floor(commit / RUNS) * (count / SERIES_EACH);

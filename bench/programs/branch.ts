@@ -3,7 +3,7 @@ import { Client, credentials } from '@grpc/grpc-js';
 import { BranchTrajectoryRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { pause, percentile, program } from './program.ts';
 
-/** Branches at each target in turn, one call at a time. With `perSecond` it keeps that pace at most. */
+/** Branches at each target in turn, one call at a time, and at most `perSecond` times a second. */
 export interface BranchSettings {
   readonly address: string;
   readonly targets: readonly { readonly trajectoryId: string; readonly stepNumber: number }[];
@@ -13,7 +13,7 @@ export interface BranchSettings {
 }
 
 export interface BranchFigures {
-  /** One for each target. */
+  /** One value per target. */
   readonly p50Ms: readonly number[];
   readonly branches: number;
 }

@@ -3,15 +3,18 @@ import { openRollouts } from '../rollouts.ts';
 import { program } from './program.ts';
 
 /**
- * So many workers claim one rollout after the other, of the service or by the database's own driver. Answers are only looked at for whether something
- * was claimed: what is measured is the server.
+ * Workers that claim one rollout after the other, from the service or with the driver. Responses are only checked for a
+ * claim, so the server is measured.
  */
 export interface ClaimsSettings {
   readonly database: string;
-  /** Of the service, and the encoded request, base64; empty: calls that do nothing. Undefined: by the driver. */
+  /**
+   * Address of the service, and the encoded request as base64. An empty request: calls that do nothing. Undefined: uses
+   * the driver.
+   */
   readonly service?: { readonly address: string; readonly request: string };
   readonly workers: number;
-  /** What was claimed is put back after so many claims, which is not timed. */
+  /** Claimed rollouts are put back after this many claims. Putting back is not timed. */
   readonly putBackAfter: number;
   readonly warmupSeconds: number;
   readonly seconds: number;
@@ -24,7 +27,7 @@ export interface ClaimsFigures {
 
 const same = (bytes: Buffer) => bytes;
 
-/** The tag of `ClaimRolloutsResponse.claims`, which comes first. */
+/** The tag of `ClaimRolloutsResponse.claims`, the first field. */
 const CLAIMS = 0x0a;
 
 /** The tag of `HealthCheckResponse.status`. */
@@ -34,7 +37,7 @@ await program(async (settings: ClaimsSettings): Promise<ClaimsFigures> => {
   const { database, service, workers, putBackAfter, warmupSeconds, seconds } = settings;
   const keeper = await openRollouts(database);
   const claimers = await (service === undefined ? byDriver(database, workers) : byService(service, workers));
-  /** Seconds that it took to claim so many. */
+  /** Returns the seconds that a number of claims took. */
   const burst = async (until: number): Promise<{ claims: number; seconds: number }> => {
     let claims = 0;
     let begun = 0;
@@ -64,7 +67,7 @@ await program(async (settings: ClaimsSettings): Promise<ClaimsFigures> => {
   return { perSecond: claims / took, claims };
 });
 
-/** SQLite writes one at a time, so its workers share a connection. */
+/** SQLite allows one writer at a time, so its workers share a connection. */
 async function byDriver(database: string, workers: number): Promise<(() => Promise<boolean>)[]> {
   const shared = database.startsWith('sqlite:') ? await openRollouts(database) : undefined;
   const connections = Array.from({ length: workers }, async () => shared ?? openRollouts(database));

@@ -11,7 +11,7 @@ export interface DriverSettings {
   readonly task: 'insert' | 'insert-one' | 'insert-states' | 'select' | 'load';
   readonly database: string;
   readonly payload: Payload;
-  /** Row keys of the trajectories that are made up: of this and the 3 after it. */
+  /** First row key of the invented trajectories: this one and the next 3. */
   readonly firstTree: number;
   readonly warmupSeconds: number;
   readonly seconds: number;
@@ -32,7 +32,7 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
   const maker = new RowMaker(settings.payload, driver.engine);
   let made = 0;
   const nextRows = (count: number): RowSet => {
-    // As from streams side by side: a commit holds stretches of several trajectories.
+    // As with concurrent streams: a commit has stretches of several trajectories.
     const sets: RowSet = { steps: [], step_states: [], states: [] };
     for (let i = 0; i < count; i += 1, made += 1)
       maker.add(sets, settings.firstTree + (made % TREES), Math.floor(made / TREES));

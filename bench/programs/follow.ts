@@ -4,7 +4,7 @@ import { ReadStepsRequestSchema, ReadStepsResponseSchema } from '../../gen/es/an
 import { connectClient, openWriter } from '../../src/client/index.ts';
 import { pause, percentile, program } from './program.ts';
 
-/** Followers of one trajectory, and a writer that appends a step now and then. */
+/** Followers of one trajectory, and a writer that appends a step at intervals. */
 export interface FollowSettings {
   readonly writerAddress: string;
   readonly followerAddress: string;
@@ -17,7 +17,7 @@ export interface FollowSettings {
 }
 
 export interface FollowFigures {
-  /** From the commit time that a step bears (taken just before the commit) to its arrival, over all followers. */
+  /** Time from the commit time in a step (taken just before the commit) to its arrival, over all followers. */
   readonly p50Ms: number;
   readonly p99Ms: number;
   readonly deliveries: number;

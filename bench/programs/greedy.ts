@@ -5,7 +5,7 @@ import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepOrder, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { program } from './program.ts';
 
-/** A reader that takes all it can get: callers that begin the same read again as soon as it has ended. */
+/** A reader without pauses: callers that repeat the same read as soon as it ends. */
 export interface GreedySettings {
   readonly address: string;
   readonly protocol: 'connect' | 'grpc';
@@ -18,7 +18,7 @@ export interface GreedySettings {
 }
 
 export interface GreedyFigures {
-  /** Steps, points or lists. */
+  /** Steps, points or lists per second. */
   readonly perSecond: number;
 }
 

@@ -3,7 +3,7 @@ import { Client, credentials } from '@grpc/grpc-js';
 import { MetricTemplate } from '../payload.ts';
 import { percentile, program } from './program.ts';
 
-/** Callers that each log points of a run of their own, one batch after the other. */
+/** Callers that log points of their own runs, one batch after the other. */
 export interface MetricsSettings {
   readonly address: string;
   readonly runs: readonly string[];
@@ -16,7 +16,7 @@ export interface MetricsSettings {
 export interface MetricsFigures {
   readonly pointsPerSecond: number;
   readonly p50Ms: number;
-  /** Warm-up included. */
+  /** Including the warm-up. */
   readonly allPoints: number;
   readonly clientCpuSeconds: number;
 }
@@ -28,7 +28,7 @@ await program(async (settings: MetricsSettings): Promise<MetricsFigures> => {
   const { address, runs, connections, pointsPerCall, warmupSeconds, seconds } = settings;
   const clients = Array.from(
     { length: connections },
-    // Else all clients of one address share a connection.
+    // Without this option all clients of one address share a connection.
     () => new Client(address, credentials.createInsecure(), { 'grpc.use_local_subchannel_pool': 1 }),
   );
   const cpu = process.cpuUsage();

@@ -3,7 +3,7 @@ import { Client, credentials } from '@grpc/grpc-js';
 import { ReadStepsRequestSchema, ReadStepsResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { percentile, program } from './program.ts';
 
-/** One reader. With `seconds` it reads the first trajectory to its end again and again; without, each trajectory once. */
+/** One reader. With `seconds` it reads the first trajectory repeatedly; without, it reads each trajectory once. */
 export interface ReadSettings {
   readonly address: string;
   readonly trajectories: readonly string[];
@@ -13,7 +13,7 @@ export interface ReadSettings {
 
 export interface ReadFigures {
   readonly stepsPerSecond: number;
-  /** Of one read of a whole trajectory. */
+  /** Time of one read of a whole trajectory. */
   readonly p50Ms: number;
   readonly bytesPerStep: number;
 }
@@ -54,7 +54,7 @@ async function each(client: Client, trajectories: readonly string[]): Promise<On
   return reads;
 }
 
-/** Only the last message is decoded, to see that nothing was left out: what is measured is the server. */
+/** Only the last message is decoded, to check that the read is complete, so the server is measured. */
 function readWhole(client: Client, trajectoryId: string): Promise<OneRead> {
   const begun = performance.now();
   const request = Buffer.from(toBinary(ReadStepsRequestSchema, create(ReadStepsRequestSchema, { trajectoryId })));

@@ -1,7 +1,7 @@
 import { openRollouts } from '../rollouts.ts';
 import { percentile, program } from './program.ts';
 
-/** Rollouts by the database's own driver: one question again and again, or what is asked for filled in. */
+/** Hand-written SQL for rollouts in the driver: repeats one query, or fills tables. */
 export interface RolloutsSettings {
   readonly task:
     | { readonly name: 'list' | 'snapshot' | 'progress' | 'summarize' }
@@ -13,7 +13,7 @@ export interface RolloutsSettings {
 
 export interface RolloutsFigures {
   readonly p50Ms: number;
-  /** Of the last answer. */
+  /** Rows of the last result. */
   readonly rows: number;
 }
 

@@ -14,14 +14,14 @@ import { nullStore } from '../null_store.ts';
  */
 export interface ServerSettings {
   readonly kind: 'real' | 'null' | 'memory' | 'bare';
-  /** As `--database` names it. */
+  /** Database in the form of `--database`. */
   readonly database: string;
 }
 
 const settings = JSON.parse(process.argv[2] ?? '{}') as ServerSettings;
 const server = settings.kind === 'bare' ? await startBareServer() : await serve(settings);
 process.stdout.write(`${JSON.stringify({ port: server.port })}\n`);
-// Our end of a pipe: whoever started this has finished, or is gone.
+// The pipe to the parent process: it closes when the parent has finished or died.
 process.stdin.resume();
 await once(process.stdin, 'end');
 await server.drain();

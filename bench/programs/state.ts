@@ -4,7 +4,7 @@ import { PutStateRequestSchema } from '../../gen/es/anabranch/v1/state_service_p
 import { NONCE_MARK, stateBody, writeNonce } from '../payload.ts';
 import { program } from './program.ts';
 
-/** Puts states, so many at a time, each another one. */
+/** Puts different states, a number of them concurrently. */
 export interface StateSettings {
   readonly address: string;
   readonly streams: number;

@@ -18,8 +18,8 @@ import { openRollouts } from '../rollouts.ts';
 import { percentile, program } from './program.ts';
 
 /**
- * What the service takes for a question in this process, all but the wire, and what its SQL by hand takes: in turn, a tenth of a second each, since what a
- * shared machine gives changes from one second to the next.
+ * Measures a use case in this process without the wire, and its hand-written SQL. They alternate every tenth of a
+ * second, because the speed of a shared machine changes from second to second.
  */
 export interface UseCaseSettings {
   readonly task:
