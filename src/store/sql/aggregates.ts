@@ -1,26 +1,26 @@
 import type { RawBuilder } from 'kysely';
 
-/** What sums up rows, where engines say it in words of their own. Nothing that is null is in it; without anything they are null. */
+/** Aggregates whose SQL differs between the engines. All ignore nulls and return null if no values remain. */
 export interface Aggregates {
-  /** The sum of squares around the mean. */
+  /** Sum of squared deviations from the mean. */
   squares(value: RawBuilder<unknown>): RawBuilder<number | null>;
   median(value: RawBuilder<unknown>): RawBuilder<number | null>;
-  /** How long it is from one time column to another, as the engine says it, to a millisecond at least. */
+  /** Time between two time columns in the engine's own type, with at least millisecond precision. */
   elapsed(from: RawBuilder<unknown>, to: RawBuilder<unknown>): RawBuilder<unknown>;
-  /** The seconds of what has elapsed, summed up. */
+  /** Sum of values of `elapsed`, in seconds. */
   seconds(elapsed: RawBuilder<unknown>): RawBuilder<number | null>;
-  /** What an object of JSON text, its values strings, has under a key; null: nothing. */
+  /** Value of a key in a column of JSON text (an object of strings). Null if the key is missing. */
   textAt(object: RawBuilder<unknown>, key: string): RawBuilder<string | null>;
-  /** What a map of metrics, as `bindMetrics` has it, has under a key; null: nothing, or NaN. */
+  /** Value of a key in a column written by `bindMetrics`. Null if the key is missing or the value is NaN. */
   numberAt(metrics: RawBuilder<unknown>, key: string): RawBuilder<number | null>;
-  /** The group size that a run's plan has for a kind of stages; 0: none. */
+  /** Group size that a run's plan sets for a kind of stage; 0 if unset. */
   plannedGroupSize(plan: RawBuilder<unknown>, kind: RawBuilder<unknown>): RawBuilder<bigint>;
-  /** Every entry of a map of metrics: a table to join with, and of each row the name and the number (null for NaN). */
+  /** Expands a map of metrics: a table to join with, and the name and number of each of its rows (null for NaN). */
   pairs(metrics: RawBuilder<unknown>): {
     readonly table: RawBuilder<unknown>;
     readonly name: RawBuilder<string>;
     readonly number: RawBuilder<number | null>;
   };
-  /** A text to group by, compared by its bytes, which is quick. */
+  /** Text to group by, compared by bytes, which is faster than the collation of the database. */
   bytewise(text: RawBuilder<unknown>): RawBuilder<string>;
 }

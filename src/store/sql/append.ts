@@ -31,12 +31,15 @@ import { together } from './together.ts';
 import { findById, findByKey, readNow } from './trajectory_rows.ts';
 import { bindOptionalReal, bindReal, readDigest, readOptionalTime } from './values.ts';
 
-/** Time that an open waits for a row that other transactions hold, in milliseconds. */
+/** Time that an open waits for a row lock, in milliseconds. */
 const OPEN_WAIT_MS = 3000;
-/** The longest time between two attempts to lock it, in milliseconds. */
+/** Upper bound of the pause between two attempts to lock the row, in milliseconds. */
 const LONGEST_REST_MS = 200;
 
-/** Opens wait for a row without a connection, so that many of them do not keep other calls from the database. */
+/**
+ * Opens a trajectory for appends. Pauses between attempts hold no connection, so that many waiting opens do not block
+ * other calls.
+ */
 export async function openForAppend(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant> {
   const end = performance.now() + OPEN_WAIT_MS;
   for (let rest = 5; ; rest = Math.min(2 * rest, LONGEST_REST_MS)) {
@@ -47,7 +50,7 @@ export async function openForAppend(engine: Engine, caller: Caller, open: OpenRe
   }
 }
 
-/** Undefined: another transaction holds the row. */
+/** Returns undefined if another transaction holds the row. */
 function tryToOpen(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant | undefined> {
   return engine.write(async (tx) => {
     const found = await findById(engine, tx, caller.namespace, open.trajectoryId);
@@ -80,13 +83,13 @@ async function lockRow(engine: Engine, tx: Tx, ref: TrajectoryRef): Promise<void
     .execute();
 }
 
-/** What deciding needs of a stored step. */
+/** Fields of a stored step that `decideAppend` and the ack need. */
 interface StoredMark {
   readonly contentDigest: Digest;
   readonly commitTime: string;
 }
 
-/** A trajectory of the group while its batches are decided. */
+/** A locked trajectory while its batches are decided. */
 interface Line {
   readonly locked: LockedHead;
   readonly head: Head;
@@ -94,9 +97,9 @@ interface Line {
   sealTime: string | null;
   statusBefore: TrajectoryStatus;
   changed: boolean;
-  /** Set by the first refusal: later batches of the trajectory are refused likewise. */
+  /** Set by the first rejected batch. Later batches of the trajectory are rejected with the same error. */
   refusal: AnabranchError | undefined;
-  /** Stored numbers that the batches repeat, and those appended in this group. */
+  /** Stored steps that the batches repeat, and steps appended in this group, by step number. */
   readonly stored: Map<bigint, StoredMark>;
 }
 
@@ -163,7 +166,7 @@ class Group {
     this.writer = new StepWriter(engine, tx, now, referred);
   }
 
-  /** Reads the digests of stored numbers that batches repeat. Most groups repeat none. */
+  /** Reads the digests of stored steps that batches repeat. Most groups repeat none. */
   async prepare(batches: readonly AppendBatch[]): Promise<void> {
     for (const batch of batches) {
       const line = this.lines.get(batch.ref.key);
@@ -220,7 +223,7 @@ class Group {
     };
   }
 
-  /** When the newest of what a batch holds was committed: a replay tells the time of its first coming. */
+  /** Returns the commit time of the newest step or seal in the batch. A replay returns the original time. */
   private commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, line: Line): Instant {
     if (appended.length > 0) return this.nowInstant;
     if (seal !== undefined && line.sealTime !== null) return parseInstant(line.sealTime);
@@ -273,7 +276,7 @@ class Group {
     };
   }
 
-  /** Digests of the stored numbers that a batch repeats; inherited ones are found through the lineage. */
+  /** Loads the digests of the stored steps that a batch repeats. The lineage finds the owners of inherited steps. */
   private async loadDigests(batch: AppendBatch, line: Line): Promise<void> {
     const numbers = batch.steps.map((step) => step.stepNumber).filter((n) => n < line.locked.nextStepNumber);
     const wanted = numbers.filter((n) => !line.stored.has(n));
@@ -357,7 +360,7 @@ function uniqueRefs(batches: readonly AppendBatch[]): TrajectoryRef[] {
   return [...refs.values()].sort(inLockOrder);
 }
 
-/** Which of the rows that could not be locked are there all the same: others hold them. */
+/** Returns the keys of unlocked rows that exist, because another transaction holds them. */
 export async function stillThere(
   tx: Tx,
   refs: readonly TrajectoryRef[],
@@ -424,7 +427,7 @@ export async function attachState(
   });
 }
 
-/** W9: a step has up to 16 states, however they came to it. */
+/** W9: a step has at most 16 states, inline and attached ones together. */
 async function refuseTooMany(tx: Tx, ref: TrajectoryRef, stepNumber: bigint): Promise<void> {
   const names = await tx
     .selectFrom('step_states')

@@ -12,8 +12,8 @@ import { writeValidations } from './validations.ts';
 import { bindFlag, bindMetrics } from './values.ts';
 
 /**
- * Writes the validations that a worker reports at the end of an attempt of a locked rollout. Returns how the report changes the attempt's row.
- * Errors: INVALID_REQUEST (too many metrics or timings).
+ * Writes the validations that a worker reports at the end of an attempt of a locked rollout. Returns the changes of the
+ * attempt's row. Errors: INVALID_REQUEST (too many metrics or timings).
  */
 export async function writeReport(
   tx: Tx,

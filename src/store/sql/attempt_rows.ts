@@ -9,7 +9,7 @@ import { bindFlag } from './values.ts';
 
 export type AttemptRow = Selectable<AttemptsTable>;
 
-/** Columns that a rollout's row copies from the last attempt that began. Both tables give them the same names. */
+/** Columns that a rollout's row copies from its latest attempt. Both tables use the same names. */
 export const SHOWN_COLUMNS = [
   'result',
   'summary_json',
@@ -27,11 +27,11 @@ export const SHOWN_COLUMNS = [
 type ShownColumn = (typeof SHOWN_COLUMNS)[number];
 type ShownFlag = 'result_success' | 'validation_passed' | 'override' | 'success';
 
-/** Their values, as they are bound. */
+/** Bound values of the columns that a rollout copies. */
 export type Shown = Pick<Selectable<RolloutsTable>, Exclude<ShownColumn, ShownFlag>> &
   Readonly<Record<ShownFlag, 0 | 1 | null>>;
 
-/** What a rollout shows while it is PENDING: the next attempt starts without any of it. */
+/** Values of the copied columns while a rollout is PENDING: the next attempt starts without them. */
 export const NOTHING_SHOWN: Shown = Object.freeze({
   result: '',
   summary_json: '',
@@ -46,7 +46,10 @@ export const NOTHING_SHOWN: Shown = Object.freeze({
   start_time: null,
 });
 
-/** What a rollout that is live or terminal shows of its last attempt; `attempt` may also be the rollout's own row while it is live. */
+/**
+ * Returns what a live or terminal rollout copies from its latest attempt. While the rollout is live, `attempt` may also
+ * be the rollout's own row.
+ */
 export function shownOf(attempt: Pick<Selectable<RolloutsTable>, ShownColumn>): Shown {
   return {
     result: attempt.result,
@@ -63,12 +66,15 @@ export function shownOf(attempt: Pick<Selectable<RolloutsTable>, ShownColumn>): 
   };
 }
 
-/** Engines read flags in forms that they do not write. */
+/** Engines return flags in other types than they accept. */
 function flagOf(flag: boolean | bigint | 0 | 1 | null): 0 | 1 | null {
   return bindFlag(readFlag(flag));
 }
 
-/** What locked rollouts that are PENDING show once they are terminal: their last attempts, or nothing without one. */
+/**
+ * Returns what locked PENDING rollouts copy once they are terminal: values of their latest attempt, or none without an
+ * attempt.
+ */
 export async function readShown(
   engine: Engine,
   tx: Tx,
@@ -86,7 +92,7 @@ export async function readShown(
   return (rollout) => found.get(rollout) ?? NOTHING_SHOWN;
 }
 
-/** An attempt of a locked rollout: the lock of the rollout covers its attempts. */
+/** Reads an attempt of a locked rollout. The lock of the rollout covers its attempts. */
 export async function readAttemptRow(tx: Tx, rollout: bigint, number: bigint | number): Promise<AttemptRow> {
   return tx
     .selectFrom('attempts')
@@ -97,8 +103,8 @@ export async function readAttemptRow(tx: Tx, rollout: bigint, number: bigint | n
 }
 
 /**
- * Changes an attempt of a locked rollout, and derives its verdict (M3). Returns what the rollout's row shows then; undefined if the rollout does not show
- * this attempt.
+ * Changes an attempt of a locked rollout and derives its verdict (M3). Returns what the rollout's row copies, or
+ * undefined if the rollout does not show this attempt.
  */
 export async function changeAttempt(
   tx: Tx,

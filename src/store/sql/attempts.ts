@@ -17,8 +17,9 @@ import { bindOptionalReal, readMetrics, readOptionalReal, readOptionalTime } fro
 type Placed = Pick<LockedRollout, 'key' | 'tree' | 'trajectory'>;
 
 /**
- * The trajectories of rollouts' current attempts, locked after the rollouts, by rollout; those that are gone or hidden are left out, and with `never` those
- * that others hold, for an append.
+ * Locks the trajectories of the rollouts' current attempts and returns them by rollout key. The rollouts must be locked
+ * first. Deleted trajectories are omitted. With `never`, trajectories that another transaction holds, for example for
+ * an append, are omitted too.
  */
 export async function lockAttempts(
   engine: Engine,
@@ -38,17 +39,17 @@ export async function lockAttempts(
   return new Map(heads.flatMap((head) => (head.hidden ? [] : [[of.get(head.key) ?? 0n, head]])));
 }
 
-/** What an attempt came to, as its trajectory stands under its lock. */
+/** Totals of an attempt, read while its trajectory is locked. */
 export interface AttemptEnd {
   readonly turns: bigint;
-  /** Undefined: no step of its own has one. */
+  /** Undefined if none of its own steps has a reward. */
   readonly reward: number | undefined;
-  /** Undefined: nothing was appended to it. */
+  /** Undefined if no step was appended. */
   readonly lastAppendTime: string | undefined;
   readonly timing: EndedAttempt;
 }
 
-/** By rollout; without those whose trajectory is gone. */
+/** Returns the totals by rollout key, without rollouts whose trajectory was deleted. */
 export async function readAttemptEnds(
   engine: Engine,
   tx: Tx,
@@ -90,7 +91,7 @@ function readEnd(row: {
 
 const NO_TURNS: TimedTurns = Object.freeze({ timedTurns: 0n, turnSeconds: 0 });
 
-/** M2: how long the turns of attempts took, in the order given. */
+/** M2: measures how long the turns of attempts took. The result has the order of `ends`. */
 export function timeAttempts(tx: Tx, ends: readonly (AttemptEnd | undefined)[]): Promise<TimedTurns[]> {
   return together(ends.map(async (end) => (end === undefined ? NO_TURNS : timeTurns(tx, end.timing))));
 }
@@ -98,13 +99,13 @@ export function timeAttempts(tx: Tx, ends: readonly (AttemptEnd | undefined)[]):
 export interface AttemptSeal {
   readonly caller: Caller;
   readonly rollout: Pick<LockedRollout, 'key' | 'attempt'>;
-  /** Undefined: its trajectory is gone. */
+  /** Undefined if the trajectory was deleted. */
   readonly head: LockedHead | undefined;
   readonly status: SealStatus;
   readonly message: string;
 }
 
-/** Ends attempts without a result, each with the reward and turns of its trajectory, and seals their trajectories. */
+/** Ends attempts without a result, stores their rewards and turns, and seals their trajectories. */
 export async function endAttempts(
   engine: Engine,
   tx: Tx,
@@ -119,7 +120,7 @@ export async function endAttempts(
   await sealAttempts(engine, tx, now, seals);
 }
 
-/** As a column has it: null without a reward. */
+/** Returns the value for the `reward` column; null without a reward. */
 export function rewardAt(end: AttemptEnd | undefined): number | string | null {
   return bindOptionalReal(end?.reward);
 }
@@ -128,7 +129,7 @@ export function turnsAt(end: AttemptEnd | undefined): bigint {
   return end?.turns ?? 0n;
 }
 
-/** Seals the trajectories of attempts where they are open (L3), in few statements however many. */
+/** Seals the open trajectories of attempts (L3). The number of statements does not grow with the attempts. */
 export async function sealAttempts(engine: Engine, tx: Tx, now: string, seals: readonly AttemptSeal[]): Promise<void> {
   await sealHeads(
     engine,

@@ -9,8 +9,9 @@ export interface Belonging {
 }
 
 /**
- * What a trajectory is to belong to, locked until the transaction ends (the experiment first, as deletions do), so that it cannot be deleted meanwhile
- * (B4). Its verbs go on beside. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_REQUEST (the experiment is not the run's).
+ * Locks the run and experiment of a new trajectory against deletion until the transaction ends (B4). The experiment is
+ * locked first, as deletions do. Changes of status are not blocked. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND,
+ * INVALID_REQUEST (the experiment is not the run's).
  */
 export async function lockBelonging(
   engine: Engine,

@@ -42,7 +42,7 @@ export async function deleteExperiment(
       .where('namespace', '=', namespace)
       .where('id', '=', id)
       .where('hidden', '=', 0);
-    // Under its lock nothing can be added to it.
+    // This lock prevents new runs and trajectories in the experiment.
     const row = await engine.lock(query, 'delete').executeTakeFirst();
     if (row === undefined) throw experimentNotFound(id);
     return new Doom(engine, tx, namespace, [], row.key).carryOut(`Experiment ${id}`, onBranches, cancelLive);
@@ -55,7 +55,7 @@ async function deleteBooks(engine: Engine, work: (tx: Tx) => Promise<BookDeletio
   return deletion;
 }
 
-/** A trajectory from outside that branches off one that is to go. */
+/** A trajectory outside the deleted runs that branches from a trajectory inside them. */
 interface OutsideTrajectory {
   readonly tree: bigint;
   readonly key: bigint;
@@ -70,20 +70,21 @@ interface Outside {
 }
 
 /**
- * B4: hides runs, perhaps with their experiment, and all trajectories of theirs, under the locks that their writers and branches take: from then on these find
- * nothing. All that descends from what goes is known and locked before anything is hidden, so that no branch is made in between. Trajectories are marked, and
- * purged later. Locks are taken from experiment to run to rollout to trajectory, by key; those of a deletion that meets another
- * one in a ring are taken again.
+ * B4: hides runs, optionally with their experiment, and all their trajectories. Takes the locks that writers and
+ * branches take, so that these find nothing afterwards. All descendants are found and locked before anything is hidden,
+ * so that no branch is created in between. Trajectories are marked here and purged later.
+ * Locks are taken in the order experiment, run, rollout, trajectory, each by key. A deletion that deadlocks with
+ * another one is retried.
  */
 class Doom {
   private readonly engine: Engine;
   private readonly tx: Tx;
   private readonly namespace: string;
   private readonly experiment: bigint | undefined;
-  /** To be locked. */
+  /** Keys of runs to lock next. */
   private wanted: readonly bigint[];
   private readonly runs = new Set<bigint>();
-  /** By key, whether they can be found until now. */
+  /** By key: whether the trajectory was visible before this deletion. */
   private readonly trajectories = new Map<bigint, boolean>();
 
   constructor(engine: Engine, tx: Tx, namespace: string, runs: readonly bigint[], experiment: bigint | undefined) {
@@ -114,7 +115,7 @@ class Doom {
     };
   }
 
-  /** Those that went meanwhile are left out. */
+  /** Omits runs that were deleted in the meantime. */
   private async lockRuns(): Promise<void> {
     const query = this.tx
       .selectFrom('runs')
@@ -133,8 +134,9 @@ class Doom {
   }
 
   /**
-   * Those that are not terminal: nobody claims them any more, and what was claimed until now has its trajectory. Nothing of theirs is written, since they are
-   * not found by then. Gives how many are live.
+   * Locks rollouts that are not terminal, so that none is claimed afterwards; earlier claims have created their
+   * trajectories. Rollouts are not changed, because they are hidden with their run. Returns the number of live
+   * rollouts.
    */
   private async lockRollouts(): Promise<bigint> {
     let live = 0n;
@@ -169,7 +171,7 @@ class Doom {
     }
   }
 
-  /** What branches off from outside and would live on. */
+  /** Finds branches outside the deletion that would survive it. */
   private async findOutside(): Promise<Outside> {
     const runs: { key: bigint; id: string }[] = [];
     const trajectories: OutsideTrajectory[] = [];
@@ -202,7 +204,7 @@ class Doom {
     };
   }
 
-  /** CASCADE: runs that branch off go, with all that is theirs; a trajectory of no run goes as one of a run that goes. */
+  /** CASCADE: adds runs that branch off. A trajectory without a run is assigned to one of the deleted runs. */
   private async takeIn({ runs, trajectories }: Outside): Promise<void> {
     const wanted = new Set(runs.map(({ key }) => key));
     const [adopter] = this.runs;

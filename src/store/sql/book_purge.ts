@@ -5,8 +5,9 @@ import { purgeEnvironments, purgeGroups, purgeRollouts } from './rollout_purge.t
 import { purgeTrajectories } from './trajectory_purge.ts';
 
 /**
- * B2, B4: removes rows of trajectories, runs and experiments that were deleted, children before parents, so that a purge that was interrupted continues where
- * it ended. Each transaction removes about `limit` rows, and looks again under its locks, so that several instances can do it at once.
+ * B2, B4: removes rows of deleted trajectories, runs and experiments, children before parents, so that an interrupted
+ * purge can continue. Each transaction removes about `limit` rows and checks again under its locks, so that several
+ * instances can purge at once.
  */
 export function purgeDeleted(engine: Engine, limit: number): Promise<boolean> {
   return engine.giveWayAfter(() => purgeSome(engine, limit));
@@ -20,8 +21,8 @@ async function purgeSome(engine: Engine, limit: number): Promise<boolean> {
 }
 
 /**
- * Marks trajectories of deleted runs that are not marked: a claim that took its rollout before the deletion, and committed after it, made them.
- * Returns how many it found.
+ * Marks unmarked trajectories of deleted runs for the purge. A claim that locked its rollout before the deletion and
+ * committed after it creates them. Returns how many it found.
  */
 async function markLate(engine: Engine, limit: number): Promise<number> {
   const late = await engine.db
@@ -48,10 +49,10 @@ async function markLate(engine: Engine, limit: number): Promise<number> {
   return late.length;
 }
 
-/** Runs of one transaction. */
+/** Runs per transaction. */
 const RUNS = 20;
 
-/** Runs that have no trajectories any more, the last made first: a branch goes before its parent. */
+/** Purges runs that have no trajectories, newest first, so that a branch is removed before its parent. */
 async function purgeRuns(engine: Engine, limit: number): Promise<number> {
   const runs = await engine.db
     .selectFrom('runs as h')
@@ -77,11 +78,12 @@ async function purgeRuns(engine: Engine, limit: number): Promise<number> {
 async function purgeRun(engine: Engine, tx: Tx, run: bigint, limit: number): Promise<number> {
   const query = tx.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 1);
   if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 0;
-  // First, as a cancellation of rollouts locks its mark before them.
+  // First, because the cancellation of rollouts locks its row before the rollouts.
   await tx.deleteFrom('rollout_cancellations').where('run', '=', run).execute();
   let purged = await purgeRollouts(engine, tx, run, limit);
   if (purged >= limit) return purged;
-  // A claim that took one of them before the run was hidden may have committed since. Its trajectory goes first; with the rollouts gone, it is the last.
+  // A claim that locked a rollout before the run was hidden may have committed since. Its trajectory must be purged
+  // first; without rollouts, no other can follow.
   if (await hasTrajectories(tx, run)) return Math.max(purged, 1);
   for (const purge of [purgeEnvironments, purgeGroups, purgeSeries, purgeStages, purgeHistory]) {
     purged += await purge(tx, run, limit - purged);
@@ -108,7 +110,7 @@ async function purgeSeries(tx: Tx, run: bigint, limit: number): Promise<number> 
   return purged;
 }
 
-/** From the first step on. */
+/** Deletes points in ascending order of step. */
 async function purgePoints(tx: Tx, series: bigint, limit: number): Promise<number> {
   const beyond = await tx
     .selectFrom('metric_points')
@@ -149,7 +151,7 @@ function purgeHistory(tx: Tx, run: bigint, limit: number): Promise<number> {
   return purgeChanges(tx, run, { noun: 'RUN', key: run }, limit);
 }
 
-/** From the first change on. */
+/** Deletes changes in ascending order. */
 async function purgeChanges(
   tx: Tx,
   run: bigint,
@@ -173,7 +175,7 @@ async function purgeChanges(
   return Number(numDeletedRows);
 }
 
-/** Experiments that have neither runs nor trajectories any more. */
+/** Purges experiments that have neither runs nor trajectories. */
 async function purgeExperiments(engine: Engine, limit: number): Promise<number> {
   const found = await engine.db
     .selectFrom('experiments as h')

@@ -39,7 +39,10 @@ export async function branchRun(
   return made;
 }
 
-/** Locks go from experiment to run to trajectory, as deletions take them; the writers of the source and of its trajectory go on beside. */
+/**
+ * Locks are taken in the order experiment, run, trajectory, as deletions do. Writers of the source run and of its
+ * trajectory are not blocked.
+ */
 async function makeRunBranch(
   engine: Engine,
   tx: Tx,
@@ -92,7 +95,7 @@ interface Branching {
   readonly key: bigint;
 }
 
-/** The branch of the main trajectory; it takes over name and labels of the new run. */
+/** Creates the branch of the main trajectory, with the name and labels of the new run. */
 async function branchMain(
   engine: Engine,
   tx: Tx,
@@ -104,7 +107,7 @@ async function branchMain(
   try {
     return await makeBranch(engine, tx, caller, main, point, making, { run: key, experiment: source.experiment.key });
   } catch (error) {
-    // It was deleted since it was read.
+    // The trajectory was deleted after it was read.
     if (error instanceof AnabranchError && error.reason === 'TRAJECTORY_NOT_FOUND') throw noMainTrajectory(source.id);
     throw error;
   }

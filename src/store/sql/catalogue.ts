@@ -1,16 +1,21 @@
 import type { Engine, Tx } from './engine.ts';
 import { readNow } from './trajectory_rows.ts';
 
-/** A table of the catalogue: rows found by a name, made where they are missing, changed where what is given differs. */
+/** A table of the catalogue: rows are found by name, created if missing, and updated if the given fields differ. */
 export interface Catalogue<Given, Row> {
   nameOf(given: Given): string;
-  /** The names of those that are there. */
+  /** Returns the names that exist. */
   find(tx: Tx, given: readonly Given[]): Promise<ReadonlySet<string>>;
-  /** Those that are there, by name, locked in order of their names. */
+  /** Locks the rows that exist, in order of their names. */
   lock(tx: Tx, given: readonly Given[]): Promise<ReadonlyMap<string, Row>>;
-  /** Makes those that are not there, in the order given; one that a racer made meanwhile stays as it is. Gives the names of those made. */
+  /**
+   * Inserts missing rows in the order given. A row that another transaction inserted first is left unchanged. Returns
+   * the names of the inserted rows.
+   */
   insert(tx: Tx, given: readonly Given[], now: string): Promise<ReadonlySet<string>>;
-  /** The row with what is given, absent fields left as they are; undefined: it is as given already. */
+  /**
+   * Returns the row with the given fields applied, or undefined if nothing changes. Absent fields keep their values.
+   */
   change(row: Row, given: Given, now: string): Row | undefined;
   write(tx: Tx, rows: readonly Row[]): Promise<void>;
 }
@@ -20,7 +25,10 @@ export interface Upserts {
   readonly updated: number;
 }
 
-/** All or none, each name given once. Race-free: of several who make one at once one does, and the others change what it made. */
+/**
+ * Creates or updates all given entries, or none. Names must be distinct. If several callers create one entry at once,
+ * one succeeds and the others update it.
+ */
 export async function upsertAll<Given, Row>(
   engine: Engine,
   tx: Tx,
@@ -31,7 +39,7 @@ export async function upsertAll<Given, Row>(
   const byName = (a: Given, b: Given) => (nameOf(a) < nameOf(b) ? -1 : 1);
   const found = await find(tx, given);
   const missing = given.filter((each) => !found.has(nameOf(each))).sort(byName);
-  // All is made before anything is locked, both in order of names: so nobody waits for one who waits for them.
+  // Inserts run before locks, both in order of names, so that concurrent upserts do not deadlock.
   const made = missing.length === 0 ? new Set<string>() : await insert(tx, missing, now);
   const rest = given.filter((each) => !made.has(nameOf(each)));
   const there = rest.length === 0 ? new Map<string, Row>() : await lock(tx, rest);

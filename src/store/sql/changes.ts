@@ -1,4 +1,7 @@
-/** Listeners of one process, told of trajectories that changed. A listener that throws is a fault of the service, and hurts no other one. */
+/**
+ * Listeners of this process for changed trajectories and runs. An exception of a listener is reported as a fault of the
+ * service and does not affect other listeners.
+ */
 export class ChangeListeners {
   private readonly listeners = new Set<(key: bigint | undefined) => void>();
   private readonly onFault: (error: unknown) => void;

@@ -6,7 +6,10 @@ import type { Field } from './claim_lines.ts';
 import type { Engine, Tx } from './engine.ts';
 import { IS_PENDING, isWanted } from './queue.ts';
 
-/** Milliseconds until the first delayed rollout that fits can be claimed, by the database's clock. Undefined: none is delayed where claims are allowed. */
+/**
+ * Returns the milliseconds until the first matching delayed rollout can be claimed, by the clock of the database.
+ * Returns undefined if no rollout of a claimable stage is delayed.
+ */
 export async function nextInMs(
   engine: Engine,
   tx: Tx,
@@ -24,6 +27,6 @@ export async function nextInMs(
   const [found] = rows;
   if (found === undefined || found.next === null) return undefined;
   const nanos = parseInstant(found.next) - parseInstant(found.now);
-  // Rounded up: a moment too early finds nothing.
+  // Rounded up: a claim that comes too early finds nothing.
   return Math.max(0, Number((nanos + NANOS_PER_MS - 1n) / NANOS_PER_MS));
 }

@@ -4,21 +4,21 @@ import type { Granted } from './claim_making.ts';
 import type { Engine, Tx } from './engine.ts';
 import { together } from './together.ts';
 
-/** Row key of a rollout, and the attempt that was claimed. */
+/** Row key of a rollout, and the number of the claimed attempt. */
 export type ClaimedAttempt = readonly [rollout: bigint, attempt: bigint];
 
-/** What was claimed under a key before. */
+/** Claims that were stored with a request_id. */
 export interface ClaimKey {
   readonly requestDigest: string;
   readonly claims: readonly ClaimedAttempt[];
 }
 
-/** Undefined: it has no key. */
+/** Returns undefined if the request has no key. */
 export function keyNameOf({ caller, key }: ClaimRequest): string | undefined {
   return key && tupleKey(caller.namespace, key.rpc, key.requestId);
 }
 
-/** By namespace, RPC and request id. */
+/** Returns stored claims by namespace, RPC and request_id. */
 export async function findKeptClaims(tx: Tx, requests: readonly ClaimRequest[]): Promise<Map<string, ClaimKey>> {
   const scopes = new Map<string, { namespace: string; rpc: string; ids: string[] }>();
   for (const { caller, key } of requests) {
@@ -49,15 +49,16 @@ async function findIn(
   ]);
 }
 
-/** Keys are texts, since JSON's numbers are not sure to hold them. */
+/** Keys are stored as text, because JSON numbers cannot hold every int64. */
 function readAttempts(text: string | null): ClaimedAttempt[] {
   const pairs = JSON.parse(text ?? '[]') as [string, string][];
   return pairs.map(([rollout, attempt]) => [BigInt(rollout), BigInt(attempt)]);
 }
 
 /**
- * ID1: a key is kept with what was claimed under it, in the transaction of the claim; an empty answer is not kept (Q2). Sorted, so that two that come
- * with the same keys do not wait for each other; a racer that kept one first makes this fail on the primary key.
+ * ID1: stores each key with its claims, in the transaction of the claim. An empty answer is not stored (Q2). Rows are
+ * sorted, so that transactions with the same keys do not deadlock. If another transaction stored a key first, the
+ * primary key rejects the row.
  */
 export async function keepClaims(
   engine: Engine,

@@ -9,11 +9,11 @@ import { findStage } from './stage_rows.ts';
 import { together } from './together.ts';
 import { isSet } from './values.ts';
 
-/** Requests that look for the same: they are served together, in the order of their coming. */
+/** Requests with equal filters. They share statements and are served in order of arrival. */
 export interface Line {
-  /** What they all look for. */
+  /** A request that stands for all of them. */
   readonly wanted: ClaimRequest;
-  /** Places among all requests. */
+  /** Indexes in the list of all requests. */
   readonly places: readonly number[];
 }
 
@@ -33,20 +33,20 @@ function nameOf({ caller, runId, stageId, taskIds, labels, minPriority }: ClaimR
   return JSON.stringify([caller.namespace, runId, stageId, [...taskIds].sort(), pairs, minPriority]);
 }
 
-/** Where a line looks. */
+/** Stages and tasks that a filter selects. */
 export interface Field {
-  /** Queues that may be claimed from: neither their stages nor their runs are paused or terminal (Q4). */
+  /** Queues that can be claimed from: neither the stage nor its run is paused or terminal (Q4). */
   readonly queues: readonly Queue[];
-  /** Where something may be claimed from later: paused ones are among them. */
+  /** Keys of all open stages, including paused ones, which can be claimed from later. */
   readonly stages: readonly bigint[];
   readonly runs: readonly bigint[];
-  /** Keys of the tasks that are wanted; undefined: any. */
+  /** Keys of the requested tasks; undefined for any task. */
   readonly tasks: readonly bigint[] | undefined;
-  /** No rollout can be created there (Q2). Never so if the request names neither stage nor run. */
+  /** Whether no rollout can be created there (Q2). Always false if the request names neither stage nor run. */
   readonly isClosed: boolean;
 }
 
-/** Read without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
+/** Reads without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
 export async function readField(
   engine: Engine,
   tx: Tx,
@@ -69,7 +69,7 @@ export async function readField(
   return { queues, stages: stages.map(({ key }) => key), runs, tasks, isClosed };
 }
 
-/** Stages that are not terminal, of runs that are not. Said as the index of open stages says it. */
+/** Selects open stages of open runs. The conditions match the partial index of open stages literally. */
 async function readStages(
   engine: Engine,
   tx: Tx,
@@ -99,7 +99,7 @@ function selectOpen(db: Db, namespace: string, runId: string | undefined, stageI
   return query;
 }
 
-/** Undefined: any. Names that are in no catalogue fit nothing. */
+/** Returns undefined for any task. Unknown task ids match nothing. */
 async function readTasks(tx: Tx, namespace: string, ids: readonly string[]): Promise<bigint[] | undefined> {
   if (ids.length === 0) return undefined;
   const rows = await tx
@@ -112,8 +112,8 @@ async function readTasks(tx: Tx, namespace: string, ids: readonly string[]): Pro
 }
 
 /**
- * Of a request that found no open stage: whether the stage, or its run, is terminal; or whether the run is terminal, or has stages, which are all terminal.
- * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
+ * Decides whether a request that found no open stage can never find one. For a stage: always. For a run: if the run is
+ * terminal, or has stages and all are terminal. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
  */
 async function isOver(
   engine: Engine,
@@ -137,8 +137,8 @@ async function isOver(
 }
 
 /**
- * Q2: nothing that fits is PENDING or live, and nothing can be created. The statement looks at stages again, so that it sees all at one moment: a stage may
- * have been created or reopened since the field was read.
+ * Q2: returns whether no matching rollout is PENDING or live, and none can be created. The statement reads the stages
+ * again, because one may have been created or reopened since `scope` was read. All conditions hold at one moment.
  */
 export async function isDrained(engine: Engine, tx: Tx, field: Field, request: ClaimRequest): Promise<boolean> {
   if (!field.isClosed) return false;

@@ -12,23 +12,24 @@ import { type RecordedMove, recordStatuses } from './status_changes.ts';
 import { insertTrajectories, trajectoryRow } from './trajectory_making.ts';
 import { bindReal } from './values.ts';
 
-/** A rollout that goes to a request. */
+/** A rollout that is assigned to a request. */
 export interface Granted extends Taken {
-  /** The request's place among all. */
+  /** Index of the request in the list of all requests. */
   readonly at: number;
   readonly request: ClaimRequest;
-  /** For the attempt's trajectory. */
+  /** Ids of the attempt's trajectory. */
   readonly ids: { readonly id: string; readonly uid: string };
 }
 
-/** Returns the claims that `makeClaims` would make. Writes nothing. */
+/** Returns the claims that `makeClaims` would create. Writes nothing. */
 export function previewClaims(granted: readonly Granted[], assignments: Assignments, now: string): Claim[] {
   return granted.map((each) => claimOf(attemptOf(each, now), assignedTo(each.row, assignments), now));
 }
 
 /**
- * Q1: attempts with their trajectories, the moves of their rollouts and what was asked for, in few statements however many. In the order given; they are
- * there when what is assigned with them has been read (`known`: it was read before), which nothing of the transaction needs to wait for.
+ * Q1: creates attempts and their trajectories, moves their rollouts, and returns the claims in the order given. The
+ * number of statements does not grow with the claims. The result is a `Later`, because the transaction need not wait
+ * for tasks and validators. `known` holds those that were read before.
  */
 export async function makeClaims(
   engine: Engine,
@@ -61,7 +62,10 @@ interface NewAttempt extends Granted {
   readonly lease: Lease;
 }
 
-/** The trajectory begins from nothing, or is a branch at the start point (B1); it belongs where its rollout does, and is of the same task. */
+/**
+ * Builds an attempt. Its trajectory is empty, or a branch at the start point (B1), and inherits run, experiment and
+ * task from the rollout.
+ */
 function attemptOf(granted: Granted, now: string): NewAttempt {
   const { row, place, point, ids, request } = granted;
   const key = row.next_trajectory;
@@ -132,7 +136,7 @@ async function writeAttempts(
   await engine.updateRows(tx, 'rollouts', ['key'], CLAIMED_COLUMNS, claimed);
 }
 
-/** The attempt's trajectory as it is written; it has no labels of its own. */
+/** Returns the row of the attempt's trajectory, which has no labels. */
 function trajectoryRowOf({ row, place, point, made, byteSum }: NewAttempt, now: string): unknown[] {
   const { ref, parent, taskId, nextStepNumber, rewardSum } = made;
   return trajectoryRow(row.namespace, made, now, {
@@ -164,7 +168,7 @@ const ATTEMPT_COLUMNS = [
   'claimable_time',
 ] as const;
 
-/** L5: of the trajectory its creation, of the rollout its move. */
+/** L5: the status changes of an attempt are the creation of its trajectory and the move of its rollout. */
 function movesOf({ row, made, request: { caller } }: NewAttempt): RecordedMove[] {
   const { tree, key } = made.ref;
   const creation = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
@@ -198,7 +202,7 @@ function claimedRow({ row, number, made, request, lease }: NewAttempt, now: stri
   ];
 }
 
-/** As it would be read now. */
+/** Returns the claim as a read after the commit would. */
 function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: string): Claim {
   const { row, place, made: trajectory } = attempt;
   const rollout = readRollout({

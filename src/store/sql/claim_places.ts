@@ -7,7 +7,7 @@ import { readPlan } from './run_values.ts';
 import type { HeldPoint } from './start_points.ts';
 import { padded } from './statement_shapes.ts';
 
-/** Where rollouts of a stage that is claimed from stand, as their claims tell it. */
+/** Stage, run and experiment of claimed rollouts, as far as claims return them. */
 export interface ClaimPlace {
   readonly stage: { readonly key: bigint; readonly id: string; readonly kind: StageKind };
   readonly run: {
@@ -22,17 +22,17 @@ export interface ClaimPlace {
 /** By row key of the stage. */
 export type ClaimPlaces = ReadonlyMap<bigint, ClaimPlace>;
 
-/** A rollout that was locked and can be begun. */
+/** A locked rollout whose attempt can begin. */
 export interface Taken {
   readonly row: QueuedRow;
   readonly place: ClaimPlace;
-  /** Undefined: it begins from nothing. */
+  /** Undefined if the attempt starts without a prefix. */
   readonly point: HeldPoint | undefined;
 }
 
 /**
- * Stages of rollouts that are locked; without those that are, now that the rollouts are locked, paused, terminal or gone, or whose run is: a deletion hides
- * the run before it looks for the run's rollouts.
+ * Reads the stages of locked rollouts. Must run after the rollouts are locked, because a deletion hides the run before
+ * it locks the run's rollouts. Stages that are paused, terminal or deleted, or whose run is, are omitted.
  */
 export async function readPlaces(engine: Engine, tx: Tx, rows: readonly QueuedRow[]): Promise<ClaimPlaces> {
   const stages = padded([...new Set(rows.map(({ stage }) => stage))]);
@@ -44,7 +44,7 @@ export async function readPlaces(engine: Engine, tx: Tx, rows: readonly QueuedRo
   );
 }
 
-/** The same of one stage, where the lock is sent right before. */
+/** Reads one stage by name. Used where the lock of the rollouts is sent directly before. */
 export async function readPlace(engine: Engine, tx: Tx, { namespace, id }: StageName): Promise<ClaimPlaces> {
   return placesOf(
     await engine.ask(
@@ -88,7 +88,7 @@ function placesOf(rows: readonly PlaceRow[]): ClaimPlaces {
   );
 }
 
-/** What the plan says of turns; undefined: nothing. */
+/** Returns the planned turns of a kind of stage; undefined if unset. */
 export function plannedTurns(plan: Plan | undefined, kind: StageKind): bigint | undefined {
   const turns = plan?.stagePlans.find((stagePlan) => stagePlan.kind === kind)?.maxTurns ?? 0;
   return turns === 0 ? undefined : BigInt(turns);

@@ -11,7 +11,7 @@ import { readPlan } from './run_values.ts';
 import { together } from './together.ts';
 import { readTrajectory, selectTrajectories } from './trajectory_rows.ts';
 
-/** Q2: of attempts that were granted before, those that still live, in the order in which they were granted. */
+/** Q2: returns those of the earlier claims that are still live, in the order in which they were claimed. */
 export async function readClaims(
   engine: Engine,
   tx: Tx,
@@ -42,7 +42,7 @@ export async function readClaims(
   return granted.flatMap(([key, attempt]): Claim[] => {
     const row = byKey.get(key);
     const trajectory = row === undefined ? undefined : trajectories.get(row.trajectory_key ?? -1n);
-    // Without its trajectory there is nothing to work on.
+    // Without its trajectory, an attempt cannot be worked on.
     if (row === undefined || row.attempt !== attempt || trajectory === undefined) return [];
     const { task, validators } = assignedTo(row, assignments);
     const planned = plannedTurns(readPlan(row.plan), row.kind as StageKind);

@@ -4,18 +4,21 @@ import { padded } from './statement_shapes.ts';
 import { readTask, selectTasks } from './tasks.ts';
 import { readValidator, selectValidators } from './validators.ts';
 
-/** What a claim tells of what is to be done, and of what will judge it. */
+/** Task and validators that a claim returns. */
 export interface Assigned {
   readonly task: Task | undefined;
   readonly validators: readonly Validator[];
 }
 
-/** What is assigned with tasks, by their keys. */
+/** Tasks and validators by row key of the task. */
 export type Assignments = ReadonlyMap<bigint, Assigned>;
 
 const NOTHING: Assigned = { task: undefined, validators: [] };
 
-/** Of the tasks of these rollouts, in a number of statements that does not grow with them; they are sent at once. `known` ones are not read again. */
+/**
+ * Reads the tasks and validators of rollouts. The statements are sent together, and their number does not grow with the
+ * rollouts. Entries of `known` are not read again.
+ */
 export async function readAssignments(
   engine: Engine,
   tx: Tx,

@@ -17,7 +17,10 @@ import { holdStartPoints, nameOf } from './start_points.ts';
 import { together } from './together.ts';
 import { againWhenRaced } from './unique_violation.ts';
 
-/** One transaction for many: statements are sent for lines of requests, not for each. Where a racer came with the same key, it is run again. */
+/**
+ * Serves many claim requests in one transaction. Requests with equal filters share their statements. The transaction is
+ * retried if another one stores the same request_id first.
+ */
 export async function claimRollouts(engine: Engine, requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]> {
   if (requests.length === 0) return [];
   const { outcomes, changed } = await againWhenRaced(() =>
@@ -27,26 +30,29 @@ export async function claimRollouts(engine: Engine, requests: readonly ClaimRequ
   return outcomes;
 }
 
-/** Who fails rollouts whose start point is gone, in their history. */
+/** Actor of the status changes of rollouts that fail because their start point was deleted. */
 const QUEUE = 'anabranch';
 
-/** So often a line looks for more in place of what could not be begun, each time further ahead; the rest is left to the next claim. */
+/**
+ * Bound on the attempts to replace rollouts that cannot begin. Each round locks more rollouts; later claims find the
+ * rest.
+ */
 const ROUNDS = 6;
 const LOOK_AHEAD = 16;
 
-/** A line with the field it looks in. */
+/** A filter with the stages and tasks that it selects. */
 interface OpenLine extends Line {
   readonly field: Field;
   readonly ahead: Ahead | undefined;
 }
 
-/** What was locked before the field was known, and where it stands. */
+/** Rollouts that were locked before their stage was known to be claimable. */
 interface Ahead {
   readonly rows: readonly QueuedRow[];
   readonly places: ClaimPlaces;
 }
 
-/** What may still come of a line. */
+/** What a request without rollouts is told about later ones. */
 type LeftOfLine = Pick<Extract<ClaimOutcome, { kind: 'claimed' }>, 'drained' | 'nextInMs'>;
 
 interface Claimed {
@@ -59,12 +65,12 @@ class Claiming {
   private readonly tx: Tx;
   private readonly requests: readonly ClaimRequest[];
   private readonly outcomes = new Map<number, ClaimOutcome>();
-  /** Rollouts that this transaction has locked: no line meets them again. */
+  /** Keys of rollouts that this transaction has locked, so that no other filter locks them again. */
   private readonly met: bigint[] = [];
-  /** Rollouts that cannot begin where they are to begin, and why. */
+  /** Rollouts whose start point is unusable, and the reason. */
   private readonly failing: { readonly row: QueuedRow; readonly why: string }[] = [];
   private readonly changed = new Set<bigint>();
-  /** Of tasks that were read to see what fits into an answer. */
+  /** Tasks and validators that were read to compute the size of an answer. */
   private assignments: Assignments = new Map();
 
   constructor(engine: Engine, tx: Tx, requests: readonly ClaimRequest[]) {
@@ -101,7 +107,7 @@ class Claiming {
     left: ReadonlyMap<OpenLine, LeftOfLine>,
   ): Claimed {
     this.answerFresh(open, granted, claims, left);
-    // The same request twice at once is one.
+    // Two requests with the same key at the same time get the same outcome.
     for (const [place, first] of repeated) this.outcomes.set(place, this.outcomeAt(first));
     return { outcomes: this.requests.map((_request, place) => this.outcomeAt(place)), changed: [...this.changed] };
   }
@@ -112,7 +118,10 @@ class Claiming {
     return outcome;
   }
 
-  /** ID1, Q2: a key that came before is answered with what still lives of it. Gives those of the others that repeat one of them, and which. */
+  /**
+   * ID1, Q2: answers requests whose key was stored before with their claims that are still live. Returns the requests
+   * that repeat a key of this batch, each with the first request that has the key.
+   */
   private async answerKept(kept: ReadonlyMap<string, ClaimKey>): Promise<Map<number, number>> {
     const repeated = new Map<number, number>();
     const first = new Map<string, number>();
@@ -132,7 +141,7 @@ class Claiming {
     return repeated;
   }
 
-  /** An error is what the line is refused with. */
+  /** Returns an error if the requests must be rejected. */
   private async fieldOf({ wanted }: Line): Promise<Field | AnabranchError> {
     try {
       return await readField(this.engine, this.tx, wanted);
@@ -142,26 +151,29 @@ class Claiming {
     }
   }
 
-  /** Where a line may look is mostly as it says: what is next there is locked without waiting to know. */
+  /** Optimistic: locks the next queued rollouts of the requested stage before checking that the stage is claimable. */
   private async lookAhead({ wanted, places }: Line): Promise<Ahead | undefined> {
     const { caller, runId, stageId, taskIds, labels, minPriority } = wanted;
     const isPlain = taskIds.length === 0 && labels.size === 0 && minPriority <= 0;
     if (stageId === undefined || runId !== undefined || !isPlain) return undefined;
     const { engine, tx } = this;
     const stage = { namespace: caller.namespace, id: stageId };
-    // Others do not see what is locked here, so no more than can be of use.
+    // Rollouts that are locked here are invisible to other claims, so repeated requests count once.
     const once = Map.groupBy(places, (place) => keyNameOf(this.requests[place]!) ?? place);
     const limit = this.wantedOf([...once.values()].flatMap(([first = -1]) => first));
     const [rows, found] = await together([engine.lockNext(tx, stage, limit), readPlace(engine, tx, stage)]);
     return { rows, places: found };
   }
 
-  /** How many rollouts these requests ask for. */
+  /** Returns how many rollouts these requests ask for. */
   private wantedOf(places: readonly number[]): number {
     return places.reduce((sum, place) => sum + (this.requests[place]?.trajectories.length ?? 0), 0);
   }
 
-  /** What is left to be served of each line, and where it looks. */
+  /**
+   * Returns the filters that have unanswered requests, with their selections. Rejects requests whose stage or run was
+   * not found.
+   */
   private openLines(
     lines: readonly Line[],
     fields: readonly (Field | AnabranchError)[],
@@ -177,7 +189,7 @@ class Claiming {
     });
   }
 
-  /** Locks what is next for a line, and sees what of it can be begun. */
+  /** Locks the next rollouts of a filter and returns those that can begin. */
   private async take({ wanted, places, field, ahead }: OpenLine): Promise<Taken[]> {
     const { queues } = field;
     const { labels, minPriority } = wanted;
@@ -197,8 +209,8 @@ class Claiming {
   }
 
   /**
-   * Under the rollouts' locks: at most so many, with where they are, as it is now, and where they begin. One that cannot begin is to be FAILED; what
-   * was locked ahead stays PENDING.
+   * Returns at most `most` locked rollouts with stage, run and start point. A rollout with an unusable start point is
+   * recorded in `failing`. Rollouts beyond `most` stay PENDING.
    */
   private async begin(
     namespace: string,
@@ -217,7 +229,7 @@ class Claiming {
       const place = places.get(row.stage);
       const start = readStart(row);
       const point = start && held.get(nameOf(start));
-      // Its run was paused, or is being deleted; or a deletion holds its start point: it stays where it is.
+      // The run was paused or is being deleted, or a deletion holds the start point: the rollout stays PENDING.
       if (place === undefined || point === 'busy') continue;
       if (point === 'gone') {
         this.failing.push({ row, why: `its start point, ${nameStart(row)}, was deleted` });
@@ -228,7 +240,10 @@ class Claiming {
     return taken;
   }
 
-  /** In the order of the queue, to requests in the order of their coming. What does not fit into an answer goes to the next request, or stays PENDING. */
+  /**
+   * Assigns rollouts in queue order to requests in order of arrival. A rollout that exceeds the size of an answer goes
+   * to the next request or stays PENDING.
+   */
   private async deal({ places }: OpenLine, taken: readonly Taken[], now: string): Promise<Granted[]> {
     if (taken.length > 1 && places.some((place) => this.wantedOf([place]) > 1)) await this.readAssignments(taken);
     let next = 0;
@@ -250,7 +265,7 @@ class Claiming {
     this.assignments = await readAssignments(this.engine, this.tx, rows, this.assignments);
   }
 
-  /** Q3: nobody can begin there. */
+  /** Q3: fails rollouts that cannot begin at their start point. */
   private async failStartless(now: string): Promise<void> {
     if (this.failing.length === 0) return;
     const { engine, tx, failing } = this;
@@ -268,7 +283,7 @@ class Claiming {
     for (const { row } of failing) this.changed.add(row.run);
   }
 
-  /** What may still come of lines that not all requests got something from. */
+  /** Returns what is reported to requests that got no rollouts. */
   private async leftOf(
     lines: readonly OpenLine[],
     granted: readonly Granted[],

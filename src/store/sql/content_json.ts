@@ -1,8 +1,9 @@
 import type { Action, Content, Observation } from '../../domain/step.ts';
 
 /**
- * How actions and observations stand in their columns: a JSON array that people can read. Absent fields are left out; bytes are base64; tokens and
- * log-probabilities are packed (int32 and float32, little endian) and then base64, a quarter of their size as numbers.
+ * JSON of actions and observations in their columns: a readable array. Absent fields are omitted, and bytes are base64.
+ * Token ids (int32) and log-probabilities (float32) are packed little-endian and base64-encoded, a quarter of their
+ * size as JSON numbers.
  */
 interface ActionJson {
   type?: string;
@@ -30,7 +31,7 @@ interface ContentJson {
   media_type?: string;
 }
 
-/** Sizes of states by digest, as the store knows them. */
+/** Sizes of stored states by digest. */
 export type StateSizes = ReadonlyMap<string, number>;
 
 export function bindActions(actions: readonly Action[], sizes: StateSizes): string {
@@ -114,7 +115,7 @@ function pack(numbers: Int32Array | Float32Array): string {
   return Buffer.from(numbers.buffer).toString('base64');
 }
 
-/** A copy of its own, since a typed array's view must be aligned. */
+/** Copies the bytes, because typed arrays must be aligned. */
 function unpack(base64: string): ArrayBuffer {
   const bytes = Buffer.from(base64, 'base64');
   return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length) as ArrayBuffer;
