@@ -16,8 +16,9 @@ import { isSet } from './values.ts';
 const PURGED_STEPS = 250;
 
 /**
- * B2. The first transaction decides, and marks the trajectory: from then on no call finds it. Further transactions mark its branches and remove the rows. Each
- * is bounded, and other work goes in between. If the call ends early, `purgeDeleted` does what is left.
+ * B2: deletes a trajectory. The first transaction decides and marks the trajectory, so that no call finds it. Further
+ * bounded transactions mark its branches and remove rows, and other work runs between them. If the call ends early,
+ * `purgeDeleted` completes the deletion.
  */
 export async function deleteTrajectory(
   engine: Engine,
@@ -41,7 +42,7 @@ export async function deleteTrajectory(
   return { purged: BigInt(keys.length), keptShared, keys };
 }
 
-/** What the first transaction decided and marked. */
+/** Result of the first transaction. */
 interface Decision {
   readonly tree: bigint;
   readonly key: bigint;
@@ -93,7 +94,7 @@ function branchesOf(tx: Tx, tree: bigint, key: bigint) {
   return tx.selectFrom('trajectories').where('tree', '=', tree).where('parent', '=', key).where('purging', '=', 0);
 }
 
-/** Ids of branches, hidden ones included, as many as an error names. */
+/** Returns ids of branches, including hidden ones, up to the number that an error lists. */
 async function livingBranches(tx: Tx, tree: bigint, key: bigint): Promise<string[]> {
   const rows = await branchesOf(tx, tree, key)
     .select('id')
@@ -123,7 +124,7 @@ function inTree<T>(engine: Engine, tree: bigint, work: (tx: Tx) => Promise<T>): 
   );
 }
 
-/** B2: hidden ancestors that nothing needs any more are deleted too. */
+/** B2: marks hidden ancestors that no trajectory needs. */
 async function markAncestors(engine: Engine, tree: bigint, begun: MarkedAncestors): Promise<MarkedAncestors> {
   const marked = [...begun.marked];
   let { parent, more } = begun;
@@ -149,7 +150,7 @@ async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranch
   return marked;
 }
 
-/** Purges in a tree until none of these trajectories is marked any more. */
+/** Purges the tree until none of these trajectories is marked. */
 async function finish(engine: Engine, tree: bigint, keys: readonly bigint[]): Promise<void> {
   while (await engine.giveWayAfter(() => purgeTree(engine, tree, keys, PURGED_STEPS)));
 }

@@ -5,11 +5,14 @@ import { chunksOf, padded } from './statement_shapes.ts';
 import type { Stretch } from './stretches.ts';
 import { readReal } from './values.ts';
 
-/** Series that are read at the same time: enough to keep two processors of the database busy, and few enough to leave connections to others. */
+/**
+ * Series that are read at the same time: enough for two processors of the database, and few enough to leave connections
+ * for other calls.
+ */
 const SERIES_AT_ONCE = 2;
 /** Buckets of one statement, so that no statement takes long. */
 const BUCKETS_PER_STATEMENT = 32;
-/** Points that one statement passes over to find where buckets begin. */
+/** Points that one statement skips to find the starts of buckets. */
 const POINTS_PER_STATEMENT = 100_000n;
 
 const IS_NUMBER = sql`p.value <> 'NaN'`;
@@ -59,7 +62,7 @@ async function downsampleOne(
   };
   keep(await numberAtEnd(engine, key, extent, 'asc'));
   keep(await numberAtEnd(engine, key, extent, 'desc'));
-  // Two points of the limit are for the first and the last point, two more for each bucket.
+  // The first and the last point and two points for each bucket must fit the limit.
   const buckets = await bucketsOf(engine, key, extent, BigInt(Math.floor((maxPoints - 2) / 2)));
   for (let at = 0; at < buckets.length; at += BUCKETS_PER_STATEMENT) {
     for (const { lowest, highest } of await engine.readExtrema(key, buckets.slice(at, at + BUCKETS_PER_STATEMENT))) {
@@ -71,7 +74,7 @@ async function downsampleOne(
   return { metricSteps: points.map(([step]) => step), values: points.map(([, value]) => value) };
 }
 
-/** Returns the first or the last point of a series that is a number. */
+/** Returns the first or the last point of a series that is not NaN. */
 async function numberAtEnd(
   engine: Engine,
   series: bigint,
@@ -86,8 +89,9 @@ async function numberAtEnd(
 }
 
 /**
- * Returns the steps of at most `count` buckets with equal numbers of points that are numbers. Sizes differ by at most one: larger buckets come first.
- * Together the buckets reach from the first to the last step, whatever is logged meanwhile.
+ * Splits a series into at most `count` buckets with equal numbers of non-NaN points. Sizes differ by at most one, and
+ * larger buckets come first. The buckets always cover the first to the last step, even if points are logged at the same
+ * time.
  */
 async function bucketsOf(
   engine: Engine,
@@ -107,14 +111,16 @@ async function bucketsOf(
       left -= some;
     }
   };
-  // The start of the first bucket is known, so that one start less is looked up.
+  // The start of the first bucket is known, so one lookup fewer is needed.
   const largerLookups = least(larger, buckets - 1n);
   await addStarts(size + 1n, largerLookups);
   await addStarts(size, buckets - 1n - largerLookups);
   return starts.map((from, i) => ({ from, to: i + 1 < starts.length ? starts[i + 1]! - 1n : lastStep }));
 }
 
-/** Returns the first steps of the next `count` buckets after the one that begins at `from`; fewer where the series ends. */
+/**
+ * Returns the first steps of the next `count` buckets after the one that begins at `from`; fewer if the series ends.
+ */
 async function nextStarts(
   engine: Engine,
   series: bigint,

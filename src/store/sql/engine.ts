@@ -14,60 +14,63 @@ import type { Stretch } from './stretches.ts';
 import type { ColumnOf, RolloutsTable, StoredTable, Tables } from './tables.ts';
 
 export type Db = Kysely<Tables>;
-/** What a transaction runs its statements on. */
+/** Runs the statements of a transaction. */
 export type Tx = Kysely<Tables>;
 
 /**
- * What the work of a transaction gives where all of its statements were sent (`ask`): it is committed behind them, without waiting for the answers that the
- * value is made of.
+ * Result of a transaction that has sent all its statements (`ask`). The commit is sent without waiting for the answers
+ * that the value is computed from.
  */
 export class Later<T> {
   readonly value: Promise<T>;
 
   constructor(value: Promise<T>) {
-    // It is heard once the transaction is committed; until then a failure must not count as unhandled.
+    // The value is awaited only after the commit. A failure before that must not count as unhandled.
     value.catch(() => {});
     this.value = value;
   }
 }
 
-/** How a row is locked until the transaction ends. Weaker ones let more go on beside them. */
+/** Row lock, held until the transaction ends. Weaker locks block fewer transactions. */
 export type RowLock =
-  /** Deletes, or waits for all that keep the row. */
+  /** For deletion: waits for all other locks of the row. */
   | 'delete'
-  /** Writes the row; branches of it go on. */
+  /** For changes of the row: does not block branches of it. */
   | 'write'
-  /** Keeps the row from being deleted; its writer goes on. */
+  /** Prevents deletion of the row: does not block its writer. */
   | 'keep';
 
-/** What differs between the engines. Everything else of the store is written once, over this. */
+/** Operations that differ between the engines. All other code of the store is shared. */
 export interface Engine {
   readonly description: string;
 
   /**
-   * Returns this engine for one call: its statements end when the call does, and what runs them rejects with the signal's reason. Without a call,
-   * returns the engine for work that does not end with the call.
+   * Returns this engine for one call: its statements are cancelled when the call ends and then reject with the signal's
+   * reason. Without a call, returns the engine for work that outlives calls.
    */
   within(call: CallScope | undefined): Engine;
 
   /**
-   * Returns this engine for reads that find every row by an index, in its order. They never read a whole table or sort what an index has sorted, also where
-   * statistics are missing or a plan was kept since tables were small.
+   * Returns this engine for reads that always use indexes. Full scans and sorts are disabled, because missing
+   * statistics or cached plans of small tables could select them.
    */
   byIndex(): Engine;
 
-  /** For reads: shows committed rows only. */
+  /** For reads: sees committed rows only. */
   readonly db: Db;
-  /** The time of the database, as a value for a time column. */
+  /** Current time of the database, as a value for a time column. */
   readonly now: RawBuilder<string>;
 
-  /** A table's name for raw SQL, with its schema where the engine has one. */
+  /** Name of a table in raw SQL, with its schema if the engine uses one. */
   table(name: keyof Tables): RawBuilder<unknown>;
 
-  /** A column of bytes as hexadecimal text, which costs less to read than bytes. */
+  /** Bytes column as hexadecimal text, which drivers read faster than bytes. */
   hex(column: RawBuilder<unknown>): RawBuilder<string>;
 
-  /** Reads rows as arrays and whole numbers as numbers, refusing those beyond 2^53: half the cost of objects with bigints. */
+  /**
+   * Reads rows as arrays, with integers as numbers. Rejects integers beyond 2^53. Costs half as much as objects with
+   * bigints.
+   */
   rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]>;
 
   /** Returns the rows of each query, all read from one snapshot: no query sees a commit that another one does not see. */
@@ -76,16 +79,19 @@ export interface Engine {
   /** Queries that are asked often, in this engine's words. */
   readonly kept: KeptQueries;
 
-  /** Runs `work` in one transaction, durable when it resolves; may run it again after a deadlock, so it must keep nothing across calls. */
+  /**
+   * Runs `work` in one transaction, which is durable when the promise resolves. Retries after a deadlock, so `work`
+   * must not keep state between runs.
+   */
   write<T>(work: (tx: Tx) => Promise<T | Later<T>>, options?: WriteOptions): Promise<T>;
 
   /**
-   * Runs one of the many transactions of a long deletion, then lets other work go on: the event loop turns, and where transactions share a thread it pauses
-   * for as long as the transaction took if there are other writers.
+   * Runs one transaction of a long deletion, then lets other work run. If transactions share a thread and other writers
+   * wait, it pauses as long as the transaction took.
    */
   giveWayAfter<T>(transaction: () => Promise<T>): Promise<T>;
 
-  /** Adds the lock to a select. SQLite, where one transaction writes at a time, needs none. */
+  /** Adds a row lock to a select. SQLite needs none, because one transaction writes at a time. */
   lock<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q;
 
   /** Like `lock`, but does not wait: leaves out the rows that other transactions hold. */
@@ -94,29 +100,29 @@ export interface Engine {
   /** Deletes within a tree run one at a time (B2): waits for the others. */
   lockTree(tx: Tx, tree: bigint): Promise<void>;
 
-  /** A new row key, never given before. */
+  /** Returns a new row key, which is never reused. */
   nextKey(tx: Tx, table: KeyedTable): Promise<bigint>;
-  /** So many of them, rising. */
+  /** Returns `count` new row keys in ascending order. */
   nextKeys(tx: Tx, table: KeyedTable, count: number): Promise<bigint[]>;
 
   /**
-   * What to mark rows with that this transaction changes, for those who watch: whoever looks from a horizon on that was read before it committed
-   * finds them.
+   * Returns the mark for rows that this transaction changes. A watcher with an older horizon finds rows with this mark
+   * (`changedSince`).
    */
   changeMark(tx: Tx): Promise<bigint>;
 
-  /** Returns what is committed now. Read before the rows themselves. */
+  /** Returns the set of committed changes. Must be read before the rows. */
   readHorizon(): Promise<Horizon>;
 
   /**
-   * Returns conditions on a mark, one of which holds if its change was not committed at the horizon. They exclude each other, come in order of marks, and
-   * each is a range of marks, one mark, or a list of marks that an index serves.
+   * Returns conditions on a mark. One of them holds if the change was not committed at the horizon. They exclude each
+   * other, are in order of marks, and each can be served by an index.
    */
   changedSince(mark: RawBuilder<unknown>, since: Horizon): RawBuilder<SqlBool>[];
 
   /**
-   * Locks the rows of trajectories, in order of their keys, and reads their heads and the time. Rows that are not there are left out; so are, with
-   * `never`, those that others hold.
+   * Locks the rows of trajectories in order of key, and reads their heads and the time. Omits rows that do not exist
+   * and, with `never`, rows that other transactions hold.
    */
   lockHeads(
     tx: Tx,
@@ -125,23 +131,29 @@ export interface Engine {
   ): Promise<{ readonly heads: LockedHead[]; readonly now: string }>;
 
   /**
-   * Returns those of the states that are stored. `lock`: locks them for writing, in order of digest. `refer`: locks none, and lets
-   * `outwaitReferrers` wait for this transaction. `digests` are distinct.
+   * Returns those of the states that are stored. `digests` must be distinct.
+   * - `lock` locks them for writing, in order of digest.
+   * - `refer` locks nothing, and makes `outwaitReferrers` wait for this transaction.
    */
   findStates(tx: Tx, namespace: string, digests: readonly Digest[], purpose: 'refer' | 'lock'): Promise<FoundState[]>;
 
-  /** Inserts states, referenced, in the order given. A state that is stored already is locked, and marked as referenced. */
+  /**
+   * Inserts states in the order given, marked as referenced. A state that is stored already is locked and marked as
+   * referenced.
+   */
   insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<void>;
 
-  /** Locks states for writing, in order of digest, and marks them as referenced. Returns the digests of those that are stored. */
+  /**
+   * Locks states for writing, in order of digest, and marks them as referenced. Returns the digests that are stored.
+   */
   referToStates(tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]>;
 
-  /** From here on, the transaction waits for locks only for a moment, then fails with `Contended`. */
+  /** From here on, a statement waits only briefly for a lock and then fails with `Contended`. */
   waitBriefly(tx: Tx): Promise<void>;
 
   /**
-   * Waits until all transactions have ended that have found states to refer to by now. Returns false if one of them has not ended after
-   * some seconds.
+   * Waits until every transaction has ended that has called `findStates` with `refer` so far. Returns false if one has
+   * not ended after some seconds.
    */
   outwaitReferrers(): Promise<boolean>;
 
@@ -154,8 +166,8 @@ export interface Engine {
   ): Promise<void>;
 
   /**
-   * Sets `columns` of the rows that are found by `keys`, in one statement or fast ones: each of `rows` has the values of the keys, then those of the
-   * columns. For tables whose rows change by the hundred.
+   * Updates `columns` of the rows found by `keys`, in one statement or fast ones. Each of `rows` has the values of the
+   * keys, then those of the columns.
    */
   updateRows<T extends ManyRowsTable>(
     tx: Tx,
@@ -165,47 +177,53 @@ export interface Engine {
     rows: readonly (readonly unknown[])[],
   ): Promise<void>;
 
-  /** Whether a column has one of these values, in one statement's text however many they are. */
+  /** Condition that a column has one of these values. The text of the statement does not depend on their number. */
   among(column: RawBuilder<unknown>, keys: readonly bigint[]): RawBuilder<SqlBool>;
 
   /**
-   * The time, and the mark of changes, of a transaction that takes from queues. In it, whatever an index can give is read by it, in its order and only as far
-   * as is needed, also where statistics are old, and statements are not planned anew: that holds for what is sent behind it, so it goes first.
+   * Returns the time and the change mark of a claim transaction. Disables sequential scans, sorts and replanning for
+   * the rest of the transaction. Must be the first statement.
    */
   beginClaim(tx: Tx): Promise<{ readonly now: string; readonly mark: bigint }>;
 
   /**
-   * Takes at most `limit` PENDING rollouts out of these queues, by priority, then creation, each locked for writing; those that others hold are passed
-   * over (Q4, Q5). Costs the same however much is queued.
+   * Takes at most `limit` PENDING rollouts from these queues, ordered by priority and creation, each locked for
+   * writing. Skips rollouts that other transactions hold (Q4, Q5). The cost does not grow with the length of the queue.
    */
   lockQueued(tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]>;
 
-  /** The same out of one stage, whatever comes next, found by its name, if it may be claimed from as it is now (Q4). */
+  /**
+   * Takes the next PENDING rollouts of one stage, found by name, without further filters. Returns none if the stage is
+   * not claimable (Q4).
+   */
   lockNext(tx: Tx, stage: StageName, limit: number): Promise<QueuedRow[]>;
 
-  /** Sends a query of the transaction at once: behind what was sent before, and before what is sent later, whether or not its rows are waited for. */
+  /**
+   * Sends a query of the transaction immediately, after all earlier and before all later queries, even if its rows are
+   * not awaited.
+   */
   ask<Row>(tx: Tx, query: CompiledQuery<Row>): Promise<Row[]>;
 
-  /** Moves the heads of trajectories, in few statements or fast ones. */
+  /** Writes the heads of trajectories, in few or fast statements. */
   updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void>;
 
   /**
-   * Where a transaction costs round trips: one step for one trajectory, in one. The statement that writes takes the row's lock, compares the row with
-   * `seen` under it, and writes only if they are equal. The time of the commit; undefined: the row has changed or somebody holds it, and
-   * nothing was written.
+   * Appends one step to one trajectory in one round trip. Only engines with costly round trips have it. The statement
+   * locks the row, compares it with `seen`, and writes only if they are equal. Returns the commit time, or undefined if
+   * nothing was written because the row has changed or is locked.
    */
   readonly appendOne?: (seen: SeenHead, row: StepRow) => Promise<string | undefined>;
 
   /**
-   * M1: stores points where the run and all series are there, in order of identity; false: nothing is stored. In the transaction given, or in one of its own,
-   * durable when it resolves.
+   * M1: stores points if the run and all series exist, in order of identity. Returns false if nothing was stored. Uses
+   * `tx`, or a transaction of its own that is durable when the promise resolves.
    */
   upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean>;
 
-  /** Returns the extrema of stretches of a series, in the order of the stretches. NaN points are ignored. */
+  /** Returns the extrema of ranges of a series, in the order of the ranges. NaN points are ignored. */
   readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]>;
 
-  /** Whether a column of JSON text, an object of strings, has this pair. */
+  /** Condition that a column of JSON text (an object of strings) contains this pair. */
   hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
 
   /** Whether a column of JSON text, an array of strings, has this item. */
@@ -218,15 +236,18 @@ export interface Engine {
 
   readonly turns: Turns;
 
-  /** `time` minus so many hours, as a value to compare a time column with. */
+  /** `time` minus a number of hours, to compare with a time column. */
   hoursAgo(hours: number): RawBuilder<string>;
 
   /**
-   * Tells listeners here, and other instances (a hint: coalesced, not awaited), that trajectories or runs of these keys changed. One number may be the key of
-   * both: a hint too many costs a read.
+   * Notifies listeners here and in other instances that trajectories or runs changed. Notifications are hints: they are
+   * coalesced and not awaited. A trajectory and a run may share a key, which costs one needless read.
    */
   announce(keys: readonly bigint[]): void;
-  /** Calls the listener for what is announced here or elsewhere; undefined: anything may have changed. Returns how to stop. */
+  /**
+   * Calls the listener for changes in this and other instances; undefined means that anything may have changed. Returns
+   * a function that removes the listener.
+   */
   onChange(listener: (key: bigint | undefined) => void): () => void;
 
   close(): Promise<void>;
@@ -239,10 +260,10 @@ export type RowsOf<Rows extends readonly object[]> = { -readonly [I in keyof Row
 export type KeyedTable = 'trajectories' | 'experiments' | 'runs' | 'stages' | 'metric_series' | RolloutTable;
 type RolloutTable = 'tasks' | 'validators' | 'groups' | 'rollouts' | 'environments';
 
-/** Tables that `updateRows` knows. */
+/** Tables that `updateRows` supports. */
 export type ManyRowsTable = 'rollouts' | 'attempts';
 
-/** What of a stage is PENDING: all of it, or of one task. */
+/** PENDING rollouts of a stage: all of them, or those of one task. */
 export interface Queue {
   readonly stage: bigint;
   readonly task: bigint | null;
@@ -254,15 +275,18 @@ export interface StageName {
   readonly id: string;
 }
 
-/** What is wanted of the queues. */
+/** Filter on queued rollouts. */
 export interface Wanted {
   readonly labels: ReadonlyMap<string, string>;
   readonly minPriority: number;
-  /** Keys of rollouts to leave. */
+  /** Keys of rollouts to exclude. */
   readonly except: readonly bigint[];
 }
 
-/** A rollout out of a queue, with what a claim tells of others that never changes, and a key that its attempt's trajectory may have. */
+/**
+ * A rollout from a queue, with immutable columns of other tables that a claim returns, and a key for the trajectory of
+ * its attempt.
+ */
 export interface QueuedRow extends Selectable<RolloutsTable> {
   readonly group_id: string;
   readonly task_id: string | null;
@@ -270,11 +294,14 @@ export interface QueuedRow extends Selectable<RolloutsTable> {
 }
 
 export interface WriteOptions {
-  /** No bound on how long a statement may take: for deletes, which grow with what they delete. */
+  /** Disables the statement timeout, because the time of a deletion grows with the number of rows. */
   readonly unbounded?: boolean;
 }
 
-/** The smallest and the largest number of a stretch, each at the first step that has it. A stretch without numbers has neither. */
+/**
+ * Smallest and largest number of a range, each at the first step that has it. Both are undefined if the range has no
+ * numbers.
+ */
 export interface StretchExtrema {
   readonly lowest?: SeriesPoint;
   readonly highest?: SeriesPoint;
@@ -285,7 +312,7 @@ export interface SeriesPoint {
   readonly value: number;
 }
 
-/** The part of Kysely's select that locking needs. */
+/** Methods of Kysely's select that `lock` needs. */
 export interface LockableQuery<Q> {
   forUpdate(): Q;
   forNoKeyUpdate(): Q;
@@ -293,7 +320,7 @@ export interface LockableQuery<Q> {
   skipLocked(): Q;
 }
 
-/** A trajectory's row under its lock, as far as appending needs it. */
+/** Columns of a locked trajectory that appends need. */
 export interface LockedHead extends TrajectoryRef {
   readonly namespace: string;
   readonly uid: string;
@@ -310,7 +337,7 @@ export interface LockedHead extends TrajectoryRef {
   readonly byteSum: bigint;
 }
 
-/** What a decision to append rests on and can change; all else of a trajectory's row stays as it is for good. */
+/** Columns that a decision to append depends on. All other columns that it reads never change. */
 export interface SeenHead {
   readonly tree: bigint;
   readonly key: bigint;
@@ -318,7 +345,7 @@ export interface SeenHead {
   readonly writerEpoch: bigint;
 }
 
-/** A stored state, without its bytes. */
+/** A stored state without its bytes. */
 export interface FoundState {
   readonly digest: Digest;
   readonly size: number;

@@ -34,7 +34,7 @@ export async function createEnvironment(
   });
 }
 
-/** One whose run was deleted keeps its id until it is purged. */
+/** An environment of a deleted run keeps its id until it is purged. */
 async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void> {
   const taken = await tx
     .selectFrom('environments')
@@ -86,7 +86,7 @@ async function insertEnvironment(
   return key;
 }
 
-/** L2 but Reopen, L5: a verb moves the status, or finds it in effect already and writes nothing. */
+/** L2 except Reopen, L5: applies a verb. Writes nothing if the verb is already in effect. */
 export async function moveEnvironment(
   engine: Engine,
   caller: Caller,
@@ -104,7 +104,7 @@ export async function moveEnvironment(
   });
 }
 
-/** Its run is kept. Errors: ENVIRONMENT_NOT_FOUND. */
+/** Locks the environment, and its run against deletion. Errors: ENVIRONMENT_NOT_FOUND. */
 async function lockEnvironment(engine: Engine, tx: Tx, namespace: string, id: string) {
   const seen = await findEnvironment(tx, namespace, { id });
   if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw environmentNotFound(id);
@@ -159,7 +159,7 @@ export async function listEnvironments(
   return rows.map(readEnvironment);
 }
 
-/** Undefined if it is not there. */
+/** Returns undefined if the environment does not exist. */
 export async function findEnvironment(
   db: Db | Tx,
   namespace: string,
@@ -171,14 +171,14 @@ export async function findEnvironment(
   return row === undefined ? undefined : readEnvironment(row);
 }
 
-/** As it is after a write of this transaction, which keeps its run. */
+/** Reads an environment that this transaction has written. The transaction protects its run from deletion. */
 async function readWritten(tx: Tx, namespace: string, key: bigint): Promise<Environment> {
   const environment = await findEnvironment(tx, namespace, { key });
   if (environment === undefined) throw new Error('an environment written in this transaction is not there');
   return environment;
 }
 
-/** Rows of environments (`e`) of runs that are there, with the ids of their runs (`r`). */
+/** Selects environments (`e`) of visible runs, with the ids of the runs (`r`). */
 function selectEnvironments(db: Db | Tx, namespace: string) {
   return db
     .selectFrom('environments as e')

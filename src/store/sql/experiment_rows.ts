@@ -6,9 +6,9 @@ import type { Db, Tx } from './engine.ts';
 
 type ExperimentRow = Awaited<ReturnType<ReturnType<typeof selectExperiments>['execute']>>[number];
 
-/** Rows of experiments (`x`) that are not hidden, with their count of runs. */
+/** Selects visible experiments (`x`) with their number of runs. */
 export function selectExperiments(db: Db | Tx, namespace: string, view: BookView) {
-  // JSON of any size: the BASIC view does not even read it.
+  // The JSON columns can be large, so the BASIC view does not read them.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`x.${column}`)}` : sql<string>`''`);
   return db
     .selectFrom('experiments as x')
@@ -34,7 +34,7 @@ export function selectExperiments(db: Db | Tx, namespace: string, view: BookView
         .selectFrom('runs as n')
         .select((count) => count.fn.countAll<bigint>().as('count'))
         .whereRef('n.experiment', '=', 'x.key')
-        // Said as the index of names says it, so that the index alone answers.
+        // Matches the condition of the index of names literally, so that the count is an index-only scan.
         .where(sql<boolean>`not n.hidden`)
         .as('run_count'),
     )
@@ -42,7 +42,7 @@ export function selectExperiments(db: Db | Tx, namespace: string, view: BookView
     .where(sql<boolean>`not x.hidden`);
 }
 
-/** The experiment of an id or a name, FULL view; undefined if none is there. */
+/** Returns an experiment by id or name in FULL view, or undefined. */
 export async function findExperiment(
   db: Db | Tx,
   namespace: string,

@@ -39,7 +39,7 @@ async function findByKey(db: Db | Tx, namespace: string, key: bigint): Promise<E
   return row === undefined ? undefined : readExperiment(row);
 }
 
-/** A hidden one keeps its id, not its name. */
+/** A deleted experiment keeps its id but not its name. */
 async function refuseTaken(tx: Tx, namespace: string, { id, name }: NewExperiment): Promise<void> {
   const taken = await tx
     .selectFrom('experiments')
@@ -119,7 +119,7 @@ export async function updateExperiment(
   }
 }
 
-/** The columns that hold what is given. */
+/** Returns the columns that the given fields are stored in. */
 function columnsOf(changes: ExperimentChanges) {
   const { name, description, environmentName, environmentConfigJson, agentType, agentConfigJson } = changes;
   const { defaultConfigJson, tags, metadataJson } = changes;
@@ -138,7 +138,7 @@ function columnsOf(changes: ExperimentChanges) {
   };
 }
 
-/** An experiment's row under its lock. */
+/** Columns of a locked experiment. */
 export interface LockedExperiment {
   readonly key: bigint;
   readonly name: string;
@@ -146,7 +146,7 @@ export interface LockedExperiment {
   readonly lastRunNumber: bigint;
 }
 
-/** Who has it gives numbers and names to its runs, alone. Errors: EXPERIMENT_NOT_FOUND. */
+/** The holder of the lock assigns numbers and names to the experiment's runs. Errors: EXPERIMENT_NOT_FOUND. */
 export async function lockExperiment(
   engine: Engine,
   tx: Tx,
@@ -158,7 +158,7 @@ export async function lockExperiment(
   return locked;
 }
 
-/** The experiment of runs that name none, made if it is not there; one, however many need it at once. */
+/** Locks the experiment of runs that name none. Creates it if it is missing; concurrent callers get the same one. */
 export async function lockDefaultExperiment(
   engine: Engine,
   tx: Tx,

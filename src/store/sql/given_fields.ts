@@ -1,7 +1,7 @@
 import type { NewRollout } from '../contract/rollout.ts';
 import { bindLabels } from './values.ts';
 
-/** Fields of a rollout that CreateRollouts compares when it is sent again (Q6), as text, by their names in the proto. */
+/** Fields of a rollout that a repeated CreateRollouts compares (Q6), as text, by their names in the proto. */
 interface GivenFields {
   readonly task_id: string;
   readonly input_json: string;
@@ -18,7 +18,7 @@ interface GivenFields {
 
 type ChangeableField = 'labels' | 'priority' | 'max_turns' | 'max_attempts' | 'model_uri' | 'metadata_json';
 
-/** A rollout's columns that these fields are stored in. */
+/** Columns that store these fields. */
 export interface GivenRow {
   readonly input_json: string;
   readonly labels: string;
@@ -34,7 +34,7 @@ export interface GivenRow {
   readonly first_given: string;
 }
 
-/** Names of the fields in which a request differs from what a rollout was created with. */
+/** Returns the names of the fields in which a request differs from the creation of the rollout. */
 export function differingFields(rollout: NewRollout, taskId: string, row: GivenRow): string[] {
   const asked = givenIn(rollout);
   const stored = { ...storedIn(row), task_id: taskId, ...readFirst(row) };
@@ -43,7 +43,10 @@ export function differingFields(rollout: NewRollout, taskId: string, row: GivenR
   );
 }
 
-/** What `first_given` is to be when these columns of a rollout change: their values from before the first change stay readable. */
+/**
+ * Returns the new `first_given` when these columns of a rollout change: it keeps their values from before the first
+ * change.
+ */
 export function keepGiven(
   row: GivenRow,
   changed: Readonly<Record<string, unknown>>,

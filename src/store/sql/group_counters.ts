@@ -3,24 +3,24 @@ import { parseInstant } from '../../domain/instant.ts';
 import type { Engine, Tx } from './engine.ts';
 import { chunksOf } from './statement_shapes.ts';
 
-/** What a group counts of its rollouts (M2), so that progress need not look at those that are terminal. */
+/** Counters of a group's rollouts (M2), so that progress need not read terminal rollouts. */
 export interface GroupCount extends TimedTurns {
   readonly rollouts: bigint;
   readonly terminalRollouts: bigint;
-  /** Terminal ones that had an attempt. */
+  /** Terminal rollouts that had an attempt. */
   readonly triedRollouts: bigint;
   readonly terminalTurns: bigint;
 }
 
-/** Turns that took a known time, and how many seconds together. */
+/** Number of turns with a known duration, and the sum of their durations. */
 export interface TimedTurns {
   readonly timedTurns: bigint;
   readonly turnSeconds: number;
 }
 
 /**
- * Adds to what groups count, by row key; less than nothing takes back. Locks them in order of key: groups are written last in a transaction, so that those who
- * lock rollouts never wait for one who waits for them. The run is to be announced.
+ * Adds to the counters of groups, by row key; negative numbers subtract. Groups are locked in order of key and last in
+ * a transaction, so that transactions that lock rollouts do not deadlock. The caller announces the run.
  */
 export async function countInGroups(
   engine: Engine,
@@ -37,7 +37,7 @@ export async function countInGroups(
       await engine.lock(locked, 'write').execute();
     }
     const rows = chunk.map((key) => valuesOf(key, counts.get(key) ?? {}));
-    // Only SQLite has no types for the columns of a CTE, and only it needs none.
+    // Postgres needs the casts, because a CTE of values has no types.
     await sql`with c (key, rollouts, terminal_rollouts, tried_rollouts, terminal_turns, timed_turns, turn_seconds) as (values ${sql.join(rows)})
       update ${engine.table('groups')} as g set rollouts = g.rollouts + c.rollouts, terminal_rollouts = g.terminal_rollouts + c.terminal_rollouts,
         tried_rollouts = g.tried_rollouts + c.tried_rollouts,
@@ -56,21 +56,21 @@ function valuesOf(key: bigint, count: Partial<GroupCount>) {
   return sql`(${sql.join(whole)}, cast(${turnSeconds} as double precision))`;
 }
 
-/** An attempt whose turns are to be timed. */
+/** An attempt whose turns are measured. */
 export interface EndedAttempt {
   readonly tree: bigint;
   readonly trajectory: bigint;
-  /** The first step that is a turn: own, and not the root. */
+  /** First step that is a turn: an own step that is not the root. */
   readonly firstTurn: bigint;
   readonly turns: bigint;
-  /** When it was claimed, and when the last step was committed, by the database's clock. */
+  /** Times of the claim and of the last commit, by the clock of the database. */
   readonly claimTime: string;
   readonly lastAppendTime: string;
 }
 
 /**
- * M2: how long the turns of an attempt took that has ended: what their own times say, where the client gave both; where it gave none, what the database's
- * clock says from the claim to the last turn.
+ * M2: returns how long the turns of an ended attempt took. Uses the times of the steps if the client gave both. If no
+ * step has them, uses the database's time from the claim to the last turn.
  */
 export async function timeTurns(tx: Tx, attempt: EndedAttempt): Promise<TimedTurns> {
   if (attempt.turns <= 0n) return { timedTurns: 0n, turnSeconds: 0 };
@@ -90,7 +90,7 @@ export async function timeTurns(tx: Tx, attempt: EndedAttempt): Promise<TimedTur
   return { timedTurns: BigInt(timed.length), turnSeconds };
 }
 
-/** A clock may have been set back meanwhile. */
+/** The result is at least 0, because a clock may have been set back. */
 function secondsBetween(from: string | null, to: string | null): number {
   if (from === null || to === null) return 0;
   return Math.max(0, Number(parseInstant(to) - parseInstant(from)) / 1e9);

@@ -5,18 +5,18 @@ import type { StageKeys } from './stage_keys.ts';
 import { chunksOf } from './statement_shapes.ts';
 import { bindLabels } from './values.ts';
 
-/** A group by its number, as what is made in it needs it. */
+/** Columns of a group that the creation of rollouts needs. */
 export interface GroupRef {
   readonly key: bigint;
   readonly id: string;
   readonly onSuccess: OnSuccess;
-  /** By this call. */
+  /** Whether this call created the group. */
   readonly created: boolean;
 }
 
 /**
- * Makes the groups of a stage that are not there, and gives all of them by number. Of several who make one at once one does; the others wait for its row
- * and find it. The run is kept.
+ * Creates the missing groups of a stage and returns all by number. If several callers create a group at once, one
+ * succeeds; the others wait for its row and find it. The caller protects the run from deletion.
  */
 export async function makeGroups(
   engine: Engine,

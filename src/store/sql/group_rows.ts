@@ -10,7 +10,7 @@ import { isSet, readLabels, readMetrics, readReal } from './values.ts';
 
 type GroupRow = Awaited<ReturnType<ReturnType<typeof selectGroups>['execute']>>[number];
 
-/** Rows of groups (`g`) of runs that are there, with the ids of their runs (`r`) and stages (`s`). */
+/** Selects groups (`g`) of visible runs, with the ids of their runs (`r`) and stages (`s`). */
 export function selectGroups(db: Db | Tx, view: BookView) {
   return (
     db
@@ -33,12 +33,12 @@ export function selectGroups(db: Db | Tx, view: BookView) {
         'r.id as run_id',
         's.id as stage_id',
       ])
-      // JSON of any size: the BASIC view does not even read it.
+      // The JSON can be large, so the BASIC view does not read it.
       .select((view === 'FULL' ? sql<string>`g.metadata_json` : sql<string>`''`).as('metadata_json'))
   );
 }
 
-/** FULL view; undefined if none is there. */
+/** Returns a group in FULL view, or undefined. */
 export async function findGroup(
   engine: Engine,
   db: Db | Tx,
@@ -58,7 +58,7 @@ function at(query: GroupQuery, place: GroupPlace | { readonly key: bigint }): Gr
 
 type GroupQuery = ReturnType<typeof selectGroups>;
 
-/** The groups of a query, in its order, with their statistics: in two statements however many there are. */
+/** Returns the groups of a query, in its order, with statistics. Uses two statements for any number of groups. */
 export async function readGroups(
   engine: Engine,
   db: Db | Tx,
@@ -73,13 +73,13 @@ export async function readGroups(
   return rows.map((row) => readGroup(row, counts.get(row.key) ?? NO_SIBLINGS));
 }
 
-/** What siblings come to, and how often their rows have changed. */
+/** Statistics of the rollouts of a group, and the sum of their revisions. */
 interface Siblings {
   readonly statistics: GroupStatistics;
   readonly revisions: bigint;
 }
 
-/** A group's value changes with its siblings', so its revision rises with theirs. */
+/** The revision of a group includes those of its rollouts, because its statistics change with them. */
 function readGroup(row: GroupRow, { statistics, revisions }: Siblings): Group {
   return {
     key: row.key,
@@ -115,7 +115,7 @@ const NO_SIBLINGS: Siblings = Object.freeze({
   revisions: 0n,
 });
 
-/** What is counted of a rollout, in the order of `selectSiblings`; whole numbers as the driver gives them. */
+/** Columns of `selectSiblings` in their order, with integers as the driver returns them. */
 type Sibling = readonly [
   group: number | bigint,
   status: Status,
@@ -126,7 +126,7 @@ type Sibling = readonly [
   revision: number | bigint,
 ];
 
-/** A row for each, in the order of their numbers: what is made of them is the rule's own, and the same on both engines. */
+/** Selects a row for each rollout, by number. Statistics are computed in TypeScript, so that both engines agree. */
 function selectSiblings(db: Db, groups: readonly bigint[]) {
   return db
     .selectFrom('rollouts as r')
@@ -139,7 +139,7 @@ function selectSiblings(db: Db, groups: readonly bigint[]) {
 async function countSiblings(engine: Engine, db: Db | Tx, groups: readonly bigint[]): Promise<Map<bigint, Siblings>> {
   if (groups.length === 0) return new Map();
   const query = engine.kept.of('siblings of groups', [padded(groups)], (among) => selectSiblings(engine.db, among));
-  // Arrays cost less than objects; a transaction has only these, with their values in the order of the columns.
+  // Arrays cost less than objects. A transaction returns only objects, whose values have the order of the columns.
   const siblings =
     db === engine.db
       ? await engine.rows<Sibling>(query)
@@ -163,7 +163,7 @@ function statisticsOf(siblings: readonly Sibling[]): Siblings {
     if (stored === null) continue;
     const reward = readReal(stored);
     rewards.push(reward);
-    // The first of equals, by number.
+    // Of equal rewards, the rollout with the lowest number wins.
     if (!Number.isNaN(reward) && (best === undefined || reward > best.reward)) best = { rolloutId: id, reward };
   }
   const statistics = {

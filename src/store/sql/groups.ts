@@ -13,7 +13,10 @@ import type { GroupsTable } from './tables.ts';
 import { readNow } from './trajectory_rows.ts';
 import { bindLabels, bindMetrics } from './values.ts';
 
-/** Of many who ask at once one makes it; the others wait for its row and find it. */
+/**
+ * Returns a group and creates it if it is missing. Of concurrent callers, one creates it; the others wait for its row
+ * and find it.
+ */
 export async function getOrCreateGroup(
   engine: Engine,
   namespace: string,

@@ -3,7 +3,7 @@ import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { LockedHead } from './engine.ts';
 import { isSet, readOptionalReal, readReal } from './values.ts';
 
-/** The columns that an engine's `lockHeads` selects. */
+/** Columns that an engine's `lockHeads` selects. */
 export interface HeadColumns {
   tree: bigint;
   key: bigint;
@@ -43,7 +43,7 @@ export function readHead(row: HeadColumns): LockedHead {
   };
 }
 
-/** The order in which every transaction locks heads, so that none waits for another in a ring. */
+/** Every transaction locks heads in this order, so that they do not deadlock. */
 export function inLockOrder(a: TrajectoryRef, b: TrajectoryRef): number {
   return a.tree === b.tree ? Number(a.key - b.key) : Number(a.tree - b.tree);
 }

@@ -7,7 +7,7 @@ import { type EndedRun, lockMains, moveLocked, sealMains } from './run_moves.ts'
 import { beat, type LockedRun, lockRun, selectToWrite, writeRun } from './run_writing.ts';
 import { readNow } from './trajectory_rows.ts';
 
-/** Taken in every status, so that a worker hears of a pause or an end. */
+/** Accepted in every status, so that a worker learns of a pause or an end. */
 export async function heartbeatRun(engine: Engine, namespace: string, id: string): Promise<Heartbeat> {
   const { row, now } = await engine.write(async (tx) => {
     const locked = await lockRun(engine, tx, namespace, id);
@@ -19,10 +19,13 @@ export async function heartbeatRun(engine: Engine, namespace: string, id: string
   return { status: row.status as Status, statusMessage: row.status_message, heartbeatTime: parseInstant(now) };
 }
 
-/** Who fails stale runs, in their history. */
+/** Actor of the status changes of stale runs. */
 const SWEEPER = 'anabranch';
 
-/** Fails runs that asked for it once their heartbeats stop, and seals their main trajectories. Rows that others hold are left to them, or to the next time. */
+/**
+ * Fails runs with `fail_when_stale` whose heartbeats have stopped, and seals their main trajectories. Rows that other
+ * transactions hold are left to the next sweep.
+ */
 export async function failStaleRuns(engine: Engine, limit: number): Promise<number> {
   const failed = await engine.write(async (tx) => {
     const found = await lockStale(engine, tx, await readNow(tx, engine.now), limit);
@@ -46,7 +49,7 @@ export async function failStaleRuns(engine: Engine, limit: number): Promise<numb
 
 async function lockStale(engine: Engine, tx: Tx, now: string, limit: number): Promise<LockedRun[]> {
   const query = selectToWrite(tx)
-    // Said as the index of stale runs says it.
+    // Matches the condition of the index of stale runs literally.
     .where(sql<boolean>`r.fail_when_stale and r.status in ('INITIALIZING', 'RUNNING')`)
     .where('r.stale_time', '<', now)
     .orderBy('r.stale_time')

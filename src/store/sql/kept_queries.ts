@@ -1,7 +1,7 @@
 import { type Compilable, CompiledQuery, type Expression, sql } from 'kysely';
 import { tupleKey } from '../../domain/tuple_key.ts';
 
-/** Stands for a value in a query that is kept. */
+/** Placeholder for a value in a cached query. */
 class Slot {
   readonly place: number;
 
@@ -10,22 +10,24 @@ class Slot {
   }
 }
 
-/** What pages ask for: one more than the sizes that people use, and of a larger one what is fetched first and then. */
+/**
+ * Limits of usual page sizes: one row more than the page, and for large pages the sizes of the first and second fetch.
+ */
 const USUAL_LIMITS: ReadonlySet<number> = new Set([11, 21, 26, 51, 101, 201, 256, 501 - 256, 1001 - 256]);
 
-/** Queries are few, so this is a bound against surprises. */
+/** Safety bound; the real number of queries is smaller. */
 const MOST = 500;
 
 /**
- * Queries whose text is the same each time, of one engine: built and compiled once, then run with other values. For a page of a list Kysely takes
- * as long to build and compile its queries as SQLite takes to answer them.
+ * Cache of compiled queries of one engine, whose text is the same for all values. Kysely takes as long to build and
+ * compile a query of a page as SQLite takes to run it.
  */
 export class KeptQueries {
   private readonly kept = new Map<string, CompiledQuery<unknown>>();
 
   /**
-   * The query with these values, to be run by `executeQuery` or `Engine.rows`. The name says all that its text depends on, but for the lengths of lists
-   * among the values; `build` gets what stands for them, and must do no more with it than put it into the query.
+   * Returns the query with these values, for `executeQuery` or `Engine.rows`. The name must identify the text, apart
+   * from the lengths of lists among the values. `build` receives placeholders and must only insert them into the query.
    */
   of<const Values extends readonly unknown[], Row>(
     name: string,
@@ -48,8 +50,8 @@ export class KeptQueries {
   }
 
   /**
-   * The same for a page of so many rows. A usual limit stands in the text: Postgres takes a tenth of all rows for a limit that it does not know, so
-   * that every plan for one that it knows looks better, and plans anew each time, which takes longer than the page.
+   * Returns the query for a page of `limit` rows. Usual limits are literals in the text. For a limit in a parameter,
+   * Postgres assumes a tenth of all rows and replans each time, which takes longer than reading the page.
    */
   page<const Values extends readonly unknown[], Row>(
     name: string,

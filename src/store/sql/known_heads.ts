@@ -7,14 +7,14 @@ import type { AppendBatch, AppendOutcome } from '../contract/append.ts';
 import type { Engine, LockedHead } from './engine.ts';
 import { type Sums, stepRow } from './step_row.ts';
 
-/** A trajectory as this process saw it after its last commit there. Others may have changed it since. */
+/** A trajectory's head after the last commit of this process. Other processes may have changed it since. */
 export interface KnownHead {
   readonly locked: LockedHead;
   readonly head: Head;
   readonly sums: Sums;
 }
 
-/** Trajectories that are remembered; the one that was learnt first is forgotten first. */
+/** Trajectories that are cached. The oldest entry is evicted first. */
 const MAX_KNOWN = 10_000;
 
 export class KnownHeads {
@@ -39,10 +39,10 @@ export class KnownHeads {
 const NO_SIZES: ReadonlyMap<string, number> = new Map();
 
 /**
- * What a client that waits for each ack sends: one new step of one trajectory. It is decided from the head as it was last seen, and written by a
- * statement that writes only if the row, locked, still is that head (see `Engine.appendOne`). A head that was seen is never a reason to
- * refuse: whatever is not a plain append of the next step is left to a transaction, which decides from the locked row. Undefined:
- * nothing was written.
+ * Appends one step to one trajectory, as sent by a client that waits for each ack. The cached head decides, and
+ * `Engine.appendOne` writes only if the locked row still equals that head. A cached head never causes a rejection:
+ * everything but a plain append is left to a transaction, which reads the locked row. Returns undefined if nothing was
+ * written.
  */
 export async function appendToKnown(
   engine: Engine,
@@ -59,7 +59,7 @@ export async function appendToKnown(
   if (!appends(head, batch)) return undefined;
   const row = stepRow(locked.namespace, locked, head.writerEpoch, sums, step, NO_SIZES, null);
   const { tree, key } = locked;
-  // While it is under way nobody else builds on what it may change.
+  // Concurrent appends must not use a head that this statement may change.
   known.forget(key);
   const time = await engine.appendOne(
     { tree, key, nextStepNumber: step.stepNumber, writerEpoch: head.writerEpoch },
@@ -85,12 +85,12 @@ function soleStep({ steps, seal }: AppendBatch): NewStep | undefined {
   return step.states.length > 0 || contentStates(step).length > 0 ? undefined : step;
 }
 
-/** Namespace and uid belong to a row key for good. */
+/** A row key keeps its namespace and uid. */
 function isMeant({ caller, uid, ref }: AppendBatch, { locked }: KnownHead): boolean {
   return caller.namespace === locked.namespace && ref.tree === locked.tree && (uid === undefined || uid === locked.uid);
 }
 
-/** Moves the head if the batch appends to it. */
+/** Advances the head if the batch appends to it. */
 function appends(head: Head, batch: AppendBatch): boolean {
   try {
     return decideAppend(head, batch, () => undefined).appended.length === 1;

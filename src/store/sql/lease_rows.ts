@@ -7,7 +7,7 @@ export const LEASE_COLUMNS = ['lease_ms', 'lease_end_time', 'attempt_end_time', 
 
 type LeaseRow = Pick<LockedRollout, (typeof LEASE_COLUMNS)[number]>;
 
-/** Undefined if nobody holds the rollout. */
+/** Returns undefined if no worker holds the rollout. */
 export function readLease(row: LeaseRow): Lease | undefined {
   if (row.lease_end_time === null) return undefined;
   return {
@@ -27,7 +27,7 @@ export function bindLease({ end, ms, attemptEnd, paused }: Lease): LeaseRow {
   };
 }
 
-/** In the order of `LEASE_COLUMNS`. */
+/** Returns the values in the order of `LEASE_COLUMNS`. */
 export function leaseValues(lease: Lease): unknown[] {
   const bound = bindLease(lease);
   return LEASE_COLUMNS.map((column) => bound[column]);

@@ -14,7 +14,7 @@ import { together } from './together.ts';
 import { readNow } from './trajectory_rows.ts';
 import { readOptionalTime } from './values.ts';
 
-/** Said as the index of leases says it. */
+/** Matches the condition of the index of leases literally. */
 const IS_LIVE = sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`;
 
 export async function heartbeatRollouts(
@@ -42,8 +42,8 @@ export async function heartbeatRollouts(
 type HeldRow = Awaited<ReturnType<typeof lockVisible>> extends Map<string, infer Row> ? Row : never;
 
 /**
- * Locks rollouts by id, in order of key, as everything that locks many. Their runs are read afterwards, unlocked (Q4): a deletion that held the locks has
- * committed by then. Rollouts of deleted runs are left out.
+ * Locks rollouts by id, in order of key, like every transaction that locks several. Their runs are read afterwards
+ * without a lock (Q4), so that the read sees deletions that have committed. Rollouts of deleted runs are omitted.
  */
 async function lockVisible(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
   const query = tx
@@ -71,7 +71,7 @@ interface VisibleRun {
   readonly pauses: readonly Pause[];
 }
 
-/** Of runs that are not deleted, by key. */
+/** Returns the runs that are not deleted, by key. */
 async function visibleRuns(engine: Engine, tx: Tx, runs: readonly bigint[]): Promise<Map<bigint, VisibleRun>> {
   if (runs.length === 0) return new Map();
   const rows = await tx
@@ -102,7 +102,7 @@ function stateOf(lease: LeaseToken, row: HeldRow | undefined, remainingMs: numbe
   return { id, attempt, kept, status, runStatus, remainingMs: kept ? remainingMs : undefined };
 }
 
-/** An attempt that has taken too long and was not swept yet has nothing left. */
+/** Returns at least 0, because an attempt may exceed its timeout before the sweep ends it. */
 function remainingOf({ end }: Lease, now: Instant): number {
   return Math.max(0, Number((end - now) / NANOS_PER_MS));
 }
@@ -112,14 +112,14 @@ interface LeaseWrite {
   readonly lease: Lease;
 }
 
-/** Leases are no part of what watchers of a run see change (M5): a write of them sets no mark and no new revision. */
+/** Watchers of a run do not see leases (M5), so writes of leases set neither mark nor revision. */
 async function writeLeases(engine: Engine, tx: Tx, writes: readonly LeaseWrite[]): Promise<void> {
   if (writes.length === 0) return;
   const rows = writes.map(({ row, lease }) => [row.key, ...leaseValues(lease)]);
   await engine.updateRows(tx, 'rollouts', ['key'], LEASE_COLUMNS, rows);
 }
 
-/** Who requeues rollouts whose workers are silent, in their history. */
+/** Actor of the status changes of rollouts that are requeued because their lease ended. */
 const SWEEPER = 'anabranch';
 
 export async function sweepLeases(engine: Engine, limit: number): Promise<number> {
@@ -129,13 +129,13 @@ export async function sweepLeases(engine: Engine, limit: number): Promise<number
     const { requeued, kept, changed } = await engine.write((tx) => sweepBatch(engine, tx, size));
     engine.announce(changed);
     total += requeued;
-    // What was kept stands further back now; only what others hold is met again.
+    // Renewed leases no longer match. Only rows that other transactions hold can be selected again.
     more = requeued + kept >= size;
   }
   return total;
 }
 
-/** Rollouts of one transaction, so that none is held for long. */
+/** Rollouts per transaction, to bound how long their locks are held. */
 const BATCH = 200;
 
 interface Swept {
@@ -151,7 +151,8 @@ async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept>
     tx,
     ended.map(({ run }) => run),
   );
-  // Since the rows were selected, a run may have been paused, or deleted: what is of a deleted run is left to the purge.
+  // A run may have been paused or deleted since the rows were selected. Rollouts of a deleted run are left to the
+  // purge.
   const rows = ended.filter(({ run }) => runs.has(run) && runs.get(run)?.status !== 'PAUSED');
   if (rows.length === 0) return { requeued: 0, kept: 0, changed: [] };
   const heads = await lockAttempts(engine, tx, rows, 'never');
@@ -167,7 +168,7 @@ async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept>
   const silent: Leaving[] = [];
   for (const row of rows) {
     const [head, end] = [heads.get(row.key), ends.get(row.key)];
-    // Somebody holds its trajectory, most likely to append to it: left for the next time.
+    // Another transaction holds the trajectory, most likely for an append. The next sweep retries.
     if (head === undefined && end !== undefined) continue;
     const lastAppend = readOptionalTime(end?.lastAppendTime ?? null);
     const lease = leaseOf(row, lastAppend, runs.get(row.run)?.pauses ?? [], parseInstant(now));
@@ -194,7 +195,7 @@ async function lockEnded(engine: Engine, tx: Tx, now: string, limit: number): Pr
   return engine.lockFree(query, 'write').execute();
 }
 
-/** Q3: the lease of a rollout that was selected because a lease was to end. */
+/** Q3: returns the lease of a rollout that was selected by its stored lease end. */
 function leaseOf(row: LockedRollout, lastAppend: Instant | undefined, pauses: readonly Pause[], now: Instant): Lease {
   const lease = readLease(row);
   if (lease === undefined) throw new Error('a rollout without a lease was swept');

@@ -5,10 +5,10 @@ import type { Db, Engine, Tx } from './engine.ts';
 import { nextTurn } from './next_turn.ts';
 import { isSet } from './values.ts';
 
-/** Ancestors that one statement reads: it takes a few milliseconds, and other work goes between two of them. */
+/** Ancestors per statement: a statement takes a few milliseconds, and other work runs between two of them. */
 const PIECE = 1000;
 
-/** The chain from the owner of the step `from` to the trajectory itself, read from its end in pieces. */
+/** Returns the chain from the owner of step `from` to the trajectory, read in batches from its end. */
 export async function getLineage(db: Db | Tx, namespace: string, ref: TrajectoryRef, from = 0n): Promise<Ancestor[]> {
   const chain: Ancestor[] = [];
   let next: bigint | null = ref.key;
@@ -16,7 +16,7 @@ export async function getLineage(db: Db | Tx, namespace: string, ref: Trajectory
     if (chain.length > 0) await nextTurn();
     const rows = await readPiece(db, namespace, { tree: ref.tree, key: next }, from);
     const last = rows.at(-1);
-    // It was deleted meanwhile, as the trajectory must have been: ancestors live as long as their branches.
+    // The trajectory was deleted, because ancestors exist as long as their branches.
     if (last === undefined) return [];
     for (const { key, branch_point, id, name, hidden } of rows) {
       chain.push({ key, branchPoint: branch_point ?? undefined, id, name, hidden: isSet(hidden) });
@@ -26,7 +26,10 @@ export async function getLineage(db: Db | Tx, namespace: string, ref: Trajectory
   return chain.reverse();
 }
 
-/** The owner of a step of the lineage; undefined if the trajectory is not there. The step must be below its end. */
+/**
+ * Returns the owner of a step of the lineage; undefined if the trajectory does not exist. The step must be below its
+ * end.
+ */
 export async function ownerIn(
   db: Db | Tx,
   namespace: string,
@@ -37,8 +40,9 @@ export async function ownerIn(
 }
 
 /**
- * The trajectory and its ancestors, nearest first, up to the owner of the step `from`, but at most a piece. The tree comes from the chain: if it were given
- * as a value, Postgres could take the tree's rows for few and read all of them for each ancestor.
+ * Reads the trajectory and its ancestors, nearest first, up to the owner of step `from` or the size of a batch. The
+ * join takes the tree from the chain. With a parameter, Postgres could underestimate the rows of the tree and scan them
+ * all for each ancestor.
  */
 function readPiece(db: Db | Tx, namespace: string, { tree, key }: TrajectoryRef, from: bigint) {
   const columns = ['t.tree', 't.key', 't.parent', 't.branch_point', 't.id', 't.name', 't.hidden'] as const;
@@ -65,7 +69,7 @@ function readPiece(db: Db | Tx, namespace: string, { tree, key }: TrajectoryRef,
     .execute();
 }
 
-/** Returns trajectories of a tree by key. Those that do not exist or are being purged are left out. */
+/** Returns trajectories of a tree by key. Omits those that do not exist or are being purged. */
 export async function getOwners(
   engine: Engine,
   namespace: string,

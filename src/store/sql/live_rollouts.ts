@@ -4,7 +4,7 @@ import type { Page } from '../contract/page.ts';
 import type { Engine } from './engine.ts';
 import { readRollout, selectPage } from './rollout_rows.ts';
 
-/** Rollouts of a run that are live, by key: appends change what they show, and mark no row of theirs. */
+/** Returns the live rollouts of a run, by key. Appends change their values without changing the mark of their rows. */
 export async function readLiveRollouts(
   engine: Engine,
   namespace: string,
@@ -22,14 +22,14 @@ export async function readLiveRollouts(
   return rows.map(readRollout);
 }
 
-/** Without an order or a limit, so that no planner prefers the index by key to the index of live rollouts. */
+/** Has no order or limit, so that planners do not prefer the index by key to the index of live rollouts. */
 async function liveKeys(engine: Engine, namespace: string, run: bigint): Promise<bigint[]> {
   const rows = await engine.db
     .selectFrom('rollouts as r')
     .select('r.key')
     .where('r.run', '=', run)
     .where('r.namespace', '=', namespace)
-    // The condition of the index of live rollouts.
+    // Matches the condition of the index of live rollouts literally.
     .where(sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`)
     .execute();
   return rows.map(({ key }) => key).sort((a, b) => Number(a - b));
