@@ -23,14 +23,17 @@ export async function logMetrics(
 ): Promise<void> {
   const batch = pointBatch(namespace, runId, points);
   if (await engine.upsertPoints(batch)) return;
-  // The run is gone, or a series is new.
+  // The run was deleted, or a series is new.
   await engine.write(async (tx) => {
     await makeSeries(engine, tx, batch);
     if (!(await engine.upsertPoints(batch, tx))) throw new Error('series made in this transaction are not there');
   });
 }
 
-/** In order of identity, so that no two transactions wait for each other in a ring; a racer's series is taken as it is. */
+/**
+ * Creates missing series in order of identity, so that concurrent transactions do not deadlock. A series that another
+ * transaction created first is used as it is.
+ */
 async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: PointBatch): Promise<void> {
   const { key: run } = await keepRun(engine, tx, namespace, runId);
   const stages = await stageKeys(tx, namespace, run, series);
@@ -97,7 +100,7 @@ export async function listSeries(
   if (keys.length === 0 || names?.length === 0) return [];
   const first = after === undefined ? 0 : runs.indexOf(after.runId);
   const wanted = keys.slice(first).map((key, i) => ({ place: first + i, key }));
-  // The last one again and again, as a run that is not there.
+  // Padding uses key 0, which no run has.
   const padding = padded(wanted).map(({ place, key }, i) => ({ place, key: i < wanted.length ? key : 0n }));
   const places = padding.map(({ place, key }) => sql`(cast(${place} as bigint), cast(${key} as bigint))`);
   const conditions = [sql`m.run = g.run and m.namespace = ${namespace}`];
@@ -119,13 +122,13 @@ export async function listSeries(
   }));
 }
 
-/** Rows behind the cursor, in the order of the list. */
+/** Condition for rows after the cursor, in the order of the list. */
 function behind(engine: Engine, place: number, after: Series): RawBuilder<unknown> {
   const stage = sql`(select a.stage from ${engine.table('metric_series')} as a where a.key = ${after.key})`;
   return sql`(g.place, m.stage, m.name) > (cast(${place} as bigint), ${stage}, ${after.name})`;
 }
 
-/** Row keys of runs, in the order asked for. Errors: RUN_NOT_FOUND. */
+/** Returns the row keys of runs, in the order requested. Errors: RUN_NOT_FOUND. */
 async function runKeys(engine: Engine, namespace: string, runs: readonly string[]): Promise<bigint[]> {
   if (runs.length === 0) return [];
   const rows = await engine.db
@@ -143,7 +146,7 @@ async function runKeys(engine: Engine, namespace: string, runs: readonly string[
   });
 }
 
-/** Points that are counted in one statement. */
+/** Points that one statement counts. */
 const WINDOW = 100_000;
 
 export async function measureSeries(
@@ -164,13 +167,13 @@ export async function measureSeries(
 
 interface Window extends SeriesExtent {
   readonly key: bigint;
-  /** The last step that was counted. */
+  /** Last step that was counted. */
   readonly countedTo: bigint;
 }
 
 /**
- * Counts the first points of each series, at most `WINDOW`, in one statement for all series. The counts are returned as one text, because SQLite has
- * no lateral joins.
+ * Counts the first points of each series, at most `WINDOW`, in one statement for all series. The counts are returned as
+ * one text, because SQLite has no lateral joins.
  */
 async function measure(
   engine: Engine,

@@ -2,7 +2,7 @@ import type { SummaryRow } from '../contract/summary.ts';
 
 export type Rewards = SummaryRow['rewards'];
 
-/** What engines compute of rewards, of any numbers but NaN, without an end to how large they may be. */
+/** Computes the statistics that engines compute in SQL. Accepts any numbers but NaN, and any magnitude. */
 export function momentsOf(rewards: readonly number[]): Rewards {
   const sorted = Float64Array.from(rewards).sort();
   const count = sorted.length;
@@ -16,7 +16,7 @@ export function momentsOf(rewards: readonly number[]): Rewards {
     min: sorted[0] ?? 0,
     max: sorted[count - 1] ?? 0,
     squares,
-    // Halved first: the sum of both may be too large.
+    // Halved before the addition, which could overflow.
     median: below === above ? below : below / 2 + above / 2,
   };
 }

@@ -1,4 +1,4 @@
-/** Resolves in a later turn of the event loop: whatever else waits for this process goes first. */
+/** Resolves in a later turn of the event loop, after everything that is already waiting. */
 export function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

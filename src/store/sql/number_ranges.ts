@@ -1,16 +1,16 @@
-/** The numbers from `from` on, up to but not including `to`. */
+/** Half-open range: [from, to). */
 export interface NumberRange {
   readonly from: bigint;
   readonly to: bigint;
 }
 
-/** Reading so many numbers that nobody asked for costs less than another statement. */
+/** Reading this many unneeded rows costs less than another statement. */
 const GAP = 64n;
 const LONGEST = 10_000n;
 
 /**
- * A few ranges that hold all the numbers. A range of the primary key is read the same way by every planner, while a list of numbers is not: Postgres
- * before 17, without statistics of a fresh table, compares every row of a trajectory with every number.
+ * Returns a few ranges that cover all numbers. Every planner reads a range of the primary key by the index. For a list,
+ * Postgres before 17 without statistics compares each row of a trajectory with each number.
  */
 export function rangesOver(numbers: readonly bigint[]): NumberRange[] {
   const ranges: { from: bigint; to: bigint }[] = [];

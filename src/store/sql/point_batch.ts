@@ -1,6 +1,9 @@
 import type { NewMetricPoint } from '../contract/metric.ts';
 
-/** Points of one call, each identity once, in order of identity: lists of equal length, `places` telling each point's series. */
+/**
+ * Distinct points of one call, in order of identity, as lists of equal length. `places` holds the index of each point's
+ * series.
+ */
 export interface PointBatch {
   readonly namespace: string;
   readonly runId: string;
@@ -12,7 +15,7 @@ export interface PointBatch {
 }
 
 export interface SeriesName {
-  /** Undefined: the run's own. */
+  /** Undefined for a series of the run itself. */
   readonly stageId: string | undefined;
   readonly name: string;
 }
@@ -20,11 +23,11 @@ export interface SeriesName {
 interface Gathered extends SeriesName {
   readonly metricSteps: bigint[];
   readonly values: number[];
-  /** Whether steps came in order, each once: then there is nothing to sort. */
+  /** Whether the steps are strictly ascending, so that sorting is not needed. */
   ordered: boolean;
 }
 
-/** M1: of two points with one identity the last wins. */
+/** M1: of several points with the same identity, the last one is kept. */
 export function pointBatch(namespace: string, runId: string, points: readonly NewMetricPoint[]): PointBatch {
   const gathered = gather(points).sort(byIdentity);
   const batch = {
@@ -46,7 +49,7 @@ export function pointBatch(namespace: string, runId: string, points: readonly Ne
   return batch;
 }
 
-/** One entry for each series, in no particular order. */
+/** Returns one entry per series, in no particular order. */
 function gather(points: readonly NewMetricPoint[]): Gathered[] {
   const stages = new Map<string | undefined, Map<string, Gathered>>();
   for (const { stageId, name, metricStep, value } of points) {

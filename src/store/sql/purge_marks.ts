@@ -1,12 +1,14 @@
 import { sql } from 'kysely';
 import type { Engine, Tx } from './engine.ts';
 
-/** Trajectories that one transaction marks at most. */
+/** Bound on the trajectories that one transaction marks. */
 const MARKS = 250;
-/** Parents whose branches one statement looks for at most. */
+/** Bound on the parents whose branches one statement selects. */
 const PARENTS = 250;
 
-/** Marks trajectories as being purged: from then on no call finds them. The tree and the rows are locked. */
+/**
+ * Marks trajectories for the purge, so that no call finds them. The caller holds the locks of the tree and the rows.
+ */
 export async function markPurging(engine: Engine, tx: Tx, tree: bigint, keys: readonly bigint[]): Promise<void> {
   if (keys.length === 0) return;
   await tx
@@ -17,16 +19,17 @@ export async function markPurging(engine: Engine, tx: Tx, tree: bigint, keys: re
     .execute();
 }
 
-/** What a transaction marked, and where the next one continues. */
+/** Trajectories that a transaction marked, and where the next one continues. */
 export interface MarkedBranches {
   readonly marked: readonly bigint[];
-  /** Marked trajectories that may have branches which are not. Empty: all branches are marked. */
+  /** Marked trajectories that may have unmarked branches. Empty if all branches are marked. */
   readonly parents: readonly bigint[];
 }
 
 /**
- * Marks what branches off marked trajectories, level by level, at most `MARKS` of them. A branch is made under a lock of its parent's row, and marking
- * locks that row first. So a marked trajectory gets no further branches. The tree is locked.
+ * Marks branches of marked trajectories, level by level, at most `MARKS` of them. Creating a branch locks its parent's
+ * row, and marking locks that row first, so a marked trajectory gets no further branches. The caller holds the lock of
+ * the tree.
  */
 export async function markBranches(
   engine: Engine,
@@ -48,7 +51,7 @@ export async function markBranches(
   return { marked, parents: left };
 }
 
-/** Found by their parents first: in the order of keys, SQLite would look through the whole tree. */
+/** The inner select finds branches by parent. With an order by key, SQLite would scan the whole tree. */
 async function lockUnmarkedBranches(
   engine: Engine,
   tx: Tx,
@@ -73,17 +76,17 @@ async function lockUnmarkedBranches(
   return rows.map(({ key }) => key);
 }
 
-/** What a transaction marked, and the parent of the topmost of them. */
+/** Trajectories that a transaction marked, and the parent of the topmost one. */
 export interface MarkedAncestors {
   readonly marked: readonly bigint[];
   readonly parent: bigint | null;
-  /** The bound was reached: the parent may have to be marked too. */
+  /** Whether the bound was reached, so that the parent may have to be marked too. */
   readonly more: boolean;
 }
 
 /**
- * Marks hidden ancestors that no branch needs any more, from `key` upwards, at most `MARKS` of them. Branches that are being purged do not count. The tree
- * is locked.
+ * Marks hidden ancestors that no branch needs, from `key` upwards, at most `MARKS` of them. Branches that are being
+ * purged do not count. The caller holds the lock of the tree.
  */
 export async function markNeedlessAncestors(
   engine: Engine,
@@ -104,7 +107,7 @@ export async function markNeedlessAncestors(
   return { marked, parent, more: false };
 }
 
-/** Locks the row of a trajectory that is hidden and stays for its branches. */
+/** Locks the row of a hidden trajectory that is kept for its branches. */
 async function lockHidden(engine: Engine, tx: Tx, tree: bigint, key: bigint) {
   const query = tx
     .selectFrom('trajectories')

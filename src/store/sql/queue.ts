@@ -1,12 +1,14 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Engine, Queue, QueuedRow, StageName, Wanted } from './engine.ts';
 
-/** Said as the indexes of what is PENDING say it: compared with a parameter, a plan that serves every parameter could not use them. */
+/**
+ * A literal that matches the partial indexes of PENDING rollouts. With a parameter, a generic plan could not use them.
+ */
 export const IS_PENDING = sql`r.status = 'PENDING'`;
 
 /**
- * What is PENDING and not delayed (Q3). The time is read once a statement, so that the last column of the queue's indexes serves: rollouts that are delayed
- * are passed over in the index.
+ * Condition for PENDING rollouts that are not delayed (Q3). The time is read once per statement, so that the last
+ * column of the queue's indexes can filter delayed rollouts.
  */
 function isClaimable({ now }: Pick<Engine, 'now'>): RawBuilder<unknown> {
   return sql`${IS_PENDING} and r.claimable_time <= (select ${now})`;
@@ -14,7 +16,7 @@ function isClaimable({ now }: Pick<Engine, 'now'>): RawBuilder<unknown> {
 
 export const ANYTHING: Wanted = { labels: new Map(), minPriority: 0, except: [] };
 
-/** Which rollouts (`r`) of a status are wanted. */
+/** Conditions of a filter on rollouts (`r`) with a status. */
 export function isWanted(
   engine: Pick<Engine, 'hasPair' | 'among'>,
   { labels, minPriority, except }: Wanted,
@@ -27,26 +29,28 @@ export function isWanted(
   return sql.join(conditions, sql` and `);
 }
 
-/** Q4: rollouts of a stage (`s`) of a run (`u`) may be claimed. */
+/** Q4: condition for a claimable stage (`s`) of a run (`u`). */
 export const IS_OPEN = sql<boolean>`(s.status in ('PENDING', 'INITIALIZING', 'RUNNING')
   and u.status in ('PENDING', 'INITIALIZING', 'RUNNING') and not u.hidden)`;
 
-/** The row key of a stage, if it may be claimed from. */
+/** Subquery for the row key of a stage; null if it is not claimable. */
 export function openStage(engine: Pick<Engine, 'table'>, { namespace, id }: StageName): RawBuilder<unknown> {
   return sql`(select s.key from ${engine.table('stages')} as s join ${engine.table('runs')} as u on u.key = s.run
     where s.namespace = ${namespace} and s.id = ${id} and ${IS_OPEN})`;
 }
 
-/** Q5. */
+/** Q5: order of the queue. */
 export const QUEUE_ORDER = sql`r.priority desc, r.key`;
 
-/** What `QueuedRow` says of a rollout (`r`), but for the key; looked for row by row, so that nobody's planner looks at others for all that there are. */
+/**
+ * Columns of `QueuedRow`, except the trajectory key. Subqueries per row prevent planners from scanning groups or tasks.
+ */
 export function queuedColumns(engine: Pick<Engine, 'table'>): RawBuilder<unknown> {
   return sql`r.*, (select g.id from ${engine.table('groups')} as g where g.key = r.group_key) as group_id,
     (select t.id from ${engine.table('tasks')} as t where t.key = r.task) as task_id`;
 }
 
-/** What is next in one queue, in its order. */
+/** Selects the next rollouts of one queue, in order. */
 export function queueOf(
   engine: Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>,
   columns: RawBuilder<unknown>,
@@ -59,12 +63,12 @@ export function queueOf(
     where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, isClaimable(engine))} order by ${QUEUE_ORDER} limit ${limit}`;
 }
 
-/** The condition that a queue of one task adds. */
+/** Condition for the queue of one task; empty for a queue of all tasks. */
 export function taskIs({ task }: Queue, value: RawBuilder<unknown> = sql`${task}`): RawBuilder<unknown> {
   return task === null ? sql`` : sql`and r.task = ${value}`;
 }
 
-/** Q5, of rows out of several queues. */
+/** Q5: order of rows from several queues. */
 export function byTurn(a: Turn, b: Turn): number {
   return a.priority === b.priority ? Number(a.key - b.key) : Number(b.priority - a.priority);
 }

@@ -1,20 +1,20 @@
-/** A read that runs longer makes its kind a slow one. */
+/** Run time in milliseconds above which a read marks its kind as slow. */
 const QUICK_MS = 50;
-/** A kind stays slow for so many times the duration of its slow read. */
+/** A kind stays slow for this multiple of the duration of its slow read. */
 const SLOW_TIMES = 20;
-/** Kinds whose speed is remembered, the ones used last. */
+/** Bound on the kinds that are remembered. The least recently used are forgotten. */
 const MOST_KINDS = 4000;
 
-/** The result of a read and its run time in milliseconds. Time that it waited is not included. */
+/** Result of a read and its run time in milliseconds, without the time that it waited. */
 export interface Timed<T> {
   readonly value: T;
   readonly milliseconds: number;
 }
 
 export interface ReadLanesOptions {
-  /** Reads of any length that run at a time. */
+  /** Lanes for reads of any length. */
   readonly long: number;
-  /** Further lanes, for quick reads only. */
+  /** Additional lanes for quick reads only. */
   readonly quick: number;
   readonly quickMs?: number | undefined;
   /** For how long a lane stays empty after a read that was not quick, in milliseconds. Default: 0. */
@@ -24,20 +24,20 @@ export interface ReadLanesOptions {
 /** A read that waits for a lane or runs in one. */
 interface Entry {
   readonly kind: string;
-  /** Resolves when the read has ended, with its run time; undefined if it failed. */
+  /** Starts the read. Resolves with its run time when it has ended, or with undefined if it failed. */
   readonly start: (lane: number) => Promise<number | undefined>;
   readonly reject: (error: unknown) => void;
   startedAt: number;
 }
 
 /**
- * Runs reads in lanes, in order of arrival. Some lanes serve only reads of kinds that were quick the last time, so that long reads never hold up
- * a look at a single row. Writes do not use lanes: threads and connections outside of them stay free for writes.
+ * Runs reads in lanes, in order of arrival. Some lanes serve only kinds whose last read was quick, so that long reads
+ * do not delay a read of a single row. Writes do not use lanes: they have threads and connections of their own.
  */
 export class ReadLanes {
   private readonly quickLanes: number;
   private readonly quickMs: number;
-  /** By lane, the read that runs there. The first lanes are those for quick reads. */
+  /** Running read by lane. The first lanes serve quick reads only. */
   private readonly running: (Entry | undefined)[];
   /** Lanes that stay empty for a while. */
   private readonly resting = new Set<number>();
@@ -57,8 +57,9 @@ export class ReadLanes {
   }
 
   /**
-   * Calls `work` as soon as there is a lane for it. Reads of one kind are expected to take about the same time: a kind is a statement's text. If the
-   * signal is aborted while the read waits, rejects with the signal's reason; afterwards `work` has to end by the signal itself.
+   * Calls `work` when a lane is free. A kind is the text of a statement: reads of one kind are expected to take about
+   * the same time. If the signal is aborted while the read waits, rejects with the signal's reason. Once `work` runs,
+   * it must observe the signal itself.
    */
   run<T>(kind: string, signal: AbortSignal | undefined, work: (lane: number) => Promise<Timed<T>>): Promise<T> {
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -95,8 +96,8 @@ export class ReadLanes {
   }
 
   /**
-   * Resolves when no read runs. No read starts before the returned function is called. Waits for long reads to end, while quick reads still start; so
-   * the wait can last as long as the longest read.
+   * Resolves when no read runs. No read starts until the returned function is called. While long reads end, quick reads
+   * still start, so the wait lasts at most as long as the longest read.
    */
   pause(): Promise<() => void> {
     return new Promise((resolve) => {
@@ -105,12 +106,12 @@ export class ReadLanes {
     });
   }
 
-  /** Rejects the reads that wait. Reads that run go on. */
+  /** Rejects waiting reads. Running reads continue. */
   rejectWaiting(error: unknown): void {
     for (const { reject } of this.waiting.splice(0)) reject(error);
   }
 
-  /** Rejects all reads that have not started, now and later. Pauses that were asked for never begin. */
+  /** Rejects all reads that have not started, now and later. Requested pauses never begin. */
   close(error: Error): void {
     this.closed = error;
     this.pauses.length = 0;
@@ -138,7 +139,7 @@ export class ReadLanes {
     });
   }
 
-  /** Takes the read that has waited longest, of those that may run in the lane now. */
+  /** Takes the oldest waiting read that the lane may run now. */
   private takeFor(lane: number): Entry | undefined {
     const now = performance.now();
     for (const entry of this.running) if (entry !== undefined) this.noteLong(entry, now);
@@ -184,7 +185,7 @@ export class ReadLanes {
   private learn(kind: string, milliseconds: number, now: number): void {
     const before = this.slowUntil.get(kind) ?? Number.NEGATIVE_INFINITY;
     const slowUntil = milliseconds > this.quickMs ? now + milliseconds * SLOW_TIMES : before;
-    this.slowUntil.delete(kind); // so that it comes last
+    this.slowUntil.delete(kind); // Reinsertion moves the kind to the end of the order of use.
     this.slowUntil.set(kind, slowUntil);
     for (const oldest of this.slowUntil.keys()) {
       if (this.slowUntil.size <= MOST_KINDS) break;

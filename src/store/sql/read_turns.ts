@@ -1,12 +1,12 @@
 import type { Turns } from '../contract/store.ts';
 
-/** Length of one work period of all readers together, in milliseconds. Work that began within it may end after it. */
+/** Length of one work period of all readers together, in milliseconds. Work that starts within it may end after it. */
 const WORK_MS = 2;
 /** The longest rest after a single read, in milliseconds. */
 const LONGEST_REST_MS = 2000;
 /** Writes are expected to go on for this long after the last one, in milliseconds. */
 const WRITER_MS = 20;
-/** Results with fewer rows do not wait for a turn: handling them takes less time than waiting. */
+/** Results with fewer rows do not wait for a turn: processing them takes less time than waiting. */
 const MANY_ROWS = 32;
 
 /**
@@ -16,7 +16,10 @@ const MANY_ROWS = 32;
  */
 export class ReadTurns implements Turns {
   private readonly waiting: (() => void)[] = [];
-  /** When the current work period began, when the last work ended, and when the last write was requested. In milliseconds of `performance.now()`. */
+  /**
+   * Start of the current work period, end of the last work, and time of the last requested write, in milliseconds of
+   * `performance.now()`.
+   */
   private begunAt = Number.NEGATIVE_INFINITY;
   private endedAt = Number.NEGATIVE_INFINITY;
   private wroteAt = Number.NEGATIVE_INFINITY;
@@ -27,7 +30,7 @@ export class ReadTurns implements Turns {
   /** True while turns are granted to waiting readers. */
   private granting = false;
 
-  /** Notes that a write was requested. */
+  /** Records that a write was requested. */
   wrote(): void {
     this.wroteAt = performance.now();
   }

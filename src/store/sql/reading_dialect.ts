@@ -2,10 +2,12 @@ import type { CompiledQuery, DatabaseConnection, Dialect, Driver, QueryResult } 
 
 type Read = (query: CompiledQuery) => Promise<unknown[]>;
 
-/** Returns a dialect that differs from an engine's own in how it runs queries: for reads alone, each a statement by itself. `read` returns its rows. */
+/**
+ * Returns a dialect for reads only, in which each statement runs by itself. `read` runs a query and returns its rows.
+ */
 export function readingDialect(engine: Dialect, read: Read): Dialect {
   return {
-    // Kysely lets one query at a time through to an adapter without this.
+    // Without this, Kysely runs one query at a time.
     createAdapter: () => Object.defineProperty(engine.createAdapter(), 'supportsMultipleConnections', { value: true }),
     createIntrospector: (db) => engine.createIntrospector(db),
     createQueryCompiler: () => engine.createQueryCompiler(),

@@ -8,9 +8,9 @@ interface ReferredState {
   readonly namespace: string;
   readonly digest: Digest;
   readonly size: number;
-  /** The state is stored, and steps refer to it: nothing has to be written for one more. */
+  /** Whether steps already refer to the stored state, so that a new reference needs no write. */
   readonly referenced: boolean;
-  /** Undefined: the state must be stored already. */
+  /** Undefined if the state must be stored already. */
   readonly bytes: EncodedState | undefined;
   used: boolean;
 }
@@ -21,11 +21,11 @@ interface NamespaceStates {
 }
 
 /**
- * The states that the new steps of one transaction refer to.
- *
- * A state that is referenced already is neither locked nor changed, so that writers that share states do not wait for each other
- * (`StatesTable` tells why that is safe). All others are locked in one pass in order of namespace and digest, after everything was decided.
- * Every transaction takes these locks in that order and none before the pass, so that transactions cannot wait for each other in a ring.
+ * States that the new steps of one transaction refer to.
+ * A state that is referenced already is neither locked nor changed, so that writers that share states do not wait.
+ * `StatesTable` explains why that is safe.
+ * All others are locked in one pass in order of namespace and digest, after all decisions. Every transaction takes
+ * these locks in that order and none before the pass, so that transactions do not deadlock.
  */
 export class ReferredStates {
   private readonly engine: Engine;
@@ -37,7 +37,10 @@ export class ReferredStates {
     this.tx = tx;
   }
 
-  /** Looks up stored states, without locking them. To be called once for a namespace, for all digests that its steps refer to. */
+  /**
+   * Looks up stored states without locking them. Must be called once per namespace, with all digests that its steps
+   * refer to.
+   */
   async find(namespace: string, digests: Iterable<Digest>): Promise<void> {
     const wanted = [...new Set(digests)];
     if (wanted.length === 0) return;
@@ -48,7 +51,7 @@ export class ReferredStates {
     }
   }
 
-  /** Adds states that came inline. */
+  /** Adds inline states. */
   add(namespace: string, inline: readonly EncodedState[]): void {
     const { states, sizes } = this.of(namespace);
     for (const bytes of inline) {
@@ -60,12 +63,12 @@ export class ReferredStates {
     }
   }
 
-  /** Sizes of the states that were found or added. */
+  /** Returns the sizes of the states that were found or added. */
   sizes(namespace: string): ReadonlyMap<Digest, number> {
     return this.of(namespace).sizes;
   }
 
-  /** Notes that a new step refers to the state. Returns its size. */
+  /** Records that a new step refers to the state. Returns its size. */
   use(namespace: string, digest: Digest): number {
     const state = this.of(namespace).states.get(digest);
     if (state === undefined) throw new Error(`state ${digest} was not looked up before its step was written`);
@@ -74,13 +77,13 @@ export class ReferredStates {
   }
 
   /**
-   * Stores and marks what the new steps refer to. `briefly`: waits for other transactions only for a moment. Errors: STATE_NOT_FOUND, if a
-   * state was lost since it was found.
+   * Stores and marks the states that new steps refer to. With `briefly`, waits only briefly for locks. Errors:
+   * STATE_NOT_FOUND, if a state was deleted after it was found.
    */
   async write(now: string, wait: 'briefly' | 'bounded'): Promise<void> {
     const runs = runsOf(this.unmarked());
     if (runs.length === 0) return;
-    // All are sent at once: they run in this order.
+    // All statements are sent at once and run in this order.
     const waiting = wait === 'briefly' ? this.engine.waitBriefly(this.tx) : undefined;
     await Promise.all([waiting, ...runs.map((run) => this.mark(run, now))]);
   }
@@ -115,7 +118,7 @@ export class ReferredStates {
   }
 }
 
-/** Stretches of states of one namespace that one statement can serve: all with their bytes, or all without. */
+/** Groups states that one statement can write: same namespace, and all with their bytes or all without. */
 function runsOf(states: readonly ReferredState[]): ReferredState[][] {
   const runs: ReferredState[][] = [];
   for (const state of states) {

@@ -4,20 +4,20 @@ import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Db, Engine, Tx } from './engine.ts';
 import { UniqueViolation } from './unique_violation.ts';
 
-/** Where a row that a request made is: its tree's key and its own. */
+/** Keys of the tree and the row that a request created. */
 interface MadeRef {
   readonly tree: bigint;
   readonly key: bigint;
 }
 
-/** What idempotency keys know of a noun. */
+/** How idempotency looks up and names a resource. */
 export interface Noun<T> {
   readonly name: keyof typeof WORDS;
-  /** What was made before, as it is now; undefined if it was deleted since. */
+  /** Returns the current value of a created resource; undefined if it was deleted. */
   find(db: Db | Tx, ref: MadeRef): Promise<T | undefined>;
 }
 
-/** How a noun says that it is gone, and that what it wants is taken. */
+/** Error reason and metadata key of a missing resource. */
 const WORDS = {
   Trajectory: { gone: 'TRAJECTORY_NOT_FOUND', metadata: 'trajectory_id' },
   Experiment: { gone: 'EXPERIMENT_NOT_FOUND', metadata: 'experiment' },
@@ -25,7 +25,7 @@ const WORDS = {
   Environment: { gone: 'ENVIRONMENT_NOT_FOUND', metadata: 'environment' },
 } as const;
 
-/** Refusals that a racer may have caused who came with the same key. */
+/** Errors that a concurrent request with the same key may have caused. */
 const TAKEN: ReadonlySet<Reason> = new Set([
   'TRAJECTORY_EXISTS',
   'EXPERIMENT_EXISTS',
@@ -34,12 +34,12 @@ const TAKEN: ReadonlySet<Reason> = new Set([
   'ENVIRONMENT_EXISTS',
 ]);
 
-/** So often a making that met a racer looks again at what is there; each time there is more to see. */
+/** Bound on the attempts of a creation that conflicts with concurrent ones. */
 const TRIES = 5;
 
 /**
- * ID1 around a making: at most one is made under a key, also when several race; the others get it too. `make` refuses what is taken in words; where a
- * racer takes it in between, it is run again and sees who.
+ * ID1: creates at most one resource per key. Concurrent requests with the key return the same resource. `make` rejects
+ * conflicts with an error. If a concurrent creation causes a unique violation, `make` runs again and finds it.
  */
 export async function makeOnce<T>(
   engine: Engine,
@@ -67,7 +67,7 @@ export async function makeOnce<T>(
   }
 }
 
-/** What was made before under this key; undefined if the key is new. */
+/** Returns the resource that was created with this key; undefined if the key is new. */
 async function findMade<T>(
   db: Db | Tx,
   namespace: string,
@@ -89,7 +89,10 @@ async function findMade<T>(
   return made;
 }
 
-/** Keeps the key in the transaction of the write. A racer that kept it first makes this fail on the primary key. */
+/**
+ * Stores the key in the transaction of the creation. If a concurrent request stored it first, the primary key rejects
+ * it.
+ */
 async function keepRequest(
   engine: Engine,
   tx: Tx,

@@ -13,20 +13,20 @@ import type { LockedRollout } from './rollout_writing.ts';
 import { recordStatuses } from './status_changes.ts';
 import { bindFlag } from './values.ts';
 
-/** A locked rollout, and what is said of its move. */
+/** A locked rollout whose attempt ends, with the message of its move. */
 export interface Leaving {
   readonly caller: Caller;
   readonly row: LockedRollout;
   readonly head: LockedHead | undefined;
   readonly message: string;
   readonly metadataJson: string;
-  /** The attempt does not count towards the most attempts, and delays nothing. */
+  /** If true, the attempt does not count towards max_attempts and causes no delay. */
   readonly refund?: boolean;
 }
 
 /**
- * Q1, Q3: takes rollouts from those who held them, in few statements however many. Their attempts have failed; whether they are tried again is decided under
- * the locks of those groups in which a success ends the others.
+ * Q1, Q3: ends the attempts of rollouts as FAILED and requeues the rollouts. The number of statements does not grow
+ * with the rollouts. Groups whose policy may prevent another attempt are locked for the decision.
  */
 export async function requeue(engine: Engine, tx: Tx, now: string, leaving: readonly Leaving[]): Promise<void> {
   if (leaving.length === 0) return;
@@ -59,7 +59,7 @@ interface Policy {
   readonly succeeded: boolean;
 }
 
-/** Groups in which a success ends the others are locked first, so that a success and a requeue that meet do not miss each other. */
+/** Locks groups with CANCEL_PENDING first, so that concurrent successes and requeues in a group see each other. */
 async function readPolicies(engine: Engine, tx: Tx, groups: readonly bigint[]): Promise<Map<bigint, Policy>> {
   const locked = await engine
     .lock(
@@ -88,13 +88,15 @@ async function readPolicies(engine: Engine, tx: Tx, groups: readonly bigint[]): 
 
 export interface PendingMove extends Leaving {
   readonly to: 'PENDING' | 'FAILED' | 'CANCELLED';
-  /** If it becomes PENDING: how long nobody can claim it. */
+  /** Time before the rollout can be claimed again, if it becomes PENDING. */
   readonly delayMs?: number;
-  /** What the rollout shows of its last attempt from here on. */
+  /** Values of the latest attempt that the rollout's row copies. */
   readonly shown: Shown;
-  /** The attempt that ends with this move; undefined if the rollout was PENDING, or if the attempt's trajectory is gone. */
+  /**
+   * Attempt that ends with this move; undefined if the rollout was PENDING, or if the attempt's trajectory was deleted.
+   */
   readonly ended: AttemptEnd | undefined;
-  /** Empty by default. */
+  /** Default: empty. */
   readonly phase?: string;
 }
 
@@ -116,7 +118,9 @@ const COLUMNS = [
   'mark',
 ] as const;
 
-/** Moves locked rollouts that nobody holds from here on, with their StatusChanges and what their groups count. */
+/**
+ * Moves locked rollouts that no worker holds afterwards. Writes their StatusChanges and the counters of their groups.
+ */
 export async function moveMany(engine: Engine, tx: Tx, now: string, moves: readonly PendingMove[]): Promise<void> {
   if (moves.length === 0) return;
   const mark = await engine.changeMark(tx);
@@ -146,7 +150,7 @@ function movedRow(move: PendingMove, now: string, mark: bigint): unknown[] {
   return [row.key, to, message, phase, refunded, '', 0n, null, null, ...ofAttempt, ...times, now, ...counts];
 }
 
-/** Turns of an attempt that is over are timed, whether or not the rollout is. */
+/** The turns of every ended attempt are measured, even if the rollout is PENDING again. */
 async function countsOf(tx: Tx, moves: readonly PendingMove[]): Promise<Map<bigint, GroupCount>> {
   const times = await timeAttempts(
     tx,

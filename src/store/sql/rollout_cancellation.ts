@@ -11,16 +11,19 @@ import { findStageKeys } from './stage_keys.ts';
 import { readNow } from './trajectory_rows.ts';
 import { isSet } from './values.ts';
 
-/** Rollouts that one transaction cancels at most. */
+/** Bound on the rollouts that one transaction cancels. */
 const BATCH = 200;
 
-/** Of a run, whose stages are all meant, or of one stage of it. */
+/** A run with all its stages, or one stage of it. */
 interface Cancelled {
   readonly run: bigint;
   readonly stage: bigint | undefined;
 }
 
-/** Marks the rollouts of a run or stage to be cancelled. The row of that run or stage is locked, and terminal. */
+/**
+ * Requests the cancellation of the rollouts of a run or stage. The caller holds the lock of that row, which is
+ * terminal.
+ */
 export async function markRollouts(
   tx: Tx,
   { namespace, actor }: Caller,
@@ -35,10 +38,13 @@ export async function markRollouts(
     .execute();
 }
 
-/** Keys of stages begin at 1. */
+/** Stands for all stages of a run; keys of stages begin at 1. */
 const WHOLE_RUN = 0n;
 
-/** A run or stage that is reopened keeps the rollouts that are not cancelled yet, and gets new ones. Its row is locked. */
+/**
+ * Withdraws the request when a run or stage is reopened. Rollouts that are not cancelled yet are kept. The caller holds
+ * the lock of the row.
+ */
 export async function unmarkRollouts(tx: Tx, { run, stage }: Cancelled): Promise<void> {
   await tx
     .deleteFrom('rollout_cancellations')
@@ -75,8 +81,8 @@ export async function cancelMarkedRollouts(engine: Engine): Promise<boolean> {
 }
 
 /**
- * Locks are taken mark, rollouts, trajectories, groups. The mark's lock lets one transaction at a time cancel, so that none is counted twice, and holds off a
- * reopening.
+ * Locks are taken in the order request, rollouts, trajectories, groups. The lock of the request serialises
+ * cancellations, so that no rollout is counted twice, and blocks a reopening.
  */
 async function cancelBatch(engine: Engine, of: Cancelled): Promise<RolloutsCancelled | undefined> {
   const transaction = (tx: Tx) => cancelSome(engine, tx, of);
@@ -123,8 +129,9 @@ async function writeMark(tx: Tx, { run, stage }: Cancelled, cancelled: bigint, o
 }
 
 /**
- * Rollouts that are not terminal, those that workers hold first. Read by one statement, so that one that is requeued or claimed meanwhile is found in either
- * status. The indexes of the queue and of live rollouts have no terminal ones, so that a batch costs the same however many were cancelled before.
+ * Returns rollouts that are not terminal, live ones first. One statement reads both, so that a rollout that is claimed
+ * or requeued meanwhile is found in one status. The partial indexes contain no terminal rollouts, so the cost of a
+ * batch does not grow with cancelled ones.
  */
 async function findOpenRollouts(engine: Engine, tx: Tx, { run, stage }: Cancelled): Promise<bigint[]> {
   const ofStage = stage === undefined ? sql`` : sql`and s.key = ${stage}`;
@@ -139,7 +146,7 @@ async function findOpenRollouts(engine: Engine, tx: Tx, { run, stage }: Cancelle
   return rows.map(({ key }) => key);
 }
 
-/** Without those that have ended by now. A deletion of the run that held them has committed by now: what is of its run is left to the purge. */
+/** Omits rollouts that have ended. Returns none if the run was deleted, because the purge removes its rollouts. */
 async function lockOpenRollouts(
   engine: Engine,
   tx: Tx,
@@ -158,7 +165,10 @@ async function lockOpenRollouts(
   return visible.length === 0 ? [] : rows;
 }
 
-/** Cancels locked rollouts as CancelRollout does. Those whose trajectories others hold are left for the next transaction. Returns how many were cancelled. */
+/**
+ * Cancels locked rollouts as CancelRollout does. Rollouts whose trajectories other transactions hold are left to the
+ * next transaction. Returns the number of cancelled rollouts.
+ */
 async function cancelLocked(
   engine: Engine,
   tx: Tx,
@@ -195,12 +205,15 @@ async function cancelLocked(
 
 interface LiveRollout {
   readonly row: LockedRollout;
-  /** Undefined: its trajectory is gone. */
+  /** Undefined if the trajectory was deleted. */
   readonly head: LockedHead | undefined;
   readonly end: AttemptEnd | undefined;
 }
 
-/** Waits for appends in flight only if there is nothing else to cancel, so that no writer waits behind another one's trajectory. */
+/**
+ * Waits for appends in progress only if there is nothing else to cancel, so that no writer waits for the trajectory of
+ * another one.
+ */
 async function lockLive(
   engine: Engine,
   tx: Tx,

@@ -32,7 +32,10 @@ const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as 
   RolloutVerb
 >;
 
-/** L3's Complete, Fail and Cancel: all that ends with a rollout ends in one transaction, under locks taken rollout, trajectory, siblings, group. */
+/**
+ * Completes, fails or cancels a rollout (L3) with all its effects in one transaction. Locks are taken in the order
+ * rollout, trajectory, siblings, group.
+ */
 export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd): Promise<Rollout> {
   const { rollout, changed } = await engine.write(async (tx) => {
     const row = await lockRollout(engine, tx, caller.namespace, end.id);
@@ -48,7 +51,10 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
   return rollout;
 }
 
-/** L5: what is compared when an end is repeated. An attempt that ended before digests were stored has its message and result. */
+/**
+ * L5: returns the stored and the requested outcome, to compare a repeated end. Attempts that ended before digests were
+ * stored are compared by message and result.
+ */
 async function outcomesOf(
   tx: Tx,
   row: LockedRollout,
@@ -93,7 +99,7 @@ async function endLocked(
     worker_id: '',
     lease_end_time: null,
     attempt_end_time: null,
-    // Whoever held what was cancelled holds it no more; one that ended it may say so again.
+    // After a cancellation, no attempt is the holder. After another end, the holder may repeat the call.
     ...(end.status === 'CANCELLED' ? { lease_ms: 0n } : {}),
     end_time: now,
     status_changes: row.status_changes + 1n,
@@ -110,7 +116,10 @@ async function endLocked(
   await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
 }
 
-/** Ends the attempt that holds a live rollout, with all that the request reports of it. Returns what the rollout shows then. */
+/**
+ * Ends the attempt that holds a live rollout, with its result and report. Returns the values that the rollout's row
+ * copies.
+ */
 async function endAttempt(
   tx: Tx,
   row: LockedRollout,

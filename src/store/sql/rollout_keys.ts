@@ -1,7 +1,7 @@
 import { rolloutNotFound } from '../../domain/errors.ts';
 import type { Db } from './engine.ts';
 
-/** The row key of a rollout of a run that is not deleted. Errors: ROLLOUT_NOT_FOUND. */
+/** Returns the row key of a rollout of a visible run. Errors: ROLLOUT_NOT_FOUND. */
 export async function findRolloutKey(db: Db, namespace: string, id: string): Promise<bigint> {
   const row = await db
     .selectFrom('rollouts as o')

@@ -16,7 +16,7 @@ import { findById, readNow } from './trajectory_rows.ts';
 import { againWhenRaced } from './unique_violation.ts';
 import { bindLabels } from './values.ts';
 
-/** Q6: makes what is not there. Where a racer makes some of it in between, it is run again and finds them. */
+/** Q6: creates the missing rollouts. Retries if a concurrent request creates some of them, and then finds them. */
 export async function createRollouts(
   engine: Engine,
   caller: Caller,
@@ -80,7 +80,7 @@ class Making {
     return makeGroups(this.engine, this.tx, this.caller.namespace, this.stage, now, groups);
   }
 
-  /** Rollouts that exist, by place. */
+  /** Returns the existing rollouts by group number and number. */
   private async there(groups: readonly GroupRef[]): Promise<Map<string, ExistingRow>> {
     const old = groups.filter(({ created }) => !created).map(({ key }) => key);
     if (old.length === 0) return new Map();
@@ -107,7 +107,7 @@ class Making {
     }
   }
 
-  /** A retry of a call that was answered creates nothing, so it succeeds. Errors: QUEUE_CLOSED. */
+  /** A retry of a completed call creates nothing, so it succeeds on a closed queue too. Errors: QUEUE_CLOSED. */
   private requireOpenQueue([first]: readonly NewRollout[]): void {
     if (first !== undefined && !this.stage.isQueueOpen) throw queueClosed(this.stage.id, first);
   }
@@ -134,7 +134,7 @@ class Making {
     }
   }
 
-  /** Row keys by id. Errors: TASK_NOT_FOUND. */
+  /** Returns row keys by task id. Errors: TASK_NOT_FOUND. */
   private async tasks(missing: readonly NewRollout[]): Promise<Map<string, bigint>> {
     const ids = [...new Set(missing.map(({ taskId }) => taskId))].filter((id) => id !== '');
     const found = new Map<string, bigint>();
@@ -152,7 +152,10 @@ class Making {
     return found;
   }
 
-  /** Start points are there now; whether they still are is seen again when one is claimed. Errors: TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END. */
+  /**
+   * Requires that start points exist now. Each claim checks its start point again. Errors: TRAJECTORY_NOT_FOUND,
+   * BRANCH_POINT_BEYOND_END.
+   */
   private async requireStarts(missing: readonly NewRollout[]): Promise<void> {
     const furthest = new Map<string, bigint>();
     for (const { startFrom } of missing) {
@@ -249,7 +252,7 @@ const COLUMNS = [
   'mark',
 ] as const;
 
-/** What a rollout begins as: PENDING, with nobody and nothing to it. In the order of `COLUMNS`. */
+/** Returns the row of a new PENDING rollout, in the order of `COLUMNS`. */
 function newRow(
   namespace: string,
   { run, key: stage }: StageKeys,

@@ -24,7 +24,7 @@ export function entityOf({ run, key }: LockedRollout): StatusEntity {
   return { tree: run, noun: 'ROLLOUT', key };
 }
 
-/** L5: the move of one rollout, written in the transaction that makes it. */
+/** L5: records the move of one rollout in the transaction that makes it. */
 export async function recordMove(
   engine: Engine,
   tx: Tx,
@@ -40,7 +40,9 @@ export async function recordMove(
   await recordStatus(engine, tx, caller, entityOf(row), now, move);
 }
 
-/** A verb that moves the status alone, or with what `move` does besides; it may find itself in effect already (L5). */
+/**
+ * Applies a verb to a rollout. `move` writes the new status and is not called if the verb is already in effect (L5).
+ */
 async function moved(
   engine: Engine,
   caller: Caller,
@@ -130,7 +132,7 @@ export async function retryRollout(
   return moved(engine, caller, token, 'retry', async (tx, row, to) => {
     const now = await readNow(tx, engine.now);
     const attempts = row.attempt - row.refunded_attempts + 1n;
-    // Its trajectory was sealed when it ended.
+    // The trajectory of the last attempt was sealed when the attempt ended.
     await writeRollout(engine, tx, row.key, now, {
       ...NOTHING_SHOWN,
       status: to,
@@ -152,7 +154,10 @@ export async function retryRollout(
   });
 }
 
-/** A deletion of the run looks for rollouts that are not terminal: it is kept, so that none becomes so behind its back. Errors: ROLLOUT_NOT_FOUND. */
+/**
+ * Locks the run against deletion. A deletion locks only rollouts that are not terminal, and this one is about to become
+ * PENDING. Errors: ROLLOUT_NOT_FOUND.
+ */
 async function keepTerminal(engine: Engine, tx: Tx, namespace: string, id: string): Promise<void> {
   const seen = await findRollout(engine, tx, namespace, { id }, 'BASIC');
   if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw rolloutNotFound(id);

@@ -1,12 +1,13 @@
 import type { Engine, Tx } from './engine.ts';
 import { CHUNK } from './statement_shapes.ts';
 
-/** Rows that may go with one rollout, or one environment: as many of them as are removed at once are so many times fewer than rows. */
+/** Estimated rows per rollout or environment. A batch has this many times fewer rollouts than rows to remove. */
 const ROWS_EACH = 5;
 
 /**
- * B4: deletes rollouts of a deleted run, each with all that is its own but trajectories. Whoever writes what is a rollout's own holds its lock, so the locks
- * are taken first: nothing is written behind the purge. Removes some `limit` rows and returns how many.
+ * B4: deletes rollouts of a deleted run with all their rows, except trajectories. The rollouts are locked first,
+ * because writers of these rows hold that lock, so nothing is written after the purge. Removes about `limit` rows and
+ * returns how many.
  */
 export async function purgeRollouts(engine: Engine, tx: Tx, run: bigint, limit: number): Promise<number> {
   return purgeBatches(limit, async (count) => {
@@ -24,7 +25,7 @@ export async function purgeRollouts(engine: Engine, tx: Tx, run: bigint, limit: 
   });
 }
 
-/** The environments of a run, wherever they are used. */
+/** Deletes the environments of a run with their links to rollouts. */
 export async function purgeEnvironments(tx: Tx, run: bigint, limit: number): Promise<number> {
   return purgeBatches(limit, async (count) => {
     const rows = await tx.selectFrom('environments').select('key').where('run', '=', run).limit(count).execute();
@@ -43,7 +44,7 @@ export async function purgeGroups(tx: Tx, run: bigint, limit: number): Promise<n
   return Number(numDeletedRows);
 }
 
-/** Batch by batch, until enough rows are gone or nothing is left. */
+/** Purges batches until `limit` rows are removed or none is left. */
 async function purgeBatches(limit: number, purgeSome: (count: number) => Promise<number>): Promise<number> {
   let purged = 0;
   while (purged < limit) {

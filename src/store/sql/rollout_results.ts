@@ -1,6 +1,9 @@
 import type { RolloutResult } from '../../domain/rollout.ts';
 
-/** A result as it stands in its column: JSON text without the summary, which has a column of its own. JSON has no number for NaN and infinities: they are strings. */
+/**
+ * Encodes a result for its column: JSON text without the summary, which has its own column. NaN and infinities are
+ * strings, because JSON has no numbers for them.
+ */
 export function bindResult(result: RolloutResult | undefined): string {
   if (result === undefined) return '';
   const { reward, taskCompleted, agentReportedSuccess, success, errors } = result;

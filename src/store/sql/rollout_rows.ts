@@ -16,14 +16,14 @@ import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime } fr
 
 export type RolloutRow = Awaited<ReturnType<ReturnType<typeof selectRollouts>['execute']>>[number];
 
-/** Rows of rollouts (`r`) of runs that are there, with what they show of their group, stage, run, task, trajectory and override. */
+/** Selects rollouts (`r`) of visible runs, with columns of their group, stage, run, task, trajectory and override. */
 export function selectRollouts(engine: Engine, db: Db | Tx, view: BookView) {
   return withOthers(engine, db.selectFrom('rollouts as r'), view);
 }
 
-/** A page of rollouts (`r`): few enough of them are found first, so that nobody's planner looks at others for all that there are. */
+/** Selects a page of rollouts (`r`). The limited page is a subquery, so that planners join only its rows. */
 export function selectPage(engine: Engine, db: Db | Tx, view: BookView, page: PageOfRollouts) {
-  // It has the columns of the table, and is named as the table is.
+  // The subquery has the columns and the name of the table.
   return withOthers(engine, db.selectFrom(page.as('r')) as unknown as Rollouts, view);
 }
 
@@ -31,9 +31,9 @@ type Rollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', unknown>;
 type PageOfRollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Selectable<RolloutsTable>>;
 
 function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
-  // JSON of any size: the BASIC view does not even read it.
+  // The JSON columns can be large, so the BASIC view does not read them.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`r.${column}`)}` : sql<string>`''`);
-  // Cross joins are inner joins in an order that SQLite keeps, whatever its statistics say: rollouts first, and of others only what is theirs.
+  // SQLite keeps the order of cross joins, whatever its statistics: rollouts first, then the rows they refer to.
   return rollouts
     .crossJoin('runs as u')
     .crossJoin('stages as s')
@@ -119,21 +119,24 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
     ]);
 }
 
-/** The reward of a live rollout is the sum of its trajectory's own steps as it is now. A PENDING rollout shows none. */
+/** The reward of a live rollout is the current sum of its trajectory's own steps. A PENDING rollout has none. */
 const IS_LIVE = sql`r.status in ('INITIALIZING', 'RUNNING')`;
 
-/** The reward of a rollout (`r`) as it is shown; `t` is the trajectory of its attempt. */
+/** Reward of a rollout (`r`) as returned to clients; `t` is the trajectory of its attempt. */
 export const SHOWN_REWARD = sql<
   number | string | null
 >`case when ${IS_LIVE} then t.branch_reward_sum else r.reward end`;
 
-/** When the last own step of the trajectory (`t`) was committed; null without one: creating a trajectory is not an append (Q3). */
+/**
+ * Commit time of the last own step of the trajectory (`t`); null without one. Creating a trajectory is not an append
+ * (Q3).
+ */
 export function lastAppend(engine: Engine) {
   return sql<string | null>`(select w.commit_time from ${engine.table('steps')} as w
     where w.tree = t.tree and w.trajectory = t.key and w.step_number = t.next_step_number - 1)`;
 }
 
-/** Own steps that are not the root. */
+/** Returns the number of own steps that are not the root. */
 export function turnsOf(branchPoint: bigint | null, nextStepNumber: bigint): bigint {
   const turns = nextStepNumber - (branchPoint ?? 0n) - 1n;
   return turns > 0n ? turns : 0n;
@@ -141,7 +144,7 @@ export function turnsOf(branchPoint: bigint | null, nextStepNumber: bigint): big
 
 export type RolloutPlace = { readonly id: string } | { readonly key: bigint };
 
-/** FULL view unless told otherwise; undefined if it is not there. */
+/** Returns a rollout, by default in FULL view; undefined if it does not exist. */
 export async function findRollout(
   engine: Engine,
   db: Db | Tx,
@@ -159,8 +162,8 @@ export function selectRollout(engine: Engine, db: Db | Tx, namespace: string, pl
 }
 
 /**
- * Returns a rollout as it is after a write of this transaction, which holds it. Deleting a run locks its rollouts that are not terminal; of the others the
- * run may be deleted meanwhile. Errors: ROLLOUT_NOT_FOUND.
+ * Returns a rollout that this transaction has written and locked. The lookup can fail only for a terminal rollout,
+ * because deleting a run locks all others. Errors: ROLLOUT_NOT_FOUND.
  */
 export async function readWritten(
   engine: Engine,
@@ -229,7 +232,7 @@ export function readStart(row: { readonly start_trajectory: string | null; reado
   return { trajectoryId: row.start_trajectory, stepNumber: row.start_step };
 }
 
-/** Q3: the lease counts from the last claim, heartbeat or append, whichever is the latest. It has no end while the run is paused. */
+/** Q3: the lease runs from the latest of claim, heartbeat and append. It has no end while the run is paused. */
 function leaseEnd(row: RolloutRow): Instant | undefined {
   const lease = readLease(row);
   if (lease === undefined) return undefined;

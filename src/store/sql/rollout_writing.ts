@@ -9,8 +9,8 @@ import { together } from './together.ts';
 export type LockedRollout = Selectable<RolloutsTable>;
 
 /**
- * Locks a rollout's row for writing. A deletion of its run may have held the lock, so the run is looked at again by a statement of its own, which sees what
- * that deletion committed. The run itself is not locked (Q4). Errors: ROLLOUT_NOT_FOUND.
+ * Locks a rollout's row for writing. A deletion of its run may have held the lock, so a separate statement checks the
+ * run and sees what that deletion committed. The run is not locked (Q4). Errors: ROLLOUT_NOT_FOUND.
  */
 export async function lockRollout(engine: Engine, tx: Tx, namespace: string, id: string): Promise<LockedRollout> {
   const named = tx.selectFrom('rollouts as r').where('r.namespace', '=', namespace).where('r.id', '=', id);
@@ -23,12 +23,15 @@ export async function lockRollout(engine: Engine, tx: Tx, namespace: string, id:
   return row;
 }
 
-/** What of a row decides what may be done with it. */
+/** Returns the columns that decide which verbs are allowed. */
 export function heldOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'lease_ms'>): Held {
   return { id: row.id, status: row.status as Status, attempt: Number(row.attempt), held: row.lease_ms > 0n };
 }
 
-/** Every write of one rollout's row: it counts as a change for those who watch its run (M5), who are to be told once it is committed. */
+/**
+ * Updates one rollout's row. Sets mark and revision, because watchers of the run see the change (M5). The caller
+ * announces the run after the commit.
+ */
 export async function writeRollout(
   engine: Engine,
   tx: Tx,

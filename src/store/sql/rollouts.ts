@@ -90,7 +90,7 @@ export async function listRollouts(
   return rows.map(readRollout);
 }
 
-/** Of all that are there: what is asked again and again while somebody looks on. */
+/** The first page without filters, which user interfaces poll, so its query is cached. */
 function firstPage(
   engine: Engine,
   namespace: string,
@@ -137,7 +137,7 @@ function pageOf(
     .orderBy('r.number');
 }
 
-/** Newest first, by the index of attempts by worker, or of rollouts by task. */
+/** Newest first, by the index of attempts by worker or of rollouts by task. */
 function pageAcrossRuns(
   engine: Engine,
   namespace: string,
@@ -151,7 +151,7 @@ function pageAcrossRuns(
     workerId === undefined
       ? db.selectFrom('rollouts as r').selectAll('r').orderBy('r.key', 'desc')
       : ofWorker(db, namespace, workerId, after);
-  // A page is cut before its runs are joined: rollouts of deleted runs must not be in it.
+  // The page is limited before runs are joined, so rollouts of deleted runs must be excluded here.
   let page = matching(engine, rollouts, filter).where(
     sql<boolean>`not (select u.hidden from ${engine.table('runs')} as u where u.key = r.run)`,
   );
@@ -160,7 +160,7 @@ function pageAcrossRuns(
   return selectPage(engine, db, view, page.limit(limit)).orderBy('r.key', 'desc');
 }
 
-/** Rollouts whose last attempt a worker claimed. Cross joins are inner joins in an order that SQLite keeps. */
+/** Selects rollouts whose latest attempt a worker claimed. SQLite keeps the order of cross joins. */
 function ofWorker(db: Db, namespace: string, workerId: string, after: RolloutCursor | undefined) {
   const rollouts = db
     .selectFrom('attempts as a')
@@ -177,7 +177,7 @@ function ofWorker(db: Db, namespace: string, workerId: string, after: RolloutCur
 
 type Rollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Selectable<RolloutsTable>>;
 
-/** Filters that hold for a rollout (`r`) wherever it is looked for. */
+/** Applies the filters that do not depend on run, stage or group. */
 function matching(engine: Engine, rollouts: Rollouts, filter: RolloutFilter): Rollouts {
   let page = rollouts;
   if (filter.createTimeFrom !== undefined) {
@@ -186,7 +186,7 @@ function matching(engine: Engine, rollouts: Rollouts, filter: RolloutFilter): Ro
   if (filter.createTimeTo !== undefined) page = page.where('r.create_time', '<', bindTimeBound(filter.createTimeTo));
   if (filter.statuses !== undefined) page = page.where('r.status', 'in', filter.statuses);
   if (filter.success !== undefined) {
-    // What success rates count (M3).
+    // M3: the rollouts that success rates count.
     page = page.where('r.success', '=', filter.success ? 1 : 0).where('r.status', 'in', ['COMPLETED', 'FAILED']);
   }
   for (const [key, value] of filter.labels ?? []) {
@@ -196,7 +196,7 @@ function matching(engine: Engine, rollouts: Rollouts, filter: RolloutFilter): Ro
   return page;
 }
 
-/** Of a group by its key alone, so that no index of the stage or the run is considered. */
+/** A group is selected by its key alone, so that planners do not consider indexes of the stage or the run. */
 function inPlace<Row>(
   query: SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Row>,
   { run, stage, group }: Place,
@@ -216,7 +216,7 @@ interface Place {
   readonly group: bigint | undefined;
 }
 
-/** Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
+/** Resolves the ids of a filter to row keys. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
 async function placeOf(engine: Engine, namespace: string, of: NonNullable<RolloutFilter['of']>): Promise<Place> {
   const { db } = engine;
   if ('runId' in of) {
@@ -239,7 +239,10 @@ async function placeOf(engine: Engine, namespace: string, of: NonNullable<Rollou
   return { run: group.run, stage: group.stage, group: group.key };
 }
 
-/** W11: what is missing or NaN is in no range; 'NaN' is the text that SQLite keeps, and Postgres' own NaN: both engines would sort it above every number. */
+/**
+ * W11: missing and NaN rewards match no range. SQLite stores the text 'NaN' and Postgres its own NaN; both would sort
+ * it above every number.
+ */
 function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilter): RawBuilder<boolean>[] {
   if (minReward === undefined && maxReward === undefined) return [];
   const reward = sql`(select ${SHOWN_REWARD} from (select 1 as one) as x left join ${engine.table('trajectories')} as t
@@ -250,7 +253,7 @@ function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilte
   return conditions;
 }
 
-/** Rows after the cursor, in the order of the index that has those of the place. */
+/** Condition for rows after the cursor, in the order of the index of the run, stage or group. */
 function isBehind(place: Place, { stage, groupNumber, number }: RolloutPlaceCursor): RawBuilder<boolean> {
   const [at, group, own] = [stage, groupNumber, number].map((value) => sql`cast(${value} as bigint)`);
   if (place.group !== undefined) return sql<boolean>`r.number > ${own}`;
@@ -285,19 +288,22 @@ export async function updateRollout(
   return rollout;
 }
 
-/** Whether anything is to be changed. `maxTurns` may be present and undefined, which clears it. */
+/** Returns whether anything changes. A present but undefined `maxTurns` clears the value. */
 function isGiven(changes: object): boolean {
   return 'maxTurns' in changes || Object.values(changes).some((change) => change !== undefined);
 }
 
-/** What of a change belongs to an attempt (M3). */
+/** Changes that belong to an attempt (M3). */
 interface AttemptChanges {
   readonly metrics: RolloutChanges['metrics'] | undefined;
   readonly timings: RolloutChanges['timings'] | undefined;
   readonly environmentIds: RolloutChanges['environmentIds'] | undefined;
 }
 
-/** Returns what the rollout's row shows then; undefined if nothing of it changes. Errors: NO_ATTEMPT, ENVIRONMENT_NOT_FOUND, INVALID_REQUEST. */
+/**
+ * Returns the values that the rollout's row copies; undefined if they do not change. Errors: NO_ATTEMPT,
+ * ENVIRONMENT_NOT_FOUND, INVALID_REQUEST.
+ */
 async function updateAttempt(
   tx: Tx,
   row: LockedRollout,
@@ -327,7 +333,7 @@ function columnsOf(changes: Omit<RolloutChanges, keyof AttemptChanges>) {
   };
 }
 
-/** Errors: ENVIRONMENT_NOT_FOUND, INVALID_REQUEST (of another run). */
+/** Errors: ENVIRONMENT_NOT_FOUND, INVALID_REQUEST (environment of another run). */
 async function replaceEnvironments(tx: Tx, row: LockedRollout, attempt: bigint, ids: readonly string[]): Promise<void> {
   const { namespace, run } = row;
   const found =

@@ -12,8 +12,8 @@ import { readStage, selectStages } from './stage_rows.ts';
 import { tallyRuns } from './tallies.ts';
 
 /**
- * M5. The horizon is read before everything else: the reads that follow see what was committed by then, and the next look finds what was not, however late
- * it commits.
+ * M5: the horizon must be read first. Later reads see everything that was committed by then, and the next call finds
+ * the rest, however late it commits.
  */
 export async function readRunChanges(
   engine: Engine,
@@ -93,19 +93,19 @@ async function rolloutsOf(engine: Engine, keys: readonly bigint[]): Promise<Roll
   return (await selectPage(engine, engine.db, 'BASIC', page).execute()).map(readRollout);
 }
 
-/** Orders in which an index holds the rows of a run; rows keep their place in the orders of a snapshot. */
+/** Orders in which an index holds the rows of a run. A row keeps its position in the orders of a snapshot. */
 const BY_MARK = ['mark', 'key'] as const;
 const SNAPSHOT_ORDERS = { groups: ['key'], rollouts: ['stage', 'group_number', 'number'] } as const;
 
 interface FoundPage {
   readonly keys: bigint[];
-  /** Of rollouts: their groups' keys. */
+  /** For rollouts: keys of their groups. */
   readonly groups: bigint[];
   readonly next: ChangeCursor | undefined;
 }
 
 /**
- * Finds the keys of a page in the order of one index, beginning behind the cursor, before anything is joined to them: so all pages of a look together read
+ * Finds the keys of a page in the order of one index, after the cursor and before any join. All pages together read
  * each row once.
  */
 async function findPage(
@@ -141,7 +141,7 @@ async function findPage(
 
 const EVERY_ROW = sql<SqlBool>`1 = 1`;
 
-/** A subquery for each row, so that no planner begins with the stages and sorts their rows. */
+/** A subquery for each row, so that planners do not begin with the stages and sort their rows. */
 function ofOpenStage(engine: Engine): RawBuilder<SqlBool> {
   const terminal = sql.join(TERMINAL_STATUSES.map((status) => sql.lit(status)));
   return sql<SqlBool>`(select s.status from ${engine.table('stages')} as s where s.key = c.stage) not in (${terminal})`;

@@ -16,8 +16,8 @@ export async function findRunKeys(engine: Engine, db: Db | Tx, namespace: string
 }
 
 /**
- * The run under a lock that keeps it from being deleted (B4) and lets its verbs go on: whatever writes a child of a run takes it first, so that no row is
- * left behind. Errors: RUN_NOT_FOUND.
+ * Locks a run against deletion (B4) without blocking its verbs. Writers of a run's children take this lock first, so
+ * that no orphaned row remains. Errors: RUN_NOT_FOUND.
  */
 export async function keepRun(engine: Engine, tx: Tx, namespace: string, id: string): Promise<RunKeys> {
   const row = await engine.lock(selectRunKeys(tx, namespace, id), 'keep').executeTakeFirst();
@@ -25,7 +25,7 @@ export async function keepRun(engine: Engine, tx: Tx, namespace: string, id: str
   return row;
 }
 
-/** The run of something that was just found, under the same lock; false: it was deleted since, and what was found with it. */
+/** Takes the same lock on the run of a row that was just read. Returns false if the run was deleted since. */
 export async function keepRunOf(
   engine: Engine,
   tx: Tx,

@@ -16,7 +16,7 @@ import { together } from './together.ts';
 import { findById, findByKey } from './trajectory_rows.ts';
 import { bindLabels, flag } from './values.ts';
 
-/** What a run becomes beside what its maker said: where it stands, and what it takes over. */
+/** Fields of a new run that do not come from the request. */
 export interface Placement {
   readonly key: bigint;
   readonly experiment: LockedExperiment;
@@ -25,13 +25,13 @@ export interface Placement {
   readonly configJson: string;
   readonly plan: Plan | undefined;
   readonly heartbeatTimeoutMs: number;
-  /** Undefined: it is the root of a tree. */
+  /** Undefined for the root of a tree. */
   readonly parent: { readonly tree: bigint; readonly key: bigint; readonly branchPoint: bigint } | undefined;
   readonly main: TrajectoryRef | undefined;
   readonly mark: bigint;
 }
 
-/** Writes a run with the next number of its experiment, which is locked, and its first StatusChange. */
+/** Inserts a run with the next number of its locked experiment, and its first StatusChange. */
 export async function insertRun(
   engine: Engine,
   tx: Tx,
@@ -95,7 +95,7 @@ const NOTHING_YET: RunTally = Object.freeze({
   substeps: { count: 0n, seconds: 0 },
 });
 
-/** `run-NUMBER` for a run that is given no name, with a count behind it where somebody took that name. */
+/** Returns `run-NUMBER` for a run without a name, with a count appended if that name is taken. */
 export async function defaultName(tx: Tx, experiment: LockedExperiment): Promise<string> {
   const plain = `run-${experiment.lastRunNumber + 1n}`;
   for (let count = 1, name = plain; ; count += 1, name = `${plain}-${count}`) {
@@ -103,7 +103,7 @@ export async function defaultName(tx: Tx, experiment: LockedExperiment): Promise
   }
 }
 
-/** The key and id of the run that has a name in an experiment; undefined if none has. */
+/** Returns key, tree and id of the run with a name in an experiment; undefined if there is none. */
 export async function findNamed(tx: Tx, experiment: bigint, name: string) {
   return tx
     .selectFrom('runs')
@@ -114,7 +114,7 @@ export async function findNamed(tx: Tx, experiment: bigint, name: string) {
     .executeTakeFirst();
 }
 
-/** A hidden run keeps its id. */
+/** Rejects ids of deleted runs too, because they keep their ids until they are purged. */
 export async function refuseTakenId(tx: Tx, namespace: string, id: string): Promise<void> {
   const taken = await tx
     .selectFrom('runs')
@@ -135,7 +135,7 @@ export function runExists(named: string, id: string): AnabranchError {
   );
 }
 
-/** What makings of runs answer with when they come again. */
+/** How a repeated request finds the run that it created. */
 export function madeRuns(engine: Engine, { namespace }: Caller): Noun<MadeRun> {
   const find = async (db: Db | Tx, { key }: { readonly key: bigint }) => {
     const run = await findRun(engine, db, namespace, { key });
@@ -145,7 +145,7 @@ export function madeRuns(engine: Engine, { namespace }: Caller): Noun<MadeRun> {
   return { name: 'Run', find };
 }
 
-/** A run as this transaction made it, with its main trajectory. */
+/** Returns a run that this transaction created, with its main trajectory. */
 export async function readMade(
   engine: Engine,
   tx: Tx,
@@ -161,7 +161,7 @@ export async function readMade(
   return { run, created: true, mainTrajectory };
 }
 
-/** Undefined if it has none, or none any more. */
+/** Returns undefined if the run has no main trajectory or it was deleted. */
 export async function mainTrajectoryOf(
   engine: Engine,
   db: Db | Tx,

@@ -22,8 +22,8 @@ import { findByKey, readNow } from './trajectory_rows.ts';
 import { isSet } from './values.ts';
 
 /**
- * L2, L5: a verb moves the run's status, or finds it in effect already and writes nothing. Locks are taken from run to trajectory. The main trajectory
- * is sealed with the end of the run, and replaced if a reopened run finds it sealed.
+ * L2, L5: applies a verb to a run. Writes nothing if the verb is already in effect. Locks are taken in the order run,
+ * trajectory. The main trajectory is sealed when the run ends, and replaced if a reopened run finds it sealed.
  */
 export async function moveRun(engine: Engine, caller: Caller, id: string, move: RunMove): Promise<Run> {
   const { said } = move;
@@ -38,7 +38,7 @@ export async function moveRun(engine: Engine, caller: Caller, id: string, move: 
     if (to !== undefined) {
       const seals = isTerminal(to) && !move.keepTrajectoryOpen;
       const mains = await lockMains(engine, tx, seals || move.verb === 'reopen' ? [row] : [], 'bounded');
-      // Read under the locks, so that no step of the trajectory was committed later.
+      // Read under the locks, so that no step of the trajectory has a later commit time.
       const now = await readNow(tx, engine.now);
       const [main] = mains.heads;
       if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(engine, tx, caller, row, main, move);
@@ -65,15 +65,18 @@ export interface EndedRun {
   readonly message: string;
 }
 
-/** Main trajectories of runs, locked. */
+/** Locked main trajectories of runs. */
 export interface LockedMains {
-  /** Without those that are deleted. */
+  /** Deleted trajectories are omitted. */
   readonly heads: readonly LockedHead[];
-  /** Keys of those that other transactions hold (only with `never`). */
+  /** Keys of trajectories that other transactions hold; empty unless `never` was requested. */
   readonly held: ReadonlySet<bigint>;
 }
 
-/** Locks the main trajectories of locked runs, in the order in which appends lock them. With `never`, those that others hold are left out. */
+/**
+ * Locks the main trajectories of locked runs, in the lock order of appends. With `never`, omits those that other
+ * transactions hold.
+ */
 export async function lockMains(
   engine: Engine,
   tx: Tx,
@@ -107,8 +110,8 @@ export async function sealMains(
 }
 
 /**
- * A sealed trajectory takes no more steps: a reopened run goes on in a branch of it at its last step, or in a new trajectory if it has no step. A main
- * trajectory that was deleted is not replaced.
+ * A sealed trajectory accepts no steps. A reopened run continues in a branch at its last step, or in a new trajectory
+ * if it has no step. A deleted main trajectory is not replaced.
  */
 async function replaceSealedMain(
   engine: Engine,
@@ -135,7 +138,7 @@ async function replaceSealedMain(
     .execute();
 }
 
-/** Moves a run whose row is locked to a status that it may move to, with its StatusChange. */
+/** Moves a locked run to an allowed status, and records its StatusChange. */
 export async function moveLocked(
   engine: Engine,
   tx: Tx,
@@ -161,7 +164,7 @@ function entityOf({ key }: LockedRun): StatusEntity {
   return { tree: key, noun: 'RUN', key };
 }
 
-/** L5: how far the run is at that time (M2). */
+/** L5: returns the progress of the run at that time (M2). */
 async function percentOf(engine: Engine, tx: Tx, row: LockedRun, status: Status): Promise<number | undefined> {
   const tallies = await tallyRuns(engine, tx, row.namespace, [row.key]);
   const tally = tallies.get(row.key);

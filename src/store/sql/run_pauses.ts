@@ -1,7 +1,10 @@
 import { formatInstant, parseInstant } from '../../domain/instant.ts';
 import type { Pause } from '../../domain/pauses.ts';
 
-/** JSON text, a list of pairs of times; the pause that lasts has no second one. Empty: none. */
+/**
+ * Encodes pauses as JSON text: a list of pairs of times. A pause that has not ended has one time. No pauses are an
+ * empty text.
+ */
 export function bindPauses(pauses: readonly Pause[]): string {
   if (pauses.length === 0) return '';
   const pairs = pauses.map(({ start, end }) => (end === undefined ? [start] : [start, end]));

@@ -6,18 +6,18 @@ import type { Db, Engine, Tx } from './engine.ts';
 import { RunReader, type RunValues } from './run_values.ts';
 import type { RunsTable, Tables } from './tables.ts';
 
-/** Rows of runs (`r`), with what they show of their main trajectory and of others; hidden ones are in it. */
+/** Selects runs (`r`), including hidden ones, with columns of their main trajectory, parent, tree and experiment. */
 export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
   return (
     selectBareRuns(engine, db)
-      // Looked up for the rows that are shown, whatever the plan, and of the same moment as they are.
+      // Subqueries run only for returned rows, whatever the plan, and read the same snapshot.
       .select((eb) => [
         idOf(eb, 'r.parent').as('parent_id'),
         idOf(eb, 'r.tree').as('tree_id'),
         eb.selectFrom('experiments').select('id').whereRef('key', '=', 'r.experiment').as('experiment_id'),
         eb.selectFrom('experiments').select('name').whereRef('key', '=', 'r.experiment').as('experiment_name'),
       ])
-      // JSON of any size: the BASIC view does not even read it.
+      // The JSON columns can be large, so the BASIC view does not read them.
       .$if(view === 'FULL', (all) =>
         all
           .select(['r.config_json', 'r.config_overrides_json', 'r.metadata_json', 'r.result_json'])
@@ -26,7 +26,7 @@ export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
   );
 }
 
-/** BASIC, without what they show of other runs and experiments. */
+/** BASIC view without the columns of other runs and experiments. */
 export function selectBareRuns(engine: Engine, db: Db | Tx) {
   return db
     .selectFrom('runs as r')
@@ -44,12 +44,12 @@ export function selectBareRuns(engine: Engine, db: Db | Tx) {
     .select((eb) => isStale(engine, eb).as('stale'));
 }
 
-/** The id of the run that a run (`r`) refers to. */
+/** Subquery for the id of the run that a run (`r`) refers to. */
 function idOf(eb: ExpressionBuilder<Tables & { r: RunsTable }, 'r'>, key: 'r.parent' | 'r.tree') {
   return eb.selectFrom('runs as other').select('other.id').whereRef('other.key', '=', key);
 }
 
-/** Null where there is nothing: drivers make a value of everything else, and most runs have little of what runs can have. */
+/** Returns null for an empty value. Drivers convert every other value, and most runs leave most columns empty. */
 function unlessEmpty<Column extends keyof RunsTable & string, Empty extends string | number>(
   column: Column,
   empty: Empty,
@@ -57,7 +57,7 @@ function unlessEmpty<Column extends keyof RunsTable & string, Empty extends stri
   return sql<Empty | null>`nullif(${sql.ref(`r.${column}`)}, ${sql.lit(empty)})`.as(column);
 }
 
-/** Whether a run (`r`) is stale now, by the database's clock. */
+/** Condition that a run (`r`) is stale now, by the clock of the database. */
 export function isStale(engine: Engine, eb: ExpressionBuilder<Tables & { r: RunsTable }, 'r'>) {
   return eb.and([
     eb('r.status', 'in', ['INITIALIZING', 'RUNNING']),
@@ -66,7 +66,7 @@ export function isStale(engine: Engine, eb: ExpressionBuilder<Tables & { r: Runs
   ]);
 }
 
-/** Rows of runs that are there, for those who may see them. */
+/** Selects visible runs of a namespace. */
 export function selectVisibleRuns(engine: Engine, db: Db | Tx, namespace: string, view: BookView) {
   return selectRuns(engine, db, view).where('r.namespace', '=', namespace).where(sql<boolean>`not r.hidden`);
 }
@@ -74,14 +74,14 @@ export function selectVisibleRuns(engine: Engine, db: Db | Tx, namespace: string
 export type RunQuery = ReturnType<typeof selectRuns>;
 type RunRow = Awaited<ReturnType<RunQuery['execute']>>[number];
 
-/** The runs of a query, in its order, by whole pages: as arrays, which cost less than objects. */
+/** Returns the runs of a query, in its order. Reads arrays, which cost less than objects. */
 export async function readRuns(engine: Engine, query: RunQuery | CompiledQuery<unknown>): Promise<Run[]> {
   const rows = await engine.rows<RunValues>('compile' in query ? query.compile() : query);
   const reader = new RunReader();
   return rows.map((row) => reader.read(row));
 }
 
-/** The run of an id, or of a name in an experiment, FULL view unless told otherwise; undefined if none is there. */
+/** Returns a run by id, key, or name in an experiment, by default in FULL view; undefined if there is none. */
 export async function findRun(
   engine: Engine,
   db: Db | Tx,
@@ -119,6 +119,6 @@ function oneRun(
 }
 
 function readRun(row: RunRow): Run {
-  // Drivers give the values of an object in the order of the columns.
+  // Drivers return the values of an object in the order of the columns.
   return new RunReader().read(Object.values(row) as unknown as RunValues);
 }

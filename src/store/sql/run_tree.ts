@@ -23,18 +23,18 @@ export async function listRunTree(
       .limit(most),
   );
   const [names, rows] = await Promise.all([namesOfTree(engine, namespace, runId), engine.rows<RunValues>(query)]);
-  // What is deleted between the two must not look like the end of its tree.
+  // A deletion between the two reads must not look like the end of the tree.
   const isThere =
     names !== undefined && (rows.length > 0 || (await namesOfTree(engine, namespace, runId)) !== undefined);
   if (!isThere) return undefined;
   const parents = await parentsOf(engine, namespace, rows);
-  // Nor must what was purged since: a branch goes with its parent, if not before it.
+  // A parent was purged since, and its branches with it or before: read again.
   if (parents === undefined) return listRunTree(engine, namespace, runId, page);
   const reader = new RunReader();
   return rows.map((row) => reader.read(row, { ...names, parentId: parents.get(Number(row[PARENT])) ?? null }));
 }
 
-/** Ids of the parents by their keys: most are on the page themselves. Undefined if one is not there any more. */
+/** Returns ids of parents by key; most are on the page. Undefined if a parent no longer exists. */
 async function parentsOf(
   engine: Engine,
   namespace: string,
@@ -52,7 +52,7 @@ async function parentsOf(
   return found.length < missing.size ? undefined : ids;
 }
 
-/** What all runs of a tree show of others. */
+/** Names that all runs of a tree share. */
 type TreeNames = Omit<RunNames, 'parentId'>;
 
 async function namesOfTree(engine: Engine, namespace: string, runId: string): Promise<TreeNames | undefined> {

@@ -5,7 +5,7 @@ import { isSet, readLabels, readMetrics, readReal } from './values.ts';
 
 type Int = number | bigint;
 
-/** What `selectRuns` selects, in its order; whole numbers as the driver gives them; null where there is nothing. */
+/** Columns of `selectRuns` in their order, with integers as the driver returns them. Empty values are null. */
 export type RunValues = readonly [
   key: Int,
   id: string,
@@ -28,19 +28,19 @@ export type RunValues = readonly [
   startTime: string | null,
   endTime: string | null,
   createTime: string,
-  /** Null: it was not changed since it was made. */
+  /** Null if the run has not changed since its creation. */
   changedTime: string | null,
   revision: Int,
   mainId: string | null,
   mainNextStepNumber: Int | null,
   mainRewardSum: number | string | bigint | null,
   stale: boolean | Int,
-  // Not of bare rows.
+  // Missing in bare rows.
   parentId?: string | null,
   treeId?: string,
   experimentId?: string,
   experimentName?: string,
-  // Of the FULL view alone.
+  // Only in the FULL view.
   configJson?: string,
   configOverridesJson?: string,
   metadataJson?: string,
@@ -48,12 +48,12 @@ export type RunValues = readonly [
   removedConfigPaths?: string,
 ];
 
-/** What a run shows of others. */
+/** Names of other resources that a run returns. */
 export interface RunNames {
   readonly experimentId: string;
   readonly experimentName: string;
   readonly treeId: string;
-  /** Null: it is a root. */
+  /** Null for a root. */
   readonly parentId: string | null;
 }
 
@@ -61,7 +61,7 @@ const NO_LABELS: ReadonlyMap<string, string> = new Map();
 const NO_PATHS = '[]';
 const NO_METRICS: ReadonlyMap<string, number> = new Map();
 
-/** Reads runs one after another; what many of them share is read once. */
+/** Reads runs one after another. Values that consecutive runs share are parsed once. */
 export class RunReader {
   private experiment: Run['experiment'] = { key: -1n, id: '', name: '' };
   private tree: Run['tree'] = { key: -1n, id: '' };
@@ -70,7 +70,7 @@ export class RunReader {
   private timeText = '';
   private time: Instant = 0n;
 
-  /** `names` are those that the row holds, unless it is bare. */
+  /** `names` defaults to the columns of the row and is required for a bare row. */
   read(values: RunValues, names: RunNames = namesIn(values)): Run {
     const [
       key,
@@ -180,7 +180,7 @@ export class RunReader {
   }
 }
 
-/** Places in `RunValues`. */
+/** Indexes in `RunValues`. */
 export const [KEY, ID, PARENT] = [0, 1, 9] as const;
 const [PARENT_ID, TREE_ID, EXPERIMENT_ID, EXPERIMENT_NAME] = [27, 28, 29, 30] as const;
 
@@ -193,7 +193,7 @@ function namesIn(values: RunValues): RunNames {
   };
 }
 
-/** A plan as JSON text; empty: none. */
+/** Encodes a plan as JSON text; no plan is an empty text. */
 export function bindPlan(plan: Plan | undefined): string {
   return plan === undefined ? '' : JSON.stringify(plan);
 }

@@ -6,7 +6,7 @@ import type { RunsTable } from './tables.ts';
 
 export type LockedRun = Awaited<ReturnType<ReturnType<typeof selectToWrite>['executeTakeFirstOrThrow']>>;
 
-/** What of a run's row (`r`) decides how it is written. */
+/** Selects the columns of a run (`r`) that writes depend on. */
 export function selectToWrite(tx: Tx) {
   return tx
     .selectFrom('runs as r')
@@ -34,7 +34,7 @@ export function selectToWrite(tx: Tx) {
     .where(sql<boolean>`not r.hidden`);
 }
 
-/** A run's row, locked for writing. Errors: RUN_NOT_FOUND. */
+/** Locks a run's row for writing. Errors: RUN_NOT_FOUND. */
 export async function lockRun(engine: Engine, tx: Tx, namespace: string, id: string): Promise<LockedRun> {
   const query = selectToWrite(tx).where('r.namespace', '=', namespace).where('r.id', '=', id);
   const row = await engine.lock(query, 'write').executeTakeFirst();
@@ -42,7 +42,10 @@ export async function lockRun(engine: Engine, tx: Tx, namespace: string, id: str
   return row;
 }
 
-/** Every write of a run's row: it counts as a change for those who watch (M5), who are to be told once it is committed. */
+/**
+ * Updates a run's row. Sets mark and revision, because watchers see the change (M5). The caller announces the run after
+ * the commit.
+ */
 export async function writeRun(
   engine: Engine,
   tx: Tx,
@@ -58,7 +61,7 @@ export async function writeRun(
     .execute();
 }
 
-/** A heartbeat at a time of the database's: it lasts for the timeout, after which the run is stale. */
+/** Columns of a heartbeat at `now`. The run is stale after `timeoutMs` without another one. */
 export function beat(now: string, timeoutMs: number | bigint) {
   return { heartbeat_time: now, stale_time: formatInstant(parseInstant(now) + BigInt(timeoutMs) * 1_000_000n, 6) };
 }

@@ -37,7 +37,7 @@ export async function createRun(
       making.experiment === undefined
         ? await lockDefaultExperiment(engine, tx, namespace, making.defaultExperimentId)
         : await lockExperiment(engine, tx, namespace, making.experiment);
-    // Under the experiment's lock: no other run takes a name or a number meanwhile.
+    // The experiment's lock prevents other runs from taking the name or the number.
     const there = making.name === '' ? undefined : await findNamed(tx, experiment.key, making.name);
     if (there !== undefined) {
       if (!making.returnExisting) throw runExists(making.name, there.id);
@@ -83,7 +83,7 @@ async function makeRun(
   return { key, main };
 }
 
-/** The main trajectory, if it is asked for; it takes over name and labels of the run. */
+/** Creates the main trajectory if it is requested. It gets the name and labels of the run. */
 async function makeMain(
   engine: Engine,
   tx: Tx,
@@ -97,7 +97,10 @@ async function makeMain(
   return makeRoot(engine, tx, caller, now, making, of.inline, of.belonging);
 }
 
-/** M4: the run that has the name, unless it was made with another config or plan than is stated now. */
+/**
+ * M4: returns the run that has the name. Errors: CONFIG_MISMATCH, if it was created with another config or plan than
+ * the request states.
+ */
 async function existing(
   engine: Engine,
   tx: Tx,
@@ -146,7 +149,7 @@ export async function listRuns(
   return readRuns(engine, query.orderBy('r.key', 'desc').limit(page.limit));
 }
 
-/** What is asked again and again while somebody looks on. */
+/** The list without filters, which user interfaces poll, so its queries are cached. */
 function listAllRuns(
   engine: Engine,
   namespace: string,
@@ -217,7 +220,7 @@ async function updateLocked(engine: Engine, tx: Tx, namespace: string, id: strin
   return updated;
 }
 
-/** The columns that hold what is given. */
+/** Returns the columns that the given fields are stored in. */
 function columnsOf(changes: RunChanges) {
   const { name, description, labels, metadataJson, statusMessage, phase } = changes;
   return {
@@ -231,7 +234,7 @@ function columnsOf(changes: RunChanges) {
   };
 }
 
-/** A timeout counts from the last heartbeat. That a run is to be failed when it is stale counts as the first, if there was none. */
+/** The timeout runs from the last heartbeat. Setting `fail_when_stale` counts as a heartbeat if there was none. */
 function heartbeatColumns(row: LockedRun, changes: RunChanges, now: string) {
   const { failWhenStale } = changes;
   const timeout =
