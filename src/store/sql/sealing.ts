@@ -4,7 +4,7 @@ import type { Engine, HeadRow, LockedHead, Tx } from './engine.ts';
 import { type RecordedMove, recordStatuses } from './status_changes.ts';
 import { bindOptionalReal, bindReal } from './values.ts';
 
-/** A trajectory to seal because what it belongs to has ended. */
+/** A trajectory to seal because its run or attempt has ended. */
 export interface HeadSeal {
   readonly caller: Caller;
   readonly head: LockedHead;
@@ -12,7 +12,10 @@ export interface HeadSeal {
   readonly message: string;
 }
 
-/** Seals locked trajectories, with their StatusChanges, in a constant number of statements. Those already sealed stay as they are. */
+/**
+ * Seals locked trajectories and records their StatusChanges, in a constant number of statements. Sealed trajectories
+ * are not changed.
+ */
 export async function sealHeads(engine: Engine, tx: Tx, now: string, seals: readonly HeadSeal[]): Promise<void> {
   const open = seals.filter(({ head }) => !isSealed(head.status));
   if (open.length === 0) return;

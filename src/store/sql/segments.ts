@@ -2,16 +2,22 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Segment } from '../../domain/lineage.ts';
 import type { Engine } from './engine.ts';
 
-/** Segments of one statement. Statements over a deeper lineage go piece by piece, so that each is short and others go in between. */
+/**
+ * Segments per statement. Deeper lineages are read in batches, so that each statement is short and other work runs
+ * between them.
+ */
 export const MOST_SEGMENTS = 1000;
 
-/** Up to so many segments stand in the statement's text, where engines plan best; more are one list, so that texts and parameters do not grow. */
+/**
+ * Up to this many segments are values in the text of the statement, where engines plan best. More are one parameter, so
+ * that text and parameters do not grow.
+ */
 const MOST_VALUES = 8;
 
 /**
- * The clipped segments of a lineage as a common table expression `g(tree, key, lo, hi)`. Joined in this order (`cross join` keeps SQLite to it) each segment
- * is one range of the primary key, so a page is one statement however many trajectories it touches. Join on `g.tree`: if the tree were given to Postgres as a
- * value, it could take the tree's rows for few and read all of them for each segment.
+ * The clipped segments of a lineage as a common table expression `g(tree, key, lo, hi)`. `cross join` keeps SQLite to
+ * the order of the joins, so each segment is one range of the primary key and a page is one statement. Join on
+ * `g.tree`. With a parameter, Postgres could underestimate the rows of the tree and read all of them for each segment.
  */
 export function segmentTable(engine: Engine, tree: bigint, segments: readonly Segment[]): RawBuilder<unknown> {
   if (segments.length > MOST_VALUES)

@@ -4,18 +4,19 @@ import type { Engine, Tx } from './engine.ts';
 import { moveMany } from './requeueing.ts';
 import type { LockedRollout } from './rollout_writing.ts';
 
-/** Who cancels siblings, in their history. */
+/** Actor of the status changes of siblings that the policy cancels. */
 const POLICY = 'anabranch';
 
 /**
- * F-49, for a rollout that is a success from this transaction on, and is written as one: under CANCEL_PENDING what of its group is PENDING is not begun any
- * more. The group is locked from then on, and only the group may still be written. The run is to be announced.
+ * Applies CANCEL_PENDING when a rollout has become a success: cancels the PENDING rollouts of its group. The rollout
+ * must be written before. The group is locked at the end, and afterwards the transaction may write only the group. The
+ * caller announces the run.
  */
 export async function applySuccess(engine: Engine, tx: Tx, success: LockedRollout, now: string): Promise<void> {
   if (!(await cancelsPending(tx, success))) return;
   await cancelPending(engine, tx, success, now);
   await engine.lock(tx.selectFrom('groups').select('key').where('key', '=', success.group_key), 'write').execute();
-  // A sibling that was requeued before has committed, one that is requeued later sees the success.
+  // A sibling that was requeued before the lock has committed, and one that is requeued later sees the success.
   await cancelPending(engine, tx, success, now);
 }
 

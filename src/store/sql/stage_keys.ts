@@ -15,15 +15,15 @@ export async function findStageKeys(engine: Engine, db: Db | Tx, namespace: stri
   return row;
 }
 
-/** A stage that is kept, as it stays until the transaction ends. */
+/** A stage that is locked against deletion and closing. */
 export interface KeptStage extends StageKeys {
   readonly id: string;
   readonly isQueueOpen: boolean;
 }
 
 /**
- * Locks a stage and its run so that they are not deleted (B4) and the queue is not closed until the transaction ends; other verbs continue.
- * Errors: STAGE_NOT_FOUND.
+ * Locks a stage and its run against deletion (B4), and the queue against closing, until the transaction ends. Other
+ * verbs are not blocked. Errors: STAGE_NOT_FOUND.
  */
 export async function keepStage(engine: Engine, tx: Tx, namespace: string, id: string): Promise<KeptStage> {
   const query = selectStageKeys(tx, namespace, id).select('s.queue_close_time');

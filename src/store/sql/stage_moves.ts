@@ -10,7 +10,10 @@ import { endOfStage, type LockedStage, lockStage, writeStage } from './stage_wri
 import { messageOfEnd, recordStatus, type StatusEntity } from './status_changes.ts';
 import { readNow } from './trajectory_rows.ts';
 
-/** L2, L5: a verb moves the stage's status, or finds it in effect already and writes nothing. A reopen opens the queue also of a stage that is RUNNING. */
+/**
+ * L2, L5: applies a verb to a stage. Writes nothing if the verb is already in effect, except that Reopen opens the
+ * closed queue of a RUNNING stage.
+ */
 export async function moveStage(
   engine: Engine,
   caller: Caller,
@@ -39,7 +42,7 @@ export async function moveStage(
 
 const CLOSING: ReadonlySet<Verb> = new Set(['complete', 'fail', 'cancel']);
 
-/** Closes the queue of a stage, unless it is closed: once this has committed, no transaction creates a rollout in the stage. */
+/** Closes the queue of a stage if it is open. After the commit, no transaction creates a rollout in the stage. */
 export async function closeQueue(engine: Engine, namespace: string, id: string): Promise<Stage> {
   const { stage, closed } = await engine.write(async (tx) => {
     const row = await lockStage(engine, tx, namespace, id, 'delete');
@@ -67,7 +70,7 @@ async function moveLocked(
   const now = await readNow(tx, engine.now);
   const begins = to === 'RUNNING';
   const look = () => endOfStage(engine, tx, caller.namespace, row);
-  // A stage that is terminal is not counted as open: it is looked at before the move.
+  // Progress counts only stages that are not terminal as open, so it is computed before the move.
   const end = to === 'FAILED' || to === 'CANCELLED' ? await look() : undefined;
   await writeStage(engine, tx, row.key, now, {
     ...movedColumns(row, to, said, now),
@@ -83,7 +86,7 @@ async function moveLocked(
   await recordStatus(engine, tx, caller, entityOf(row), now, statusMove(row, to, said, percent));
 }
 
-/** The queue of a terminal stage is closed, and a stage that is reopened has an open one. */
+/** A terminal stage has a closed queue, and a reopened stage an open one. */
 function queueCloseTime({ status, queue_close_time }: LockedStage, to: Status, now: string): string | null {
   if (isTerminal(to)) return queue_close_time ?? now;
   return isTerminal(status as Status) ? null : queue_close_time;

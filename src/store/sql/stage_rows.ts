@@ -9,7 +9,7 @@ import { readMetrics, readOptionalTime } from './values.ts';
 
 export type StageRow = Awaited<ReturnType<ReturnType<typeof selectStages>['execute']>>[number];
 
-/** Rows of stages (`s`), with the ids of their runs (`r`); those of hidden runs are left out. */
+/** Selects stages (`s`) of visible runs, with the ids of the runs (`r`). */
 export function selectStages(db: Db | Tx, view: BookView) {
   return (
     db
@@ -39,12 +39,12 @@ export function selectStages(db: Db | Tx, view: BookView) {
         's.revision',
         'r.id as run_id',
       ])
-      // JSON of any size: the BASIC view does not even read it.
+      // The JSON can be large, so the BASIC view does not read it.
       .select((view === 'FULL' ? sql<string>`s.metadata_json` : sql<string>`''`).as('metadata_json'))
   );
 }
 
-/** The stage of a place, FULL view; undefined if none is there. */
+/** Returns a stage in FULL view, or undefined. */
 export async function findStage(db: Db | Tx, namespace: string, place: StagePlace): Promise<Stage | undefined> {
   const query = selectStages(db, 'FULL').where('s.namespace', '=', namespace);
   const row = await ('id' in place
@@ -85,7 +85,7 @@ export function readStage(row: StageRow): Stage {
   };
 }
 
-/** An object of pairs of times, null where one is not known, keys sorted. */
+/** Encodes timings as a JSON object with sorted keys. Each value is a pair of times; unknown times are null. */
 export function bindTimings(timings: ReadonlyMap<string, TimeSpan>): string {
   const entries = [...timings].sort(([a], [b]) => (a < b ? -1 : 1));
   return JSON.stringify(

@@ -14,8 +14,8 @@ import { readReal } from './values.ts';
 export type LockedStage = Selectable<StagesTable>;
 
 /**
- * A stage's row, locked for writing, its run kept. To close its queue it must be locked as for `delete`: this waits for transactions that create rollouts in it
- * (`keepStage`). Errors: STAGE_NOT_FOUND.
+ * Locks a stage for writing and its run against deletion. With `delete`, also waits for transactions that create
+ * rollouts in the stage (`keepStage`), which closing the queue requires. Errors: STAGE_NOT_FOUND.
  */
 export async function lockStage(
   engine: Engine,
@@ -33,7 +33,10 @@ export async function lockStage(
   return row;
 }
 
-/** Every write of a stage's row: it counts as a change for those who watch its run (M5), who are to be told once it is committed. */
+/**
+ * Updates a stage's row. Sets mark and revision, because watchers of the run see the change (M5). The caller announces
+ * the run after the commit.
+ */
 export async function writeStage(
   engine: Engine,
   tx: Tx,
@@ -50,8 +53,9 @@ export async function writeStage(
 }
 
 /**
- * M2: substeps are timed by the database's clock from the first report of them on: those that come with a later report took the time between. What was
- * done before the first is not timed, and a count that falls begins anew.
+ * M2: measures substeps by the clock of the database, from the first report on. Substeps of a later report took the
+ * time since the previous one. Substeps before the first report are not measured. A lower count restarts the
+ * measurement.
  */
 export function timeSubsteps(row: LockedStage, changes: StageChanges, now: string): Updateable<StagesTable> {
   const { completedSubsteps } = changes;
@@ -64,15 +68,15 @@ export function timeSubsteps(row: LockedStage, changes: StageChanges, now: strin
   return {
     substeps_time: now,
     timed_substeps: row.timed_substeps > MOST - rise ? MOST : row.timed_substeps + rise,
-    // A clock may have been set back meanwhile.
+    // The clock may have been set back.
     substep_seconds: readReal(row.substep_seconds) + Math.max(0, took),
   };
 }
 
-/** What an int64 can say. */
+/** Maximum of int64. */
 const MOST = 2n ** 63n - 1n;
 
-/** Returns what Progress expects of an open stage as this transaction sees it, and the share that is done (M2). */
+/** Returns what Progress expects of an open stage, as this transaction sees it, and the share that is done (M2). */
 export async function endOfStage(
   engine: Engine,
   tx: Tx,

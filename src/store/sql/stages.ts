@@ -16,7 +16,10 @@ import type { StagesTable } from './tables.ts';
 import { readNow } from './trajectory_rows.ts';
 import { bindMetrics } from './values.ts';
 
-/** Of many who ask at once one makes it; the others wait for its row and find it. */
+/**
+ * Returns a stage and creates it if it is missing. Of concurrent callers, one creates it; the others wait for its row
+ * and find it.
+ */
 export async function getOrCreateStage(
   engine: Engine,
   caller: Caller,
@@ -40,7 +43,7 @@ function placeOf({ runId, kind, number }: NewStage) {
   return { runId, kind, number };
 }
 
-/** False: it is there already. */
+/** Returns false if the stage exists. */
 async function insertStage(engine: Engine, tx: Tx, caller: Caller, run: bigint, making: NewStage): Promise<boolean> {
   const { namespace } = caller;
   const { id, status, phase } = making;
@@ -173,7 +176,7 @@ function columnsOf(row: LockedStage, changes: StageChanges): Updateable<StagesTa
   };
 }
 
-/** Each as a whole. Errors: INVALID_REQUEST (too many). */
+/** Merges timings by name; each replaces the stored one. Errors: INVALID_REQUEST (too many timings). */
 export function mergeTimings(stored: string, changes: ReadonlyMap<string, TimeSpan>): Map<string, TimeSpan> {
   const merged = readTimings(stored);
   for (const [name, span] of changes) merged.set(name, span);

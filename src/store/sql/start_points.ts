@@ -10,19 +10,22 @@ import { together } from './together.ts';
 import { readTrajectory, selectTrajectories } from './trajectory_rows.ts';
 import { isSet, readReal } from './values.ts';
 
-/** A step to begin from, which cannot be deleted any more until the transaction ends. */
+/** A start point that is locked against deletion until the transaction ends. */
 export interface HeldPoint {
   readonly source: Trajectory;
-  /** The owner of the step. */
+  /** The trajectory that owns the step. */
   readonly owner: { readonly key: bigint; readonly id: string; readonly depth: bigint };
   readonly rewardSum: number;
   readonly byteSum: bigint;
 }
 
-/** `gone`: it was deleted; `busy`: somebody is deleting near it; an error: nothing can begin there (B1). */
+/** `missing`: the step was deleted. `busy`: a deletion holds the owner. An error: no branch is possible there (B1). */
 export type FoundPoint = HeldPoint | 'gone' | 'busy' | AnabranchError;
 
-/** Finds and holds start points (B1), in a number of statements that grows only with lineages that are needed to tell who owns a step. */
+/**
+ * Finds and locks start points (B1). The number of statements grows only with the lineages that are read to find
+ * owners.
+ */
 export async function holdStartPoints(
   engine: Engine,
   tx: Tx,
@@ -63,7 +66,7 @@ export function nameOf({ trajectoryId, stepNumber }: StartPoint): string {
   return tupleKey(trajectoryId, stepNumber);
 }
 
-/** Those that are there, by id. */
+/** Returns the visible trajectories by id. */
 async function findSources(tx: Tx, namespace: string, points: readonly StartPoint[]): Promise<Map<string, Trajectory>> {
   const ids = [...new Set(points.map(({ trajectoryId }) => trajectoryId))];
   const rows = await selectTrajectories(tx)
@@ -86,7 +89,9 @@ interface Place {
   readonly step: bigint;
 }
 
-/** The owners that could be locked, in order of key and without waiting for a deletion; then, under the locks, the steps that are there. */
+/**
+ * Locks owners in order of key, skipping those that a deletion holds. Then reads the existing steps under the locks.
+ */
 async function holdSteps(engine: Engine, tx: Tx, places: readonly Place[]) {
   const trees = [...new Set(places.map(({ tree }) => tree))];
   const keys = [...new Set(places.map(({ owner }) => owner))];

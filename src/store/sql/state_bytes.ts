@@ -4,13 +4,13 @@ import { AnabranchError } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import type { NewState } from '../../domain/step.ts';
 
-/** How bytes of states stand in the store: as they are, or compressed where that pays. */
+/** Stored form of the bytes of states: unchanged, or compressed if that saves space. */
 export interface EncodedBytes {
   readonly encoding: 'raw' | 'zstd';
   readonly data: Uint8Array;
 }
 
-/** Below this, the cost of a compression context is more than what compression saves. */
+/** Minimum size in bytes: below it, a compression context costs more than compression saves. */
 const WORTH_COMPRESSING = 2048;
 
 export function encodeBytes(data: Uint8Array): EncodedBytes {
@@ -50,7 +50,9 @@ export function decodeBytes(
   return bytes;
 }
 
-/** The digest that a chunk is kept with: of its bytes and its place, so that chunks cannot change places unseen. */
+/**
+ * Digest that is stored with a chunk. It includes the upload and the ordinal, so that exchanged chunks are detected.
+ */
 export function chunkDigest(upload: string, ordinal: bigint, bytes: Uint8Array): Digest {
   return createHash('sha256').update(`${upload}/${ordinal}/`).update(bytes).digest('hex');
 }

@@ -1,6 +1,9 @@
-/** Each length of a list makes another statement, and engines keep only so many of them prepared: lists come in few lengths. */
+/**
+ * Each length of a list produces another statement, and engines cache a limited number of prepared ones. These
+ * functions keep the lengths few.
+ */
 
-/** The list, with its last item again and again up to a power of two: for `in`, where that changes nothing. */
+/** Repeats the last item until the length is a power of two. For `in`, where repeated items have no effect. */
 export function padded<T>(items: readonly T[]): T[] {
   const last = items.at(-1);
   if (last === undefined) return [];
@@ -8,7 +11,7 @@ export function padded<T>(items: readonly T[]): T[] {
   return [...items, ...Array<T>(length - items.length).fill(last)];
 }
 
-/** The list in stretches whose lengths are powers of two, at most `most`, which is one too. */
+/** Splits a list into parts whose lengths are powers of two, at most `most`, which must be one too. */
 export function* inPowersOfTwo<T>(items: readonly T[], most: number): Generator<readonly T[]> {
   for (let at = 0; at < items.length; ) {
     const length = Math.min(most, 2 ** Math.floor(Math.log2(items.length - at)));

@@ -10,7 +10,7 @@ import type { Engine, Tx } from './engine.ts';
 import { chunkDigest, decodeBytes, encodeBytes, stateCorrupt } from './state_bytes.ts';
 import { bindDigest, readDigest } from './values.ts';
 
-/** Every chunk of a chunked state but the last has exactly this size, so that an offset tells its chunk. */
+/** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
 const CHUNK_BYTES = LIMITS.chunkBytes;
 
 export class Upload implements StateUpload {
@@ -35,7 +35,7 @@ export class Upload implements StateUpload {
     this.size += piece.length;
     this.chunk ??= Buffer.allocUnsafe(CHUNK_BYTES);
     for (let taken = 0; taken < piece.length; ) {
-      // A full chunk waits for more, so that a state of exactly one chunk is kept whole.
+      // A full chunk is written only when more bytes arrive, so that a state of exactly one chunk is stored in its row.
       if (this.filled === CHUNK_BYTES) await this.flush();
       const part = piece.subarray(taken, taken + CHUNK_BYTES - this.filled);
       this.chunk.set(part, this.filled);
@@ -75,7 +75,7 @@ export class Upload implements StateUpload {
           version: 0n,
           renew_time: this.engine.now,
         })
-        // A racer stored it in between: then ours is dropped by the collector like any broken upload.
+        // If another upload stored the state first, this one is deleted below.
         .onConflict((conflict) => conflict.columns(['namespace', 'digest']).doNothing())
         .execute();
       const kept = await tx
@@ -92,7 +92,7 @@ export class Upload implements StateUpload {
     return state;
   }
 
-  /** Deletes what was uploaded, also when the call has ended. */
+  /** Deletes the uploaded chunks. Not bound to the call, which may have ended. */
   async abort(): Promise<void> {
     if (this.done) return;
     this.done = true;
@@ -100,7 +100,10 @@ export class Upload implements StateUpload {
     if (this.ordinal > 0n) await engine.write((tx) => dropUpload(tx, this.upload));
   }
 
-  /** Chunks that came before are kept while more come; an upload that stood still for too long was collected. */
+  /**
+   * Renews the upload, so that its chunks are kept while more arrive. Errors: DEADLINE_EXCEEDED, if the collector has
+   * deleted it.
+   */
   private async keepUpload(tx: Tx): Promise<void> {
     const { numUpdatedRows } = await tx
       .updateTable('state_uploads')
@@ -236,7 +239,7 @@ async function readChunk(engine: Engine, state: Digest, upload: string, ordinal:
   return decodeBytes(chunk, Number(chunk.size), state, (bytes) => chunkDigest(upload, ordinal, bytes) === kept);
 }
 
-/** See `StatesTable` for why the version makes this safe beside appends and deletions. */
+/** `StatesTable` explains why the version makes this safe beside appends and deletions. */
 export async function collectStates(engine: Engine, ttlHours: number, limit: number): Promise<number> {
   await dropBrokenUploads(engine, ttlHours, limit);
   const candidates = await engine.db
@@ -248,7 +251,7 @@ export async function collectStates(engine: Engine, ttlHours: number, limit: num
     .limit(limit)
     .execute();
   if (candidates.length === 0) return 0;
-  // Writers that saw a candidate while it was referenced may refer to it: their references must be seen below.
+  // Writers that read a candidate while it was referenced may refer to it. The scan below must see these references.
   if (!(await engine.outwaitReferrers())) return 0;
   const unseen = new Map(candidates.map((row) => [tupleKey(row.namespace, readDigest(row.digest)), row]));
   for (const table of ['step_states', 'content_states'] as const) {
@@ -272,7 +275,7 @@ interface Candidate {
   readonly upload: string | null;
 }
 
-/** All references, page by page, so that neither engine is held up for long. */
+/** Reads all references page by page, so that no statement is long. */
 async function* references(engine: Engine, table: 'step_states' | 'content_states') {
   const last = table === 'step_states' ? 'name' : 'digest';
   let cursor: { tree: bigint; trajectory: bigint; step_number: bigint; last: unknown } | undefined;

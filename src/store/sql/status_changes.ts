@@ -15,7 +15,10 @@ import type { Db, Engine, Tx } from './engine.ts';
 import type { StagesTable, StatusChangesTable, Tables } from './tables.ts';
 import { readReal } from './values.ts';
 
-/** Whose status: its noun, its row key, and the tree that its history stands under: a trajectory's own; of a run and all in it the run's key. */
+/**
+ * The owner of a status: noun, row key, and the tree of its history. The tree is the trajectory's own, or the row key
+ * of the run for a run and everything in it.
+ */
 export interface StatusEntity {
   readonly tree: bigint;
   readonly noun: StatusOwner['noun'];
@@ -23,18 +26,21 @@ export interface StatusEntity {
 }
 
 export interface StatusMove {
-  /** How many changes there were before. */
+  /** Number of earlier changes. */
   readonly ordinal: bigint;
   readonly from: Status | null;
   readonly to: Status;
   readonly message: string;
   readonly phase?: string;
   readonly metadataJson?: string;
-  /** Undefined: not known. */
+  /** Undefined if unknown. */
   readonly progressPercent?: number | undefined;
 }
 
-/** L5: every move of a status is written down in its own transaction; the creation is the first. Nobody waits for it before the commit does. */
+/**
+ * L5: records a status change in the transaction that makes it; the creation is the first. The statement need not be
+ * awaited before the commit.
+ */
 export function recordStatus(
   engine: Engine,
   tx: Tx,
@@ -46,7 +52,7 @@ export function recordStatus(
   return recordStatuses(engine, tx, now, [{ caller, entity, move }]);
 }
 
-/** What the last move said, where it was an end: the message that the row shows may have been changed since. */
+/** Returns the message of the end of a terminal row, because the message in the row may have been changed since. */
 export async function messageOfEnd(
   tx: Tx,
   { tree, noun, key }: StatusEntity,
@@ -70,7 +76,7 @@ export interface RecordedMove {
   readonly move: StatusMove;
 }
 
-/** Many at once, in few statements. */
+/** Records many status changes in few statements. */
 export async function recordStatuses(
   engine: Engine,
   tx: Tx,
@@ -129,7 +135,7 @@ export async function listStatusChanges(
     .orderBy('c.ordinal', ascending ? 'asc' : 'desc')
     .limit(page.limit)
     .execute();
-  // Whatever is there has its creation in its history, so only a later page can be empty.
+  // Every visible owner has a first change, its creation, so only a later page can be empty.
   if (rows.length === 0 && (page.after === undefined || !(await isThere(engine.db, namespace, owner)))) {
     throw NOT_FOUND[owner.noun](owner.id);
   }
@@ -168,7 +174,7 @@ async function isThere(db: Db, namespace: string, owner: StatusOwner): Promise<b
   return (await ownerQuery(db, namespace, owner).executeTakeFirst()) !== undefined;
 }
 
-/** Where the history of something that is there stands: its tree and its row key. */
+/** Selects the tree and the row key of a visible owner. */
 function ownerQuery(db: Db, namespace: string, { noun, id }: StatusOwner) {
   if (noun === 'TRAJECTORY') {
     const own = db.selectFrom('trajectories as t').select(['t.tree', 't.key']);
@@ -182,7 +188,7 @@ function ownerQuery(db: Db, namespace: string, { noun, id }: StatusOwner) {
   return own.where('s.namespace', '=', namespace).where('s.id', '=', id).where('r.hidden', '=', 0);
 }
 
-/** Their tables are alike as far as this goes. */
+/** The three tables share the columns that are used here. */
 function inRuns(db: Db, noun: 'STAGE' | 'ROLLOUT' | 'ENVIRONMENT') {
   if (noun === 'STAGE') return db.selectFrom('stages as s');
   const table = noun === 'ROLLOUT' ? db.selectFrom('rollouts as s') : db.selectFrom('environments as s');

@@ -18,7 +18,7 @@ interface ListedStep {
   readonly row: StepRow;
 }
 
-/** Missing and NaN rewards come last either way (W11). */
+/** Missing and NaN rewards sort last in both directions (W11). */
 const UNRANKED = sql<number>`(case when s.reward is null or s.reward = 'NaN' then 1 else 0 end)`;
 const RANKED = sql<number>`(case when s.reward = 'NaN' then null else s.reward end)`;
 const BYTES = sql<bigint>`(octet_length(s.actions) + octet_length(s.observations) + octet_length(s.info_json) + octet_length(s.metadata_json) + octet_length(s.metrics))`;
@@ -37,12 +37,12 @@ export async function listSteps(
         ? await rowsOfLineage(engine, namespace, where, order, page, view)
         : await rowsInOrder(engine, namespace, where, order, page, view);
     const steps = await withStates(engine, cutAtBytes(rows, page.maxBytes), view);
-    // Otherwise steps were deleted in between, and others may take their place on the page.
+    // Undefined: steps were deleted between the statements, so the page is read again.
     if (steps !== undefined) return steps;
   }
 }
 
-/** The steps with their states and payloads; undefined if one of the steps is not there any more. */
+/** Returns the steps with states and payloads; undefined if one of the steps was deleted. */
 async function withStates(
   engine: Engine,
   kept: readonly ListedStep[],
@@ -68,7 +68,10 @@ async function withStates(
   return steps;
 }
 
-/** Along a lineage numbers have no gap, so windows of numbers, growing until the page is full, spare a sort of the whole history. */
+/**
+ * Step numbers of a lineage have no gaps. Windows of numbers, which grow until the page is full, avoid sorting the
+ * whole history.
+ */
 async function rowsOfLineage(
   engine: Engine,
   namespace: string,
@@ -101,7 +104,7 @@ async function rowsOfLineage(
   return rows;
 }
 
-/** By reward or time any step can be first, so every piece of a lineage is asked for its first ones. */
+/** By reward or time, any step can be first, so each batch of segments is asked for its first steps. */
 async function rowsInOrder(
   engine: Engine,
   namespace: string,
@@ -124,7 +127,7 @@ async function rowsInOrder(
   return first;
 }
 
-/** The order of `orderBy`, for rows of several statements. */
+/** Compares rows of several statements in the order of `orderBy`. */
 function byOrder({ by, descending }: StepSort): (a: ListedStep, b: ListedStep) => number {
   const direction = descending ? -1 : 1;
   const compare = <T extends number | string>(a: T, b: T) => (a < b ? -direction : a > b ? direction : 0);
@@ -185,7 +188,7 @@ function filterConditions(engine: Engine, namespace: string, where: StepFilter):
         ];
   if (where.terminalOnly === true) conditions.push(sql`(s.terminated = ${1} or s.truncated = ${1})`);
   if (where.hasState !== undefined) conditions.push(hasState(engine, where.hasState));
-  // 'NaN' is the text that SQLite keeps, and Postgres' own NaN: both engines would sort it above every number.
+  // SQLite stores the text 'NaN' and Postgres its own NaN; both would sort it above every number.
   if (where.minReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward >= ${where.minReward}`);
   if (where.maxReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward <= ${where.maxReward}`);
   if (where.commitTimeFrom !== undefined) conditions.push(sql`s.commit_time >= ${bindTimeBound(where.commitTimeFrom)}`);
@@ -193,7 +196,7 @@ function filterConditions(engine: Engine, namespace: string, where: StepFilter):
   return conditions;
 }
 
-/** Whose trajectories, as a condition on `o`. */
+/** Condition on the trajectory `o` for its run, experiment or task. */
 function belongs(
   engine: Engine,
   namespace: string,
@@ -220,7 +223,7 @@ function orderBy({ by, descending }: StepSort): RawBuilder<unknown> {
   return sql`${UNRANKED} asc, ${RANKED} ${direction}, ${ties}`;
 }
 
-/** Rows behind the cursor, in the order of `orderBy`. */
+/** Condition for rows after the cursor, in the order of `orderBy`. */
 function after({ by, descending }: StepSort, cursor: StepCursor): RawBuilder<unknown> {
   const beyond = descending ? sql`<` : sql`>`;
   const key = sql`cast(${cursor.key} as bigint)`;
@@ -236,7 +239,7 @@ function after({ by, descending }: StepSort, cursor: StepCursor): RawBuilder<unk
   return sql`(${UNRANKED} = 1 or ${RANKED} ${beyond} ${reward} or (${RANKED} = ${reward} and ${ties}))`;
 }
 
-/** As many rows as fit, at least one. */
+/** Returns the rows that fit into `maxBytes`, at least one. */
 function cutAtBytes(rows: readonly ListedStep[], maxBytes: number): readonly ListedStep[] {
   let bytes = 0;
   const cut = rows.findIndex((row, i) => {
@@ -246,7 +249,7 @@ function cutAtBytes(rows: readonly ListedStep[], maxBytes: number): readonly Lis
   return cut === -1 ? rows : rows.slice(0, cut);
 }
 
-/** Which rows, as a condition on `s`. */
+/** Condition on `s` for these steps. */
 function among(steps: readonly ListedStep[]): RawBuilder<unknown> {
   const rows = steps.map(
     ({ tree, key, row }) =>
@@ -255,7 +258,7 @@ function among(steps: readonly ListedStep[]): RawBuilder<unknown> {
   return sql`(s.tree, s.trajectory, s.step_number) in (values ${sql.join(rows)})`;
 }
 
-/** The states of each step that is still there, also of those without states. */
+/** Returns the states of each step that still exists, including an empty list for steps without states. */
 async function statesOf(engine: Engine, steps: readonly ListedStep[]): Promise<Map<string, StateRef[]>> {
   type Row = [number: number, name: string | null, digest: string, mediaType: string, size: number, key: number];
   const rows = await engine.rows<Row>(sql`

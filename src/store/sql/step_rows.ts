@@ -4,13 +4,16 @@ import type { StateRef, StoredStep } from '../../domain/step.ts';
 import { readActions, readObservations } from './content_json.ts';
 import { isSet, readMetrics, readOptionalReal, readOptionalTime, readReal } from './values.ts';
 
-/** What every view shows of a step, beside its number. */
+/** Columns of every view, except the number. */
 export const BASIC = sql`s.reward, s.terminated, s.truncated, s.writer_epoch, s.reward_sum, s.commit_time, s.start_time, s.end_time, s.metrics`;
-/** What the FULL view adds: the columns that can be large. No text is read as null, which costs nothing. */
+/** Columns of the FULL view that can be large. Empty text is read as null, which costs nothing. */
 export const PAYLOAD = sql`s.actions, s.observations, nullif(s.info_json, ''), nullif(s.metadata_json, '')`;
 export const FULL = sql`${BASIC}, ${PAYLOAD}`;
 
-/** A step: its number, counted from where the page begins, its owner's id where another one begins, and the values of BASIC or FULL in their order. */
+/**
+ * A step: its number relative to the page, the id of its owner at the first step of each owner, and the values of BASIC
+ * or FULL in order.
+ */
 export type StepRow = readonly [
   number: number,
   ownerId: string | null,
@@ -31,7 +34,7 @@ export type StepRow = readonly [
 
 const NO_STATES: readonly StateRef[] = [];
 
-/** Reads steps one after another; those that were committed together bear the same time, which is read once. */
+/** Reads steps one after another. Steps of one commit share their time, which is parsed once. */
 export class StepReader {
   private timeText = '';
   private time: Instant = 0n;
@@ -82,7 +85,7 @@ export class StepReader {
   }
 }
 
-/** A state of a step: its number as in `StepRow`, its digest as text. */
+/** A state of a step: the number as in `StepRow`, and the digest as text. */
 export type StateRow = readonly [number: number, name: string, digest: string, mediaType: string, size: number];
 
 export function readStateRef([, name, digest, mediaType, size]: StateRow): StateRef {

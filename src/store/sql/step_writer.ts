@@ -29,7 +29,7 @@ export class StepWriter {
   private readonly stepStates: unknown[][] = [];
   private readonly contentStates: unknown[][] = [];
 
-  /** `referred` has looked up the states that the steps refer to. */
+  /** `referred` must have looked up the states that the steps refer to. */
   constructor(engine: Engine, tx: Tx, now: string, referred: ReferredStates) {
     this.engine = engine;
     this.tx = tx;
@@ -37,13 +37,13 @@ export class StepWriter {
     this.referred = referred;
   }
 
-  /** Returns the first digest that a step refers to and that is neither stored nor among the inline ones. */
+  /** Returns the first digest of a step that is neither stored nor inline. */
   missingState(namespace: string, step: NewStep, inline: ReadonlySet<Digest>): Digest | undefined {
     const sizes = this.referred.sizes(namespace);
     return statesOf(step).find((digest) => !inline.has(digest) && !sizes.has(digest));
   }
 
-  /** Adds steps that are decided, in order. Returns the sums after them. */
+  /** Adds accepted steps in order. Returns the sums after them. */
   add(
     namespace: string,
     ref: TrajectoryRef,
@@ -64,7 +64,7 @@ export class StepWriter {
     return sums;
   }
 
-  /** Adds a state to a step that is stored already (W10). Returns the state's size. */
+  /** Adds a state to a stored step (W10). Returns the state's size. */
   attach(
     namespace: string,
     ref: TrajectoryRef,
@@ -76,7 +76,7 @@ export class StepWriter {
     return this.addState(namespace, ref, stepNumber, state);
   }
 
-  /** Writes everything, states first. Errors: those of `ReferredStates.write`. */
+  /** Writes all rows, states first. Errors: those of `ReferredStates.write`. */
   async write(wait: 'briefly' | 'bounded' = 'bounded'): Promise<void> {
     await this.referred.write(this.now, wait);
     await Promise.all([
@@ -106,7 +106,7 @@ export class StepWriter {
   }
 }
 
-/** Digests of all states that a step refers to. */
+/** Returns the digests of all states that a step refers to. */
 export function statesOf(step: NewStep): Digest[] {
   return [...step.states.map(({ digest }) => digest), ...contentStates(step)];
 }

@@ -20,7 +20,8 @@ export async function readSteps(
   const last = range.from + BigInt(range.maxSteps);
   const window = clipSegments(segments, range.from, last < range.to ? last : range.to);
   if (window.length === 0) return [];
-  // Running sums of bytes make a page of bounded size a plain range, without counting. An owner's id comes with the first of its steps.
+  // Running byte sums turn a page of bounded size into a range condition. The first step of each owner has the owner's
+  // id.
   const rows = await engine.rows<StepRow>(sql`
     with ${segmentTable(engine, tree, window)}
     select s.step_number - ${range.from}, case when s.step_number = g.lo then o.id end, ${view === 'FULL' ? FULL : BASIC}
@@ -35,12 +36,12 @@ export async function readSteps(
   if (end === undefined) return [];
   const owned = clipSegments(window, range.from, range.from + BigInt(end) + 1n);
   const { states, wholeEnd } = await readStates(engine, tree, owned, range.from);
-  // A step whose states may have been deleted in between is not there any more.
+  // Steps whose states may have been deleted between the statements are treated as deleted.
   const whole = rows.filter(([number]) => number < wholeEnd);
   return stepsOf(whole, range.from, owned, new StatesInOrder(states));
 }
 
-/** Numbers are what each row adds to the first. */
+/** `from` is the step number that the numbers of the rows are relative to. */
 function stepsOf(
   rows: readonly StepRow[],
   from: bigint,
@@ -56,14 +57,14 @@ function stepsOf(
     const stepNumber = from + BigInt(number);
     for (; segments[at]!.to <= stepNumber; at += 1) owner = undefined;
     if (ownerId !== null) owner = { key: segments[at]!.key, id: ownerId };
-    // Without its first step a segment was deleted: the gap is all that the caller wants to know.
+    // A segment without its first step was deleted. The caller detects the gap.
     if (owner === undefined) break;
     steps.push({ owner, step: reader.read(stepNumber, row, states.of(number)) });
   }
   return steps;
 }
 
-/** The running sum of bytes just before a step; 0 at the beginning. */
+/** Running byte sum before a step; 0 at the beginning. */
 function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[], from: bigint): RawBuilder<bigint> {
   const owner = ownerOf(segments, from - 1n);
   if (owner === undefined) return sql`0`;
@@ -72,15 +73,16 @@ function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[],
 }
 
 interface ReadStates {
-  /** By step number, counted from where the page begins. */
+  /** In order of step number, relative to the page. */
   readonly states: readonly StateRow[];
-  /** The first step, counted likewise, whose states may be missing since steps were deleted. */
+  /** First step, relative to the page, whose states may be missing because steps were deleted. */
   readonly wholeEnd: number;
 }
 
 /**
- * Reads the states of the steps of some segments, which were read before. The same statement looks whether the first and the last step of each
- * segment are still there: deletions take whole stretches from an end, each step with its states, so then all states are there too.
+ * Reads the states of steps that were read before. The same statement checks that the first and the last step of each
+ * segment still exist. Deletions remove whole ranges from an end, each step with its states, so then all states exist
+ * too.
  */
 async function readStates(
   engine: Engine,
@@ -114,7 +116,7 @@ function hasStep(engine: Engine, number: RawBuilder<unknown>): RawBuilder<unknow
     where e.tree = g.tree and e.trajectory = g.key and e.step_number = ${number})`;
 }
 
-/** Gives each step its states, sorted by name, when asked for steps by rising number. */
+/** Returns the states of each step, sorted by name. Steps must be requested in ascending order. */
 class StatesInOrder {
   private readonly rows: readonly StateRow[];
   private at = 0;
@@ -174,7 +176,8 @@ export async function findCheckpoint(
   names: readonly string[],
 ): Promise<OwnedStep | undefined> {
   const searched = clipSegments(segments, 0n, atOrBefore + 1n);
-  // From the leaf back to the root, few segments first: what is near is found at once, and a deep lineage costs few statements.
+  // From the leaf to the root, with few segments first: a near checkpoint is found quickly, and a deep lineage needs
+  // few statements.
   let end = searched.length;
   for (let count = 1; end > 0; count = Math.min(count * 4, MOST_SEGMENTS)) {
     const piece = searched.slice(Math.max(end - count, 0), end);
@@ -190,7 +193,7 @@ export async function findCheckpoint(
   return undefined;
 }
 
-/** Each segment is a search from the end of a range of the primary key. */
+/** Each segment is searched from the end of a range of the primary key. */
 async function latestWith(
   engine: Engine,
   tree: bigint,
@@ -226,7 +229,8 @@ export async function listStepStates(
 ): Promise<OwnedState[]> {
   const end = segments.at(-1)?.to ?? 0n;
   const found: OwnedState[] = [];
-  // States may be rare: windows of step numbers grow until the page is full, so that no statement sorts a whole history.
+  // States may be rare. Windows of step numbers grow until the page is full, so that no statement sorts a whole
+  // history.
   let width = BigInt(limit);
   for (let begin = from, next = from; begin < end && found.length < limit; begin = next) {
     if (begin > from) await nextTurn();

@@ -57,7 +57,7 @@ export function sqlStore(engine: Engine): Store {
   return storeOver(engine, new KnownHeads());
 }
 
-/** The methods are shared, since every call has a store of its own. */
+/** The methods are on a shared prototype, because `within` creates a store for every call. */
 function storeOver(engine: Engine, known: KnownHeads): Store {
   const parts: Parts = { engine, known };
   return Object.assign(Object.create(METHODS) as Store, parts);

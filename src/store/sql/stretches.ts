@@ -1,10 +1,12 @@
-/** A stretch of a series, both ends included. */
+/** Range of metric steps, both ends included. */
 export interface Stretch {
   readonly from: bigint;
   readonly to: bigint;
 }
 
-/** Cuts the steps from `first` to `last` into at most `count` stretches of equal length. The last one may be shorter. */
+/**
+ * Divides the steps from `first` to `last` into at most `count` ranges of equal length. The last one may be shorter.
+ */
 export function stretchesOf(first: bigint, last: bigint, count: number): Stretch[] {
   const span = last - first + 1n;
   const length = (span + BigInt(count) - 1n) / BigInt(count);

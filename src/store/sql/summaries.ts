@@ -7,7 +7,7 @@ import { countGroups, readTasks } from './summary_groups.ts';
 import { columnsOf, groupedBy, places, type ValueColumns } from './summary_values.ts';
 import { bindTimeBound, readReal } from './values.ts';
 
-/** Counts rollouts by combination in one statement, and by combination, task and what their groups came to in another (M3). */
+/** Counts rollouts by combination in one statement, and by combination, task and group outcome in another (M3). */
 export async function summarize(
   engine: Engine,
   namespace: string,
@@ -31,7 +31,10 @@ export async function summarize(
   });
 }
 
-/** Rollouts (`o`) of runs that are there (`u`), with their stages (`s`) and tasks (`k`) where these tell them apart, under these conditions. */
+/**
+ * Rollouts (`o`) of runs (`u`) that satisfy the conditions, joined with stages (`s`) and tasks (`k`) if dimensions need
+ * them.
+ */
 function rolloutsOf(
   engine: Engine,
   by: readonly SummaryKey[],
@@ -117,18 +120,21 @@ function dimension({ aggregates, table }: Engine, key: SummaryKey): RawBuilder<u
 
 const TERMINAL = sql`status in ('COMPLETED', 'FAILED', 'CANCELLED')`;
 
-/** Rollouts that a success rate is over (M3). */
+/** Rollouts that count in a success rate (M3). */
 const JUDGED = sql`(status = 'FAILED' or (status = 'COMPLETED' and success is not null))`;
 
 /**
- * Sums of squares of numbers beyond this could be more than a double holds, which one engine refuses and the other hides: where there are such numbers, all are
- * read.
+ * Beyond this magnitude, a sum of squares could overflow a double, which one engine rejects and the other hides. If
+ * such rewards exist, all rewards are read instead.
  */
 const IMMENSE = 1e140;
-/** Likewise of sums. */
+/** The same limit for plain sums. */
 const IMMENSE_SUM = 1e300;
 
-/** A limit that limits nothing keeps engines from computing what a row has anew for each column that is made of it. */
+/**
+ * A limit without effect. It prevents engines from evaluating the expressions of the subquery once for each column that
+ * uses them.
+ */
 const ALL = 2n ** 63n - 1n;
 
 interface CombinationRow extends ValueColumns {
@@ -216,7 +222,7 @@ function readCombination(row: CombinationRow, count: number): Omit<SummaryRow, '
   };
 }
 
-/** What is as good as infinite makes the sum so. */
+/** A number beyond the limit makes the sum infinite. */
 function tokenSum({ token_sum, token_min, token_max }: CombinationRow): number {
   const least = token_min === null || token_min > -IMMENSE_SUM ? 0 : Number.NEGATIVE_INFINITY;
   const most = token_max === null || token_max < IMMENSE_SUM ? 0 : Number.POSITIVE_INFINITY;
@@ -234,7 +240,7 @@ function readRewards(row: CombinationRow): Rewards {
   };
 }
 
-/** Every reward of every combination. */
+/** Returns all rewards of every combination. */
 async function readImmense(
   engine: Engine,
   from: RawBuilder<unknown>,

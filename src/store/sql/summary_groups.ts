@@ -3,20 +3,23 @@ import type { TaskGroups } from '../../domain/summary.ts';
 import type { Engine } from './engine.ts';
 import { columnsOf, groupedBy, places, type ValueColumns } from './summary_values.ts';
 
-/** Rollouts of one combination and task whose groups came to the same. */
+/** Rollouts of one combination and task whose groups have the same outcome. */
 export interface GroupsRow extends ValueColumns {
   readonly task: bigint;
   readonly groups: bigint;
   readonly trials: bigint;
   readonly successes: bigint;
-  /** 0 or 1 of a CONTINUE group: whether it counts. Null: the group is a CANCEL_PENDING one, and the columns below are set. */
+  /** For a CONTINUE group: 1 if it counts, else 0. Null for a CANCEL_PENDING group, which has the columns below. */
   readonly counts: bigint | number | null;
   readonly siblings: bigint | null;
   readonly first_success: bigint | null;
   readonly first_unknown: bigint | null;
 }
 
-/** Counts the rollouts of tasks by combination and by what their groups came to. Groups are judged by all of their siblings, whatever the conditions. */
+/**
+ * Counts the rollouts of tasks by combination and group outcome. All rollouts of a group determine its outcome,
+ * whatever the conditions.
+ */
 export async function countGroups(
   engine: Engine,
   from: RawBuilder<unknown>,

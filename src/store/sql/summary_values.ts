@@ -5,7 +5,7 @@ export interface ValueColumns {
   readonly [value: `v${number}`]: string;
 }
 
-/** The values as the columns v0, v1, … */
+/** Selects the values as the columns v0, v1, … */
 export function columnsOf(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
   return sql.join(
     values.map((value, i) => sql`${value} as ${sql.ref(`v${i}`)}, `),
@@ -17,7 +17,7 @@ export function groupedBy(columns: readonly RawBuilder<unknown>[]): RawBuilder<u
   return columns.length === 0 ? sql`` : sql`group by ${sql.join(columns)}`;
 }
 
-/** The columns of values, by their places. */
+/** References to the columns of the values. */
 export function places(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown>[] {
   return values.map((_, i) => sql.ref(`v${i}`));
 }

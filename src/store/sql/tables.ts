@@ -1,19 +1,19 @@
 import type { ColumnType, Generated } from 'kysely';
 
-/** The tables as both engines hold them; the schema itself is in `migrations/`, its result in the golden files of the tests. */
+/** The tables, which both engines share. The migrations define the schema, and the tests hold a snapshot of it. */
 
-/** Whole numbers are bigint in both directions; small ones may be bound as numbers. */
+/** Integers are bigint in both directions; small ones may be bound as numbers. */
 type Int = ColumnType<bigint, bigint | number, bigint | number>;
 type NullableInt = ColumnType<bigint | null, bigint | number | null, bigint | number | null>;
-/** Bound as 0 or 1; read with `isSet`, since engines differ. */
+/** Bound as 0 or 1, and read with `isSet`, because the engines return different types. */
 type Flag = ColumnType<boolean | bigint | 0 | 1, 0 | 1, 0 | 1>;
-/** A flag that new rows do not have. */
+/** A flag with the default 0. */
 type UnsetFlag = ColumnType<boolean | bigint | 0 | 1, 0 | 1 | undefined, 0 | 1>;
 type NullableFlag = ColumnType<boolean | bigint | 0 | 1 | null, 0 | 1 | null, 0 | 1 | null>;
-/** SQLite keeps NaN as the text `NaN`, since it would store NULL (W11); written with `bindReal`, read with `readReal`. */
+/** Written with `bindReal` and read with `readReal`. NaN is the text `NaN`, because SQLite would store NULL (W11). */
 export type Real = ColumnType<number | string, number | string, number | string>;
 type NullableReal = ColumnType<number | string | null, number | string | null, number | string | null>;
-/** ISO text in UTC with six digits of a second on both engines. */
+/** ISO text in UTC with six fractional digits on both engines. */
 type Time = ColumnType<string, unknown, unknown>;
 type NullableTime = ColumnType<string | null, unknown, unknown>;
 type Bytes = ColumnType<Uint8Array, Uint8Array, Uint8Array>;
@@ -44,7 +44,7 @@ export interface Tables {
   environments: EnvironmentsTable;
   rollout_environments: RolloutEnvironmentsTable;
   rollout_cancellations: RolloutCancellationsTable;
-  /** SQLite's alone: the newest mark of a change. */
+  /** SQLite only: the newest change mark. */
   change_marks: ChangeMarksTable;
 }
 
@@ -77,17 +77,21 @@ export interface TrajectoriesTable {
   create_time: Time;
   update_time: Time;
   seal_time: NullableTime;
-  /** Row keys of the run and the experiment that it belongs to. */
+  /** Row keys of the run and the experiment of the trajectory. */
   run: NullableInt;
   experiment: NullableInt;
-  /** Branches between it and the root of its tree: 0 for a root. */
+  /** Number of branches between the trajectory and the root of its tree; 0 for a root. */
   depth: Int;
   /** The trajectory is deleted and its rows are being removed. Such a row is hidden too. */
   purging: UnsetFlag;
-  /** The trajectory is hidden, stays for its branches, and its steps after the last branch point are being removed. */
+  /**
+   * The trajectory is deleted but kept for its branches. Its steps after the last branch point are being removed. Such
+   * a row is hidden too.
+   */
   trimming: UnsetFlag;
   /**
-   * Sum of the rewards of own steps, in order. Null: no own step has a reward that counts, or the trajectory was trimmed, which shows no rewards.
+   * Sum of the rewards of own steps, in order. Null if no own step has a reward that counts, or if the trajectory was
+   * trimmed.
    */
   branch_reward_sum: NullableReal;
 }
@@ -134,24 +138,25 @@ export interface ContentStatesTable {
 }
 
 /**
- * `referenced`: a step may refer to the state. Set by the append that refers to it, taken back when such a step is deleted (then the collector
- * looks whether another step still refers to it). `version` rises with every change of the row.
- *
- * An append neither locks nor changes a state that it finds referenced. The collector keeps such a state in three steps:
- * 1. It chooses states that are not referenced, and notes their versions.
- * 2. It waits until all appends have ended that looked up states before (`Engine.outwaitReferrers`), then reads all references. So it sees
- *    the references of every append that found a chosen state while that was still referenced.
- * 3. It deletes the others if their versions are the same. An append that found a chosen state afterwards found it not referenced, and
- *    changed it.
+ * Invariants of a row:
+ * - `referenced`: a step may refer to the state. An append that refers to the state sets it. Deleting such a step
+ *   resets it, and the collector then looks for other references.
+ * - `version` rises with every change of the row.
+ * An append neither locks nor changes a state that is referenced already. The collector makes this safe in three steps:
+ * 1. It selects states that are not referenced, and their versions.
+ * 2. It waits until all appends have ended that looked up states before (`Engine.outwaitReferrers`), and then reads all
+ *    references. This includes the references of appends that found a selected state while it was referenced.
+ * 3. It deletes selected states without references whose versions are unchanged. An append that found such a state
+ *    later found it unreferenced, and changed its version.
  */
 export interface StatesTable {
   namespace: string;
   digest: Bytes;
   size: Int;
   encoding: string;
-  /** The whole state, or null where it is in chunks. */
+  /** The whole state; null if it is stored in chunks. */
   data: ColumnType<Uint8Array | null, Uint8Array | null, Uint8Array | null>;
-  /** The upload whose chunks it is made of, or null. */
+  /** The upload whose chunks hold the state, or null. */
   upload: string | null;
   referenced: Flag;
   version: Int;
@@ -208,7 +213,7 @@ export interface RequestsTable {
   resource: Int;
   resource_id: string;
   create_time: Time;
-  /** Of ClaimRollouts: JSON text, pairs of a rollout's row key and the attempt that was claimed. */
+  /** For ClaimRollouts: JSON text with pairs of a rollout's row key and the claimed attempt. */
   claims: ColumnType<string | null, string | null | undefined, string | null>;
 }
 
@@ -227,10 +232,10 @@ export interface ExperimentsTable {
   default_config_json: string;
   max_steps: NullableInt;
   seed: NullableInt;
-  /** A list, as JSON text. */
+  /** JSON text: a list of strings. */
   tags: string;
   metadata_json: string;
-  /** The number of its newest run. */
+  /** Number of the newest run. */
   last_run_number: Int;
   hidden: Flag;
   create_time: Time;
@@ -242,7 +247,7 @@ export interface RunsTable {
   namespace: string;
   id: string;
   experiment: Int;
-  /** Row key of its tree's root. */
+  /** Row key of the root of the run's tree. */
   tree: Int;
   number: Int;
   name: string;
@@ -253,7 +258,7 @@ export interface RunsTable {
   removed_config_paths: string;
   labels: string;
   metadata_json: string;
-  /** JSON text; empty: none. */
+  /** JSON text; empty for no plan. */
   plan: string;
   parent: NullableInt;
   branch_point: NullableInt;
@@ -264,21 +269,21 @@ export interface RunsTable {
   phase: string;
   metrics: string;
   result_json: string;
-  /** Its pauses, as JSON text; empty: none. Leases and timeouts of attempts do not run while it is paused. */
+  /** Pauses as JSON text; empty for none. Leases and attempt timeouts do not run during a pause. */
   pauses: Generated<string>;
   heartbeat_timeout_ms: Int;
   fail_when_stale: Flag;
   heartbeat_time: NullableTime;
-  /** When the last heartbeat's timeout ends; null before the first. */
+  /** End of the timeout of the last heartbeat; null before the first. */
   stale_time: NullableTime;
   start_time: NullableTime;
   end_time: NullableTime;
   create_time: Time;
   update_time: Time;
-  /** How many StatusChanges it has: the ordinal of the next. */
+  /** Number of StatusChanges, which is the ordinal of the next one. */
   status_changes: Int;
   revision: Int;
-  /** When its row changed last, in the order of `Engine.changeMark`. */
+  /** Mark of the last change of the row (`Engine.changeMark`). */
   mark: Int;
   hidden: Flag;
 }
@@ -300,17 +305,20 @@ export interface StagesTable {
   metadata_json: string;
   completed_substeps: Int;
   total_substeps: NullableInt;
-  /** JSON text, an object of pairs of times. */
+  /** JSON text: an object of pairs of times. */
   timings: string;
-  /** Substeps whose duration is known, the seconds they took together, and since when the next ones are timed. */
+  /** Number of substeps with a known duration, the sum of their seconds, and the start of the next measurement. */
   timed_substeps: Int;
   substep_seconds: Real;
   substeps_time: NullableTime;
-  /** What was expected when it ended FAILED or CANCELLED, and the share that was done (null: nothing could be counted). Otherwise null. */
+  /**
+   * Set when the stage ends FAILED or CANCELLED: expected work, and the share that is done (null if nothing can be
+   * counted).
+   */
   end_expected_turns: Real | null;
   end_expected_substeps: Real | null;
   end_share: Real | null;
-  /** Since when CreateRollouts is refused; null: the queue is open. Set in every terminal stage. */
+  /** When the queue was closed, so that CreateRollouts fails; null while it is open. Set in every terminal stage. */
   queue_close_time: NullableTime;
   start_time: NullableTime;
   end_time: NullableTime;
@@ -326,7 +334,7 @@ export interface MetricSeriesTable {
   key: Int;
   namespace: string;
   run: Int;
-  /** 0: the run's own. */
+  /** 0 for a series of the run itself. */
   stage: Int;
   name: string;
 }
@@ -353,7 +361,7 @@ export interface TasksTable {
   app_name: string;
   source_type: string;
   max_turns: NullableInt;
-  /** A list, as JSON text; prerequisites too. */
+  /** JSON text: lists of strings. */
   tags: string;
   prerequisites: string;
   input_json: string;
@@ -389,12 +397,12 @@ export interface GroupsTable {
   labels: string;
   metrics: string;
   metadata_json: string;
-  /** Number of rollouts, of terminal ones, of terminal ones that had an attempt, and the turns that terminal ones took. */
+  /** Number of rollouts, of terminal ones, and of terminal ones that had an attempt; and the turns of terminal ones. */
   rollouts: Int;
   terminal_rollouts: Int;
   tried_rollouts: Int;
   terminal_turns: Int;
-  /** Turns that ended with their rollouts, also those of attempts that were given up, and the seconds they took together. */
+  /** Measured turns of ended attempts, including abandoned ones, and the sum of their seconds. */
   timed_turns: Int;
   turn_seconds: Real;
   create_time: Time;
@@ -420,10 +428,10 @@ export interface RolloutsTable {
   max_attempts: Int;
   /** Attempts that do not count towards `max_attempts`. */
   refunded_attempts: Generated<bigint>;
-  /** Null: no bound. */
+  /** Null for no timeout. */
   attempt_timeout_ms: NullableInt;
   retry_delay_ms: Generated<bigint>;
-  /** The start point: id of the trajectory, and the last shared step. */
+  /** Start point: id of the trajectory, and the last shared step. */
   start_trajectory: string | null;
   start_step: NullableInt;
   model_uri: string;
@@ -431,37 +439,49 @@ export interface RolloutsTable {
   status_message: string;
   phase: string;
   attempt: Int;
-  /** Of the current attempt's trajectory, with `trajectory`; null before the first claim. */
+  /** Trajectory of the current attempt; null before the first claim. */
   tree: NullableInt;
   trajectory: NullableInt;
   worker_id: string;
-  /** How long its lease lasts from its last claim, heartbeat or append, as given last; 0: the current attempt does not hold it, or not any more. */
+  /**
+   * Current duration of the lease, which runs from the last claim, heartbeat or append. 0 if no attempt holds the
+   * rollout.
+   */
   lease_ms: Int;
-  /** End of the lease, counted from the last claim or heartbeat; at most `attempt_end_time`. The sweep looks at the rollout then. */
+  /**
+   * End of the lease, counted from the last claim or heartbeat; at most `attempt_end_time`. The sweep examines the
+   * rollout then.
+   */
   lease_end_time: NullableTime;
-  /** When `attempt_timeout_ms` ends; null without one, and while nobody holds the rollout. */
+  /** End of `attempt_timeout_ms`; null without a timeout, and while no worker holds the rollout. */
   attempt_end_time: NullableTime;
-  /** Microseconds for which the run had been paused in all when the two times above were written: later pauses move them on. */
+  /**
+   * Total microseconds for which the run had been paused when the two times above were written. Later pauses extend
+   * them.
+   */
   paused_us: Generated<bigint>;
-  /** JSON text, without its summary, which stands apart so that it is read only where it is shown; empty: none. */
+  /**
+   * JSON text without the summary; empty for none. The summary has its own column, so that the BASIC view does not read
+   * it.
+   */
   result: string;
   summary_json: string;
   result_success: NullableFlag;
   validation_passed: NullableFlag;
-  /** The override that stands. */
+  /** The current override. */
   override: NullableFlag;
-  /** The verdict (M3); null: unjudged. */
+  /** The verdict (M3); null if unjudged. */
   success: NullableFlag;
-  /** Once terminal: the result's, else the sum over own steps; null: none. */
+  /** Once terminal: the reward of the result, else the sum over own steps. Null if there is neither. */
   reward: NullableReal;
-  /** Once terminal: own steps that are not the root. */
+  /** Once terminal: number of own steps that are not the root. */
   turns: Int;
   metrics: string;
   timings: string;
   metadata_json: string;
-  /** Of fields that were changed since the creation, what they were created with: JSON text, an object; empty: none. */
+  /** JSON text: an object with the original values of fields that changed since the creation; empty for none. */
   first_given: Generated<string>;
-  /** When it last became claimable, or will, if it is PENDING and delayed. */
+  /** When the rollout last became claimable. For a delayed PENDING rollout, when it becomes claimable. */
   claimable_time: NullableTime;
   start_time: NullableTime;
   end_time: NullableTime;
@@ -484,40 +504,48 @@ export interface AttemptsTable {
   worker_id: string;
   claim_time: Time;
   end_time: NullableTime;
-  /** What the worker reported at its end, as in `RolloutsTable`. */
+  /** Result that the worker reported at the end, as in `RolloutsTable`. */
   result: Generated<string>;
   summary_json: Generated<string>;
   result_success: NullableFlag;
-  /** Null: no validation that decides was recorded. */
+  /** Null if no deciding validation was recorded. */
   validation_passed: NullableFlag;
-  /** The override that stands. */
+  /** The current override. */
   override: NullableFlag;
-  /** The verdict (M3); null: unjudged. */
+  /** The verdict (M3); null if unjudged. */
   success: NullableFlag;
-  /** Set at its end: the result's reward, else the sum over its own steps; null: neither. */
+  /** Set at the end: the reward of the result, else the sum over own steps. Null if there is neither. */
   reward: NullableReal;
-  /** Set at its end: own steps that are not the root. */
+  /** Set at the end: number of own steps that are not the root. */
   turns: Generated<bigint>;
   metrics: Generated<string>;
   timings: Generated<string>;
-  /** When its rollout last became claimable before the claim. */
+  /** When the rollout last became claimable before the claim. */
   claimable_time: NullableTime;
-  /** When it became RUNNING. */
+  /** When the attempt became RUNNING. */
   start_time: NullableTime;
-  /** Digest of the request that ended it (L5); empty if no worker did, or if it ended before digests were stored. */
+  /**
+   * Digest of the request that ended the attempt (L5). Empty if no worker ended it, or if it ended before digests were
+   * stored.
+   */
   end_digest: Generated<string>;
 }
 
 export interface ValidationsTable {
   rollout: Int;
-  /** The attempt that was judged. 0: recorded before the first attempt by an older version; it no longer counts. */
+  /**
+   * The validated attempt. 0 if an older version recorded the validation before the first attempt; it does not count.
+   */
   attempt: Generated<bigint>;
-  /** Unique in the attempt: the type of the validator, or a free name. */
+  /** Unique in the attempt: the type of a validator of the task, or a free name. */
   name: string;
-  /** The validator of the rollout's task that has the name as its type. Null: the name is free. */
+  /** The validator of the rollout's task whose type is the name. Null for a free name. */
   validator: NullableInt;
   namespace: string;
-  /** As the validator was when it was recorded: what has been judged is not judged anew. */
+  /**
+   * Copied from the validator when the validation was recorded. Later changes of the validator do not change recorded
+   * validations.
+   */
   advisory: Flag;
   success: Flag;
   query: string;
@@ -532,7 +560,7 @@ export interface ValidationsTable {
 export interface ValidationOverridesTable {
   rollout: Int;
   ordinal: Int;
-  /** The attempt that was judged; 0 as in `ValidationsTable`. */
+  /** The attempt whose verdict is overridden; 0 as in `ValidationsTable`. */
   attempt: Generated<bigint>;
   namespace: string;
   success: NullableFlag;
@@ -568,18 +596,18 @@ export interface RolloutEnvironmentsTable {
   namespace: string;
 }
 
-/** Runs and stages whose rollouts are to be cancelled, or were. A reopening removes the row. */
+/** Requests to cancel the rollouts of runs and stages, including completed ones. A reopening deletes the row. */
 export interface RolloutCancellationsTable {
   run: Int;
-  /** 0: all stages of the run. */
+  /** 0 for all stages of the run. */
   stage: Int;
   namespace: string;
-  /** Of the caller who asked for it first, for the histories of the rollouts. */
+  /** From the first request, for the status changes of the rollouts. */
   actor: string;
   message: string;
   metadata_json: string;
-  /** Rollouts that were cancelled so far. */
+  /** Number of rollouts cancelled so far. */
   cancelled: Int;
-  /** Rollouts may be left that are to be cancelled. */
+  /** Whether rollouts may remain to be cancelled. */
   open: Flag;
 }

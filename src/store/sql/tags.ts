@@ -49,7 +49,7 @@ export async function listTags(
   trajectoryId: string,
   page: Page<string>,
 ): Promise<Tag[]> {
-  // One statement, so that a trajectory deleted meanwhile is not one without tags.
+  // One statement, so that a deleted trajectory is not mistaken for one without tags.
   const rows = await engine.db
     .selectFrom('trajectories as t')
     .leftJoin('tags as g', (join) => {

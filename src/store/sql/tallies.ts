@@ -13,8 +13,8 @@ const NO_WORK = Object.freeze({ rollouts: 0n, turns: 0n, substeps: 0n });
 const NO_DURATIONS = Object.freeze({ count: 0n, seconds: 0 });
 
 /**
- * What progress is made of (M2), in four statements however many runs, stages and rollouts there are: terminal stages counted by kind and status, the open
- * ones each, what groups have counted of their rollouts, and the rollouts that are live. Every run asked for has an entry.
+ * Counts what progress is computed from (M2), in four statements for any number of runs. Reads terminal stages by kind
+ * and status, each open stage, the counters of groups, and live rollouts. Every requested run has an entry.
  */
 export async function tallyRuns(
   engine: Engine,
@@ -49,7 +49,7 @@ export async function tallyRuns(
 type Changing<T> = { -readonly [K in keyof T]: T[K] };
 type OpenStage = Changing<Omit<OpenStageTally, 'liveTurns'>> & { readonly liveTurns: bigint[] };
 
-/** A tally while it is counted. */
+/** A tally while rows are added to it. */
 class Counting implements RunTally {
   readonly kinds: Changing<KindTally>[] = [];
   readonly openStages: OpenStage[] = [];
@@ -123,7 +123,7 @@ class Counting implements RunTally {
   }
 }
 
-/** Adds what was done in terminal stages, which have this status. */
+/** Adds the work of terminal stages with this status. */
 function addWork(counted: Changing<KindTally>, status: string, done: StageWorkTally): void {
   const add = (before: StageWorkTally): StageWorkTally => ({
     rollouts: before.rollouts + done.rollouts,
@@ -148,7 +148,7 @@ function countTerminalStages(db: Db, namespace: string, runs: readonly bigint[])
       'kind',
       'status',
       eb.fn.countAll<bigint>().as('count'),
-      // As doubles: clients may count to the end of int64 in each stage, and whole numbers would overflow.
+      // Doubles, because counts of clients go up to the maximum of int64, and integer sums would overflow.
       sql<number>`sum(cast(completed_substeps as double precision))`.as('completed_substeps'),
       sql<number>`sum(cast(timed_substeps as double precision))`.as('timed_substeps'),
       sql<number>`sum(substep_seconds)`.as('substep_seconds'),
@@ -195,7 +195,7 @@ function counterOf(status: Status): 'pending' | 'open' | 'completed' | 'failed' 
 
 type OpenRow = InferResult<ReturnType<typeof openStages>>[number];
 
-/** The status is said as their index says it. */
+/** Matches the condition of the index of open stages literally. */
 function openStages(db: Db, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom('stages')
@@ -224,14 +224,14 @@ function readOpenStage(row: OpenRow): OpenStage {
 type GroupRow = InferResult<ReturnType<typeof countRollouts>>[number];
 
 /**
- * One row for each open stage, and one for all terminal stages of a kind and status. There are many groups and few stages, so that groups are summed up before
- * anything is looked up.
+ * Returns one row for each open stage, and one for all terminal stages of a kind and status. Groups are summed before
+ * the joins, because there are many groups and few stages.
  */
 function countRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
   const openStage = sql<bigint | null>`case when s.status not in ('COMPLETED', 'FAILED', 'CANCELLED') then s.key end`;
-  // Postgres sums whole numbers to numeric.
+  // Postgres returns numeric for sums of integers.
   const total = (column: string) => sql<bigint>`cast(sum(${sql.ref(column)}) as bigint)`;
-  // By way of the stages: their groups lie side by side, and come as they are to be summed up.
+  // Starts from the stages: an index holds the groups of a stage together, in the order of the aggregation.
   const stages = db
     .selectFrom('stages as p')
     .innerJoin('groups as g', 'g.stage', 'p.key')
@@ -264,7 +264,10 @@ function countRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
 
 type LiveRow = InferResult<ReturnType<typeof liveRollouts>>[number];
 
-/** With their attempts' trajectories. The status is said as the index of live ones says it. */
+/**
+ * Selects live rollouts with the trajectories of their attempts. Matches the condition of the index of live rollouts
+ * literally.
+ */
 function liveRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
   return db
     .selectFrom('rollouts as o')

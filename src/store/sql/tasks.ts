@@ -59,7 +59,7 @@ function catalogueOf(engine: Engine, namespace: string): Catalogue<TaskUpsert, T
   };
 }
 
-/** The columns that hold what is given. */
+/** Returns the columns that the given fields are stored in. */
 function columnsOf(task: TaskUpsert): Partial<TaskColumns> {
   const { name, description, difficulty, category, appName, sourceType, maxTurns, inputJson, metadataJson } = task;
   return {
@@ -92,7 +92,7 @@ function newRow(namespace: string, key: bigint, task: TaskUpsert, now: string): 
   };
 }
 
-/** Rows that are there, whole and locked. */
+/** Writes complete rows that exist and are locked. */
 async function writeTasks(tx: Tx, rows: readonly TaskColumns[]): Promise<void> {
   for (const chunk of chunksOf(rows)) {
     await tx
@@ -120,7 +120,7 @@ async function writeTasks(tx: Tx, rows: readonly TaskColumns[]): Promise<void> {
 
 /** Rows of tasks (`k`). */
 export function selectTasks(db: Db | Tx, view: BookView = 'FULL') {
-  // JSON of any size: the BASIC view does not even read it.
+  // The JSON columns can be large, so the BASIC view does not read them.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`k.${column}`)}` : sql<string>`''`);
   return db
     .selectFrom('tasks as k')

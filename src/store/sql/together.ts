@@ -1,12 +1,13 @@
 /**
- * Statements of one transaction that do not need each other's answers: sent one behind the other, they cost one round trip, and run in this order. It ends
- * when all have ended, also where one fails, so that none runs on after the transaction; what failed first is what it throws.
+ * Runs statements of one transaction that do not need each other's results. Sent back to back, they cost one round
+ * trip, and run in this order. Waits for all of them even if one fails, so that none runs after the transaction.
+ * Rejects with the first failure.
  */
 export async function together<T extends readonly unknown[] | []>(
   work: T,
 ): Promise<{ -readonly [P in keyof T]: Awaited<T[P]> }> {
   const all = Promise.all(work);
-  // It is heard below; until then a failure must not count as unhandled.
+  // The failure is awaited below. Until then it must not count as unhandled.
   all.catch(() => {});
   await Promise.allSettled(work);
   return all;

@@ -109,7 +109,10 @@ function keyOfExperiment(db: Db, namespace: string, id: string) {
   return db.selectFrom('experiments').select('key').where('namespace', '=', namespace).where('id', '=', id);
 }
 
-/** Returns the keys of a trajectory by its id. Hidden ones are included, since their branches live on, but not those that are being purged. */
+/**
+ * Returns the keys of a trajectory by its id. Hidden ones are included, because their branches exist, but not those
+ * that are being purged.
+ */
 async function placeOf(
   db: Db,
   namespace: string,

@@ -15,12 +15,15 @@ import { together } from './together.ts';
 import { readNow } from './trajectory_rows.ts';
 import { bindLabels, bindOptionalReal, bindReal, isSet, readReal } from './values.ts';
 
-/** L1: what a trajectory begins as. */
+/** L1: the first status change of a trajectory. */
 const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
 
 export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'>;
 
-/** Writes a root trajectory with its first StatusChange, and step 0 if given. Errors: TRAJECTORY_EXISTS, STATE_NOT_FOUND. */
+/**
+ * Inserts a root trajectory with its first StatusChange, and step 0 if given. Errors: TRAJECTORY_EXISTS,
+ * STATE_NOT_FOUND.
+ */
 export async function makeRoot(
   engine: Engine,
   tx: Tx,
@@ -48,7 +51,7 @@ export async function makeRoot(
   return ref;
 }
 
-/** Step 0, written without an epoch. */
+/** Writes step 0, with epoch 0. Returns the sums after it. */
 async function writeRoot(
   engine: Engine,
   tx: Tx,
@@ -71,7 +74,7 @@ async function writeRoot(
   return sums;
 }
 
-/** The last shared step of a branch. Errors: TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END. */
+/** Returns the branch point. Errors: TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END. */
 export async function branchPointOf(tx: Tx, source: Trajectory, at: NewBranch['at']): Promise<bigint> {
   const point = 'tag' in at ? await tagged(tx, source, at.tag) : at.stepNumber;
   if (point >= source.nextStepNumber) throw branchPointBeyondEnd(source, point);
@@ -79,8 +82,8 @@ export async function branchPointOf(tx: Tx, source: Trajectory, at: NewBranch['a
 }
 
 /**
- * Writes a branch of a trajectory with its first StatusChange (B1). Errors: TRAJECTORY_EXISTS, BRANCH_TOO_DEEP; TRAJECTORY_NOT_FOUND if the step
- * was deleted meanwhile.
+ * Inserts a branch of a trajectory with its first StatusChange (B1). Errors: TRAJECTORY_EXISTS, BRANCH_TOO_DEEP,
+ * TRAJECTORY_NOT_FOUND (the step was deleted in the meantime).
  */
 export async function makeBranch(
   engine: Engine,
@@ -115,8 +118,8 @@ export async function makeBranch(
 }
 
 /**
- * Returns the step to share, with its owner's row locked: the step cannot be deleted any more, and the owner's writer is not held up. Errors:
- * TRAJECTORY_NOT_FOUND if the step was deleted, or the owner is being purged.
+ * Returns the step at the branch point and locks its owner's row against deletion, without blocking the owner's writer.
+ * Errors: TRAJECTORY_NOT_FOUND (the step was deleted, or the owner is being purged), BRANCH_TOO_DEEP.
  */
 async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigint, point: bigint) {
   const { tree } = source.ref;
@@ -133,7 +136,7 @@ async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigin
     .where('step_number', '=', point);
   const [locked, step] = await together([
     engine.lock(row, 'keep').executeTakeFirst(),
-    // Looked for under the lock, since statements run in this order.
+    // Runs under the lock, because the statements run in this order.
     shared.executeTakeFirst(),
   ]);
   if (locked === undefined || isSet(locked.purging) || step === undefined) throw trajectoryNotFound(source.id);
@@ -152,7 +155,7 @@ async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void>
   if (taken !== undefined) throw trajectoryExists(id);
 }
 
-/** Where a new trajectory stands, and what it begins with. */
+/** Columns of a new trajectory that do not come from the request. */
 export interface Placement extends Belonging {
   readonly tree: bigint;
   readonly key: bigint;
@@ -166,7 +169,7 @@ export interface Placement extends Belonging {
   readonly depth: bigint;
 }
 
-/** Sent, not waited for: who reads next reads behind it. */
+/** The statements are sent in order, so later reads of the transaction see the row. */
 async function insertTrajectory(
   engine: Engine,
   tx: Tx,
@@ -180,7 +183,7 @@ async function insertTrajectory(
   await recordStatus(engine, tx, caller, { tree, noun: 'TRAJECTORY', key }, now, CREATION);
 }
 
-/** A row of a trajectory that is RUNNING and has no writer yet. */
+/** Returns the row of a RUNNING trajectory without a writer, in the order of `TRAJECTORY_COLUMNS`. */
 export function trajectoryRow(
   namespace: string,
   { id, uid, name, labels, metadataJson }: TrajectoryMaking,

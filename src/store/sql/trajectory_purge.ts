@@ -3,16 +3,17 @@ import type { Db, Engine, Tx } from './engine.ts';
 import { markBranches, markPurging } from './purge_marks.ts';
 import { Unreferencing } from './unreferencing.ts';
 
-/** Trajectories that one transaction purges at most. */
+/** Bound on the trajectories that one transaction purges. */
 const TRAJECTORIES = 100;
 
 /** Tables of references from steps to states. */
 const REFERENCES = ['step_states', 'content_states'] as const;
 
 /**
- * Removes rows of marked trajectories (see `TrajectoriesTable`): branches before their parents, steps from the end with their references. One transaction
- * removes at most `limit` steps and about as many references. It looks again under its locks, so several instances can do it at once. Returns about how
- * many rows are gone; 0: nothing is marked.
+ * Removes rows of marked trajectories (see `TrajectoriesTable`): branches before their parents, and steps from the end
+ * with their references. One transaction removes at most `limit` steps and about as many references. It checks again
+ * under its locks, so that several instances can purge at once. Returns about how many rows were removed; 0 if nothing
+ * is marked.
  */
 export async function purgeTrajectories(engine: Engine, limit: number): Promise<number> {
   const found = fitting(await findPurging(engine, engine.db), limit);
@@ -42,7 +43,7 @@ async function trimAny(engine: Engine, limit: number): Promise<number> {
   });
 }
 
-/** Does the same in one tree, in one transaction. Returns whether one of the trajectories is still marked. */
+/** Purges one tree in one transaction. Returns whether one of the trajectories is still marked. */
 export async function purgeTree(
   engine: Engine,
   tree: bigint,
@@ -73,7 +74,7 @@ interface Purging extends Marked {
   readonly steps: bigint;
 }
 
-/** Keys rise from parents to branches, so the highest ones have no branches. */
+/** Branches have higher keys than their parents, so trajectories with the highest keys have no branches. */
 async function findPurging(engine: Engine, db: Db | Tx, tree?: bigint): Promise<Purging[]> {
   const { rows } = await sql<Purging>`
     select t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
@@ -105,7 +106,7 @@ async function isAnyMarked(tx: Tx, tree: bigint, keys: readonly bigint[]): Promi
   return row !== undefined;
 }
 
-/** The first ones, as long as their steps are few enough together. The first one counts whatever it has. */
+/** Returns the first trajectories whose steps together fit the limit, at least one. */
 function fitting(found: readonly Purging[], limit: number): Purging[] {
   let steps = 0;
   return found.filter((each) => {
@@ -118,12 +119,15 @@ function fitting(found: readonly Purging[], limit: number): Purging[] {
 interface PurgedRow {
   readonly key: bigint;
   readonly parent: bigint | null;
-  /** Own steps: from `begin` to before `end`. */
+  /** Own steps: [begin, end). */
   readonly begin: bigint;
   readonly end: bigint;
 }
 
-/** Removes rows of marked trajectories of one tree, under the tree's lock. References to states go first, the states are changed at the end. */
+/**
+ * Removes rows of marked trajectories of one tree, under the tree's lock. References to states are removed first; the
+ * states are updated at the end.
+ */
 class TreePurge {
   private readonly engine: Engine;
   private readonly tx: Tx;
@@ -137,7 +141,10 @@ class TreePurge {
     this.states = states;
   }
 
-  /** Purges trajectories, or the last steps of the highest one if they have too many rows. Returns how many rows are gone. */
+  /**
+   * Purges trajectories, or only the last steps of the highest one if they have too many rows. Returns the number of
+   * removed rows.
+   */
   async purge(wanted: readonly Marked[], limit: number): Promise<number> {
     const rows = await this.lock(wanted.map(({ key }) => key));
     const keys = rows.map(({ key }) => key);
@@ -170,7 +177,7 @@ class TreePurge {
     return Number(row.end - from);
   }
 
-  /** Removes the last steps that no branch needs, at most `limit` of them. Returns how many rows are gone. */
+  /** Removes the last steps that no branch needs, at most `limit` of them. Returns the number of removed rows. */
   async trim({ key }: Marked, limit: number): Promise<number> {
     const row = await this.lockTrimming(key);
     if (row === undefined) return 0;
@@ -208,14 +215,14 @@ class TreePurge {
     });
   }
 
-  /** Marks branches that were not marked yet: the deletion ended before it had marked all. */
+  /** Marks branches that an interrupted deletion left unmarked. */
   private async markMissed(keys: readonly bigint[]): Promise<number> {
     return (await markBranches(this.engine, this.tx, this.tree, keys)).marked.length;
   }
 
   /**
-   * A branch of these trajectories that is not among them: its turn comes first. A branch that a claim made may have a lower key than its parent, if that
-   * was created again meanwhile.
+   * Returns a branch of these trajectories that is not among them, which must be purged first. A branch that a claim
+   * created may have a lower key than its parent.
    */
   private async otherBranch(keys: readonly bigint[]): Promise<Marked[]> {
     return this.tx
@@ -243,7 +250,10 @@ class TreePurge {
     return false;
   }
 
-  /** Returns the first of the last steps before `end` that have about `limit` rows, at least one step, and none before `begin`. */
+  /**
+   * Returns the start of the last steps before `end` that have about `limit` rows. The range has at least one step, and
+   * none before `begin`.
+   */
   private async lastSteps(key: bigint, begin: bigint, end: bigint, limit: number): Promise<bigint> {
     let first = end - BigInt(limit) > begin ? end - BigInt(limit) : begin;
     for (const table of REFERENCES) {
@@ -303,7 +313,7 @@ class TreePurge {
       .execute();
   }
 
-  /** B2: hidden trajectories whose branches are gone are trimmed again, or purged with the last of them. */
+  /** B2: hidden parents whose branches were removed are trimmed again, or purged if no branch remains. */
   private async release(parents: ReadonlySet<bigint>): Promise<void> {
     if (parents.size === 0) return;
     const query = this.tx
@@ -314,7 +324,7 @@ class TreePurge {
       .where('hidden', '=', 1)
       .where('purging', '=', 0)
       .orderBy('key');
-    // Locked before their branches are counted, so that no branch is made in between.
+    // Locked before branches are counted, so that no branch is created in between.
     const hidden = (await this.engine.lock(query, 'delete').execute()).map(({ key }) => key);
     if (hidden.length === 0) return;
     const needed = await this.tx
@@ -351,7 +361,10 @@ class TreePurge {
     return this.engine.lock(query, 'delete').executeTakeFirst();
   }
 
-  /** Undefined: it has no branches. Those that are being purged count: what branches off them may not be marked yet. */
+  /**
+   * Returns undefined if there are no branches. Branches that are being purged count, because their own branches may be
+   * unmarked.
+   */
   private async lastBranchPoint(key: bigint): Promise<bigint | undefined> {
     const row = await this.tx
       .selectFrom('trajectories')

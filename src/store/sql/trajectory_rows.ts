@@ -13,7 +13,7 @@ export type TrajectoryRow = Selectable<TrajectoriesTable> & {
   experiment_id: string | null;
 };
 
-/** All of a trajectory's row, with the ids of its root, its parent, its run and its experiment. */
+/** Selects all columns of trajectories (`t`), with the ids of root, parent, run and experiment. */
 export function selectTrajectories(db: Db | Tx) {
   return db
     .selectFrom('trajectories as t')
@@ -99,7 +99,7 @@ export function readTrajectory(row: TrajectoryRow): Trajectory {
   };
 }
 
-/** The database's time, read once in a transaction, in the form that time columns take. */
+/** Returns the time of the database as text for time columns. Read once per transaction. */
 export async function readNow(tx: Tx, now: ReturnType<typeof sql<string>>): Promise<string> {
   const { rows } = await sql<{ now: string }>`select ${now} as now`.execute(tx);
   const row = rows[0];

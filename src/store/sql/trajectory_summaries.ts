@@ -6,8 +6,8 @@ import { experimentKey, runKeys } from './summaries.ts';
 import { bindTimeBound, readReal } from './values.ts';
 
 /**
- * M3: root trajectories of runs without rollouts, grouped by the dimensions. Two statements, whatever their number; one more if a reward is so large
- * that the sum of squares could overflow.
+ * M3: summarizes root trajectories of runs without rollouts, grouped by the dimensions. Uses two statements for any
+ * number of trajectories, and a third one if a sum of squares of rewards could overflow.
  */
 export async function summarizeTrajectories(
   engine: Engine,
@@ -15,7 +15,7 @@ export async function summarizeTrajectories(
   filter: SummaryFilter,
   by: readonly SummaryKey[],
 ): Promise<TrajectorySummaryRow[]> {
-  // A trajectory has no stage.
+  // Trajectories have no stage.
   if (filter.stageKinds.length > 0) return [];
   const conditions = await conditionsOf(engine, namespace, filter);
   const values = by.map((key) => engine.aggregates.bytewise(dimension(engine, key)));
@@ -76,7 +76,7 @@ function dimension({ aggregates, table }: Engine, key: SummaryKey): RawBuilder<u
   }
 }
 
-/** The trajectories with the values as the columns v0, v1, … */
+/** Selects the trajectories with the values as the columns v0, v1, … */
 function selected(
   engine: Engine,
   conditions: RawBuilder<unknown>,
@@ -95,7 +95,7 @@ function groupedBy(columns: readonly RawBuilder<unknown>[]): RawBuilder<unknown>
   return columns.length === 0 ? sql`` : sql`group by ${sql.join(columns)}`;
 }
 
-/** v0, v1, … */
+/** The columns v0, v1, … */
 interface ValueColumns {
   readonly [value: `v${number}`]: string;
 }
@@ -108,9 +108,9 @@ function combinationOf(row: ValueColumns, count: number): string {
   return JSON.stringify(valuesOf(row, count));
 }
 
-/** The sum of squares of numbers beyond this could overflow. */
+/** Beyond this magnitude, a sum of squares could overflow. */
 const IMMENSE = 1e140;
-/** Likewise a sum. */
+/** The same limit for plain sums. */
 const IMMENSE_SUM = 1e300;
 
 interface CountedRow extends ValueColumns {
@@ -152,7 +152,7 @@ function toRewards(row: CountedRow): Rewards {
   };
 }
 
-/** The final rewards of every combination. */
+/** Returns the final rewards of every combination. */
 async function readRewards(
   engine: Engine,
   conditions: RawBuilder<unknown>,
@@ -186,7 +186,7 @@ async function sumMetrics(
   return rows;
 }
 
-/** A number that is as good as infinite makes the sum infinite. */
+/** A number beyond the limit makes the sum infinite. */
 function sumOf({ total, least, most }: SumRow): number {
   const low = least > -IMMENSE_SUM ? 0 : Number.NEGATIVE_INFINITY;
   const high = most < IMMENSE_SUM ? 0 : Number.POSITIVE_INFINITY;

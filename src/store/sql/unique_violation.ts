@@ -1,14 +1,14 @@
-/** A row of that key is there already; thrown by engines for primary keys and unique indexes. */
+/** Thrown by engines when a primary key or unique index rejects a row. */
 export class UniqueViolation extends Error {
   override readonly name = 'UniqueViolation';
 }
 
-/** A racer can take a name again and again; each time there is more to see. */
+/** Bound on the attempts, because other transactions can cause conflicts repeatedly. */
 const TRIES = 5;
 
 /**
- * Runs a write again when a racer took what it had looked for and found free: then it finds who has it, and refuses in words. `work` is to be told
- * nothing of the tries before.
+ * Retries a write after a unique violation, so that it finds the conflicting row and reports a specific error. `work`
+ * must not keep state between attempts.
  */
 export async function againWhenRaced<T>(work: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {

@@ -4,8 +4,8 @@ import { chunksOf, padded } from './statement_shapes.ts';
 import { bindDigest, readDigest } from './values.ts';
 
 /**
- * Gathers the states whose references a transaction deletes. The states are changed by the last statements of the transaction, so that appends which name one
- * of them wait for the end of the transaction only, and in the order in which appends lock them.
+ * Collects the states whose references a transaction deletes. The last statements of the transaction update them, in
+ * the lock order of appends. Appends that refer to one of them thus wait only for the end of the transaction.
  */
 export class Unreferencing {
   private readonly engine: Engine;
@@ -24,7 +24,7 @@ export class Unreferencing {
     }
   }
 
-  /** States may have no step left that refers to them: the collector looks for another one (see `StatesTable`). */
+  /** Marks the states as unreferenced. The collector looks for remaining references (see `StatesTable`). */
   async write(): Promise<void> {
     for (const [namespace, digests] of [...this.namespaces].sort(([a], [b]) => (a < b ? -1 : 1))) {
       for (const some of chunksOf([...digests].sort())) await this.change(namespace, some);

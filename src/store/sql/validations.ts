@@ -71,8 +71,8 @@ export async function overrideValidation(
 }
 
 /**
- * M3: an attempt's verdict changes with what it rests on, in the same transaction. A completed rollout that becomes a success by it is one for its
- * siblings (F-49).
+ * M3: updates an attempt's verdict in the transaction that changes its basis. If a completed rollout becomes a success,
+ * applies the policy of its group.
  */
 async function judge(
   engine: Engine,
@@ -89,7 +89,7 @@ async function judge(
   if (becomes && row.status === 'COMPLETED') await applySuccess(engine, tx, row, now);
 }
 
-/** The rollout is locked. */
+/** The caller holds the lock of the rollout. */
 async function nextOrdinal(tx: Tx, rollout: bigint): Promise<bigint> {
   const last = await tx
     .selectFrom('validation_overrides')
@@ -234,7 +234,7 @@ function requireFewFree(validations: readonly { readonly validator: bigint | nul
   );
 }
 
-/** Validators of the rollout's task, by type. */
+/** Returns validators of the rollout's task, by type. */
 async function findValidators(
   tx: Tx,
   { namespace, task }: { readonly namespace: string; readonly task: bigint | null },

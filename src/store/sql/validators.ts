@@ -28,7 +28,7 @@ export async function upsertValidators(
 
 interface Given {
   readonly validator: ValidatorUpsert;
-  /** Row key of its task. */
+  /** Row key of the task. */
   readonly task: bigint;
 }
 
@@ -103,7 +103,7 @@ function catalogueOf(engine: Engine, namespace: string): Catalogue<Given, Valida
   };
 }
 
-/** The columns that hold what is given. */
+/** Returns the columns that the given fields are stored in. */
 function columnsOf({ query, method, expectedResult, configJson, advisory }: ValidatorUpsert) {
   return {
     ...(query === undefined ? {} : { query }),
@@ -114,13 +114,13 @@ function columnsOf({ query, method, expectedResult, configJson, advisory }: Vali
   };
 }
 
-/** Rows of these tasks and types. */
+/** Condition for rows with these tasks and types. */
 function isOneOf(given: readonly Given[]): RawBuilder<SqlBool> {
   const names = given.map(({ validator, task }) => sql`(cast(${task} as bigint), ${validator.type})`);
   return sql<SqlBool>`(task, type) in (values ${sql.join(names)})`;
 }
 
-/** Rows that are there, whole and locked. */
+/** Writes complete rows that exist and are locked. */
 async function writeValidators(tx: Tx, rows: readonly ValidatorColumns[]): Promise<void> {
   await tx
     .insertInto('validators')
@@ -138,7 +138,7 @@ async function writeValidators(tx: Tx, rows: readonly ValidatorColumns[]): Promi
     .execute();
 }
 
-/** Rows of validators (`v`), with the ids of their tasks. */
+/** Selects validators (`v`), with the ids of their tasks. */
 export function selectValidators(db: Db | Tx) {
   return db
     .selectFrom('validators as v')

@@ -1,6 +1,6 @@
 import { formatInstant, type Instant, parseInstant } from '../../domain/instant.ts';
 
-/** How values stand in columns, the same on both engines. */
+/** Conversions of values to and from columns, the same on both engines. */
 
 export function isSet(flag: boolean | bigint | number): boolean {
   return flag === true || flag === 1n || flag === 1;
@@ -10,12 +10,12 @@ export function flag(value: boolean): 0 | 1 {
   return value ? 1 : 0;
 }
 
-/** One that may be missing. */
+/** Binds an optional flag. */
 export function bindFlag(value: boolean | undefined): 0 | 1 | null {
   return value === undefined ? null : flag(value);
 }
 
-/** NaN is bound as text, which SQLite keeps (it would make a NULL of it) and Postgres reads. */
+/** NaN is bound as text, because SQLite would store NULL. Postgres parses it. */
 export function bindReal(value: number): number | string {
   return Number.isNaN(value) ? 'NaN' : value;
 }
@@ -40,7 +40,7 @@ export function readDigest(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex');
 }
 
-/** Client times keep all nine digits, as text. */
+/** Client times are text, so that all nine fractional digits are kept. */
 export function bindClientTime(time: Instant | undefined): string | null {
   return time === undefined ? null : formatInstant(time);
 }
@@ -49,7 +49,7 @@ export function readOptionalTime(text: string | null): Instant | undefined {
   return text === null ? undefined : parseInstant(text);
 }
 
-/** A map of strings, keys sorted, so that equal maps are equal texts. */
+/** Encodes a map of strings with sorted keys, so that equal maps are equal texts. */
 export function bindLabels(labels: ReadonlyMap<string, string>): string {
   return JSON.stringify(Object.fromEntries([...labels].sort(byKey)));
 }
@@ -58,7 +58,10 @@ export function readLabels(text: string): Map<string, string> {
   return new Map(Object.entries(JSON.parse(text) as Record<string, string>));
 }
 
-/** A map of numbers; what JSON has no number for is a string, as in protobuf's JSON (`"NaN"`, `"-Infinity"`, `"-0"`). */
+/**
+ * Encodes a map of numbers. Numbers that JSON lacks are strings, as in protobuf's JSON (`"NaN"`, `"-Infinity"`,
+ * `"-0"`).
+ */
 export function bindMetrics(metrics: ReadonlyMap<string, number>): string {
   if (metrics.size === 0) return '{}';
   const entries = [...metrics].sort(byKey);
@@ -82,10 +85,10 @@ function byKey(a: readonly [string, unknown], b: readonly [string, unknown]): nu
   return a[0] < b[0] ? -1 : 1;
 }
 
-/** The last moment that the database's times can say. */
+/** Last time that the databases can represent. */
 const LAST = parseInstant('9999-12-31T23:59:59.999999Z');
 
-/** A bound for comparing with the database's times, which have six digits: the first of them that is not before. */
+/** Rounds a bound up to six fractional digits, which is the precision of the database's times. */
 export function bindTimeBound(time: Instant): string {
   const below = time % 1000n;
   const bound = below === 0n ? time : time - below + (below > 0n ? 1000n : 0n);
