@@ -7,29 +7,36 @@ import type { NewState, StateRef } from '../../domain/step.ts';
 import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
 
 export interface AppendStore {
-  /** W1: grants the next epoch durably under the row's lock, or refuses and moves nothing. Errors: those of `decideOpen`. */
+  /**
+   * W1: opens a trajectory for appends. Stores the next epoch under the row's lock, or rejects the request and changes
+   * nothing. Errors: those of `decideOpen`.
+   */
   openForAppend(caller: Caller, open: OpenRequest): Promise<Grant>;
 
   /**
-   * W7: commits batches of any number of trajectories in one transaction, each decided (`decideAppend`) from the row as it is under its lock, in
-   * the order given. A refused batch is refused alone. Batches of one trajectory must stand in their order; after a refused one its later
-   * batches are refused likewise.
-   *
-   * A trajectory whose row another transaction holds: with `wait: 'never'` its outcome is `busy` and nothing of it was written; with `wait:
-   * 'bounded'` the call waits for it, a few seconds at most, then throws DATABASE_UNAVAILABLE.
-   * If the call throws, nothing of the whole group was written, or (DATABASE_UNAVAILABLE) that is unknown.
+   * W7: commits batches of any number of trajectories in one transaction. Each batch is decided by `decideAppend` from
+   * the locked row, in the order given. A rejected batch does not affect other trajectories, but later batches of its
+   * own trajectory are rejected with the same error.
+   * `wait` applies to a trajectory whose row another transaction holds:
+   * - `never`: its outcome is `busy`, and nothing of it is written.
+   * - `bounded`: the call waits a few seconds at most, then throws DATABASE_UNAVAILABLE.
+   * If the call throws, nothing was written, except that after DATABASE_UNAVAILABLE this is unknown.
    */
   append(batches: readonly AppendBatch[], wait: 'never' | 'bounded'): Promise<AppendOutcome[]>;
 
-  /** W10. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND (also for an inherited step), STATE_NOT_FOUND, STATE_CONFLICT. */
+  /**
+   * W10: attaches a state to a stored step. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND (also for an
+   * inherited step), STATE_NOT_FOUND, STATE_CONFLICT.
+   */
   attachState(
     caller: Caller,
     attaching: AttachedState,
   ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }>;
 
   /**
-   * Calls the listener whenever a trajectory may have grown, been sealed or been deleted, through this process or another: a hint to read again
-   * by number, sent after the commit, possibly twice, possibly lost (so poll too). `key` undefined: any may have. Returns how to stop.
+   * Calls the listener when a trajectory may have grown, been sealed or been deleted, by this process or another. Calls
+   * are hints, sent after the commit, that may be repeated or lost, so callers must also poll. An undefined `key` means
+   * any trajectory. Returns a function that removes the listener.
    */
   onChange(listener: (key: bigint | undefined) => void): () => void;
 }
@@ -42,16 +49,16 @@ export interface Grant {
 export interface AppendBatch extends Writing {
   readonly caller: Caller;
   readonly ref: TrajectoryRef;
-  /** Where given, the row's uid must be this (W8); a stream's reference is fence enough. */
+  /** If set, the row must have this uid (W8). Streams need none, because their epoch fences them. */
   readonly uid: string | undefined;
-  /** Bytes of states that came inline, each digest once. */
+  /** Bytes of inline states, each digest once. */
   readonly states: readonly NewState[];
 }
 
 export type AppendOutcome =
   | {
       readonly kind: 'committed';
-      /** The trajectory's end after the batch. */
+      /** End of the trajectory after the batch. */
       readonly nextStepNumber: bigint;
       readonly commitTime: Instant;
       readonly duplicates: number;
@@ -67,7 +74,7 @@ export interface AttachedState {
   readonly uid: string | undefined;
   readonly writerEpoch: bigint | undefined;
   readonly stepNumber: bigint;
-  /** The size is the store's to tell; with `data` the bytes are stored too. */
+  /** Must be stored already, unless `data` is set. The store determines the size. */
   readonly name: string;
   readonly digest: string;
   readonly mediaType: string;

@@ -6,12 +6,17 @@ import type { Page } from './page.ts';
 import type { Said } from './run.ts';
 
 export interface EnvironmentStore {
-  /** Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND (made under this key, deleted since). */
+  /**
+   * Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
+   * (created with this key and deleted since).
+   */
   createEnvironment(caller: Caller, making: NewEnvironment, key?: IdempotencyKey): Promise<Environment>;
 
   getEnvironment(namespace: string, id: string): Promise<Environment | undefined>;
 
-  /** Newest first. The cursor is the key of the last row. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND. */
+  /**
+   * Lists environments, newest first. The cursor is the key of the last row. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND.
+   */
   listEnvironments(
     namespace: string,
     of: { readonly runId: string } | { readonly rolloutId: string },
@@ -19,7 +24,10 @@ export interface EnvironmentStore {
     page: Page<bigint>,
   ): Promise<Environment[]>;
 
-  /** L2 but Reopen, L5: as moveRun. `externalId` undefined: it stays. Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+  /**
+   * L2 except Reopen, L5: applies a verb as `moveRun` does. An undefined `externalId` is not changed. Errors:
+   * ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   */
   moveEnvironment(
     caller: Caller,
     id: string,

@@ -4,20 +4,23 @@ import type { BookDeletion, BranchPolicy } from './book_deletion.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
 
-/** `BASIC` leaves out what can be large: fields that hold JSON are empty. */
+/** `BASIC` returns JSON fields, which can be large, as empty texts. */
 export type BookView = 'BASIC' | 'FULL';
 
-/** An experiment by its id or by its name. */
+/** Identifies an experiment by id or by name. */
 export type ExperimentPlace = { readonly id: string } | { readonly name: string };
 
 export interface ExperimentStore {
-  /** Errors: EXPERIMENT_EXISTS (id or name), REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (made under this key, deleted since). */
+  /**
+   * Creates an experiment. Errors: EXPERIMENT_EXISTS (id or name), REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created
+   * with this key and deleted since).
+   */
   createExperiment(caller: Caller, making: NewExperiment, key?: IdempotencyKey): Promise<Experiment>;
 
-  /** Undefined if none is there. */
+  /** Returns undefined if the experiment does not exist. */
   getExperiment(namespace: string, which: ExperimentPlace): Promise<Experiment | undefined>;
 
-  /** Newest first. The cursor is the key of the last row. */
+  /** Lists experiments, newest first. The cursor is the key of the last row. */
   listExperiments(
     namespace: string,
     filter: ExperimentFilter,
@@ -25,10 +28,13 @@ export interface ExperimentStore {
     view: BookView,
   ): Promise<Experiment[]>;
 
-  /** Changes what is given. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS (name). */
+  /** Updates the given fields. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS (name). */
   updateExperiment(namespace: string, id: string, changes: ExperimentChanges): Promise<Experiment>;
 
-  /** Hides and fences the experiment with all its runs and trajectories (B4); `purgeDeleted` does the rest. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
+  /**
+   * Hides and fences the experiment with all its runs and trajectories (B4); `purgeDeleted` removes the rows. Errors:
+   * EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
+   */
   deleteExperiment(
     namespace: string,
     id: string,
@@ -52,10 +58,10 @@ export interface NewExperiment {
   readonly metadataJson: string;
 }
 
-/** What is not there stays; `undefined` that is there clears. */
+/** Absent fields are not changed. Present but undefined fields are cleared. */
 export type ExperimentChanges = Partial<Omit<NewExperiment, 'id'>>;
 
-/** Filters that are set must all hold. */
+/** Conditions are combined with AND. */
 export interface ExperimentFilter {
   readonly environmentName?: string;
   readonly agentType?: string;

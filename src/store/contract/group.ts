@@ -2,20 +2,26 @@ import type { Group, OnSuccess } from '../../domain/rollout.ts';
 import type { BookView } from './experiment.ts';
 import type { Page } from './page.ts';
 
-/** A group by its id, or by its number in a stage. */
+/** Identifies a group by id, or by number in a stage. */
 export type GroupPlace = { readonly id: string } | { readonly stageId: string; readonly number: bigint };
 
-/** Statistics come with every group, in a number of statements that does not grow with the page. */
+/** Every returned group has statistics. The number of statements does not grow with the page. */
 export interface GroupStore {
-  /** Gives the group of that number, made if it was not there. Race-free. Errors: STAGE_NOT_FOUND. */
+  /**
+   * Returns the group with this number, and creates it if it is missing. Safe for concurrent callers. Errors:
+   * STAGE_NOT_FOUND.
+   */
   getOrCreateGroup(namespace: string, making: NewGroup): Promise<{ readonly group: Group; readonly created: boolean }>;
 
   getGroup(namespace: string, which: GroupPlace): Promise<Group | undefined>;
 
-  /** By number. The cursor is the number of the last row. Errors: STAGE_NOT_FOUND. */
+  /** Lists groups by number. The cursor is the number of the last row. Errors: STAGE_NOT_FOUND. */
   listGroups(namespace: string, stageId: string, page: Page<bigint>, view: BookView): Promise<Group[]>;
 
-  /** Labels are replaced, metrics merged by key. Errors: GROUP_NOT_FOUND, INVALID_REQUEST (over 256 metrics). */
+  /**
+   * Updates the given fields. Labels are replaced, and metrics are merged by key. Errors: GROUP_NOT_FOUND,
+   * INVALID_REQUEST (more than 256 metrics).
+   */
   updateGroup(namespace: string, id: string, changes: GroupChanges): Promise<Group>;
 }
 
@@ -29,7 +35,7 @@ export interface NewGroup {
   readonly metadataJson: string;
 }
 
-/** What is not there stays; `undefined` that is there clears. */
+/** Absent fields are not changed. Present but undefined fields are cleared. */
 export interface GroupChanges {
   readonly batch?: bigint | undefined;
   readonly onSuccess?: OnSuccess;

@@ -1,6 +1,9 @@
-/** An idempotency key (ID1): kept with the digest of its request in the transaction of the write, at least 7 days. */
+/**
+ * ID1: an idempotency key. It is stored with the digest of its request in the transaction of the write, and kept for at
+ * least 7 days.
+ */
 export interface IdempotencyKey {
-  /** The RPC, since keys are scoped by it. */
+  /** Name of the RPC, which is the scope of the key. */
   readonly rpc: string;
   readonly requestId: string;
   /** Digest of the request's fields, with the version of its rules. Requests are compared by it only within one version. */

@@ -1,22 +1,31 @@
-/** Series of numbers over a run (M1). Their identity is (run, stage or none, name); a point's is that and its metric_step. */
+/**
+ * M1: metric series of a run. A series is identified by run, stage (or none) and name; a point by its series and
+ * metric_step.
+ */
 export interface MetricStore {
-  /** Stores all points or none; of two with one identity the last wins, within a call too. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
+  /**
+   * Stores all points or none. Of several points with one identity, also within a call, the last one is kept. Errors:
+   * RUN_NOT_FOUND, STAGE_NOT_FOUND.
+   */
   logMetrics(namespace: string, runId: string, points: readonly NewMetricPoint[]): Promise<void>;
 
   /**
-   * The series of runs, by run (in the order asked for), stage (the run's own first, then in the order of making), then name in order of bytes.
-   * At most `limit`, after the given one. Errors: RUN_NOT_FOUND.
+   * Lists at most `limit` series after the given one. Order: runs as requested, then the series of the run itself, then
+   * stages by creation. Names are in order of bytes. Errors: RUN_NOT_FOUND.
    */
   listSeries(namespace: string, filter: SeriesFilter, limit: number, after: Series | undefined): Promise<Series[]>;
 
-  /** Returns how many points of each series lie in a range, and between which steps. Series without points there are left out. */
+  /**
+   * Counts the points of each series in a range, and returns their first and last step. Series without points in the
+   * range are omitted.
+   */
   measureSeries(
     namespace: string,
     series: readonly bigint[],
     range: MetricRange,
   ): Promise<ReadonlyMap<bigint, SeriesExtent>>;
 
-  /** Returns points of one series in order of step, at most `limit`. With `numbersOnly`, NaN points are left out. */
+  /** Returns at most `limit` points of a series, in order of step. `numbersOnly` omits NaN points. */
   readPoints(
     namespace: string,
     series: bigint,
@@ -26,9 +35,10 @@ export interface MetricStore {
   ): Promise<MetricPoints>;
 
   /**
-   * Downsamples series to at most `maxPoints` (at least 4) points each, in order of step. NaN points are left out first. The others are cut
-   * into buckets with equal numbers of points (sizes differ by at most one). Returned are the first and the last point, and of each bucket the
-   * minimum and the maximum, each at the first step that has it. Series of other namespaces are left out.
+   * Downsamples series to at most `maxPoints` (at least 4) points each, in order of step. NaN points are ignored.
+   * The other points are divided into buckets with equal numbers of points (sizes differ by at most one). The result
+   * has the first and the last point, and the minimum and the maximum of each bucket, each at the first step that has
+   * it. Series of other namespaces are omitted.
    */
   downsample(
     namespace: string,
@@ -41,28 +51,28 @@ export interface NewMetricPoint {
   readonly name: string;
   readonly metricStep: bigint;
   readonly value: number;
-  /** Undefined: the run's own series. */
+  /** Undefined for a series of the run itself. */
   readonly stageId: string | undefined;
 }
 
 export interface SeriesFilter {
-  /** Ids of runs, each once. */
+  /** Distinct ids of runs. */
   readonly runs: readonly string[];
-  /** Undefined: all. */
+  /** Undefined for all names. */
   readonly names: readonly string[] | undefined;
-  /** An id, or only the runs' own series; undefined: all. */
+  /** An id, or `none` for series of the run itself; undefined for all. */
   readonly stage: string | 'none' | undefined;
 }
 
 export interface Series {
   readonly key: bigint;
   readonly runId: string;
-  /** Empty: the run's own. */
+  /** Empty for a series of the run itself. */
   readonly stageId: string;
   readonly name: string;
 }
 
-/** Half-open; undefined: no bound. */
+/** Half-open range: [from, to). An undefined bound does not apply. */
 export interface MetricRange {
   readonly from: bigint | undefined;
   readonly to: bigint | undefined;
@@ -70,7 +80,7 @@ export interface MetricRange {
 
 export interface SeriesExtent {
   readonly points: bigint;
-  /** How many of them are NaN. */
+  /** Number of these points that are NaN. */
   readonly nans: bigint;
   readonly firstStep: bigint;
   readonly lastStep: bigint;
@@ -81,7 +91,7 @@ export interface MeasuredSeries {
   readonly extent: SeriesExtent;
 }
 
-/** Lists of equal lengths, by step. */
+/** Lists of equal length, in order of step. */
 export interface MetricPoints {
   readonly metricSteps: readonly bigint[];
   readonly values: readonly number[];

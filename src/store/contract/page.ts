@@ -1,4 +1,4 @@
-/** A page of rows: at most `limit`, after the given cursor (undefined: from the start). */
+/** A page of at most `limit` rows after the cursor. An undefined cursor means the first page. */
 export interface Page<Cursor> {
   readonly limit: number;
   readonly after: Cursor | undefined;

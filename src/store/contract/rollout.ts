@@ -19,15 +19,16 @@ import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
 
 /**
- * Rollouts, their attempts, leases and verdicts. Locks are taken rollout before trajectory, of many rollouts in order of key; runs and stages are read
- * without a lock (Q4). `attempt` is the token of a lease (Q2): a verb of an older one is LEASE_LOST, whatever the clock says.
+ * Rollouts, attempts, leases and verdicts. Locks are taken on rollouts before trajectories, and on several rollouts in
+ * order of key. Runs and stages are read without a lock (Q4). `attempt` is the token of a lease (Q2): a verb with an
+ * older attempt fails with LEASE_LOST, even before the lease ends.
  */
 export interface RolloutStore {
   /**
-   * Creates what does not exist by (group number, number), and groups that are missing, all or none; race-free. What exists must have been created with the
-   * same values (ROLLOUT_CONFLICT), whatever was changed since.
-   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point), ROLLOUT_EXISTS (id), ROLLOUT_CONFLICT,
-   * QUEUE_CLOSED (only if something would be created).
+   * Creates the rollouts that do not exist by group number and number, and missing groups: all or none. Safe for
+   * concurrent callers. An existing rollout must have been created with the same values; later changes do not matter.
+   * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point),
+   * ROLLOUT_EXISTS (id), ROLLOUT_CONFLICT, QUEUE_CLOSED (only if a rollout would be created).
    */
   createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<CreatedRollout[]>;
 
@@ -38,40 +39,50 @@ export interface RolloutStore {
   getRollout(namespace: string, id: string): Promise<RolloutRecord | undefined>;
 
   /**
-   * Lists rollouts by stage in the order of creation, then group number, then number; without `of`, which then needs a task or worker, across runs by key,
-   * newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND.
+   * Lists rollouts. With `of`, the order is stage (by creation), group number, number. Without `of`, a task or a worker
+   * is required, and the order is newest first, across runs. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND.
    */
   listRollouts(namespace: string, filter: RolloutFilter, page: Page<RolloutCursor>, view: BookView): Promise<Rollout[]>;
 
   /**
-   * Claims for many callers in one transaction (Q2, Q5): PENDING to INITIALIZING, with a new attempt, its trajectory (a branch at the start point, if there
-   * is one) and the StatusChanges; rollouts that others hold are passed over. One whose start point is gone is FAILED, and the claim goes on to
-   * the next (Q3). A key used before with the same request gives those of its claims that still live; an empty answer is not kept.
-   * Outcomes come in the order of the requests. Errors of one request are its outcome alone: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+   * Q2, Q5: claims rollouts for many callers in one transaction, and returns outcomes in the order of the requests.
+   * - Each claimed rollout moves from PENDING to INITIALIZING with a new attempt, its trajectory (a branch at the start
+   *   point, if set) and the StatusChanges.
+   * - Rollouts that other transactions hold are skipped.
+   * - A rollout whose start point was deleted fails, and the next one is claimed (Q3).
+   * - A key with the same request returns those of its claims that are still live. An empty answer is not stored.
+   * An error of one request is its outcome and does not affect others: RUN_NOT_FOUND, STAGE_NOT_FOUND,
+   * REQUEST_ID_REUSED.
    */
   claimRollouts(requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]>;
 
-  /** Keeps leases that are still held (Q2), in the order given. `leaseMs` replaces how long each lasts; undefined keeps the latest (Q3). */
+  /**
+   * Renews the leases that are still held (Q2). Returns states in the order given. `leaseMs` replaces the duration of
+   * each lease; undefined keeps it (Q3).
+   */
   heartbeatRollouts(
     namespace: string,
     leases: readonly LeaseToken[],
     leaseMs: number | undefined,
   ): Promise<LeaseState[]>;
 
-  /** L3's Start. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+  /** L3: starts a rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
   startRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
 
   /**
-   * Changes what is given. Metrics, timings and environments belong to the attempt given, else to the last one that began (M3); the rollout shows them
-   * unless it is PENDING. If nothing else is given, any attempt that began is accepted; otherwise only the one that holds the rollout.
+   * Updates the given fields. Metrics, timings and environments belong to an attempt (M3): the given one, or by default
+   * the latest. The rollout shows them unless it is PENDING. If only these fields are given, any attempt is accepted;
+   * otherwise it must hold the rollout.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND, INVALID_REQUEST.
    */
   updateRollout(namespace: string, id: string, attempt: number | undefined, changes: RolloutChanges): Promise<Rollout>;
 
   /**
-   * L3's Complete, Fail and Cancel in one transaction: result and validations, the attempt's end, the seal of its trajectory if that is there and open, the
-   * group's counters, and under CANCEL_PENDING after a success the cancellation of siblings. Cancel carries no attempt. If the rollout has ended so already,
-   * the same request succeeds and changes nothing, and a different one is RESULT_CONFLICT.
+   * L3: completes, fails or cancels a rollout in one transaction. Stores result and validations, ends the attempt,
+   * seals its trajectory if it is open, and updates the counters of the group. After a success under CANCEL_PENDING,
+   * cancels siblings. Cancel has no attempt.
+   * If the rollout has already ended with this status, an equal request succeeds and changes nothing. A different one
+   * is RESULT_CONFLICT.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
   endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;
@@ -84,19 +95,25 @@ export interface RolloutStore {
    */
   releaseRollout(caller: Caller, token: LeaseToken, said: ReleaseSaid, report: AttemptReport): Promise<Rollout>;
 
-  /** L3's Retry: claimable at once, and one counted attempt more is allowed than there were. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
+  /**
+   * L3: retries a terminal rollout. It is claimable at once, and max_attempts allows at least one more counted attempt.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+   */
   retryRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
 
   /**
-   * Requeues at most `limit` rollouts, of all namespaces, whose leases or attempt timeouts have ended. A lease ends at max(last claim or heartbeat, last
-   * append to the attempt's trajectory) + the latest lease duration, by the database's clock, looked at again under the locks (Q3). Neither runs while the
-   * run is paused, and rollouts of paused runs are left out. Rows that others hold are left for the next time. Returns how many.
+   * Q3: requeues at most `limit` rollouts of all namespaces whose leases or attempt timeouts have ended. Returns how
+   * many.
+   * A lease ends at max(last claim or heartbeat, last append to the attempt's trajectory) + the latest lease duration.
+   * The clock of the database applies, and the end is checked again under the locks. Pauses of the run extend leases
+   * and timeouts. Rows that other transactions hold are left to the next sweep.
    */
   sweepLeases(limit: number): Promise<number>;
 
   /**
-   * Upserts the validation of one name and the verdict of an attempt that began, by default the last one. If that makes a completed rollout a success, its
-   * siblings are cancelled under CANCEL_PENDING, all in one transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+   * Upserts the validation with its name, and updates the verdict of the attempt (default: the latest). If a completed
+   * rollout becomes a success under CANCEL_PENDING, its siblings are cancelled in the same transaction. Errors:
+   * ROLLOUT_NOT_FOUND, NO_ATTEMPT.
    */
   recordValidation(
     namespace: string,
@@ -106,8 +123,8 @@ export interface RolloutStore {
   ): Promise<{ readonly rollout: Rollout; readonly validation: Validation }>;
 
   /**
-   * Appends to the log, and changes the verdict of an attempt and cancels siblings as `recordValidation` does. Withdrawing an override does not bring siblings
-   * back. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
+   * Appends an override to the log. Updates the verdict of the attempt and cancels siblings as `recordValidation` does.
+   * Withdrawing an override does not restore cancelled siblings. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
    */
   overrideValidation(
     caller: Caller,
@@ -116,7 +133,7 @@ export interface RolloutStore {
     override: NewOverride,
   ): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }>;
 
-  /** Newest first. The cursor is the ordinal of the last row. Errors: ROLLOUT_NOT_FOUND. */
+  /** Lists overrides, newest first. The cursor is the ordinal of the last row. Errors: ROLLOUT_NOT_FOUND. */
   listValidationOverrides(namespace: string, id: string, page: Page<bigint>): Promise<ValidationOverride[]>;
 }
 
@@ -131,14 +148,14 @@ export interface NewRollout {
   readonly priority: number;
   readonly maxTurns: bigint | undefined;
   readonly maxAttempts: number;
-  /** Undefined: no bound. */
+  /** Undefined for no timeout. */
   readonly attemptTimeoutMs: number | undefined;
-  /** After the first counted attempt; it doubles with each further one, up to 5 minutes. */
+  /** Delay after the first counted attempt. It doubles after each further one, up to 5 minutes. */
   readonly retryDelayMs: number;
   readonly startFrom: StartPoint | undefined;
   readonly modelUri: string;
   readonly metadataJson: string;
-  /** Of the group, if it is made. */
+  /** Policy of the group, if the call creates it. */
   readonly onSuccess: OnSuccess;
 }
 
@@ -148,19 +165,19 @@ export interface CreatedRollout {
   readonly existed: boolean;
 }
 
-/** A rollout with its attempts, by number. */
+/** A rollout with its attempts in order of number. */
 export interface RolloutRecord {
   readonly rollout: Rollout;
   readonly attempts: readonly Attempt[];
 }
 
-/** Filters that are set must all hold; of a run, a stage or a group, by id. At least one of `of`, `taskId` and `workerId` is set. */
+/** Conditions are combined with AND. At least one of `of`, `taskId` and `workerId` is set. */
 export interface RolloutFilter {
   readonly of?: { readonly runId: string } | { readonly stageId: string } | { readonly groupId: string };
   readonly taskId?: string;
-  /** The worker that claimed the last attempt that began, also if it has ended. */
+  /** The worker that claimed the latest attempt, even if the attempt has ended. */
   readonly workerId?: string;
-  /** Half-open. */
+  /** Half-open range. */
   readonly createTimeFrom?: Instant;
   readonly createTimeTo?: Instant;
   readonly statuses?: readonly Status[];
@@ -172,7 +189,7 @@ export interface RolloutFilter {
 
 export type RolloutCursor = RolloutPlaceCursor | { readonly key: bigint };
 
-/** Within a run, a stage or a group. */
+/** Cursor within a run, a stage or a group. */
 export interface RolloutPlaceCursor {
   readonly stage: bigint;
   readonly groupNumber: bigint;
@@ -188,9 +205,9 @@ export interface ClaimRequest {
   readonly minPriority: number;
   readonly workerId: string;
   readonly leaseMs: number;
-  /** Ids for the attempts' trajectories: as many as may be claimed. */
+  /** Ids for the trajectories of attempts. Their number is the maximum number of claims. */
   readonly trajectories: readonly { readonly id: string; readonly uid: string }[];
-  /** Returns how many of these claims, from the first, fit into the answer; at least 1. The others are not claimed (Q2). */
+  /** Returns how many of the first claims fit into the answer, at least 1. The others are not claimed (Q2). */
   readonly countFitting: (claims: readonly Claim[]) => number;
   readonly key: IdempotencyKey | undefined;
 }
@@ -199,9 +216,12 @@ export type ClaimOutcome =
   | {
       readonly kind: 'claimed';
       readonly claims: readonly Claim[];
-      /** Nothing that fits is PENDING or live, and nothing can be created (Q2). */
+      /** No matching rollout is PENDING or live, and none can be created (Q2). */
       readonly drained: boolean;
-      /** Without claims: milliseconds until the next delayed rollout that fits can be claimed. Undefined: none is delayed. */
+      /**
+       * Set only without claims: milliseconds until the next delayed matching rollout can be claimed. Undefined if none
+       * is delayed.
+       */
       readonly nextInMs?: number | undefined;
     }
   | { readonly kind: 'refused'; readonly error: Error };
@@ -211,11 +231,11 @@ export interface Claim {
   readonly task: Task | undefined;
   readonly validators: readonly Validator[];
   readonly trajectory: Trajectory;
-  /** Its own, else the task's, else the plan's. */
+  /** The limit of the rollout, else of its task, else of the plan. */
   readonly maxTurns: bigint | undefined;
 }
 
-/** A rollout by id, and the attempt that was claimed. */
+/** Id of a rollout, and the claimed attempt. */
 export interface LeaseToken {
   readonly id: string;
   readonly attempt: number;
@@ -223,10 +243,10 @@ export interface LeaseToken {
 
 export interface LeaseState extends LeaseToken {
   readonly kept: boolean;
-  /** Undefined where it was deleted. */
+  /** Undefined if the rollout was deleted. */
   readonly status: Status | undefined;
   readonly runStatus: Status | undefined;
-  /** Undefined where it is lost. */
+  /** Undefined if the lease is lost. */
   readonly remainingMs: number | undefined;
 }
 
@@ -240,7 +260,7 @@ export interface ReleaseSaid extends RolloutSaid {
   readonly refundAttempt: boolean;
 }
 
-/** What is not there stays; `undefined` that is there clears. */
+/** Absent fields are not changed. Present but undefined fields are cleared. */
 export interface RolloutChanges {
   readonly labels?: ReadonlyMap<string, string>;
   readonly priority?: number;
@@ -252,11 +272,11 @@ export interface RolloutChanges {
   readonly metrics?: ReadonlyMap<string, number>;
   readonly timings?: ReadonlyMap<string, TimeSpan>;
   readonly metadataJson?: string;
-  /** They replace all. */
+  /** Replaces all environments of the attempt. */
   readonly environmentIds?: readonly string[];
 }
 
-/** What a worker reports of an attempt at its end, besides the result. */
+/** What a worker reports at the end of an attempt, besides the result. */
 export interface AttemptReport {
   readonly validations: readonly NewValidation[];
   readonly metrics: ReadonlyMap<string, number>;
@@ -266,7 +286,7 @@ export interface AttemptReport {
 export interface RolloutEnd extends AttemptReport {
   readonly id: string;
   readonly status: SealStatus;
-  /** Undefined for Cancel: whoever holds it. */
+  /** Undefined for Cancel, which ends any attempt. */
   readonly attempt: number | undefined;
   readonly said: RolloutSaid;
   readonly result: RolloutResult | undefined;
@@ -274,12 +294,12 @@ export interface RolloutEnd extends AttemptReport {
 }
 
 export interface NewValidation {
-  /** The type of a validator of the rollout's task; any other name is free. */
+  /** The type of a validator of the rollout's task. Any other name is free. */
   readonly name: string;
   readonly success: boolean;
-  /** Of a free name. A validator of the task has its own. */
+  /** Applies to a free name only. A validator of the task has its own flag. */
   readonly advisory: boolean;
-  /** Empty: the validator's, if there is one; the expected result likewise. */
+  /** If empty, `query` and `expectedResult` are copied from the validator, if there is one. */
   readonly query: string;
   readonly expectedResult: string;
   readonly actualResult: string;
@@ -291,6 +311,6 @@ export interface NewValidation {
 export interface NewOverride {
   readonly success: boolean | undefined;
   readonly reason: string;
-  /** Empty: the caller's actor. */
+  /** Empty for the actor of the caller. */
   readonly actor: string;
 }

@@ -11,57 +11,73 @@ import type { BookView, ExperimentPlace } from './experiment.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
 
-/** A run by its id, or by its name in an experiment. */
+/** Identifies a run by id, or by name in an experiment. */
 export type RunPlace = { readonly id: string } | { readonly name: string; readonly experimentName: string };
 
 export interface RunStore {
   /**
-   * Makes a run with the next number of its experiment, its effective config (M4), its first StatusChange, and its main trajectory if given, in
-   * one transaction. With `returnExisting` the run that has the name is the answer, unless config or plan are stated and differ.
-   * Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (made under this key, deleted since),
-   * INVALID_REQUEST (effective config too large; removed path that leads to no key), TRAJECTORY_EXISTS, STATE_NOT_FOUND.
+   * Creates a run in one transaction, with the next number of its experiment, its effective config (M4), its first
+   * StatusChange, and its main trajectory if given. With `returnExisting`, returns the run that has the name, unless a
+   * stated config or plan differs.
+   * Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (created with this key
+   * and deleted since), INVALID_REQUEST (effective config too large, or a removed path without key), TRAJECTORY_EXISTS,
+   * STATE_NOT_FOUND.
    */
   createRun(caller: Caller, making: NewRun, key?: IdempotencyKey): Promise<MadeRun>;
 
   /**
-   * Makes a run and its main trajectory, a branch of another run's (M4, B1), in one transaction.
-   * Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, and as createRun.
+   * Creates a run and its main trajectory in one transaction, both as branches of another run's (M4, B1).
+   * Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, and those of createRun.
    */
   branchRun(caller: Caller, making: NewRunBranch, key?: IdempotencyKey): Promise<MadeRun>;
 
-  /** Undefined if none is there. */
+  /** Returns undefined if the run does not exist. */
   getRun(namespace: string, which: RunPlace): Promise<Run | undefined>;
 
-  /** Newest first. The cursor is the key of the last row. Errors: EXPERIMENT_NOT_FOUND. */
+  /** Lists runs, newest first. The cursor is the key of the last row. Errors: EXPERIMENT_NOT_FOUND. */
   listRuns(namespace: string, filter: RunFilter, page: Page<bigint>, view: BookView): Promise<Run[]>;
 
-  /** The whole tree of a run by key (a parent before its branches), BASIC view; undefined if the run is not there. The cursor is the key of the last row. */
+  /**
+   * Lists the whole tree of a run by key, so that a parent precedes its branches. BASIC view. Returns undefined if the
+   * run does not exist. The cursor is the key of the last row.
+   */
   listRunTree(namespace: string, runId: string, page: Page<bigint>): Promise<Run[] | undefined>;
 
-  /** All trees of an experiment, ordered as in listRunTree. Errors: EXPERIMENT_NOT_FOUND. */
+  /** Lists all trees of an experiment in the order of listRunTree. Errors: EXPERIMENT_NOT_FOUND. */
   listRunTrees(namespace: string, experimentId: string, page: Page<bigint>): Promise<Run[]>;
 
-  /** Changes what is given; labels are replaced, metrics merged by key (FM7). Errors: RUN_NOT_FOUND, RUN_EXISTS (name), INVALID_REQUEST (over 256 metrics). */
+  /**
+   * Updates the given fields. Labels are replaced, and metrics are merged by key (FM7). Errors: RUN_NOT_FOUND,
+   * RUN_EXISTS (name), INVALID_REQUEST (more than 256 metrics).
+   */
   updateRun(namespace: string, id: string, changes: RunChanges): Promise<Run>;
 
   /**
-   * L2, L5: moves the status, with its StatusChange, or leaves all as it is. A terminal move seals the main trajectory in the same transaction; a reopening
-   * replaces a sealed one. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, BRANCH_TOO_DEEP.
+   * L2, L5: applies a verb and records the StatusChange, or changes nothing if the verb is already in effect. A
+   * terminal verb seals the main trajectory in the same transaction. Reopen replaces a sealed one. Errors:
+   * RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, BRANCH_TOO_DEEP.
    */
   moveRun(caller: Caller, id: string, move: RunMove): Promise<Run>;
 
-  /** Errors: RUN_NOT_FOUND. */
+  /** Records a heartbeat. Errors: RUN_NOT_FOUND. */
   heartbeatRun(namespace: string, id: string): Promise<Heartbeat>;
 
-  /** Fails at most `limit` stale runs, of all namespaces, that asked for it; rows that others hold are left for the next time. Returns how many. */
+  /**
+   * Fails at most `limit` stale runs of all namespaces that have `fail_when_stale`. Rows that other transactions hold
+   * are left to the next sweep. Returns how many.
+   */
   failStaleRuns(limit: number): Promise<number>;
 
-  /** What progress is made of, for many runs in a number of statements that does not grow with them. Every run asked for has an entry. */
+  /**
+   * Counts what progress is computed from. The number of statements does not grow with the runs. Every requested run
+   * has an entry.
+   */
   tallyRuns(namespace: string, runs: readonly bigint[]): Promise<ReadonlyMap<bigint, RunTally>>;
 
   /**
-   * Returns what changed of a run since a horizon (M5). Without one: the snapshot, with open stages only unless `allStages`. The horizon that it returns is
-   * the one for the next look: no change that commits later is missed, some may be returned twice. BASIC view. Undefined if the run is gone.
+   * M5: returns what changed in a run since a horizon. Without one, returns a snapshot, with open stages only unless
+   * `allStages`. The returned horizon is for the next call: it misses no change that commits later, and may return some
+   * twice. BASIC view. Undefined if the run was deleted.
    */
   readRunChanges(
     namespace: string,
@@ -71,8 +87,9 @@ export interface RunStore {
   ): Promise<RunChangesRead | undefined>;
 
   /**
-   * Returns a page of the groups of a run whose own rows changed since a horizon. Without one: all groups, of open stages only unless `allStages`. BASIC
-   * view. The pages of one look cost as much as the groups that they return. Read after `readRunChanges`, from its `since`. A run that is gone has none.
+   * Returns a page of the groups of a run whose own rows changed since a horizon. Without a horizon, returns all
+   * groups, of open stages only unless `allStages`. BASIC view. Must follow `readRunChanges`, with its `since`. All
+   * pages together cost as much as the groups that they return. A deleted run has no groups.
    */
   readChangedGroups(
     namespace: string,
@@ -81,7 +98,7 @@ export interface RunStore {
     page: Page<ChangeCursor>,
   ): Promise<ChangedPage<Group>>;
 
-  /** Returns the rollouts likewise, and since a horizon also the groups that they belong to: these change with them. */
+  /** Returns rollouts in the same way. With a horizon, also returns their groups, which change with them. */
   readChangedRollouts(
     namespace: string,
     run: bigint,
@@ -89,47 +106,59 @@ export interface RunStore {
     page: Page<ChangeCursor>,
   ): Promise<ChangedPage<Rollout> & { readonly groups: readonly Group[] }>;
 
-  /** The live rollouts of a run, whose turns and reward change with each append. BASIC view. By key; the cursor is the key of the last one. */
+  /**
+   * Returns the live rollouts of a run, whose turns and reward change with each append. BASIC view. Order is by key;
+   * the cursor is the key of the last row.
+   */
   readLiveRollouts(namespace: string, run: bigint, page: Page<bigint>): Promise<Rollout[]>;
 
-  /** Hides and fences the run with its trajectories (B4); `purgeDeleted` does the rest. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE. */
+  /**
+   * Hides and fences the run with its trajectories (B4); `purgeDeleted` removes the rows. Errors: RUN_NOT_FOUND,
+   * HAS_BRANCHES, RUN_ACTIVE.
+   */
   deleteRun(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<BookDeletion>;
 
   /**
-   * Cancels at most 200 rollouts of a run or stage that was marked by its move, as CancelRollout does, in one transaction. Undefined if there is no mark: it
-   * was reopened. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
+   * Cancels at most 200 rollouts of a run or stage in one transaction, as CancelRollout does. `moveRun` or `moveStage`
+   * must have requested it. Returns undefined if there is no request, because the run or stage was reopened. Errors:
+   * RUN_NOT_FOUND, STAGE_NOT_FOUND.
    */
   cancelNextRollouts(namespace: string, of: RolloutsOf): Promise<RolloutsCancelled | undefined>;
 
-  /** The same for the next run or stage that is marked, of all namespaces. False: no rollout is left to be cancelled. */
+  /**
+   * Does the same for the next requested run or stage of all namespaces. Returns false if nothing is left to cancel.
+   */
   cancelMarkedRollouts(): Promise<boolean>;
 
-  /** Removes a batch of about `limit` rows of trajectories, runs and experiments that were deleted, of all namespaces. False: nothing is left. */
+  /**
+   * Removes about `limit` rows of deleted trajectories, runs and experiments of all namespaces. Returns false if
+   * nothing is left.
+   */
   purgeDeleted(limit: number): Promise<boolean>;
 }
 
 export interface RunMaking {
   readonly id: string;
-  /** Empty: `run-NUMBER`. */
+  /** Empty for `run-NUMBER`. */
   readonly name: string;
   readonly description: string;
-  /** A JSON object, or empty: its own config, or its overrides. */
+  /** A JSON object or empty: the run's own config, or its overrides. */
   readonly configJson: string;
-  /** JSON Pointers to keys of the config that it starts from. */
+  /** JSON Pointers to keys that are removed from the inherited config. */
   readonly removedConfigPaths: readonly string[];
   readonly labels: ReadonlyMap<string, string>;
   readonly metadataJson: string;
   readonly plan: Plan | undefined;
   readonly status: InitialStatus;
-  /** Undefined: the default; of a branch: the parent's. */
+  /** Undefined for the default; in a branch, for the parent's timeout. */
   readonly heartbeatTimeoutMs: number | undefined;
   readonly failWhenStale: boolean;
 }
 
 export interface NewRun extends RunMaking {
-  /** Undefined: `default`, made if it is not there. */
+  /** Undefined for the experiment `default`, which is created if missing. */
   readonly experiment: ExperimentPlace | undefined;
-  /** Id for the experiment `default`, if it has to be made. */
+  /** Id of the experiment `default`, if it must be created. */
   readonly defaultExperimentId: string;
   readonly returnExisting: boolean;
   readonly mainTrajectory: NewMainTrajectory | undefined;
@@ -140,13 +169,13 @@ export interface NewMainTrajectory {
   readonly uid: string;
   readonly taskId: string;
   readonly root: NewStep | undefined;
-  /** Bytes of the root's states that came inline, each digest once. */
+  /** Bytes of the root's inline states, each digest once. */
   readonly states: readonly NewState[];
 }
 
 export interface NewRunBranch extends RunMaking {
   readonly sourceId: string;
-  /** The last shared step, by number or by a tag of the source's main trajectory. */
+  /** The branch point, by number or by a tag of the source's main trajectory. */
   readonly at: { readonly stepNumber: bigint } | { readonly tag: string };
   readonly trajectoryId: string;
   readonly trajectoryUid: string;
@@ -154,12 +183,12 @@ export interface NewRunBranch extends RunMaking {
 
 export interface MadeRun {
   readonly run: Run;
-  /** By this call, not before. */
+  /** Whether this call created the run. */
   readonly created: boolean;
   readonly mainTrajectory: Trajectory | undefined;
 }
 
-/** Filters that are set must all hold. */
+/** Conditions are combined with AND. */
 export interface RunFilter {
   readonly experiment?: ExperimentPlace;
   readonly name?: string;
@@ -172,7 +201,9 @@ export interface RunFilter {
   readonly createTimeTo?: Instant;
 }
 
-/** What is not there stays; a plan that is there and undefined goes, a timeout goes back to its default. */
+/**
+ * Absent fields are not changed. A present but undefined plan is cleared, and such a timeout is reset to its default.
+ */
 export interface RunChanges {
   readonly name?: string;
   readonly description?: string;
@@ -189,11 +220,14 @@ export interface RunChanges {
 export interface RunMove {
   readonly verb: Verb;
   readonly said: Said;
-  /** Of a terminal verb: the main trajectory is not sealed. */
+  /** For terminal verbs: does not seal the main trajectory. */
   readonly keepTrajectoryOpen: boolean;
-  /** Of Cancel: marks the rollouts of the run to be cancelled, for `cancelNextRollouts`. A reopening removes the mark. Default: false. */
+  /**
+   * For Cancel: requests the cancellation of the run's rollouts, for `cancelNextRollouts`. Reopen withdraws the
+   * request. Default: false.
+   */
   readonly cancelRollouts?: boolean;
-  /** For the main trajectory that a reopening creates. */
+  /** Ids of the main trajectory that Reopen may create. */
   readonly trajectoryId: string;
   readonly trajectoryUid: string;
 }
@@ -202,19 +236,19 @@ export interface RunMove {
 export type RolloutsOf = { readonly runId: string } | { readonly stageId: string };
 
 export interface RolloutsCancelled {
-  /** Rollouts that were cancelled since the run or stage was marked, by all callers. */
+  /** Number of rollouts cancelled since the request, by all callers. */
   readonly cancelled: bigint;
-  /** Some may be left. */
+  /** Whether rollouts may remain. */
   readonly more: boolean;
 }
 
-/** What a verb says beside itself. */
+/** Details of a verb. */
 export interface Said {
   readonly message: string;
   readonly metadataJson: string;
-  /** Undefined: it stays. */
+  /** Undefined: not changed. */
   readonly phase: string | undefined;
-  /** CompleteRun's; empty elsewhere. */
+  /** For CompleteRun only; otherwise empty. */
   readonly resultJson: string;
 }
 
@@ -225,38 +259,41 @@ export interface Heartbeat {
 }
 
 /**
- * What was committed when a look at a run began: every transaction whose mark is below `next` and not in `open`. Known to one store object only, and never
- * stored.
+ * The transactions that were committed when a read of a run began: those with a mark below `next` that are not in
+ * `open`. Valid for one store object, and never stored.
  */
 export interface Horizon {
   readonly next: bigint;
   readonly open: readonly bigint[];
-  /** Identifies the time in which marks only rise: from the start of the database server, or the loss of a connection to it, to the next one. */
+  /**
+   * Identifies a period in which marks only rise. It ends when the database server restarts or the connection to it is
+   * lost.
+   */
   readonly era: string;
 }
 
 export interface ChangedIn {
-  /** Undefined: the snapshot. */
+  /** Undefined for a snapshot. */
   readonly since: Horizon | undefined;
-  /** The snapshot is of all stages, not of open ones only. */
+  /** Whether a snapshot contains all stages, not only open ones. */
   readonly allStages: boolean;
 }
 
-/** Where a page of changes ends. */
+/** Position after a page of changes. */
 export type ChangeCursor = readonly bigint[];
 
 export interface ChangedPage<Row> {
   readonly rows: readonly Row[];
-  /** Undefined: this is the last page. */
+  /** Undefined on the last page. */
   readonly next: ChangeCursor | undefined;
 }
 
 export interface RunChangesRead {
-  /** As it is now, whether it changed or not. */
+  /** The current run, whether or not it changed. */
   readonly run: Run;
   readonly stages: readonly Stage[];
   readonly tally: RunTally;
   readonly horizon: Horizon;
-  /** The horizon that was asked for; undefined if marks cannot be compared with it any more, and everything was read instead. */
+  /** The requested horizon. Undefined if marks can no longer be compared with it, so that everything was read. */
   readonly since: Horizon | undefined;
 }

@@ -5,16 +5,19 @@ import type { BookView } from './experiment.ts';
 import type { Page } from './page.ts';
 import type { Said } from './run.ts';
 
-/** A stage by its id, or by its kind and number in a run. */
+/** Identifies a stage by id, or by kind and number in a run. */
 export type StagePlace =
   | { readonly id: string }
   | { readonly runId: string; readonly kind: StageKind; readonly number: bigint };
 
 export interface StageStore {
-  /** Gives the stage of that kind and number, made with its first StatusChange if it was not there. Errors: RUN_NOT_FOUND. */
+  /**
+   * Returns the stage with this kind and number, and creates it with its first StatusChange if it is missing. Errors:
+   * RUN_NOT_FOUND.
+   */
   getOrCreateStage(caller: Caller, making: NewStage): Promise<{ readonly stage: Stage; readonly created: boolean }>;
 
-  /** Undefined if none is there. */
+  /** Returns undefined if the stage does not exist. */
   getStage(namespace: string, which: StagePlace): Promise<Stage | undefined>;
 
   /** In the order of creation, or newest first if `filter.descending` is true. The cursor is the key of the last row. Errors: RUN_NOT_FOUND. */
@@ -26,18 +29,27 @@ export interface StageStore {
     view: BookView,
   ): Promise<Stage[]>;
 
-  /** C-33: of the COMPLETED ones of a kind that have a model checkpoint the one with the highest number. Errors: RUN_NOT_FOUND. */
+  /**
+   * C-33: returns the COMPLETED stage of a kind with the highest number that has a model checkpoint. Errors:
+   * RUN_NOT_FOUND.
+   */
   getLatestCheckpointedStage(namespace: string, runId: string, kind: StageKind): Promise<Stage | undefined>;
 
-  /** Changes what is given; metrics and timings are merged by key. Errors: STAGE_NOT_FOUND, INVALID_REQUEST (too many metrics or timings). */
+  /**
+   * Updates the given fields. Metrics and timings are merged by key. Errors: STAGE_NOT_FOUND, INVALID_REQUEST (too many
+   * metrics or timings).
+   */
   updateStage(namespace: string, id: string, changes: StageChanges): Promise<Stage>;
 
-  /** L2, L5: as moveRun, `cancelRollouts` too. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT. */
+  /**
+   * L2, L5: applies a verb as `moveRun` does, including `cancelRollouts`. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION,
+   * RESULT_CONFLICT.
+   */
   moveStage(caller: Caller, id: string, verb: Verb, said: Said, cancelRollouts?: boolean): Promise<Stage>;
 
   /**
-   * Sets `queueCloseTime` if it is not set: from then on no rollout is created in the stage (Q2). Terminal moves do so, too; a reopen clears it. Announces the
-   * run, so that claims that wait look again. Errors: STAGE_NOT_FOUND.
+   * Sets `queueCloseTime` if it is unset. Afterwards no rollout can be created in the stage (Q2). Terminal verbs do the
+   * same, and Reopen clears it. Announces the run, so that waiting claims check again. Errors: STAGE_NOT_FOUND.
    */
   closeQueue(namespace: string, id: string): Promise<Stage>;
 }
@@ -55,14 +67,14 @@ export interface NewStage {
   readonly metadataJson: string;
 }
 
-/** Filters that are set must all hold. */
+/** Conditions are combined with AND. */
 export interface StageFilter {
   readonly kinds?: readonly StageKind[];
   readonly statuses?: readonly Status[];
   readonly descending?: boolean;
 }
 
-/** What is not there stays; `undefined` that is there clears. */
+/** Absent fields are not changed. Present but undefined fields are cleared. */
 export interface StageChanges {
   readonly batch?: bigint | undefined;
   readonly statusMessage?: string;

@@ -1,22 +1,28 @@
 import type { Digest } from '../../domain/ids.ts';
 
-/** States by digest, once per namespace (S1). Digests and bytes only: how bytes are kept (whole, compressed, as deltas) is the store's own. */
+/**
+ * States by digest, once per namespace (S1). The contract has digests and bytes only; the encoding and layout of the
+ * bytes are internal.
+ */
 export interface StateStore {
-  /** Begins to store a state that comes in chunks (S4). Nothing is to be found before `finish`. */
+  /** S4: starts the upload of a state. The state cannot be found before `finish`. */
   putState(namespace: string): StateUpload;
 
-  /** Which of the digests are here, with sizes, in the order given; with `renew` their time of S2 begins again. */
+  /**
+   * Returns which of the digests are stored, with sizes, in the order given. With `renew`, restarts their retention
+   * time (S2).
+   */
   findStates(namespace: string, digests: readonly Digest[], renew: boolean): Promise<StateInfo[]>;
 
   /**
-   * Bytes of a state from `offset` on: as many as stand together in the store, at most about 256 KiB, none at the end; verified by a hash of
-   * what they are cut from (S3). Errors: STATE_NOT_FOUND, STATE_CORRUPT.
+   * Returns bytes of a state from `offset` on: up to the end of the stored chunk, about 256 KiB at most, and none at
+   * the end. A hash of the chunk is verified (S3). Errors: STATE_NOT_FOUND, STATE_CORRUPT.
    */
   readState(namespace: string, digest: Digest, offset: number): Promise<Uint8Array>;
 
   /**
-   * S2: deletes states that no step refers to and that were last renewed more than `ttlHours` ago, and what broken uploads left; at most
-   * `limit`; returns how many. Never takes one that an append refers to at the same time.
+   * S2: deletes at most `limit` unreferenced states that were last renewed more than `ttlHours` ago, and the remains of
+   * broken uploads. Returns how many states. Never deletes a state that a concurrent append refers to.
    */
   collectStates(ttlHours: number, limit: number): Promise<number>;
 }
@@ -26,13 +32,18 @@ export interface StateInfo {
   readonly size: number;
 }
 
-/** One upload, in pieces of any size: copied, and stored in chunks of 256 KiB as they fill, so that memory stays bounded. */
+/**
+ * One upload, in pieces of any size. Bytes are copied and stored in chunks of 256 KiB, so that memory stays bounded.
+ */
 export interface StateUpload {
   write(piece: Uint8Array): Promise<void>;
-  /** The digest of what was written; nothing more can be written then. */
+  /** Returns the digest of the written bytes. Nothing can be written afterwards. */
   digest(): Digest;
-  /** Names what was written by its digest; resolves when durable. A state that was here already is renewed and the new bytes are dropped. */
+  /**
+   * Stores the state under its digest, and resolves when it is durable. If the state was stored already, it is renewed
+   * and the new bytes are deleted.
+   */
   finish(): Promise<StateInfo>;
-  /** Drops what was written. Idempotent, and harmless after `finish`. */
+  /** Deletes the written bytes. Idempotent, and without effect after `finish`. */
   abort(): Promise<void>;
 }

@@ -2,7 +2,7 @@ import type { Instant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { Page } from './page.ts';
 
-/** Whose history, by id. */
+/** Owner of a history, by noun and id. */
 export interface StatusOwner {
   readonly noun: 'RUN' | 'STAGE' | 'TRAJECTORY' | 'ROLLOUT' | 'ENVIRONMENT';
   readonly id: string;
@@ -18,7 +18,7 @@ export interface StatusChangeStore {
   ): Promise<StatusChange[]>;
 }
 
-/** One move of one thing's status, written in the transaction that made it (L5). */
+/** L5: one status change, recorded in the transaction that made it. */
 export interface StatusChange {
   readonly ordinal: bigint;
   readonly oldStatus: Status | undefined;

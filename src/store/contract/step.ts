@@ -6,9 +6,9 @@ import type { Page } from './page.ts';
 
 export interface StepStore {
   /**
-   * The steps of a lineage's range in order, in one statement (RD1): from `range.from` up to `range.to`, at most `range.maxSteps`, and no
-   * more than fit into about `range.maxBytes` (but at least one). Steps that are no longer there (deleted meanwhile) are simply missing:
-   * since numbers have no gap, the caller sees it. `segments` covers the range and, for the sum of bytes before it, the step before.
+   * RD1: returns steps of a lineage in order, in one statement: [range.from, range.to), at most `range.maxSteps`, and
+   * about `range.maxBytes` (but at least one step). Deleted steps are missing. Step numbers have no gaps, so the caller
+   * can detect this. `segments` must cover the range and the step before it.
    */
   readSteps(
     namespace: string,
@@ -18,7 +18,7 @@ export interface StepStore {
     view: StepView,
   ): Promise<OwnedStep[]>;
 
-  /** Numbers, rewards and content digests of the range, in order: what comparing needs. At most `limit`. */
+  /** Returns at most `limit` numbers, rewards and content digests in order, for comparisons. */
   readOutlines(
     namespace: string,
     tree: bigint,
@@ -27,7 +27,7 @@ export interface StepStore {
     limit: number,
   ): Promise<StepOutline[]>;
 
-  /** Steps by filter and order, page by page (RD4). */
+  /** RD4: returns a page of steps by filter and order. */
   listSteps(
     namespace: string,
     where: StepFilter,
@@ -36,7 +36,9 @@ export interface StepStore {
     view: StepView,
   ): Promise<OwnedStep[]>;
 
-  /** RD3: the latest step at or below `atOrBefore` that has all the named states (any state, if none is named). */
+  /**
+   * RD3: returns the latest step at or before `atOrBefore` that has all named states, or any state if `names` is empty.
+   */
   findCheckpoint(
     namespace: string,
     tree: bigint,
@@ -45,7 +47,10 @@ export interface StepStore {
     names: readonly string[],
   ): Promise<OwnedStep | undefined>;
 
-  /** S5: the states named `name` from the step `from` on, in order of step: `limit` of them, or fewer where the lineage ends. */
+  /**
+   * S5: returns the states with this name from step `from` on, in order of step. Returns fewer than `limit` only at the
+   * end of the lineage.
+   */
   listStepStates(
     namespace: string,
     tree: bigint,
@@ -56,7 +61,7 @@ export interface StepStore {
   ): Promise<OwnedState[]>;
 }
 
-/** BASIC leaves out actions, observations, infoJson and metadataJson (FM7): they come back empty. */
+/** FM7: `BASIC` returns actions, observations, infoJson and metadataJson empty. */
 export type StepView = 'BASIC' | 'FULL';
 
 export interface StepRange {
@@ -84,31 +89,34 @@ export interface StepOutline {
   readonly contentDigest: Digest;
 }
 
-/** Filters that are set must all hold. */
+/** Conditions are combined with AND. */
 export interface StepFilter {
-  /** Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment (ids of the latter). */
+  /** Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment. */
   readonly of:
     | { readonly tree: bigint; readonly segments: readonly Segment[] }
     | { readonly taskId: string }
     | { readonly runId: string }
     | { readonly experimentId: string };
   readonly terminalOnly?: boolean;
-  /** Has a state of this name; `true`: of any. */
+  /** Requires a state of this name; `true` for any name. */
   readonly hasState?: string | true;
-  /** Bounds, both included; NaN and missing rewards never match (W11). */
+  /** Inclusive bounds. NaN and missing rewards never match (W11). */
   readonly minReward?: number;
   readonly maxReward?: number;
   readonly commitTimeFrom?: Instant;
   readonly commitTimeTo?: Instant;
 }
 
-/** Ties are broken by trajectory key, then number, in the same direction. Missing and NaN rewards come last either way. */
+/**
+ * Ties are broken by trajectory key, then number, in the same direction. Missing and NaN rewards come last in both
+ * directions.
+ */
 export interface StepSort {
   readonly by: 'NUMBER' | 'REWARD' | 'TIME';
   readonly descending: boolean;
 }
 
-/** Where the last page ended: the sort value of its last step, and the step itself. */
+/** The last step of a page, with its sort values. */
 export interface StepCursor {
   readonly key: bigint;
   readonly stepNumber: bigint;
@@ -116,7 +124,7 @@ export interface StepCursor {
   readonly commitTime: Instant;
 }
 
-/** A page also ends when about `maxBytes` are in it; it holds at least one step if there is one. */
+/** A page also ends at about `maxBytes`, but has at least one step if there is one. */
 export interface StepPage extends Page<StepCursor> {
   readonly maxBytes: number;
 }

@@ -16,15 +16,15 @@ import type { TaskStore } from './task.ts';
 import type { TrajectoryStore } from './trajectory.ts';
 
 /**
- * THE CONTRACT of the store, one file a noun. Both engines keep it; one suite (test/store) proves it on both.
- *
- * What holds for every method:
- * - It is one transaction, all or nothing (D3), and durable when it resolves (D1). What readers see is durable (D2). Deletions are several transactions:
- *   see `deleteTrajectory` and `purgeDeleted`.
- * - It binds the namespace that it is given; rows of other namespaces do not exist for it (N1).
- * - It refuses by throwing `AnabranchError` with the reasons named at the method. Besides those any method may throw STORAGE_FULL and
- *   DATABASE_UNAVAILABLE; after the latter a write may have happened. Anything else that is thrown is a fault of the service.
- * - Positions are bigint. Order is by number or key, never by time. Times are the database's.
+ * The contract of the store, with one file per noun. Both engines implement it, and one test suite (test/store) covers
+ * both.
+ * Rules for every method:
+ * - A method is one transaction, all or nothing (D3), and durable when it resolves (D1). Readers see durable data only
+ *   (D2). Deletions use several transactions: see `deleteTrajectory` and `purgeDeleted`.
+ * - Only rows of the given namespace are visible (N1).
+ * - Errors are `AnabranchError` with the reasons that the method lists. Any method may also throw STORAGE_FULL and
+ *   DATABASE_UNAVAILABLE; after the latter, a write may have happened. Any other exception is a fault of the service.
+ * - Positions are bigint. Rows are ordered by number or key, never by time. Times are the database's.
  */
 export interface Store
   extends TrajectoryStore,
@@ -42,42 +42,46 @@ export interface Store
     RolloutStore,
     EnvironmentStore,
     SummaryStore {
-  /** For people: engine and place, without secrets (`sqlite .anabranch/data.db`). */
+  /** Engine and location for people, without secrets (`sqlite .anabranch/data.db`). */
   readonly description: string;
   /**
-   * Returns this store for one call. When the signal is aborted its methods reject with the signal's reason, and statements that run for them end
-   * within 100 ms. A write may have happened all the same. `append` and `claimRollouts` serve several callers and are not ended.
+   * Returns this store for one call. When the signal is aborted, methods reject with its reason, and their statements
+   * end within 100 ms. A write may still have happened. `append` and `claimRollouts` serve several callers and are not
+   * cancelled.
    */
   within(call: CallScope): Store;
-  /** Shares the serving thread between large reads and everything else. */
+  /** Shares the thread of the server between large reads and everything else. */
   readonly turns: Turns;
   /** Resolves if the database answers. */
   ping(): Promise<void>;
-  /** Ends all work and lets go of the database. Idempotent. */
+  /** Ends all work and closes the database. Idempotent. */
   close(): Promise<void>;
 }
 
 /** Turns for work on large results. */
 export interface Turns {
-  /** To be awaited before such work; undefined: it may begin at once. What is done before the event loop turns belongs to the turn. */
+  /**
+   * Must be awaited before such work. Undefined means that the work may start at once. Everything until the event loop
+   * turns belongs to the turn.
+   */
   take(): Promise<void> | undefined;
 }
 
-/** One call, as far as the store needs to know it. */
+/** One call, as far as the store depends on it. */
 export interface CallScope {
-  /** Aborted when the answer is no longer wanted: the caller has left, or its deadline has passed. */
+  /** Aborted when the answer is no longer needed: the caller has disconnected, or its deadline has passed. */
   readonly signal: AbortSignal;
 }
 
-/** A store that cannot be opened: the message tells people why and what to do. */
+/** The store cannot be opened. The message tells the operator why and what to do. */
 export class StoreOpenError extends Error {
   override readonly name = 'StoreOpenError';
 }
 
-/** DATABASE_UNAVAILABLE: the database has answered nobody for seconds. Whoever waits for it need not find that out again. */
+/** DATABASE_UNAVAILABLE: the database has answered no connection for seconds. Waiting calls can fail at once. */
 export class DatabaseSilent extends AnabranchError {}
 
-/** DATABASE_UNAVAILABLE for this work alone: other transactions stood in its way. Nothing of it was written. */
+/** DATABASE_UNAVAILABLE for this work only, because of locks of other transactions. Nothing was written. */
 export class Contended extends AnabranchError {}
 
 /** Whether work failed for a reason that any other work meets too: trying its parts alone would not help. */

@@ -2,9 +2,9 @@ import type { Instant } from '../../domain/instant.ts';
 import type { StageKind } from '../../domain/run.ts';
 import type { TaskGroups } from '../../domain/summary.ts';
 
-/** What summaries (M3) are made of: rollouts counted by what they are grouped by, in a number of statements that does not grow with them. */
+/** M3: counts for summaries, grouped by dimensions. The number of statements does not grow with the rollouts. */
 export interface SummaryStore {
-  /** Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
+  /** Counts rollouts. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
   summarize(namespace: string, filter: SummaryFilter, by: readonly SummaryKey[]): Promise<SummaryRow[]>;
   /** Counts the root trajectories of runs that have no rollouts. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
   summarizeTrajectories(
@@ -15,20 +15,20 @@ export interface SummaryStore {
 }
 
 export interface SummaryFilter {
-  /** Ids; both empty: all of the namespace. */
+  /** Ids. If both are empty, the whole namespace is selected. */
   readonly runs: readonly string[];
   readonly experimentId: string | undefined;
   readonly stageKinds: readonly StageKind[];
   readonly taskIds: readonly string[];
-  /** Labels of runs, and of rollouts. */
+  /** Required labels of runs, and of rollouts. */
   readonly runLabels: ReadonlyMap<string, string>;
   readonly labels: ReadonlyMap<string, string>;
-  /** Rollouts and trajectories created at or after, and before, these times. */
+  /** Half-open range of create times of rollouts and trajectories. */
   readonly createTimeFrom?: Instant | undefined;
   readonly createTimeTo?: Instant | undefined;
 }
 
-/** A dimension: the task, the run, the experiment, the stage's kind, the model's URI, a label of the rollout (else of its run), or its number among its siblings. */
+/** A dimension. NUMBER is the number of a rollout in its group. A label is that of the rollout, else of its run. */
 export type SummaryKey =
   | 'TASK'
   | 'RUN'
@@ -38,9 +38,9 @@ export type SummaryKey =
   | 'NUMBER'
   | { readonly label: string };
 
-/** One combination of values. */
+/** Counts of one combination of values. */
 export interface SummaryRow {
-  /** In the order of the dimensions; empty: has none. */
+  /** In the order of the dimensions. Empty for a missing value. */
   readonly values: readonly string[];
   readonly pending: bigint;
   readonly live: bigint;
@@ -49,35 +49,35 @@ export interface SummaryRow {
   readonly cancelled: bigint;
   readonly judged: bigint;
   readonly successes: bigint;
-  /** All 0 where there are none. */
+  /** All 0 without rewards. */
   readonly rewards: {
     readonly count: bigint;
     readonly sum: number;
     readonly min: number;
     readonly max: number;
-    /** Sum of squares around the mean. */
+    /** Sum of squared deviations from the mean. */
     readonly squares: number;
     readonly median: number;
   };
   readonly turns: bigint;
-  /** Of terminal rollouts that had an attempt: from the claim of the last one to its end. */
+  /** Terminal rollouts that had an attempt: time from the claim of the latest attempt to its end. */
   readonly durations: { readonly count: bigint; readonly seconds: number };
-  /** Of the same: from when the rollout last became claimable to that claim. */
+  /** The same rollouts: time from when the rollout last became claimable to that claim. */
   readonly queueTimes: { readonly count: bigint; readonly seconds: number };
   /** Sum of the metric `tokens` over terminal rollouts that have it. */
   readonly tokens: { readonly count: bigint; readonly sum: number };
-  /** What pass@k is made of: the groups of each task (M3). Rollouts without a task are in none. */
+  /** M3: groups of each task, for pass@k. Rollouts without a task are not counted. */
   readonly tasks: readonly TaskGroups[];
 }
 
-/** One combination of values, of root trajectories. */
+/** Counts of root trajectories for one combination of values. */
 export interface TrajectorySummaryRow {
   readonly values: readonly string[];
-  /** More than 0. */
+  /** Always greater than 0. */
   readonly trajectories: bigint;
-  /** Of their reward sums that are not NaN. All 0 if there are none. */
+  /** Statistics of reward sums that are not NaN. All 0 if there are none. */
   readonly rewards: SummaryRow['rewards'];
   readonly steps: bigint;
-  /** By name, the sum of a metric over their steps; NaN is left out. In no order. */
+  /** Sums of metrics over all steps, by name. NaN is ignored, and the order is undefined. */
   readonly metricSums: ReadonlyMap<string, number>;
 }

@@ -1,10 +1,11 @@
 import type { Instant } from '../../domain/instant.ts';
 import type { Page } from './page.ts';
 
-/** B5: names for steps of a trajectory, its own or inherited ones; unique per trajectory. */
+/** B5: names for own and inherited steps of a trajectory, unique per trajectory. */
 export interface TagStore {
   /**
-   * Sets or moves a tag, under a lock against deletion. `expected` is where it must be now (-1: nowhere; undefined: wherever).
+   * Sets or moves a tag, under a lock against deletion. `expected` is the required current step: -1 if the tag must not
+   * exist, undefined for no condition.
    * Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED.
    */
   setTag(
@@ -16,7 +17,7 @@ export interface TagStore {
   ): Promise<Tag>;
   /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND. */
   getTag(namespace: string, trajectoryId: string, name: string): Promise<Tag>;
-  /** By name in order of bytes; the cursor is the last name. Errors: TRAJECTORY_NOT_FOUND. */
+  /** Lists tags by name in order of bytes. The cursor is the last name. Errors: TRAJECTORY_NOT_FOUND. */
   listTags(namespace: string, trajectoryId: string, page: Page<string>): Promise<Tag[]>;
   /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND. */
   deleteTag(namespace: string, trajectoryId: string, name: string): Promise<void>;

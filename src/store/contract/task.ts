@@ -2,17 +2,20 @@ import type { Task, Validator } from '../../domain/rollout.ts';
 import type { BookView } from './experiment.ts';
 import type { Page } from './page.ts';
 
-/** The catalogue: tasks by their names, validators by their type in a task. Both are upserted; what is not given never overwrites. */
+/** The catalogue: tasks by id, and validators by type in a task. Upserts do not change absent fields. */
 export interface TaskStore {
-  /** All or none; two with one id in a call are refused before. Race-free. */
+  /** Upserts all tasks or none. The caller rejects duplicate ids. Safe for concurrent callers. */
   upsertTasks(namespace: string, tasks: readonly TaskUpsert[]): Promise<Upserted>;
 
   getTask(namespace: string, id: string): Promise<Task | undefined>;
 
-  /** Newest first. The cursor is the key of the last row. */
+  /** Lists tasks, newest first. The cursor is the key of the last row. */
   listTasks(namespace: string, filter: TaskFilter, page: Page<bigint>, view: BookView): Promise<Task[]>;
 
-  /** All or none, in the order given. Race-free. Errors: TASK_NOT_FOUND. */
+  /**
+   * Upserts all validators or none. Returns ids in the order given. Safe for concurrent callers. Errors:
+   * TASK_NOT_FOUND.
+   */
   upsertValidators(
     namespace: string,
     validators: readonly ValidatorUpsert[],
@@ -20,11 +23,11 @@ export interface TaskStore {
 
   getValidator(namespace: string, id: string): Promise<Validator | undefined>;
 
-  /** By type in order of bytes. The cursor is the last type. Errors: TASK_NOT_FOUND. */
+  /** Lists validators by type in order of bytes. The cursor is the last type. Errors: TASK_NOT_FOUND. */
   listValidators(namespace: string, taskId: string, page: Page<string>): Promise<Validator[]>;
 }
 
-/** What is undefined is left as it is; of a new task it is empty. */
+/** Undefined fields are not changed; in a new task they are empty. */
 export interface TaskUpsert {
   readonly id: string;
   readonly name: string | undefined;
@@ -46,7 +49,7 @@ export interface Upserted {
   readonly unchanged: number;
 }
 
-/** What is undefined is left as it is; of a new validator it is empty. `newId` is its id if it is made. */
+/** Undefined fields are not changed; in a new validator they are empty. `newId` is the id of a new validator. */
 export interface ValidatorUpsert {
   readonly newId: string;
   readonly taskId: string;
@@ -58,7 +61,7 @@ export interface ValidatorUpsert {
   readonly advisory: boolean | undefined;
 }
 
-/** Filters that are set must all hold. */
+/** Conditions are combined with AND. */
 export interface TaskFilter {
   readonly ids?: readonly string[];
   readonly category?: string;

@@ -9,52 +9,63 @@ import type { Page } from './page.ts';
 
 export interface TrajectoryStore {
   /**
-   * Makes a root trajectory, RUNNING, with its step 0 if given, and writes its first StatusChange. A key used before with the same request
-   * gives the trajectory made then, as it is now. `id` and `uid` are UUIDs of the caller's making.
-   * Errors: TRAJECTORY_EXISTS (also where the id is hidden or being purged), REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (made under this key, deleted
-   * since), STATE_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_REQUEST (the experiment is not the run's).
+   * Creates a RUNNING root trajectory with its first StatusChange, and step 0 if given. A known key with the same
+   * request returns the current value of its trajectory. The caller generates the UUIDs `id` and `uid`.
+   * Errors: TRAJECTORY_EXISTS (also if the id is hidden or being purged), REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND
+   * (created with this key and deleted since), STATE_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_REQUEST
+   * (the experiment is not the run's).
    */
   createTrajectory(caller: Caller, making: NewTrajectory, key?: IdempotencyKey): Promise<Trajectory>;
 
   /**
-   * Makes a branch (B1): one row, whose parent is the owner of the step, whatever trajectory is named as source; it belongs to the source's run and
-   * experiment. Takes a lock that the
-   * owner's writer does not wait for. Errors: as createTrajectory, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP; TRAJECTORY_NOT_FOUND also where
-   * the step was deleted meanwhile.
+   * B1: creates a branch, which is one row. Its parent is the owner of the step, whichever trajectory is the source.
+   * The branch belongs to the source's run and experiment. The lock does not block the owner's writer.
+   * Errors: those of createTrajectory, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_NOT_FOUND
+   * (also if the step was deleted in the meantime).
    */
   branchTrajectory(caller: Caller, making: NewBranch, key?: IdempotencyKey): Promise<Trajectory>;
 
-  /** By id; undefined if none is there or it is hidden. */
+  /** Returns a trajectory by id; undefined if it does not exist or is hidden. */
   getTrajectory(namespace: string, id: string): Promise<Trajectory | undefined>;
 
-  /** Newest first, hidden ones left out. The cursor is the key of the last row. */
+  /** Lists visible trajectories, newest first. The cursor is the key of the last row. */
   listTrajectories(namespace: string, filter: TrajectoryFilter, page: Page<bigint>): Promise<Trajectory[]>;
 
   /**
-   * Lists the whole tree by key (a parent before its branches), hidden ones included, without those that are being purged. The cursor is the key of the
-   * last row.
+   * Lists the whole tree by key, so that a parent precedes its branches. Includes hidden trajectories, but not those
+   * that are being purged. The cursor is the key of the last row.
    */
   listTree(namespace: string, tree: bigint, page: Page<bigint>): Promise<Trajectory[]>;
 
   /**
-   * The chain of ancestors down to the trajectory itself: from the owner of the step `from` on, else from the root. Never changes while the trajectory
-   * lives (B1), so it can be cached. Empty if the trajectory is not there. Reads a bounded number of ancestors at a time, with other work in between.
+   * Returns the ancestors and the trajectory itself, beginning with the owner of step `from` or the root. The result
+   * never changes while the trajectory exists (B1), so it can be cached. Empty if the trajectory does not exist. Reads
+   * a bounded number of ancestors at a time, and lets other work run in between.
    */
   getLineage(namespace: string, ref: TrajectoryRef, from?: bigint): Promise<Ancestor[]>;
 
-  /** Returns trajectories of a tree by key, hidden ones included. Those that do not exist or are being purged are left out. For a page of keys. */
+  /**
+   * Returns trajectories of a tree by key, for a page of keys. Includes hidden ones. Omits those that do not exist or
+   * are being purged.
+   */
   getOwners(namespace: string, tree: bigint, keys: readonly bigint[]): Promise<ReadonlyMap<bigint, Owner>>;
 
-  /** Changes what is given; labels are replaced, metrics merged by key (FM7). Errors: TRAJECTORY_NOT_FOUND, INVALID_REQUEST (over 256 metrics). */
+  /**
+   * Updates the given fields. Labels are replaced, and metrics are merged by key (FM7). Errors: TRAJECTORY_NOT_FOUND,
+   * INVALID_REQUEST (more than 256 metrics).
+   */
   updateTrajectory(namespace: string, id: string, changes: TrajectoryChanges): Promise<Trajectory>;
 
   /**
-   * Deletes a trajectory (B2, B3) in several transactions: the first one decides and hides it, the others remove rows. Resolves after the last one. If the
-   * call ends before that, `purgeDeleted` removes the rest. Errors: TRAJECTORY_NOT_FOUND, HAS_BRANCHES.
+   * B2, B3: deletes a trajectory in several transactions. The first one decides and hides it, and the others remove
+   * rows. Resolves after the last one. If the call ends earlier, `purgeDeleted` removes the rest. Errors:
+   * TRAJECTORY_NOT_FOUND, HAS_BRANCHES.
    */
   deleteTrajectory(namespace: string, id: string, onBranches: OnBranches): Promise<Deletion>;
 
-  /** Deletes idempotency keys older than `days` by the database's clock, at most `limit`; returns how many (ID1). */
+  /**
+   * ID1: deletes at most `limit` idempotency keys older than `days`, by the clock of the database. Returns how many.
+   */
   expireRequests(days: number, limit: number): Promise<number>;
 }
 
@@ -63,28 +74,28 @@ export interface TrajectoryMaking {
   readonly uid: string;
   readonly name: string;
   readonly labels: ReadonlyMap<string, string>;
-  /** JSON text; empty: none. */
+  /** JSON text; empty for none. */
   readonly metadataJson: string;
 }
 
 export interface NewTrajectory extends TrajectoryMaking {
   readonly taskId: string;
-  /** Ids of what it belongs to; undefined: nothing. With a run the experiment, if given, must be the run's. */
+  /** Ids of the run and the experiment. If both are given, the experiment must be the run's. */
   readonly runId: string | undefined;
   readonly experimentId: string | undefined;
   readonly root: NewStep | undefined;
-  /** Bytes of the root's states that came inline, each digest once. */
+  /** Bytes of the root's inline states, each digest once. */
   readonly states: readonly NewState[];
 }
 
 export interface NewBranch extends TrajectoryMaking {
   /** The trajectory to branch from. */
   readonly sourceId: string;
-  /** The last shared step, by number or by a tag of the source. */
+  /** The branch point, by number or by a tag of the source. */
   readonly at: { readonly stepNumber: bigint } | { readonly tag: string };
 }
 
-/** Filters that are set must all hold. */
+/** Conditions are combined with AND. */
 export interface TrajectoryFilter {
   readonly taskId?: string;
   readonly statuses?: readonly TrajectoryStatus[];
@@ -93,7 +104,7 @@ export interface TrajectoryFilter {
   readonly branchPoint?: bigint;
   readonly treeId?: string;
   readonly rootsOnly?: boolean;
-  /** Only those that belong to no run. */
+  /** Selects only trajectories without a run. */
   readonly withoutRun?: boolean;
   readonly name?: string;
   readonly createTimeFrom?: Instant;
@@ -109,7 +120,7 @@ export interface TrajectoryChanges {
   readonly metrics?: ReadonlyMap<string, number>;
 }
 
-/** What people know a trajectory of a lineage by. */
+/** Id and name of a trajectory of a lineage. */
 export interface Owner {
   readonly id: string;
   readonly name: string;
@@ -124,8 +135,8 @@ export type OnBranches = 'REFUSE' | 'CASCADE' | 'KEEP_SHARED';
 export interface Deletion {
   /** Number of trajectories that this call deleted permanently. */
   readonly purged: bigint;
-  /** The trajectory is hidden, since branches need steps of it. */
+  /** Whether the trajectory is hidden but kept, because branches need its steps. */
   readonly keptShared: boolean;
-  /** Keys of what is not found any more, for caches and followers. */
+  /** Keys of the deleted trajectories, for caches and followers. */
   readonly keys: readonly bigint[];
 }
