@@ -1,6 +1,6 @@
 import pg from 'pg';
 
-/** A connection as its cancel request needs it: `pg` has these fields, its types do not. */
+/** Fields of a `pg` client that a cancel request needs and its types lack. */
 export interface CancellableClient {
   readonly host: string;
   readonly port: number;
@@ -21,8 +21,9 @@ interface RawConnection {
 const GIVE_UP_MS = 2000;
 
 /**
- * Asks Postgres to cancel what a connection is running, over a connection of its own. Resolves when Postgres has passed the request on, or when
- * it cannot be reached. Source: "Canceling Requests in Progress" in the manual's chapter on the message flow.
+ * Asks Postgres to cancel the running statement of a connection, over a separate connection. Resolves when Postgres has
+ * forwarded the request, or cannot be reached. Source: "Canceling Requests in Progress" in the message flow chapter of
+ * the manual.
  */
 export function requestCancel(client: CancellableClient): Promise<void> {
   const { host, port, ssl, processID, secretKey } = client;

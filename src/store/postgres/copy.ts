@@ -1,6 +1,6 @@
 import pg from 'pg';
 
-/** What a column holds, by its Postgres type. */
+/** Postgres types of columns. */
 export type ColumnType = 'int8' | 'float8' | 'bool' | 'text' | 'bytea' | 'timestamptz' | 'uuid';
 
 type Callback = (error: Error | null, result: pg.QueryResult) => void;
@@ -13,8 +13,8 @@ interface CopyConnection {
 }
 
 /**
- * `COPY … FROM STDIN` whose rows are sent right behind it, so that it takes its place in a pipeline. If it fails, Postgres drops the rows, as its
- * protocol promises.
+ * `COPY … FROM STDIN` that sends its rows immediately, so that it can be pipelined. If it fails, Postgres discards the
+ * rows, as its protocol specifies.
  */
 export class CopyQuery extends pg.Query {
   constructor(text: string, rows: Buffer, callback: Callback) {
@@ -29,19 +29,22 @@ export class CopyQuery extends pg.Query {
     };
   }
 
-  /** Nothing waits for it. */
+  /** `pg` requires this handler. The rows have already been sent. */
   handleCopyInResponse(): void {}
 }
 
 const SIGNATURE = Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');
-/** Microseconds from 1970 to 2000, where Postgres begins to count. */
+/** Microseconds from 1970 to 2000, the epoch of Postgres. */
 const EPOCH_MICROS = 946_684_800_000_000n;
 
 const HEAD_BYTES = 64;
-/** Of a value with its size, roughly: room that turns out too small is doubled. */
+/** Typical bytes of a value with its size. A buffer that is too small is doubled. */
 const USUAL_BYTES = 16;
 
-/** Rows in Postgres' binary format. Values are as other statements bind them: flags are 0 or 1, times are texts in UTC, NaN may be a text. */
+/**
+ * Encodes rows in Postgres' binary format. Values are bound as in other statements: flags are 0 or 1, times are texts
+ * in UTC, and NaN may be a text.
+ */
 export function encodeCopy(types: readonly ColumnType[], rows: readonly (readonly unknown[])[]): Buffer {
   const writer = new CopyWriter(HEAD_BYTES + rows.length * types.length * USUAL_BYTES);
   for (const row of rows) writer.row(types, row);
@@ -51,7 +54,7 @@ export function encodeCopy(types: readonly ColumnType[], rows: readonly (readonl
 class CopyWriter {
   private bytes: Buffer;
   private length: number;
-  /** The rows of a group nearly all have one time. */
+  /** Cached, because most rows of a group have the same time. */
   private lastTime = '';
   private lastMicros = 0n;
 
@@ -121,7 +124,7 @@ class CopyWriter {
     return this.lastMicros;
   }
 
-  /** The size of the next value, and room for it. */
+  /** Writes the size of the next value and reserves space for it. */
   private size(bytes: number): void {
     this.reserve(4 + bytes);
     this.length = this.bytes.writeInt32BE(bytes, this.length);

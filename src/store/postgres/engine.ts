@@ -51,7 +51,7 @@ import { lockQueued, nextOfStage } from './queue.ts';
 import { SCHEMA, sequenceOf } from './schema.ts';
 import { kyselyOver, PipelinedTransaction } from './transaction.ts';
 
-/** Rows of one insert statement are powers of two up to this, so that few statement shapes serve all sizes. */
+/** Rows of one insert statement are powers of two up to this number, so that few statement texts serve all sizes. */
 const MAX_ROWS = 64;
 
 const MAX_TRIES = 5;
@@ -66,7 +66,7 @@ interface Log {
   warn(details: object, message: string): void;
 }
 
-/** The engine for many writers and instances. */
+/** Opens the engine for many writers and instances. */
 export async function openPostgres(
   options: PostgresOptions,
   logger: Log,
@@ -109,7 +109,7 @@ function lanesOf(poolSize: number): { long: number; quick: number } {
   return { long: Math.max(1, Math.floor(poolSize / 5)), quick: Math.max(1, Math.floor(poolSize / 2)) };
 }
 
-/** Checks that this database will do and brings its schema up to date, on connections of its own. */
+/** Checks that the database is usable and migrates its schema, on separate connections. */
 async function prepareDatabase(pool: Pool): Promise<void> {
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
   try {
@@ -146,7 +146,7 @@ function asOpenError(error: unknown): unknown {
     : error;
 }
 
-/** What the engine and its scopes share. */
+/** State that the engine shares with its scopes. */
 interface Parts {
   readonly description: string;
   readonly pool: Pool;
@@ -212,7 +212,7 @@ class PostgresEngine implements Engine {
           throw error;
         });
       } catch (error) {
-        // A1: reads that wait for this one must not find out one after the other that the database is silent.
+        // A1: waiting reads must not each wait until the database is found silent.
         if (error instanceof DatabaseSilent) lanes.rejectWaiting(error);
         throw error;
       }
@@ -230,7 +230,7 @@ class PostgresEngine implements Engine {
     }
   }
 
-  /** Whether work that failed may succeed if it is run again. */
+  /** Returns whether failed work may succeed on another attempt. */
   private isWorthRetrying(error: unknown): boolean {
     const cause = (error as Error).cause ?? error;
     return isRetryable(cause) || this.parts.pool.forget(cause);
@@ -286,7 +286,7 @@ class PostgresEngine implements Engine {
         await transaction.commit();
         return result instanceof Later ? await result.value : result;
       } catch (error) {
-        // What failed first is what matters; a connection that cannot roll back is not used again.
+        // The first failure is the cause. A connection that cannot roll back is discarded.
         const cause = await transaction.causeOf(error);
         await transaction.rollback().catch(() => {});
         throw cause;
@@ -312,7 +312,7 @@ class PostgresEngine implements Engine {
   }
 
   async lockTree(tx: Tx, tree: bigint): Promise<void> {
-    // Keys of advisory locks are shared by all who use the database, so the row key alone might be somebody else's.
+    // All users of the database share the keys of advisory locks, so the row key alone could collide.
     await sql`select pg_advisory_xact_lock(hashtextextended(${`${SCHEMA}.trees/${tree}`}, 0))`.execute(tx);
   }
 
@@ -348,12 +348,12 @@ class PostgresEngine implements Engine {
   }
 
   /**
-   * Marks that this cluster has not reached yet came with a restored dump: no transaction of this cluster wrote them, and they are not new. The bound is of
-   * the reading statement's own snapshot, which sees no row above it.
+   * Excludes marks that this cluster has not reached: they come from a restored dump and are not new. The bound is that
+   * of the statement's own snapshot, which sees no newer row.
    */
   changedSince(mark: RawBuilder<unknown>, { next, open }: Horizon) {
     const later = sql<SqlBool>`${mark} >= ${next} and ${mark} < pg_snapshot_xmax(pg_current_snapshot())::text::bigint`;
-    // A condition for each, since before version 17 Postgres reads no index in its order by a list of values.
+    // One condition per mark, because Postgres before version 17 cannot read an index in order for a list of values.
     const nobody = -1n;
     const shape = padded(open).map((_, i) => open[i] ?? nobody);
     return [...shape.map((each) => sql<SqlBool>`${mark} = cast(${each} as bigint)`), later];
@@ -366,7 +366,7 @@ class PostgresEngine implements Engine {
   ): Promise<{ heads: LockedHead[]; now: string }> {
     const text = wait === 'never' ? `${LOCK_HEADS} skip locked` : LOCK_HEADS;
     const parameters = [refs.map(({ tree }) => tree), refs.map(({ key }) => key)];
-    // Sent at once, so that states that are looked up with it are looked up behind it.
+    // Sent at once, so that later lookups of states run after this lock.
     const rows = (await this.pipelineOf(tx).ask(text, parameters)).rows as HeadColumns[];
     return { heads: rows.map(readHead), now: rows[0]?.now ?? '' };
   }
@@ -410,7 +410,7 @@ class PostgresEngine implements Engine {
     return left.length === 0;
   }
 
-  /** The transactions that `MARK_REFERRER` marks now. */
+  /** Returns the transactions that `MARK_REFERRER` marks now. */
   private async referrers(): Promise<string[]> {
     const { rows } = await sql<{ virtualtransaction: string }>`
       select virtualtransaction from pg_locks
@@ -517,7 +517,7 @@ class PostgresEngine implements Engine {
     return Number((await stored).numAffectedRows ?? 0) === batch.values.length;
   }
 
-  /** One statement is a transaction of its own. */
+  /** Without `tx`, the statement is a transaction of its own. */
   private async upsertAlone(values: unknown[]): Promise<{ numAffectedRows: number }> {
     this.parts.turns.wrote();
     for (let attempt = 1; ; attempt += 1) {
@@ -541,7 +541,7 @@ class PostgresEngine implements Engine {
         const [found] = await Promise.all([reader.read(series, stretches), begun]);
         return found;
       } finally {
-        // Also where a statement failed; a connection that cannot even do this is not used again.
+        // Runs after a failed statement too. A connection that cannot roll back is discarded.
         await lease.rollback().catch(() => {});
       }
     });
@@ -607,7 +607,7 @@ class PostgresEngine implements Engine {
   }
 }
 
-/** From so many rows on a COPY, which has to be parsed anew each time, costs less than prepared inserts. */
+/** From this number of rows on, a COPY costs less than prepared inserts, although it is parsed each time. */
 const WORTH_COPYING = 16;
 
 const STATE_COLUMNS = [
@@ -621,7 +621,7 @@ const STATE_COLUMNS = [
   'renew_time',
 ] as const;
 
-/** Conflicts with no writer, and shows in `pg_locks` until the transaction ends. */
+/** Conflicts with no writer, and is visible in `pg_locks` until the transaction ends. */
 const MARK_REFERRER = `lock table ${SCHEMA}.states in row share mode`;
 
 const FIND_STATES = `select digest, size, referenced from ${SCHEMA}.states where namespace = $1 and digest = any($2::bytea[])`;
@@ -633,20 +633,23 @@ const REFER_TO_STATES = `with l as materialized (
     from l where s.namespace = $1 and s.digest = l.digest)
   select digest from l`;
 
-/** Longer than a commit usually takes, and short enough for those who only share the group. */
+/** Longer than a typical commit, and short enough for other members of the group. */
 const WAIT_BRIEFLY = `set local lock_timeout = '100ms'`;
 
-/** How long transactions are waited for, and how often they are looked for meanwhile. */
+/** Time limit for waiting transactions, and the interval of checks. */
 const OUTWAIT_MS = 5000;
 const OUTWAIT_STEP_MS = 20;
 
-/** A state that is stored already is locked, also where it is referenced and nothing changes. */
+/** A stored state is locked even if it is referenced and nothing changes. */
 const REFERENCE_IF_HERE = ` on conflict (namespace, digest) do update
   set referenced = true, version = states.version + 1 where not states.referenced`;
 
 const UPSERT_POINTS = upsertPointsText(SCHEMA);
 
-/** Settings of a transaction that reads by index. Each statement is planned once for a connection: the plan is the same for all values. */
+/**
+ * Settings of a transaction that reads by index. The generic plan is the same for all values, so a connection plans
+ * each statement once.
+ */
 const BEGIN_BY_INDEX = `begin read only; ${['seqscan', 'bitmapscan', 'sort', 'hashjoin', 'mergejoin']
   .map((kind) => `set local enable_${kind} = off`)
   .join('; ')}; set local plan_cache_mode = force_generic_plan`;
@@ -662,13 +665,13 @@ async function inTransaction<Row>(lease: Lease, begin: string, work: (lease: Lea
     return rows;
   } catch (error) {
     await Promise.allSettled(sent);
-    // A connection that cannot even do this is not used again.
+    // A connection that cannot roll back is discarded.
     await lease.rollback().catch(() => {});
     throw error;
   }
 }
 
-/** Settings until the transaction ends. */
+/** Settings that last until the transaction ends. */
 const BEGIN_CLAIM = `select clock_timestamp() as now, pg_current_xact_id()::text::bigint as mark,
   set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`;
 
@@ -684,7 +687,7 @@ const UPDATE_HEADS = `update ${SCHEMA}.trajectories as t set next_step_number = 
     $9::timestamptz[], $10::timestamptz[]) as h (tree, key, next_step_number, reward_sum, branch_reward_sum, byte_sum, status, status_message, update_time, seal_time)
   where t.tree = h.tree and t.key = h.key`;
 
-/** Places among the columns of a step of what the statement knows from the head. $7 is of the head alone. */
+/** SQL of the step columns whose values come from the head. $7 belongs to the head only. */
 const HEAD_COLUMNS: Readonly<Record<string, string>> = {
   tree: '$1',
   trajectory: '$2',
@@ -697,8 +700,9 @@ const HEAD_COLUMNS: Readonly<Record<string, string>> = {
 const GIVEN_BY_HEAD = new Set(STEP_COLUMNS.flatMap((column, i) => (column in HEAD_COLUMNS ? [i] : [])));
 
 /**
- * The update is the guard: it locks the row, and Postgres compares its conditions with the row as it is then, also where another transaction has just
- * changed it. Only a row that it moved brings a step. A row that others hold is left alone, as `lockHeads` leaves it.
+ * The update checks and locks the row: Postgres evaluates its conditions on the latest version, even if another
+ * transaction has just changed it. A step is inserted only if the update changed the row. A row that another
+ * transaction holds is skipped, as in `lockHeads`.
  */
 const APPEND_ONE = `with free as materialized (
     select tree, key from ${SCHEMA}.trajectories where tree = $1::bigint and key = $2::bigint for no key update skip locked),
@@ -758,7 +762,7 @@ async function backOff(attempt: number): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve, 2 ** attempt * 5 * (0.5 + Math.random())));
 }
 
-/** Host, port and database of a URL, for people; never the password. */
+/** Returns host, port and database of a URL, without the password. */
 function placeOf(url: string): string {
   try {
     const { hostname, port, pathname, searchParams } = new URL(url);

@@ -3,7 +3,7 @@ import { Contended, DatabaseSilent } from '../contract/store.ts';
 import { UniqueViolation } from '../sql/unique_violation.ts';
 import { Silence } from './silence.ts';
 
-/** What an error of `pg` is to the store; unknown ones stay as they are. SQLSTATEs: appendix A of the Postgres manual. */
+/** Translates errors of `pg`; unknown ones are returned unchanged. SQLSTATEs: appendix A of the Postgres manual. */
 export function translateError(error: unknown): unknown {
   if (error instanceof AnabranchError || !(error instanceof Error)) return error;
   const code = (error as { code?: unknown }).code;
@@ -35,18 +35,18 @@ export function translateError(error: unknown): unknown {
   return error;
 }
 
-/** What stood in the way, by SQLSTATE: other transactions, while the database itself answers. */
+/** Messages for conflicts with other transactions, by SQLSTATE. The database itself answers. */
 const CONTENTION: Readonly<Record<string, string>> = {
   // lock_not_available
   '55P03': 'Another transaction holds {row} that this call needs, and did not release it in time.',
-  // query_canceled: by statement_timeout
+  // query_canceled by statement_timeout
   '57014': 'The database needed too long for a statement.',
-  // serialization_failure and deadlock_detected, after several tries
+  // serialization_failure and deadlock_detected, after several attempts
   '40001': 'Other transactions changed what this call needs, again and again.',
   '40P01': 'Other transactions waited for this one while it waited for them, again and again.',
 };
 
-/** Which row a lock was waited for, as far as Postgres tells. */
+/** Describes the locked row, if Postgres names the table. */
 function rowOf({ where }: { readonly where?: unknown } & Error): string {
   const table = /in relation "(\w+)"/.exec(String(where))?.[1] ?? '';
   return ROWS[table] ?? 'a row';
@@ -59,13 +59,16 @@ const ROWS: Readonly<Record<string, string>> = {
   rollouts: 'the row of a rollout',
 };
 
-/** Another transaction was chosen to go first; running the work again is the remedy. */
+/** Returns whether the work should be retried, because Postgres aborted it in favour of another transaction. */
 export function isRetryable(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return code === '40001' || code === '40P01';
 }
 
-/** Whether a prepared statement was not found under its name, or its name was taken: a pooler gave the transaction another connection. */
+/**
+ * Returns whether the name of a prepared statement was unknown or taken: a pooler used another connection for the
+ * transaction.
+ */
 export function isForgottenStatement(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return code === '26000' || code === '42P05';
@@ -80,18 +83,18 @@ const UNAVAILABLE_CODES = new Set([
   'ETIMEDOUT',
   'EHOSTUNREACH',
   'EAI_AGAIN',
-  // Too many connections, and a server that starts, stops or recovers.
+  // Too many connections, or a server that is starting, stopping or recovering.
   '53300',
   '57P01',
   '57P02',
   '57P03',
   '25P03',
-  // The server came back read-only, as a standby that is being promoted.
+  // The server is read-only, for example a standby before its promotion.
   '25006',
 ]);
 
 function isUnavailable(error: Error, code: unknown): boolean {
   if (typeof code === 'string' && (UNAVAILABLE_CODES.has(code) || code.startsWith('08'))) return true;
-  // Errors after a disconnect carry no code.
+  // Errors after a disconnect have no code.
   return /Connection terminated|not queryable|Client was closed|Connection ended/i.test(error.message);
 }

@@ -3,8 +3,8 @@ import type { PointBatch } from '../sql/point_batch.ts';
 import { type Stretch, stretchesOf } from '../sql/stretches.ts';
 
 /**
- * All or nothing in one statement: where the run or one of the series is not there, no point is stored. The run's row is kept from being deleted; rows
- * are written in order of identity, so that no two statements wait for each other in a ring.
+ * Upserts all points or none in one statement. Stores nothing if the run or a series does not exist. Locks the run's
+ * row against deletion. Rows are written in order of identity, so that statements do not deadlock.
  */
 export function upsertPointsText(schema: string): string {
   return `with kept as (
@@ -38,16 +38,16 @@ export function upsertPointsValues({ namespace, runId, series, places, metricSte
   ];
 }
 
-/** Asks one statement and gives its rows, as arrays. */
+/** Runs one statement and returns its rows as arrays. */
 type Ask = (text: string, values: unknown[]) => Promise<unknown[][]>;
 
 /**
- * Pieces of a stretch. Which piece has the smallest value is told by one pass of aggregates without groups, which is the fastest way to read a series; at
- * which step it is, by reading that piece again.
+ * Number of parts of a range. One pass of aggregates without groups, the fastest way to read a series, finds the part
+ * with an extremum. Its step is found by reading that part again.
  */
 const PIECES = 8;
 
-/** Run in one snapshot, so that what is picked is what was found. */
+/** Must run in one snapshot, so that the second read finds the values of the first. */
 export class ExtremaReader {
   private readonly ask: Ask;
   private readonly points: string;
@@ -94,7 +94,7 @@ export class ExtremaReader {
     return found;
   }
 
-  /** Postgres sorts NaN above every number, so that a NaN hides the largest number of its piece. */
+  /** Postgres sorts NaN above every number, so a NaN hides the largest number of its part. */
   private async correctHighest(series: bigint, pieces: readonly Piece[]): Promise<void> {
     if (pieces.length === 0) return;
     const rows = await this.ask(
@@ -136,7 +136,7 @@ export class ExtremaReader {
 }
 
 interface Piece extends Stretch {
-  /** Null where there is no number. */
+  /** Null if the part has no numbers. */
   readonly lowest: number | null;
   readonly highest: number | null;
 }
@@ -150,7 +150,7 @@ function cut({ from, to }: Stretch): Stretch[] {
   return stretchesOf(from, to, PIECES);
 }
 
-/** Returns the extrema of the pieces of a stretch. Of equal values the first piece's is returned. */
+/** Returns the extrema of a range from those of its parts. Of equal values, the first part wins. */
 function summed(pieces: readonly Piece[]) {
   let lowest: Wanted | undefined;
   let highest: Wanted | undefined;
@@ -166,12 +166,12 @@ function boundsValues(series: bigint, stretches: readonly Stretch[]): unknown[] 
   return [series, arrayText(stretches.map(({ from }) => from)), arrayText(stretches.map(({ to }) => to))];
 }
 
-/** A list of numbers as Postgres reads it; `pg` would quote each. */
+/** Encodes a list of numbers as an array literal. `pg` would quote each number. */
 function arrayText(items: readonly (number | bigint | string)[]): string {
   return `{${items.join(',')}}`;
 }
 
-/** `String` drops the sign of zero. */
+/** `String` drops the sign of negative zero. */
 function realText(value: number): string {
   return Object.is(value, -0) ? '-0' : String(value);
 }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 
 const CHANNEL = 'anabranch_changes';
-/** Postgres takes 8,000 bytes; a longer list says "anything". */
+/** Postgres accepts less than 8,000 bytes. A longer list is sent as `*`, which means any key. */
 const MAX_PAYLOAD = 7000;
 const COALESCE_MS = 5;
 const RECONNECT_MS = 1000;
@@ -14,8 +14,9 @@ export interface NotifierOptions {
 }
 
 /**
- * Hints between instances: which trajectories changed. Sent outside the appending transaction (a NOTIFY takes a lock of the whole database at its
- * commit), coalesced, and may be lost; after a reconnect listeners hear that anything may have changed.
+ * Sends hints between instances about changed trajectories and runs. Hints are coalesced and may be lost. They are sent
+ * outside of the appending transaction, because NOTIFY locks the whole database at the commit. After a reconnect,
+ * listeners are told that anything may have changed.
  */
 export class Notifier {
   private readonly options: NotifierOptions;
@@ -56,7 +57,7 @@ export class Notifier {
     this.options.onKey(undefined);
   }
 
-  /** How many times the connection was lost. A server that crashes or is replaced cuts it. */
+  /** Number of lost connections. A server that crashes or is replaced causes one. */
   get losses(): number {
     return this.lostConnections;
   }
@@ -92,7 +93,7 @@ export class Notifier {
 
   private lost(client: pg.Client, error: Error): void {
     if (this.closed || (this.client !== undefined && this.client !== client)) return;
-    // A failed attempt to connect again is not another loss: watchers read everything after each loss.
+    // A failed reconnect does not count as another loss, because watchers read everything after each loss.
     if (this.client !== undefined) this.lostConnections += 1;
     this.client = undefined;
     this.options.onLost(error);
@@ -102,7 +103,7 @@ export class Notifier {
   }
 }
 
-/** Base 36 as `bigint.toString(36)` writes it; anything else is not of ours and means "anything". */
+/** Parses base 36 as written by `bigint.toString(36)`. Returns undefined for other text, which means any key. */
 function parseKey(text: string): bigint | undefined {
   if (!/^[0-9a-z]{1,13}$/.test(text)) return undefined;
   let key = 0n;

@@ -11,8 +11,9 @@ import { SilenceWatch } from './silence.ts';
 import { StatementNames } from './statement_names.ts';
 
 /**
- * Bounds in the database. `SilenceWatch` gives up sooner where nobody answers (A1). The bound of a statement ends what goes on in the
- * database after that. It is long, since Postgres counts it from the first byte of a statement: a large one takes time to arrive.
+ * Time limits in the database. `SilenceWatch` gives up earlier if the database does not answer (A1); the limit then
+ * ends the statement in the database. It is long, because Postgres counts from the first byte of a statement, and a
+ * large statement takes time to arrive.
  */
 const STATEMENT_MS = 30_000;
 const LOCK_MS = 3000;
@@ -21,14 +22,14 @@ export interface PoolOptions {
   readonly url: string;
   readonly poolSize: number;
   readonly namedStatements: boolean;
-  /** False: statements may take as long as they have to. */
+  /** False: statements have no time limit. */
   readonly bounded: boolean;
   readonly onLost: (error: Error) => void;
-  /** Called once, if a pooler does not keep prepared statements. Statements have no names from then on. */
+  /** Called once if a pooler does not keep prepared statements. Afterwards statements have no names. */
   readonly onForgotten?: (error: unknown) => void;
 }
 
-/** Row values as the store reads them: whole numbers as bigint, times as text. */
+/** Types of row values: integers are bigint, and times are text. */
 const TYPES = {
   getTypeParser(oid: number, format?: 'text' | 'binary') {
     if (oid === pg.types.builtins.INT8) return BigInt;
@@ -37,7 +38,7 @@ const TYPES = {
   },
 } as pg.CustomTypesConfig;
 
-/** Values where rows are read by the thousand: whole numbers as numbers, and a time that many rows bear is read once. */
+/** Types for large results: integers are numbers, and a time that consecutive rows share is parsed once. */
 function rowTypes(): pg.CustomTypesConfig {
   let last = { text: '', time: '' };
   const readTime = (text: string): string => {
@@ -58,7 +59,10 @@ function readWhole(text: string): number {
   return number;
 }
 
-/** Postgres' text of a time in the form that the store keeps times in; the session's zone is UTC, but a pooler may hand out another. */
+/**
+ * Converts Postgres' text of a time to the store's format. The session uses UTC, but a pooler may use another time
+ * zone.
+ */
 export function readTimestamp(text: string): string {
   const [, date, time, fraction = '', offset = '+00'] =
     /^(\S+) (\d\d:\d\d:\d\d)(?:\.(\d+))?([+-]\d\d(?::?\d\d)?)?$/.exec(text) ?? [];
@@ -96,15 +100,15 @@ export class Pool implements PostgresPool {
       application_name: 'anabranch',
       types: TYPES,
       pipeline: true,
-      // Every connection is bounded, and refused where commits would not be durable (D1): a role's default can change at any time.
+      // Checks every connection, because the defaults of a role can change at any time. Commits must be durable (D1).
       onConnect: (client: pg.ClientBase) => this.prepare(client),
     } as pg.PoolConfig);
     this.pool.on('error', onLost);
-    // Without this a connection that is lost while checked out ends the process.
+    // Without this listener, a lost connection that is checked out ends the process.
     this.pool.on('connect', (client) => client.on('error', onLost));
   }
 
-  /** For Kysely, one connection a query. */
+  /** For Kysely: one connection per query. */
   async connect(): Promise<PostgresPoolClient> {
     const lease = await this.lease();
     return {
@@ -114,7 +118,9 @@ export class Pool implements PostgresPool {
     } as unknown as PostgresPoolClient;
   }
 
-  /** A connection for one user, who releases it. When the signal is aborted, waiting for it and its statements end. */
+  /**
+   * Returns a connection, which the caller must release. When the signal is aborted, the wait and the statements end.
+   */
   async lease(signal?: AbortSignal): Promise<Lease> {
     signal?.throwIfAborted();
     const client = await this.connected(signal);
@@ -127,7 +133,7 @@ export class Pool implements PostgresPool {
     );
   }
 
-  /** Ends the connections that are not used, and waits for the others. Whoever waits for a connection gets none any more. */
+  /** Closes idle connections and waits for the others. Callers that wait for a connection fail. */
   async end(): Promise<void> {
     for (const leave of [...this.waiting]) leave(closing());
     await this.pool.end();
@@ -135,7 +141,10 @@ export class Pool implements PostgresPool {
     await this.activity.end();
   }
 
-  /** Waits for a connection as long as the database answers anybody. If the waiting ends before, the connection is released when it arrives. */
+  /**
+   * Waits for a connection as long as the database answers any connection. A connection that arrives after the wait
+   * ended is released.
+   */
   private connected(signal: AbortSignal | undefined): Promise<pg.PoolClient> {
     return new Promise((resolve, reject) => {
       let left = false;
@@ -177,7 +186,7 @@ export class Pool implements PostgresPool {
     }
   }
 
-  /** Sends statements without names from now on, if that is why the error occurred. Returns whether it is. */
+  /** If a forgotten statement caused the error, sends statements without names from now on. Returns whether it did. */
   forget(error: unknown): boolean {
     if (!isForgottenStatement(error)) return false;
     if (this.names !== undefined) this.onForgotten?.(error);
@@ -193,7 +202,7 @@ export class Pool implements PostgresPool {
   }
 }
 
-/** A client that is watched while it connects; `Pool.prepare` ends that. */
+/** A client that is watched while it connects, until `Pool.prepare` ends. */
 function watchedClient(silence: SilenceWatch): typeof pg.Client {
   return class extends pg.Client {
     constructor(config?: string | pg.ClientConfig) {
@@ -204,28 +213,28 @@ function watchedClient(silence: SilenceWatch): typeof pg.Client {
   };
 }
 
-/** Between two cancel requests: one that arrives between two statements has no effect. */
+/** Interval of cancel requests. A request that arrives between two statements has no effect. */
 const CANCEL_AGAIN_MS = 50;
 
-/** A connection that one user holds. Statements may be sent without waiting for the earlier ones; they run in order. */
+/** A connection with one user. Statements may be sent without waiting for earlier ones, and run in order. */
 export class Lease {
   readonly processID: number;
   private readonly client: pg.PoolClient;
   private readonly parseTime: ParseTime | undefined;
   private readonly parsedBefore: number;
   private readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
-  /** Settings with which each transaction has to begin; undefined if the connection keeps them. */
+  /** Settings that every transaction must set; undefined if the connection keeps them. */
   private readonly beginWith: string | undefined;
   private readonly signal: AbortSignal | undefined;
-  /** Undefined: statements may take as long as they have to. */
+  /** Undefined: statements have no time limit. */
   private silence: SilenceWatch | undefined;
   private inTransaction = false;
   private broken: Error | undefined;
-  /** Statements that were sent and have not ended. */
+  /** Number of sent statements that have not ended. */
   private running = 0;
   private cancelling: Promise<void> | undefined;
 
-  /** When the signal is aborted, what runs is cancelled, and whoever waits for it gets the signal's reason. */
+  /** When the signal is aborted, running statements are cancelled and reject with the signal's reason. */
   constructor(
     client: pg.PoolClient,
     prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig,
@@ -260,13 +269,13 @@ export class Lease {
     return this.inItsTransaction(text, () => this.client.query(this.prepare(text, values)));
   }
 
-  /** Rows as arrays, whole numbers as numbers. */
+  /** Returns rows as arrays, with integers as numbers. */
   async rows(text: string, values: unknown[]): Promise<unknown[][]> {
     const query = { ...this.prepare(text, values), rowMode: 'array' as const, types: rowTypes() };
     return (await this.inItsTransaction(text, () => this.client.query(query))).rows as unknown[][];
   }
 
-  /** Sends the statement. Where each transaction has to begin with settings, a single statement gets a transaction of its own. */
+  /** Sends the statement. If every transaction must set settings, a single statement gets its own transaction. */
   private inItsTransaction(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
     if (this.beginWith === undefined) return this.watch(send);
     if (isBegin(text)) {
@@ -282,13 +291,13 @@ export class Lease {
       this.watch(send),
       this.watch(() => this.client.query('commit')),
     ] as const;
-    // The connection is released after the last of them, also if one fails.
+    // Waits for all of them even if one fails, so that the connection is released after the last one.
     return Promise.allSettled(sent)
       .then(() => Promise.all(sent))
       .then(([, result]) => result);
   }
 
-  /** `COPY … FROM STDIN (FORMAT BINARY)`, with its rows. */
+  /** Runs `COPY … FROM STDIN (FORMAT BINARY)` with its rows. */
   copy(text: string, rows: Buffer): Promise<pg.QueryResult> {
     return this.watch(() => {
       const { promise, resolve, reject } = Promise.withResolvers<pg.QueryResult>();
@@ -297,9 +306,9 @@ export class Lease {
     });
   }
 
-  /** Ends the transaction without effect, also after the signal was aborted. If that fails, the connection is not used again. */
+  /** Rolls back the transaction, even after the signal was aborted. If that fails, the connection is discarded. */
   async rollback(): Promise<void> {
-    await this.cancelling; // a cancel request must not hit the rollback
+    await this.cancelling; // A cancel request must not hit the rollback.
     try {
       this.inTransaction = false;
       await this.send(() => this.client.query('rollback'));
@@ -311,7 +320,7 @@ export class Lease {
 
   release(): void {
     this.signal?.removeEventListener('abort', this.onAbort);
-    // A cancel request that is under way must not hit the next user's statement.
+    // A pending cancel request must not hit a statement of the next user.
     if (this.cancelling === undefined) this.client.release(this.broken);
     else void this.cancelling.then(() => this.client.release(this.broken));
   }
@@ -332,7 +341,7 @@ export class Lease {
     try {
       return await send();
     } catch (error) {
-      // Whatever state the wire is in, a connection that failed outside SQL is not used again.
+      // A connection that failed outside of SQL has an unknown state and is discarded.
       if ((error as { severity?: string }).severity !== 'ERROR') this.broken = error as Error;
       throw translateError(error);
     } finally {
@@ -360,7 +369,7 @@ function closing(): AnabranchError {
   );
 }
 
-/** How a transaction begins that does not say itself what it needs. */
+/** Statement for transactions that do not state their isolation level. */
 const BEGIN = 'begin isolation level read committed read write';
 
 function isBegin(text: string): boolean {
@@ -371,7 +380,7 @@ function isEnd(text: string): boolean {
   return /^(commit|rollback)$/i.test(text);
 }
 
-/** `pg` writes numbers as `String` does, which drops the sign of zero, also within arrays. */
+/** `pg` uses `String` for numbers, also in arrays, which drops the sign of negative zero. */
 function keepZeroSigns(values: unknown[]): unknown[] {
   if (!values.some(hasNegativeZero)) return values;
   return values.map((value) => {

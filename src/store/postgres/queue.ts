@@ -19,7 +19,7 @@ export async function lockQueued(
   return engine.ask(tx, query.compile(tx) as CompiledQuery<QueuedRow>);
 }
 
-/** What is asked for most. */
+/** The most frequent claim, so its query is cached. */
 export function nextOfStage(engine: Parts, { namespace, id }: StageName, limit: number): CompiledQuery<QueuedRow> {
   return engine.kept.of('next of stage', [namespace, id, limit], (of, named, most) => {
     const stage = openStage(engine, { namespace: of, id: named });
@@ -28,10 +28,10 @@ export function nextOfStage(engine: Parts, { namespace, id }: StageName, limit: 
   });
 }
 
-/** Passes over what others hold. */
+/** Skips rows that other transactions hold. */
 const LOCK = sql`for no key update skip locked`;
 
-/** First, without locks, how many of the next ones stand in which queue; then so many of each are taken. */
+/** First counts, without locks, how many of the next rollouts each queue has. Then locks that many in each queue. */
 async function lockAmong(
   engine: Parts,
   tx: Tx,
@@ -40,7 +40,7 @@ async function lockAmong(
   limit: number,
 ): Promise<QueuedRow[]> {
   const taken: QueuedRow[] = [];
-  // Others take from the same queues: what they were quicker at is looked for once more, behind what they took.
+  // Other claims take from the same queues. Another round replaces the rollouts that they locked first.
   for (let round = 0; round < ROUNDS && taken.length < limit; round += 1) {
     const left = { ...wanted, except: [...wanted.except, ...taken.map(({ key }) => key)] };
     const quotas = await quotasOf(engine, tx, queues, left, limit - taken.length);

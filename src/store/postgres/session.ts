@@ -1,7 +1,7 @@
 import type pg from 'pg';
 import { StoreOpenError } from '../contract/store.ts';
 
-/** Bounds of statements, in milliseconds. */
+/** Time limits in milliseconds. */
 export interface Bounds {
   readonly statementMs: number;
   readonly lockMs: number;
@@ -9,13 +9,18 @@ export interface Bounds {
 
 /** How statements on a connection get their settings. */
 export interface Session {
-  /** Behind a pooler: statements with which each transaction has to begin. Undefined: the connection has the settings. */
+  /**
+   * Behind a pooler: statements that every transaction must start with. Undefined if the connection keeps its settings.
+   */
   readonly beginWith: string | undefined;
 }
 
 type Settings = Readonly<Record<string, string>>;
 
-/** Neither bounds nor the forms of values nor how transactions see each other are left to a role's defaults. */
+/**
+ * Sets everything that the store depends on: time limits, formats of values, and transaction behaviour. Defaults of a
+ * role could change them.
+ */
 export function sessionSettings(bounds: Bounds | undefined): Settings {
   return {
     statement_timeout: `${bounds?.statementMs ?? 0}`,
@@ -34,16 +39,18 @@ export function sessionSettings(bounds: Bounds | undefined): Settings {
   };
 }
 
-/** Of a transaction that does not say otherwise. They must be set before its first query, so a session has defaults for them. */
+/** Defaults of transactions. They must be set before the first query of a transaction, so the session sets them. */
 const TRANSACTION_DEFAULTS: Settings = {
   default_transaction_isolation: "'read committed'",
   default_transaction_read_only: 'off',
 };
 
 /**
- * Gives a new connection its settings, unless it is one to a pooler: a pooler may give each transaction another connection to Postgres, and give
- * that to other users next, who must not find our settings. A pooler is recognised by the process id, which it makes up.
- * Errors: StoreOpenError if commits would not be durable (D1). A role's defaults can change at any time, so each connection is checked.
+ * Applies the settings to a new connection, unless it leads to a pooler. A pooler may use another connection for each
+ * transaction, and share it with other users, who must not get these settings. A pooler is recognised by its invented
+ * process id.
+ * Errors: StoreOpenError if commits would not be durable (D1). The defaults of a role can change at any time, so each
+ * connection is checked.
  */
 export async function prepareSession(client: pg.ClientBase, settings: Settings): Promise<Session> {
   const { rows } = await client.query<Record<string, string> & { pid: number }>(

@@ -1,9 +1,12 @@
 import { type CancellableClient, requestCancel } from './cancel.ts';
 
-/** The database is silent if it is quiet for so long on all connections while somebody waits for its answer. */
+/** The database is silent if all connections are quiet for this long while a caller waits for an answer. */
 const QUIET_MS = 4500;
 const TICK_MS = 250;
-/** A single connection is given up a tick later, so that it does not pass for a single one when the whole database is silent. */
+/**
+ * A single connection is given up one tick later, so that a silent database is not mistaken for a single quiet
+ * connection.
+ */
 const QUIET_ALONE_MS = QUIET_MS + TICK_MS;
 /** How often the database is asked whether it works on the statements of quiet connections. */
 const ASK_MS = 1500;
@@ -12,7 +15,7 @@ const FRESH_MS = 1000;
 
 /** The database did not answer. */
 export class Silence extends Error {
-  /** No connection heard anything from the database. Otherwise only one connection is quiet. */
+  /** Whether all connections were quiet. Otherwise only one was. */
   readonly whole: boolean;
 
   constructor(whole: boolean) {
@@ -21,9 +24,9 @@ export class Silence extends Error {
   }
 }
 
-/** `pg` has these fields, its types do not. The stream is a socket. */
+/** Fields of a `pg` client that its types lack. The stream is a socket. */
 interface Connected {
-  /** Null before the connection is made. */
+  /** Null until the connection is established. */
   readonly processID: number | null;
   readonly connection: {
     readonly stream: {
@@ -36,7 +39,7 @@ interface Connected {
   };
 }
 
-/** Somebody who waits for the database, and how long it was quiet so far. */
+/** A wait for the database, and the number of quiet ticks so far. */
 interface Patient {
   quietTicks: number;
   readonly giveUp: (silence: Silence) => void;
@@ -50,9 +53,9 @@ interface WatchedConnection extends Patient {
 /** Bytes of a connection so far. */
 interface Traffic {
   readonly received: number;
-  /** Taken by the system, to be sent. */
+  /** Bytes that the operating system has accepted for sending. */
   readonly taken: number;
-  /** Not taken yet, since the other side does not read as fast as this one writes. */
+  /** Bytes that wait because the peer reads more slowly than this process writes. */
   readonly queued: number;
 }
 
@@ -71,7 +74,7 @@ export class SilenceWatch {
   private readonly findWorking: (processIds: readonly number[]) => Promise<readonly number[]>;
   /** For how many ticks somebody waited and nobody was answered. */
   private quietTicks = 0;
-  /** Somebody was answered since the last tick, and waits no more. */
+  /** Whether a connection was answered since the last tick and is no longer watched. */
   private answered = false;
 
   /** True while the database is asked. */
@@ -83,11 +86,11 @@ export class SilenceWatch {
     this.timer = setInterval(() => this.tick(), TICK_MS).unref();
   }
 
-  /** Watches a connection from now on, since somebody waits for its answer. */
+  /** Watches a connection, because a caller waits for its answer. */
   watch(client: object): void {
     const connected = client as Connected;
     const giveUp = (silence: Silence) => {
-      // Where others are answered, the statement may go on in the database and hold locks.
+      // If other connections are answered, the statement may still run in the database and hold locks.
       if (!silence.whole && connected.processID !== null) void requestCancel(client as CancellableClient);
       connected.connection.stream.destroy(silence);
     };
@@ -101,7 +104,10 @@ export class SilenceWatch {
     this.answered ||= isAnswering(watched.traffic, trafficOf(watched.client));
   }
 
-  /** Calls `giveUp` when the whole database is silent while the caller waits for a free connection. Returns how to stop waiting. */
+  /**
+   * Calls `giveUp` if the whole database is silent while the caller waits for a free connection. Returns a function
+   * that ends the wait.
+   */
   wait(giveUp: (silence: Silence) => void): () => void {
     const waiter = { quietTicks: 0, giveUp };
     this.waiters.add(waiter);
@@ -166,7 +172,7 @@ function trafficOf({ connection: { stream } }: Connected): Traffic {
   return { received: stream.bytesRead, taken: stream.bytesWritten - queued, queued };
 }
 
-/** What is merely sent tells nothing: the system takes some bytes for a peer that does not read them. */
+/** Sent bytes alone prove nothing, because the operating system buffers bytes for a peer that does not read. */
 function isAnswering(before: Traffic, now: Traffic): boolean {
   return now.received !== before.received || (before.queued > 0 && now.taken > before.taken);
 }

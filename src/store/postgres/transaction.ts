@@ -4,11 +4,11 @@ import type { Tables } from '../sql/tables.ts';
 import type { Lease } from './pool.ts';
 
 /**
- * A transaction that spares round trips: statements whose rows nobody waits for are sent at once, one behind the other, `begin` and `commit` among
- * them. The first error of any of them is the transaction's error, and nothing of it is stored then.
+ * A transaction that saves round trips. Statements whose rows are not needed are pipelined, including `begin` and
+ * `commit`. The first error of any of them fails the transaction, and nothing is stored.
  */
 export class PipelinedTransaction {
-  /** For statements whose rows are wanted; they run after all that were sent before. */
+  /** For statements whose rows are needed. They run after all statements that were sent before. */
   readonly db: Kysely<Tables>;
   private readonly lease: Lease;
   private readonly sent: Promise<QueryResult>[] = [];
@@ -19,30 +19,30 @@ export class PipelinedTransaction {
     this.send('begin');
   }
 
-  /** Sends a statement whose result is only whether it succeeds; `commit` tells. */
+  /** Sends a statement without waiting. `commit` reports its failure. */
   send(text: string, values?: unknown[]): void {
     this.expect(this.lease.query(text, values));
   }
 
-  /** Sends rows in bulk, likewise. */
+  /** Sends rows in bulk without waiting. `commit` reports a failure. */
   copy(text: string, rows: Buffer): void {
     this.expect(this.lease.copy(text, rows));
   }
 
-  /** Sends a statement whose rows are wanted, likewise: behind all that were sent before, also by `send`. */
+  /** Sends a statement after all that were sent before, and returns its rows. */
   ask(text: string, values: unknown[]): Promise<QueryResult> {
     const result = this.lease.query(text, values);
     this.expect(result);
     return result;
   }
 
-  /** The statements from here on may take as long as they have to. */
+  /** Removes the time limit of the statements that follow. */
   unbound(): void {
     this.expect(this.lease.unbound());
   }
 
   private expect(result: Promise<QueryResult>): void {
-    // Heard in `commit`; until then a failure must not count as unhandled.
+    // `commit` awaits the result. Until then a failure must not count as unhandled.
     result.catch(() => {});
     this.sent.push(result);
   }
@@ -50,14 +50,11 @@ export class PipelinedTransaction {
   async commit(): Promise<void> {
     this.send('commit');
     const results = await Promise.all(this.sent);
-    // A transaction that failed answers COMMIT with ROLLBACK, without an error.
+    // A failed transaction answers COMMIT with ROLLBACK, without an error.
     if (results.at(-1)?.command !== 'COMMIT') throw new Error('the transaction was rolled back');
   }
 
-  /**
-   * What the transaction failed of: of a statement that was sent before and failed, one whose rows are wanted hears only that the transaction has
-   * failed already.
-   */
+  /** Returns the first error of the transaction. Later statements only report that the transaction has failed. */
   async causeOf(error: unknown): Promise<unknown> {
     if ((error as { code?: unknown } | null)?.code !== IN_FAILED_TRANSACTION) return error;
     const ends = await Promise.allSettled(this.sent);
@@ -72,7 +69,7 @@ export class PipelinedTransaction {
 
 const IN_FAILED_TRANSACTION = '25P02';
 
-/** Kysely over one connection that somebody else leases and releases. */
+/** Kysely over one connection that the caller leases and releases. */
 export function kyselyOver(lease: Lease, schema: string): Kysely<Tables> {
   const client = { query: (text: string, values?: unknown[]) => lease.query(text, values), release() {} };
   const pool = { options: {}, connect: async () => client, end: async () => {} } as unknown as PostgresPool;
