@@ -16,7 +16,10 @@ export interface StoreDeps {
   readonly logger: { warn(details: object, message: string): void; error(details: object, message: string): void };
 }
 
-/** Opens the store, brings its schema up to this version, and checks that it is durable (D1). Throws StoreOpenError with words for people. */
+/**
+ * Opens the store, migrates its schema, and checks that it is durable (D1). Errors: StoreOpenError, with a message for
+ * the operator.
+ */
 export async function openStore(database: Database, { logger }: StoreDeps): Promise<Store> {
   const onFault = (error: unknown) => logger.error({ err: error }, 'a listener of the store failed');
   const engine =

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Aggregates } from '../sql/aggregates.ts';
 import { SQUARES } from './sum_of_squares.ts';
 
-/** Which keys `->>` takes as they are: others would be paths. */
+/** Keys that `->>` uses literally; others would be read as paths. */
 const PLAIN_KEY = /^[A-Za-z_][\w.:/ -]*$/;
 
 export const sqliteAggregates = Object.freeze<Aggregates>({
@@ -11,7 +11,7 @@ export const sqliteAggregates = Object.freeze<Aggregates>({
   elapsed: (from, to) => sql`(julianday(${to}) - julianday(${from}))`,
   seconds: (elapsed) => sql`sum(${elapsed}) * 86400.0`,
   textAt: (object, key) => at(object, key),
-  // What JSON has no number for is a string.
+  // Numbers that JSON lacks are stored as strings.
   numberAt: (
     metrics,
     key,

@@ -6,10 +6,10 @@ import { translateError } from './errors.ts';
 import { markAsOurs } from './file_owner.ts';
 import { addAggregates } from './sum_of_squares.ts';
 
-/** Statements kept prepared per connection; shapes are few, so this is a bound against surprises, not a policy. */
+/** Safety bound on the prepared statements per connection; their real number is smaller. */
 const MAX_STATEMENTS = 500;
 
-/** A connection to the file: `node:sqlite` with statements kept, whole numbers read as bigint, and errors translated. */
+/** A connection to the file: `node:sqlite` with cached statements, integers as bigint, and translated errors. */
 export class Connection implements SqliteDatabase {
   private readonly database: DatabaseSync;
   private readonly statements = new Map<string, KeptStatement>();
@@ -24,12 +24,12 @@ export class Connection implements SqliteDatabase {
     return keep(this.statements, text, () => new KeptStatement(this.database, text, 'objects'));
   }
 
-  /** One whose rows are arrays, with whole numbers as numbers. */
+  /** Returns a statement whose rows are arrays, with integers as numbers. */
   prepareRows(text: string): KeptStatement {
     return keep(this.rowStatements, text, () => new KeptStatement(this.database, text, 'arrays'));
   }
 
-  /** One whose rows are arrays, with whole numbers as bigint. */
+  /** Returns a statement whose rows are arrays, with integers as bigint. */
   prepareExactRows(text: string): KeptStatement {
     return keep(this.exactRowStatements, text, () => new KeptStatement(this.database, text, 'exact arrays'));
   }
@@ -52,7 +52,7 @@ function keep(statements: Map<string, KeptStatement>, text: string, make: () => 
   return statement;
 }
 
-/** A prepared statement as Kysely wants it, and as the hot path uses it directly. */
+/** A prepared statement with the interface of Kysely. Hot paths use it directly. */
 export class KeptStatement {
   readonly columns: readonly string[];
   readonly reader: boolean;
@@ -84,7 +84,7 @@ export class KeptStatement {
     try {
       return this.statement.run(...(parameters as SQLInputValue[]));
     } catch (error) {
-      // A full disk ends the transaction by itself; then there is nothing left to roll back.
+      // A full disk ends the transaction, so there is nothing to roll back.
       if (this.endsTransaction) return { changes: 0, lastInsertRowid: 0 };
       throw translateError(error);
     }
@@ -95,10 +95,13 @@ export class KeptStatement {
   }
 }
 
-/** The SQL function that tells the writing connection the time. */
+/** SQL function that returns the time on the writing connection. */
 export const CLOCK = 'anabranch_now';
 
-/** The time with six digits of a second, never the same twice, so that what is ordered by time of commit is ordered as it was committed. */
+/**
+ * Returns times with six fractional digits. They strictly rise, so that the order of commit times is the order of
+ * commits.
+ */
 function commitClock(): () => string {
   let last = 0n;
   return () => {
@@ -108,7 +111,10 @@ function commitClock(): () => string {
   };
 }
 
-/** Opens the file for writing, durable against power loss (D1): WAL and FULL, asserted on every open since files remember otherwise. */
+/**
+ * Opens the file for writing, durable against power loss (D1). WAL and FULL are checked on every open, because a file
+ * can keep other settings.
+ */
 export function openWriter(path: string): DatabaseSync {
   const database = new DatabaseSync(path, { timeout: 5000 });
   markAsOurs(database);
@@ -134,7 +140,7 @@ export function openWriter(path: string): DatabaseSync {
   return database;
 }
 
-/** Opens the file for reading: sees committed rows only, beside the writer. */
+/** Opens the file for reading. The connection sees committed rows only. */
 export function openReader(path: string): DatabaseSync {
   const database = new DatabaseSync(path, { readOnly: true, timeout: 5000 });
   addAggregates(database);

@@ -1,6 +1,6 @@
 import { SqliteAdapter, SqliteDialect } from 'kysely';
 
-/** SQLite can change its schema in a transaction, so a migration is applied completely or not at all (D3). */
+/** SQLite supports schema changes in transactions, so a migration is all or nothing (D3). */
 class Adapter extends SqliteAdapter {
   override get supportsTransactionalDdl(): boolean {
     return true;

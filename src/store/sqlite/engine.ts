@@ -65,13 +65,16 @@ const INSERT_STATE = `insert into states (namespace, digest, size, encoding, dat
   values (?, ?, ?, ?, ?, null, 1, 0, ?)
   on conflict (namespace, digest) do update set referenced = 1, version = version + 1 where not referenced`;
 
-/** Threads for reads that may take long: as many as there are processors beside the one that serves, up to this. */
+/** Bound on the threads for long reads. Otherwise there is one for each processor except the one of the server. */
 const MOST_READ_THREADS = 4;
 
-/** The longest pause between two transactions of a deletion, in milliseconds. */
+/** Bound on the pause between two transactions of a deletion, in milliseconds. */
 const LONGEST_PAUSE_MS = 100;
 
-/** The embedded engine: one file, one process. One connection writes, on the serving thread; others read, on threads of their own. */
+/**
+ * Opens the embedded engine: one file and one process. One connection writes on the thread of the server. Others read
+ * on threads of their own.
+ */
 export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<Engine> {
   const path = placeOf(named);
   let lock: { release(): void } | undefined;
@@ -82,7 +85,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     const dialect = new Dialect({ database: writer });
     const writing = new Kysely<Tables>({ dialect });
     await migrate(writing, 'sqlite');
-    // From here on the thread serves calls, and must not wait for a lock (see `WriteLock`).
+    // From here on the thread serves calls, and must not block on a lock (see `WriteLock`).
     await sql`pragma busy_timeout = 0`.execute(writing);
     const writeLock = new WriteLock();
     const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
@@ -114,7 +117,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
   }
 }
 
-/** The file itself, whatever links lead to it, so that one file has one lock; its folder is made. */
+/** Creates the folder and resolves links, so that one file has one lock. */
 function placeOf(path: string): string {
   try {
     makeFolders(resolve(dirname(path)));
@@ -133,14 +136,16 @@ function cannotOpen(path: string, cause: Error): StoreOpenError {
   );
 }
 
-/** Level by level: Node's own recursive mkdir never ends where a folder cannot have children, as in /proc. */
+/**
+ * Creates one level at a time: Node's recursive mkdir never ends in folders that cannot have children, such as /proc.
+ */
 function makeFolders(folder: string): void {
   if (existsSync(folder)) return;
   makeFolders(dirname(folder));
   mkdirSync(folder);
 }
 
-/** What the engine and its scopes share. */
+/** State that the engine shares with its scopes. */
 interface Parts {
   readonly description: string;
   readonly threads: ReadThreads;
@@ -154,7 +159,7 @@ interface Parts {
   readonly listeners: ChangeListeners;
   readonly kept: KeptQueries;
   readonly points: PointWriter;
-  /** The last key of a table that was given to a row, whether or not the row came to be. */
+  /** Last assigned key of each table, even if its row was not committed. */
   readonly givenKeys: Map<KeyedTable, bigint>;
   closed: Promise<void> | undefined;
 }
@@ -220,7 +225,7 @@ class SqliteEngine implements Engine {
 
   write<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {
     return this.parts.transact(async (tx) => {
-      this.call?.signal.throwIfAborted(); // it may have waited for its turn
+      this.call?.signal.throwIfAborted(); // The call may have ended while it waited for the write lock.
       const result = await work(tx);
       return result instanceof Later ? result.value : result;
     });
@@ -235,7 +240,7 @@ class SqliteEngine implements Engine {
     return result;
   }
 
-  /** One transaction writes at a time, so a row that it reads is its own. */
+  /** One transaction writes at a time, so rows need no locks. */
   lock<Q>(query: Q): Q {
     return query;
   }
@@ -255,7 +260,7 @@ class SqliteEngine implements Engine {
     return Array.from({ length: count }, (_, i) => first + BigInt(i));
   }
 
-  /** The first of so many keys that no row has, none had, and none was given before, also where no row came of it yet. */
+  /** Returns the first of `count` keys that were never used or assigned. */
   private giveKeys(table: KeyedTable, count: number): bigint {
     const [row] = this.writer.prepare('select seq from sqlite_sequence where name = ?').all([table]) as {
       seq: bigint;
@@ -276,12 +281,12 @@ class SqliteEngine implements Engine {
     return { next: markOf(rows) + 1n, open: [], era: '' };
   }
 
-  /** The statistics that a migration wrote make every plan like that. */
+  /** The statistics of migration 0004 make every read use indexes. */
   byIndex(): Engine {
     return this;
   }
 
-  /** One transaction writes at a time, and its mark is above all that are committed. */
+  /** One transaction writes at a time, and its mark is above all committed ones. */
   changedSince(mark: RawBuilder<unknown>, { next }: Horizon) {
     return [sql<SqlBool>`${mark} >= ${next}`];
   }
@@ -315,10 +320,10 @@ class SqliteEngine implements Engine {
     return digests.filter((digest) => Number(update.run([namespace, bindDigest(digest)]).changes) > 0);
   }
 
-  /** Its transactions wait for no locks of rows. */
+  /** Transactions wait for no row locks. */
   async waitBriefly(): Promise<void> {}
 
-  /** One transaction writes at a time: what it refers to is committed before the next one changes a state. */
+  /** One transaction writes at a time, so its references are committed before the next one changes a state. */
   async outwaitReferrers(): Promise<boolean> {
     return true;
   }
@@ -360,7 +365,7 @@ class SqliteEngine implements Engine {
     return sql<SqlBool>`${column} in (select value from json_each(${`[${keys.join(',')}]`}))`;
   }
 
-  /** It plans by its indexes anyway, and once. */
+  /** Plans use indexes already, and statements are planned once. */
   async beginClaim(tx: Tx): Promise<{ now: string; mark: bigint }> {
     return { now: await readNow(tx, this.now), mark: await this.changeMark(tx) };
   }
@@ -387,7 +392,7 @@ class SqliteEngine implements Engine {
     return this.readOwn(query) as Row[];
   }
 
-  /** What the transaction that writes sees. */
+  /** Reads on the writing connection, which sees the transaction's own writes. */
   private readOwn({ sql: text, parameters }: CompiledQuery<unknown>): unknown[] {
     return this.writer.prepare(text).all(parameters);
   }

@@ -1,27 +1,27 @@
 import { AnabranchError } from '../../domain/errors.ts';
 import { UniqueViolation } from '../sql/unique_violation.ts';
 
-/** SQLite's result codes that mean something to a caller; see https://www.sqlite.org/rescode.html. */
+/** SQLite's result codes that need translation: https://www.sqlite.org/rescode.html. */
 export const BUSY = 5;
 const LOCKED = 6;
 const FULL = 13;
 const CONSTRAINT_PRIMARYKEY = 1555;
 const CONSTRAINT_UNIQUE = 2067;
 
-/** The file, its folder or its content will not do: an error of SQLite or of the operating system. */
+/** Returns whether SQLite or the operating system reports that the file, its folder or its content is unusable. */
 export function isFileError(error: unknown): error is Error {
   if (!(error instanceof Error)) return false;
   const { code, syscall } = error as { code?: unknown; syscall?: unknown };
   return code === 'ERR_SQLITE_ERROR' || typeof syscall === 'string';
 }
 
-/** Whether a translated error says that another program holds a lock of the file. */
+/** Returns whether a translated error means that another program has locked the file. */
 export function isLocked(error: unknown): boolean {
   const code = (error as { cause?: { errcode?: unknown } } | null)?.cause?.errcode;
   return typeof code === 'number' && (code & 0xff) === BUSY;
 }
 
-/** What an error of `node:sqlite` is to the store; unknown ones stay as they are. */
+/** Translates errors of `node:sqlite`; unknown ones are returned unchanged. */
 export function translateError(error: unknown): unknown {
   const code = (error as { errcode?: unknown } | null)?.errcode;
   if (typeof code !== 'number') return error;

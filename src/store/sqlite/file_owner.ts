@@ -15,34 +15,40 @@ import { DatabaseSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
 import { StoreOpenError } from '../contract/store.ts';
 
-/** `pragma application_id` of every file of Anabranch: "anab" as a big-endian number. Never change it: older files carry it. */
+/**
+ * `pragma application_id` of every Anabranch file: "anab" as a big-endian number. Must never change, because older
+ * files have it.
+ */
 export const APPLICATION_ID = 0x616e6162;
 
-/** A file without the id is ours if this migration ran in it: files were made without an id before there was one. */
+/** A file without the id belongs to Anabranch if this migration ran in it. Early versions wrote no id. */
 const FIRST_MIGRATION = '0001_trajectories';
 const MIGRATION_TABLES: ReadonlySet<string> = new Set(['kysely_migration', 'kysely_migration_lock']);
 
-/** The first bytes of every SQLite database, and where its application_id is; see https://www.sqlite.org/fileformat.html. */
+/**
+ * First bytes of every SQLite database, and the offset of its application_id: https://www.sqlite.org/fileformat.html.
+ */
 const MAGIC = Buffer.from('SQLite format 3\0', 'latin1');
 const APPLICATION_ID_AT = 68;
 const HEADER_BYTES = 100;
 
 /**
- * Refuses a file that another program made. The file is only read, without a lock and without SQLite's own files beside it, so a refused file and its folder
- * stay as they are. Accepts a file that does not exist, is empty, holds no table, or is ours. `name` is the file as people call it. Errors: StoreOpenError.
+ * Rejects a file of another program. Reads the file without locks and without creating SQLite's auxiliary files, so
+ * that a rejected file and its folder are not changed. Accepts a missing or empty file, one without tables, and a file
+ * of Anabranch. `name` is the file as the operator named it. Errors: StoreOpenError.
  */
 export function refuseForeignFile(path: string, name: string): void {
   if (!existsSync(path)) return;
   const header = readHeader(path);
   if (header.length === 0) return;
   if (!header.subarray(0, MAGIC.length).equals(MAGIC)) throw notOurs(name, 'it is not a SQLite database');
-  // Our files have the id before their first WAL, so a header with the id needs no look at the WAL.
+  // Anabranch writes the id before the first WAL, so a header with the id makes reading the WAL unnecessary.
   if (header.length === HEADER_BYTES && header.readUInt32BE(APPLICATION_ID_AT) === APPLICATION_ID) return;
   const foreign = foreignContents(readContents(path));
   if (foreign !== undefined) throw notOurs(name, foreign);
 }
 
-/** Marks a file as ours. Called before its first switch to WAL, so that the id is in the file itself and not only in the WAL. */
+/** Marks a file as an Anabranch file. Must run before the first switch to WAL, so that the id is in the file itself. */
 export function markAsOurs(database: DatabaseSync): void {
   if (applicationIdOf(database) !== APPLICATION_ID) database.exec(`pragma application_id = ${APPLICATION_ID}`);
 }
@@ -50,11 +56,11 @@ export function markAsOurs(database: DatabaseSync): void {
 interface Contents {
   readonly applicationId: number;
   readonly tables: readonly string[];
-  /** Names of the migrations that ran, if there is a migration table. */
+  /** Names of the migrations that ran; empty without a migration table. */
   readonly migrations: readonly string[];
 }
 
-/** What another program left in the file, in words; undefined if there is nothing, or if the file is ours. */
+/** Describes the content of another program; undefined if there is none, or if the file belongs to Anabranch. */
 function foreignContents({ applicationId, tables, migrations }: Contents): string | undefined {
   if (applicationId !== 0 && applicationId !== APPLICATION_ID) {
     return `it has another program's application_id, ${applicationId}`;
@@ -68,8 +74,8 @@ function foreignContents({ applicationId, tables, migrations }: Contents): strin
 }
 
 /**
- * `immutable` makes SQLite take no lock and create no `-shm`, but also ignore the WAL. A WAL can hold all there is: of a file that its program never closed, or
- * that it has open. Where the file alone proves nothing, a copy of both is read instead.
+ * `immutable` prevents locks and a `-shm` file, but also ignores the WAL. The WAL can hold everything if a program has
+ * the file open or did not close it. If the file alone proves nothing, a copy of both is read.
  */
 function readContents(path: string): Contents {
   const immutable = pathToFileURL(path);
@@ -78,7 +84,8 @@ function readContents(path: string): Contents {
   if (contents.migrations.includes(FIRST_MIGRATION)) return contents;
   const wal = `${path}-wal`;
   if (!existsSync(wal) || statSync(wal).size === 0) return contents;
-  // Tables of others can be in the file and ours in the WAL alone. A copy may be large, so it is made only if the WAL names our first migration.
+  // The tables of Anabranch may be in the WAL only. A copy may be large, so it is made only if the WAL contains the
+  // name of the first migration.
   const walDecides = contents.tables.length === 0 || contains(wal, Buffer.from(FIRST_MIGRATION));
   return walDecides ? readCopy(path, wal) : contents;
 }
@@ -132,7 +139,7 @@ function readHeader(path: string): Buffer {
   }
 }
 
-/** Whether the bytes stand anywhere in a file, read piece by piece. */
+/** Returns whether a file contains the bytes. Reads it in blocks. */
 function contains(path: string, bytes: Buffer): boolean {
   const piece = Buffer.alloc(1024 * 1024);
   const file = openSync(path, 'r');
@@ -142,7 +149,7 @@ function contains(path: string, bytes: Buffer): boolean {
       const length = kept + readSync(file, piece, kept, piece.length - kept, null);
       if (length === kept) return false;
       if (piece.subarray(0, length).includes(bytes)) return true;
-      // The bytes may begin in this piece and end in the next.
+      // The bytes may start in this block and end in the next.
       kept = Math.min(length, bytes.length - 1);
       piece.copyWithin(0, length - kept, length);
     }

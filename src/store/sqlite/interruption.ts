@@ -1,14 +1,14 @@
 import type { DatabaseSync } from 'node:sqlite';
 
-/** A statement checks for cancellation about once per this many rows. A power of two. */
+/** Average number of rows between two checks for cancellation. Must be a power of two. */
 const ROWS_BETWEEN = 128;
 
 const STILL_WANTED = 'anabranch_still_wanted';
 
 /**
- * Makes the statements of a reading connection interruptible: `node:sqlite` has no API for that. Temporary views hide the tables and call `check` for
- * about one in 128 rows that a statement visits. SQLite merges such a view into the statement, so the statement uses the same indexes.
- * `check` ends the statement by throwing.
+ * Makes the statements of a reading connection interruptible, because `node:sqlite` has no API for that. Temporary
+ * views hide the tables and call `check` for about one in 128 rows. SQLite merges such a view into the statement, so
+ * that the same indexes are used. `check` ends the statement by throwing.
  */
 export function makeInterruptible(database: DatabaseSync, check: () => void): void {
   database.function(STILL_WANTED, { deterministic: false }, () => {
@@ -16,8 +16,8 @@ export function makeInterruptible(database: DatabaseSync, check: () => void): vo
     return 1;
   });
   for (const { name, keys } of tablesOf(database)) {
-    // SQLite evaluates a condition without columns once, not for each row, and replaces columns that the statement compares with a constant. The key
-    // columns do not change the result; they make SQLite evaluate the condition for each row.
+    // SQLite evaluates a condition without columns once per statement, and replaces columns that are compared with a
+    // constant. The key columns do not change the result; they force an evaluation for each row.
     database.exec(`create temp view "${name}" as select * from main."${name}"
       where case when random() & ${ROWS_BETWEEN - 1} = (${keys}) & 0 then ${STILL_WANTED}() else 1 end`);
   }

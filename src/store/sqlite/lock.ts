@@ -5,8 +5,8 @@ import { StoreOpenError } from '../contract/store.ts';
 import { BUSY } from './errors.ts';
 
 /**
- * One process at a time writes a file: an exclusive transaction on a small database beside it, which the operating system ends with its holder,
- * however that dies. Who holds it is told in a text file of its own, since nobody else can read a locked database.
+ * Ensures that one process writes a file: an exclusive transaction on a small database beside it, which ends with its
+ * process. A text file names the holder, because a locked database cannot be read.
  */
 export function lockFile(path: string): { release(): void } {
   const lock = new DatabaseSync(`${path}.lock`, { timeout: 0 });

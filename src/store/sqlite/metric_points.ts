@@ -11,7 +11,7 @@ const FIND_SERIES = 'select key from metric_series where run = ? and stage = ? a
 const UPSERT = `insert into metric_points (series, metric_step, namespace, value) values (?, ?, ?, ?)
   on conflict (series, metric_step) do update set value = excluded.value`;
 
-/** All or nothing, in a transaction: where the run or one of the series is not there, no point is stored. */
+/** Upserts all points of a batch or none, in a transaction. Stores nothing if the run or a series does not exist. */
 export function upsertPoints(writer: Connection, batch: PointBatch): boolean {
   const keys = seriesKeys(writer, batch);
   if (keys === undefined) return false;
@@ -23,7 +23,7 @@ export function upsertPoints(writer: Connection, batch: PointBatch): boolean {
   return true;
 }
 
-/** Undefined if one of them is not there. */
+/** Returns undefined if the run or a series does not exist. */
 function seriesKeys(writer: Connection, { namespace, runId, series }: PointBatch): bigint[] | undefined {
   const keyOf = (text: string, values: readonly unknown[]) => {
     const [row] = writer.prepare(text).all(values) as { key: bigint }[];
@@ -48,10 +48,13 @@ interface Waiting {
   readonly reject: (error: unknown) => void;
 }
 
-/** Points of one transaction: until it has ended nothing else of the process goes on. */
+/** Points per transaction. Nothing else runs in the process until it ends. */
 const GROUP_POINTS = 20_000;
 
-/** Writes what waits together, since a commit waits for the disk: who comes alone waits for one turn of the event loop. */
+/**
+ * Writes waiting batches together, because each commit waits for the disk. A single batch waits for one turn of the
+ * event loop.
+ */
 export class PointWriter {
   private readonly writer: Connection;
   private readonly transact: (work: () => Promise<boolean[]>) => Promise<boolean[]>;
@@ -64,8 +67,8 @@ export class PointWriter {
   }
 
   /**
-   * False: the run or one of the series is not there, and nothing is stored. A batch whose signal is aborted before its group begins is not stored:
-   * rejects with the signal's reason.
+   * Returns false if the run or a series does not exist, so that nothing was stored. A batch whose signal is aborted
+   * before its group begins is not stored and rejects with the signal's reason.
    */
   write(batch: PointBatch, signal: AbortSignal | undefined): Promise<boolean> {
     const { promise, resolve, reject } = Promise.withResolvers<boolean>();
@@ -77,7 +80,7 @@ export class PointWriter {
   private async run(): Promise<void> {
     this.running = true;
     while (this.waiting.length > 0) {
-      // Calls that have arrived by now go with the first.
+      // Calls that have arrived by now join the group.
       await new Promise((resolve) => setImmediate(resolve));
       this.dropLeft();
       if (this.waiting.length > 0) await this.writeGroup(this.take());
@@ -92,7 +95,7 @@ export class PointWriter {
     }
   }
 
-  /** At least one. */
+  /** Takes batches for one group, at least one. */
   private take(): Waiting[] {
     let points = 0;
     const end = this.waiting.findIndex(({ batch }, i) => {
@@ -107,7 +110,7 @@ export class PointWriter {
       const stored = await this.transact(async () => group.map(({ batch }) => upsertPoints(this.writer, batch)));
       for (const [i, { resolve }] of group.entries()) resolve(stored[i]!);
     } catch (error) {
-      // A batch that cannot be written must not fail the others. A locked file fails all of them.
+      // A failing batch must not fail the others. A locked file fails all of them.
       if (group.length > 1 && !isLocked(error)) for (const each of group) await this.writeGroup([each]);
       else for (const { reject } of group) reject(error);
     }
@@ -115,10 +118,13 @@ export class PointWriter {
 }
 
 const STRETCH = 'series = ? and metric_step >= ? and metric_step <= ?';
-/** Beside a single `min` or `max` SQLite gives the columns of the row that has it: of the first, as it reads the primary key. */
+/**
+ * With a single `min` or `max`, SQLite returns the other columns from the row of the extremum. The primary key is read
+ * in order, so that is the first such row.
+ */
 const LOWEST = `select min(value) as value, metric_step from metric_points where ${STRETCH}`;
 const HIGHEST = `select max(value) as value, metric_step from metric_points where ${STRETCH}`;
-/** NaN is a text, which sorts above every number: where there is one it covers the largest. */
+/** NaN is a text, which sorts above every number, so it hides the largest one. */
 const HIGHEST_NUMBER = `${HIGHEST} and value <> 'NaN'`;
 
 interface Found {
@@ -126,7 +132,7 @@ interface Found {
   readonly metric_step: bigint | null;
 }
 
-/** Aggregates without groups, a stretch each: several times as fast as one statement that groups. */
+/** Aggregates without groups, one range at a time, are several times as fast as one grouped statement. */
 export function readStretch(reader: Connection, series: bigint, { from, to }: Stretch): StretchExtrema {
   const find = (text: string) => (reader.prepare(text).all([series, from, to]) as Found[])[0]!;
   const lowest = find(LOWEST);

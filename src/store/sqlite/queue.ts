@@ -6,7 +6,7 @@ type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>;
 
 export type FoundRow = Omit<QueuedRow, 'next_trajectory'>;
 
-/** Queue by queue, each by its index; whatever a transaction reads here is its own. */
+/** Reads queue by queue, each by its index. Rows need no locks, because one transaction writes at a time. */
 export function readQueued(
   engine: Parts,
   rows: (query: RawBuilder<unknown>) => FoundRow[],

@@ -4,7 +4,7 @@ import type { Stretch } from '../sql/stretches.ts';
 /** What a read thread can be asked for. Everything in it is copied from thread to thread. */
 export type ReadJob = StatementJob | SnapshotJob | StretchesJob;
 
-/** The rows of one statement: as objects with bigints, or as arrays with whole numbers as numbers. */
+/** Reads the rows of one statement: as objects with bigints, or as arrays with integers as numbers. */
 export interface StatementJob {
   readonly kind: 'objects' | 'arrays';
   readonly text: string;
@@ -36,24 +36,24 @@ export interface ReadRows {
   readonly rows: readonly (readonly unknown[])[];
 }
 
-/** Sent to the thread. A job is cancelled by writing its id into the shared `cancelled` cell. */
+/** Message to the thread. Writing the id into the shared `cancelled` cell cancels the job. */
 export interface ReadRequest {
   readonly id: number;
   readonly job: ReadJob;
 }
 
-/** Sent back by the thread. */
+/** Answer of the thread. */
 export interface ReadReply {
-  /** How long the job took on the thread. */
+  /** Run time of the job on the thread. */
   readonly milliseconds: number;
-  /** Rows as arrays, also where objects are wanted: their keys would be copied with every row. */
+  /** Rows as arrays, even if objects are requested, because their keys would be copied with every row. */
   readonly result?: unknown[];
-  /** The keys, where objects are wanted. */
+  /** Keys of the objects, if objects are requested. */
   readonly columns?: readonly string[];
   readonly error?: ReadFailure;
 }
 
-/** An error, as far as it survives the way between two threads. */
+/** Fields of an error that can be copied between threads. */
 export interface ReadFailure {
   readonly message: string;
   readonly stack: string | undefined;
@@ -63,6 +63,6 @@ export interface ReadFailure {
 
 export interface ReadThreadOptions {
   readonly path: string;
-  /** One Int32 cell: the id of the job to cancel. */
+  /** One Int32 cell with the id of the job to cancel. */
   readonly cancelled: SharedArrayBuffer;
 }

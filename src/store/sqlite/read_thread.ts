@@ -6,8 +6,8 @@ import { readStretch } from './metric_points.ts';
 import type { ReadJob, ReadReply, ReadRequest, ReadRows, ReadThreadOptions, StatementJob } from './read_job.ts';
 
 /**
- * The program of a read thread: a connection of its own, and one job at a time. It loads no package: each thread loads
- * its modules anew, and Kysely alone takes five times as long as all others.
+ * Program of a read thread, which has its own connection and runs one job at a time. It loads no package, because each
+ * thread loads its modules again, and Kysely alone takes five times as long as the rest.
  */
 class ReadThread {
   private readonly reader: Connection;

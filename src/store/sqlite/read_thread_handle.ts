@@ -2,12 +2,15 @@ import { Worker } from 'node:worker_threads';
 import type { Timed } from '../sql/read_lanes.ts';
 import type { ReadFailure, ReadJob, ReadReply, ReadRequest, ReadThreadOptions } from './read_job.ts';
 
-/** The compiled package holds JavaScript. */
+/** The compiled package contains JavaScript. */
 const PROGRAM = new URL(`./read_thread${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
 
 const MOST_ID = 2 ** 31 - 1;
 
-/** One read thread, seen from the serving thread. It starts with its first job, and again with the next one if it dies. */
+/**
+ * A read thread, as seen from the thread of the server. It starts with its first job, and restarts with the next job
+ * after a crash.
+ */
 export class ReadThreadHandle {
   private readonly path: string;
   private readonly cancelled = new SharedArrayBuffer(4);
@@ -19,7 +22,9 @@ export class ReadThreadHandle {
     this.path = path;
   }
 
-  /** Runs one job at a time. If the signal is aborted, rejects with the signal's reason once the statement has ended. */
+  /**
+   * Runs one job at a time. If the signal is aborted, rejects with the signal's reason when the statement has ended.
+   */
   async run(job: ReadJob, signal?: AbortSignal): Promise<Timed<unknown[]>> {
     signal?.throwIfAborted();
     const cancel = () => this.cancel();
@@ -34,7 +39,7 @@ export class ReadThreadHandle {
     }
   }
 
-  /** Ends the thread, and the running job with this error. */
+  /** Ends the thread. The running job rejects with this error. */
   async stop(reason: Error): Promise<void> {
     this.running?.reject(reason);
     this.cancel();
@@ -45,7 +50,7 @@ export class ReadThreadHandle {
     this.lastId = this.lastId === MOST_ID ? 1 : this.lastId + 1;
     this.running = Promise.withResolvers();
     this.worker ??= this.startThread();
-    this.worker.ref(); // a job keeps the process alive, an idle thread does not
+    this.worker.ref(); // A job keeps the process alive; an idle thread does not.
     const request: ReadRequest = { id: this.lastId, job };
     this.worker.postMessage(request);
     return this.running.promise;

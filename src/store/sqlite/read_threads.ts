@@ -4,20 +4,23 @@ import type { ReadJob, ReadResult } from './read_job.ts';
 import { ReadThreadHandle } from './read_thread_handle.ts';
 
 /**
- * Reads a file of SQLite on threads, because a statement of `node:sqlite` blocks the thread that runs it. Each thread is a lane, one of them for quick
- * reads only. Threads start when they are needed.
+ * Reads an SQLite file on threads, because a statement of `node:sqlite` blocks its thread. Each thread is a lane, one
+ * of them for quick reads only. Threads start on demand.
  */
 export class ReadThreads {
   private readonly lanes: ReadLanes;
   private readonly threads: readonly ReadThreadHandle[];
 
-  /** `threads`: how many jobs that may take long run at a time. */
+  /** `threads` is the number of long jobs that run at a time. */
   constructor(path: string, threads: number, quickMs?: number) {
     this.lanes = new ReadLanes({ long: threads, quick: 1, quickMs });
     this.threads = Array.from({ length: threads + 1 }, () => new ReadThreadHandle(path));
   }
 
-  /** Rejects with the signal's reason when the signal is aborted: a job that waits at once, a job that runs as soon as its statement has ended. */
+  /**
+   * When the signal is aborted, rejects with its reason: a waiting job at once, a running job when its statement has
+   * ended.
+   */
   async run<Job extends ReadJob>(job: Job, signal: AbortSignal | undefined): Promise<ReadResult<Job>> {
     try {
       return (await this.lanes.run(kindOf(job), signal, (lane) =>
@@ -28,7 +31,7 @@ export class ReadThreads {
     }
   }
 
-  /** Resolves at a moment when no job runs, as `ReadLanes.pause` says. */
+  /** Resolves when no job runs (see `ReadLanes.pause`). */
   pause(): Promise<() => void> {
     return this.lanes.pause();
   }

@@ -1,11 +1,11 @@
 import type { DatabaseSync } from 'node:sqlite';
 
-/** The SQL function that returns the sum of the squared differences from the mean. */
+/** SQL function that returns the sum of squared deviations from the mean. */
 export const SQUARES = 'anabranch_squares';
 
 /**
- * Adds the aggregate that a variance is computed from, which SQLite lacks. Uses Welford's moving mean over the
- * differences from the first value, so that large values that lie close together lose no digits.
+ * Adds the aggregate for variances, which SQLite lacks. Uses Welford's moving mean over the differences from the first
+ * value, so that large values close to each other lose no precision.
  */
 export function addAggregates(database: DatabaseSync): void {
   database.aggregate<Float64Array>(SQUARES, {

@@ -1,14 +1,14 @@
 import { statSync } from 'node:fs';
 
-/** Size at which the log is restarted. The same as the `journal_size_limit` of the writing connection. */
+/** Size in bytes at which the log is restarted. Equal to the `journal_size_limit` of the writing connection. */
 const WAL_BYTES = 64 * 1024 * 1024;
-/** The size is checked once per this many commits. */
+/** Number of commits between two checks of the size. */
 const COMMITS = 64;
 
 export interface WalDeps {
-  /** The database's path. */
+  /** Path of the database file. */
   readonly path: string;
-  /** Resolves when no read runs. No read starts before the returned function is called. */
+  /** Resolves when no read runs. No read starts until the returned function is called. */
   readonly pauseReaders: () => Promise<() => void>;
   /** Copies the content of the log to the database file. */
   readonly checkpoint: () => Promise<void>;
@@ -17,8 +17,9 @@ export interface WalDeps {
 }
 
 /**
- * Bounds the size of the write-ahead log. SQLite restarts the log only at a moment when no reader uses it. Reads that overlap without a gap leave
- * no such moment ("checkpoint starvation", https://www.sqlite.org/wal.html#bigwal), so reads are paused when the log has become large.
+ * Bounds the size of the write-ahead log. SQLite restarts the log only when no reader uses it. Continuously overlapping
+ * reads prevent that ("checkpoint starvation", https://www.sqlite.org/wal.html#bigwal), so reads are paused when the
+ * log is large.
  */
 export class Wal {
   private readonly deps: WalDeps;
@@ -40,7 +41,7 @@ export class Wal {
       });
   }
 
-  /** Never throws, because the transaction is already committed. */
+  /** Never throws, because the transaction has already committed. */
   private isLarge(): boolean {
     const { path, limitBytes = WAL_BYTES, onFault } = this.deps;
     try {
