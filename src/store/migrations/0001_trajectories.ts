@@ -2,10 +2,12 @@ import type { MigrationText } from './migration.ts';
 
 /**
  * Trajectories, steps, states and tags.
- *
- * Every hot key begins with `tree`, the row key of a tree's root, so that a tree's rows live together and can be distributed by it. Row keys are
- * given in order and never used again. `reward_sum` and `byte_sum` are running sums along the lineage, kept in the transaction that
- * appends, so that a branch and a total cost one row. SQLite's rewards have no declared type: `real` would drop the sign of zero.
+ * - Every hot key begins with `tree`, the row key of a tree's root, so that the rows of a tree are stored together and
+ *   can be distributed by it.
+ * - Row keys rise and are never reused.
+ * - `reward_sum` and `byte_sum` are running sums along the lineage. The appending transaction updates them, so that a
+ *   branch or a total reads one row.
+ * - Rewards have no declared type in SQLite, because `real` would drop the sign of negative zero.
  */
 export const migration0001: MigrationText = {
   name: '0001_trajectories',

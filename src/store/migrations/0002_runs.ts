@@ -1,12 +1,13 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * Experiments, runs, stages and metrics; trajectories can belong to a run and an experiment.
- *
- * `mark` orders changes for those who watch: on Postgres the transaction's id, of which a snapshot tells below which none is open any more; on SQLite, where
- * one transaction writes at a time, a counter. The history of runs and stages stands in `status_changes` with the run's key as `tree`. Points of
- * metrics are keyed by series, so that a series is one stretch of the index, which holds the values too: in the table itself the series of a run lie
- * mixed, as they were logged, and a series read from there costs ten times as much. SQLite's values have no declared type: `real` would drop the sign of zero.
+ * Experiments, runs, stages and metrics. Trajectories can belong to a run and an experiment.
+ * - `mark` orders changes for watchers. On Postgres it is the transaction id, which a snapshot can be compared with. On
+ *   SQLite, where one transaction writes at a time, it is a counter.
+ * - The history of runs and stages is in `status_changes`, with the run's key as `tree`.
+ * - Metric points are keyed by series, so that a series is one range of an index that includes the values. In the
+ *   table, the series of a run are interleaved, and reading one costs ten times as much.
+ * - Values have no declared type in SQLite, because `real` would drop the sign of negative zero.
  */
 export const migration0002: MigrationText = {
   name: '0002_runs',

@@ -2,11 +2,11 @@ import type { MigrationText } from './migration.ts';
 
 /**
  * The catalogue of tasks, groups, rollouts with their attempts, validations and environments.
- *
- * What is PENDING is found by indexes of its own, so that a claim costs the same however much is queued; leases, and stages that may be claimed from,
- * likewise. A request keeps what it claimed. A rollout's row holds its verdict and,
- * once it is terminal, its reward and turns; its group counts rollouts, terminal ones and the time of their turns: progress
- * joins live ones only.
+ * - PENDING rollouts have their own indexes, so that the cost of a claim does not grow with the queue. The same holds
+ *   for leases and open stages.
+ * - A request stores what it claimed.
+ * - A rollout's row has its verdict and, once terminal, its reward and turns. Its group counts rollouts, terminal ones
+ *   and the time of their turns, so that progress joins live rollouts only.
  */
 export const migration0003: MigrationText = {
   name: '0003_rollouts',

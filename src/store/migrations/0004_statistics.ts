@@ -1,14 +1,14 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * SQLite plans without looking at what is there, and takes it that ten rows share a namespace: so where a statement asks for the rows of a few runs
- * *of a namespace*, it would read all of the namespace. These say how things are in a large store: nearly everything is in one namespace, and
- * hardly anything is hidden or open. An operator's own `ANALYZE`, before or after, wins.
+ * SQLite plans without looking at the data, and assumes that ten rows share a namespace. To find the rows of a few runs
+ * of a namespace, it would read the whole namespace. These statistics describe a large store: nearly all rows are in
+ * one namespace, and few are hidden or open. Results of an operator's `ANALYZE`, earlier or later, take precedence.
  */
 export const migration0004: MigrationText = {
   name: '0004_statistics',
   postgres: '',
-  // To analyse a tiny table makes the table of statistics; the last line makes the connection read it.
+  // Analysing a tiny table creates the table of statistics. The last line makes the connection read it.
   sqlite: `
     analyze kysely_migration_lock;
 

@@ -1,6 +1,9 @@
 import type { MigrationText } from './migration.ts';
 
-/** What was found of an attempt stays with it when the rollout is tried again: its result in its row, its validations under its number. */
+/**
+ * Results and validations of an attempt are kept when the rollout is retried: the result in the attempt's row,
+ * validations under its number.
+ */
 export const migration0005: MigrationText = {
   name: '0005_earlier_attempts',
   postgres: `

@@ -1,8 +1,9 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * Each trajectory stores its depth: 0 for a root, one more than its parent's for a branch. Existing trees are walked from their roots, one index search for
- * each branch, so that a chain of any length takes time in proportion to its length. Postgres would choose plans that read the whole table for each level.
+ * Adds the depth of trajectories: 0 for a root, one more than its parent's for a branch. Existing trees are walked from
+ * their roots with one index search per branch, so that the time is proportional to the number of branches. By default,
+ * Postgres would read the whole table for each level.
  */
 export const migration0006: MigrationText = {
   name: '0006_branch_depth',

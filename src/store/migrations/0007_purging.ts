@@ -1,9 +1,11 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * Marks of trajectories that are deleted in several transactions. `purging`: the trajectory is deleted, and its rows are removed step by step; such a row is
- * always `hidden` too. `trimming`: the trajectory is hidden and stays for its branches, and its steps after the last branch point are removed. Trajectories
- * that were deleted with their run or experiment before this migration are marked.
+ * Adds marks of trajectories that are deleted in several transactions.
+ * - `purging`: the trajectory is deleted and its rows are being removed. Such a row is also `hidden`.
+ * - `trimming`: the trajectory is hidden but kept for its branches, and its steps after the last branch point are being
+ *   removed.
+ * Trajectories that were deleted with their run or experiment before this migration are marked.
  */
 export const migration0007: MigrationText = {
   name: '0007_purging',
@@ -15,7 +17,7 @@ export const migration0007: MigrationText = {
     update trajectories as t set purging = true from runs as r where r.hidden and t.run = r.key;
     update trajectories as t set purging = true from experiments as e where e.hidden and t.experiment = e.key and not t.purging;
   `,
-  // The statistics say that few rows are marked (see migration 0004).
+  // The statistics tell the planner that few rows are marked (see migration 0004).
   sqlite: `
     alter table trajectories add column purging integer not null default 0;
     alter table trajectories add column trimming integer not null default 0;

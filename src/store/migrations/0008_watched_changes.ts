@@ -1,8 +1,8 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * Indexes in whose order WatchRun reads the rows of a run, page by page: groups by key, and changes by mark, then key. On SQLite the keys of rows end every
- * index anyway. Rollouts that did not change are read by their place.
+ * Adds indexes in the order in which WatchRun reads the rows of a run: groups by key, and changes by mark and key. In
+ * SQLite every index ends with the row key already. A snapshot reads rollouts by stage, group and number.
  */
 export const migration0008: MigrationText = {
   name: '0008_watched_changes',

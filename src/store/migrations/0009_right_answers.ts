@@ -1,8 +1,9 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * Groups count the terminal rollouts that had an attempt. A stage that ended FAILED or CANCELLED keeps what was expected of it. Of stages that ended before
- * this migration that is unknown, so that their progress stays as it was shown: what was done, as complete. A FAILED rollout is never a success.
+ * Groups count the terminal rollouts that had an attempt. A stage that ended FAILED or CANCELLED stores its expected
+ * work. For stages that ended earlier this is unknown, so they count as complete, as before. A FAILED rollout is never
+ * a success.
  */
 export const migration0009: MigrationText = {
   name: '0009_right_answers',

@@ -1,9 +1,11 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * Each attempt stores what belongs to it: verdict, metrics, timings, reward and turns in its row; validations, overrides and environments under its number.
- * What was stored with a rollout is given to the last attempt that began. Times of queues and starts come from the history of statuses. A rollout that is PENDING shows none of it. Overrides and validations of rollouts
- * without an attempt keep the attempt number 0: they no longer count.
+ * Each attempt stores its own data: verdict, metrics, timings, reward and turns in its row, and validations, overrides
+ * and environments under its number.
+ * - Existing data of a rollout moves to its latest attempt. Queue and start times come from the status history.
+ * - A PENDING rollout shows none of these values.
+ * - Overrides and validations of rollouts without an attempt keep the number 0, and no longer count.
  */
 export const migration0011: MigrationText = {
   name: '0011_attempts',

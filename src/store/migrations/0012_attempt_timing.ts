@@ -1,9 +1,9 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * Rollouts have a timeout of attempts, a delay before the next attempt, and attempts that do not count. Runs keep their pauses, in which leases do not run.
- * A rollout that is PENDING can be claimed from `claimable_time` on, so every rollout has one; the queue is searched by it, so that those that are delayed
- * cost little.
+ * Rollouts have attempt timeouts, retry delays and refunded attempts. Runs store their pauses, during which leases do
+ * not run. A PENDING rollout can be claimed from `claimable_time` on, so every rollout has one. It is part of the
+ * indexes of the queue, so that delayed rollouts cost little.
  */
 export const migration0012: MigrationText = {
   name: '0012_attempt_timing',

@@ -1,6 +1,6 @@
 import type { MigrationText } from './migration.ts';
 
-/** Stages store when their queue was closed. The end of a terminal stage closed it. */
+/** Stages store when their queue was closed. For terminal stages, that is their end. */
 export const migration0013: MigrationText = {
   name: '0013_queue_close_time',
   postgres: `

@@ -1,8 +1,8 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * Cancellations of the rollouts of whole runs and stages, so that another server can continue them. Indexes for lists of rollouts across runs. Workers are
- * indexed in the attempts, whose rows keep their worker.
+ * Adds requests to cancel the rollouts of whole runs and stages, which any server can continue. Adds indexes for lists
+ * of rollouts across runs. Workers are indexed in attempts, because a rollout's row does not keep its worker.
  */
 export const migration0014: MigrationText = {
   name: '0014_rollout_lists',

@@ -1,9 +1,11 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * Stores the sum of each trajectory's own rewards, added in the order of steps as appends add them, so that it is the same number. A difference of running
- * sums is not: after a prefix of 1e16 it loses small rewards, and after an infinite one it is NaN. Of a root the running sum is that number already.
- * Postgres fails where two finite numbers add up to more than a double holds, and appends store an infinity then. Deleted trajectories show no rewards.
+ * Stores the sum of each trajectory's own rewards, added in the order of steps, so that it equals the sum that appends
+ * compute. A difference of running sums would not: after a prefix of 1e16 it loses small rewards, and after an infinite
+ * one it is NaN. For a root, the running sum is already this number.
+ * Postgres fails if finite numbers overflow a double, whereas appends then store an infinity. Deleted trajectories have
+ * no sum.
  */
 export const migration0016: MigrationText = {
   name: '0016_branch_reward_sum',

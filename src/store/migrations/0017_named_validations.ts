@@ -1,8 +1,9 @@
 import type { MigrationText } from './migration.ts';
 
 /**
- * A validation has a name, which is the type of a validator of the rollout's task, or free; then it has no validator. An attempt has one validation of each
- * name. Stored digests of ends with validations were made of ids, so they are cleared: repeated requests are compared by message and result alone.
+ * Validations have a name: the type of a validator of the rollout's task, or a free name without validator. An attempt
+ * has one validation per name. Stored digests of ends with validations contained ids, so they are cleared. Repeated
+ * requests are then compared by message and result only.
  */
 export const migration0017: MigrationText = {
   name: '0017_named_validations',

@@ -39,14 +39,14 @@ const MIGRATIONS: readonly MigrationText[] = [
   migration0017,
 ];
 
-/** The database was made by a newer version of the program; nothing was changed. */
+/** A newer version of the program created the database. Nothing was changed. */
 export class NewerSchemaError extends Error {
   override readonly name = 'NewerSchemaError';
 }
 
 /**
- * Brings the schema up to this version and returns the names of the migrations that ran. Safe to run at once from many processes: the migrator's
- * lock lets one go first. Refuses a schema that has a migration this version does not know.
+ * Migrates the schema to this version, and returns the names of the migrations that ran. Safe for concurrent processes,
+ * because the migrator takes a lock. Rejects a schema with migrations that this version does not know.
  */
 export async function migrate<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', schema?: string): Promise<string[]> {
   const migrator = new Migrator({
