@@ -90,7 +90,7 @@ interface StoredMark {
 }
 
 /** A locked trajectory while its batches are decided. */
-interface Line {
+interface GroupMember {
   readonly locked: LockedHead;
   readonly head: Head;
   sums: Sums;
@@ -120,22 +120,22 @@ async function appendLocked(
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
   const inline = batches.map((batch) => encodeStates(batch.states));
-  let lines = new Map<bigint, Line>();
+  let members = new Map<bigint, GroupMember>();
   const outcomes = await engine.write(async (tx) => {
     const refs = uniqueRefs(batches);
     const referred = new ReferredStates(engine, tx);
     const [{ heads, now }] = await together([engine.lockHeads(tx, refs, wait), findStates(referred, batches)]);
     const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
-    lines = new Map(heads.map((locked) => [locked.key, newLine(locked)]));
-    const group = new Group(engine, tx, now, lines, busy, referred);
+    members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
+    const group = new Group(engine, tx, now, members, busy, referred);
     await group.prepare(batches);
     const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
     await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
     return decided;
   });
-  const changed = [...lines.values()].filter((line) => line.changed);
+  const changed = [...members.values()].filter((member) => member.changed);
   engine.announce(changed.map(({ locked }) => locked.key));
-  if (engine.appendOne !== undefined) for (const line of changed) known.learn(line);
+  if (engine.appendOne !== undefined) for (const member of changed) known.learn(member);
   return outcomes;
 }
 
@@ -144,16 +144,16 @@ class Group {
   private readonly tx: Tx;
   private readonly now: string;
   private readonly nowInstant: Instant;
-  private readonly lines: Map<bigint, Line>;
+  private readonly members: Map<bigint, GroupMember>;
   private readonly busy: ReadonlySet<bigint>;
   private readonly writer: StepWriter;
-  private readonly sealed: { caller: Caller; line: Line }[] = [];
+  private readonly sealed: { caller: Caller; member: GroupMember }[] = [];
 
   constructor(
     engine: Engine,
     tx: Tx,
     now: string,
-    lines: Map<bigint, Line>,
+    members: Map<bigint, GroupMember>,
     busy: ReadonlySet<bigint>,
     referred: ReferredStates,
   ) {
@@ -161,7 +161,7 @@ class Group {
     this.tx = tx;
     this.now = now;
     this.nowInstant = now === '' ? 0n : parseInstant(now);
-    this.lines = lines;
+    this.members = members;
     this.busy = busy;
     this.writer = new StepWriter(engine, tx, now, referred);
   }
@@ -169,67 +169,67 @@ class Group {
   /** Reads the digests of stored steps that batches repeat. Most groups repeat none. */
   async prepare(batches: readonly AppendBatch[]): Promise<void> {
     for (const batch of batches) {
-      const line = this.lines.get(batch.ref.key);
-      if (line === undefined) continue;
-      const { nextStepNumber } = line.locked;
-      if (batch.steps.some((step) => step.stepNumber < nextStepNumber)) await this.loadDigests(batch, line);
+      const member = this.members.get(batch.ref.key);
+      if (member === undefined) continue;
+      const { nextStepNumber } = member.locked;
+      if (batch.steps.some((step) => step.stepNumber < nextStepNumber)) await this.loadDigests(batch, member);
     }
   }
 
   decide(batch: AppendBatch, inline: readonly EncodedState[]): AppendOutcome {
     if (this.busy.has(batch.ref.key)) return { kind: 'busy' };
-    const line = this.lines.get(batch.ref.key);
-    if (line === undefined) return { kind: 'refused', error: trajectoryNotFound(batch.trajectoryId) };
-    if (line.refusal !== undefined) return { kind: 'refused', error: line.refusal };
+    const member = this.members.get(batch.ref.key);
+    if (member === undefined) return { kind: 'refused', error: trajectoryNotFound(batch.trajectoryId) };
+    if (member.refusal !== undefined) return { kind: 'refused', error: member.refusal };
     try {
-      return this.accept(batch, inline, line);
+      return this.accept(batch, inline, member);
     } catch (error) {
       if (!(error instanceof AnabranchError)) throw error;
-      line.refusal = error;
+      member.refusal = error;
       return { kind: 'refused', error };
     }
   }
 
-  private accept(batch: AppendBatch, inline: readonly EncodedState[], line: Line): AppendOutcome {
-    const { locked, head } = line;
+  private accept(batch: AppendBatch, inline: readonly EncodedState[], member: GroupMember): AppendOutcome {
+    const { locked, head } = member;
     const { namespace } = batch.caller;
     if (locked.hidden || locked.namespace !== namespace || (batch.uid !== undefined && batch.uid !== locked.uid)) {
       throw trajectoryNotFound(batch.trajectoryId);
     }
     const before = { ...head };
-    const decision = decideAppend(head, batch, (number) => line.stored.get(number)?.contentDigest);
+    const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.contentDigest);
     const missing = this.missing(namespace, decision, inline);
     if (missing !== undefined) {
       Object.assign(head, before);
       throw stateNotFound(missing);
     }
-    line.sums = this.writer.add(namespace, locked, head.writerEpoch, line.sums, decision.appended, inline);
+    member.sums = this.writer.add(namespace, locked, head.writerEpoch, member.sums, decision.appended, inline);
     for (const { stepNumber, contentDigest } of decision.appended) {
-      line.stored.set(stepNumber, { contentDigest, commitTime: this.now });
+      member.stored.set(stepNumber, { contentDigest, commitTime: this.now });
     }
     if (decision.seal === 'sealed') {
-      line.sealTime = this.now;
-      this.sealed.push({ caller: batch.caller, line });
+      member.sealTime = this.now;
+      this.sealed.push({ caller: batch.caller, member });
     }
-    line.changed ||= decision.appended.length > 0 || decision.seal === 'sealed';
+    member.changed ||= decision.appended.length > 0 || decision.seal === 'sealed';
     return {
       kind: 'committed',
       nextStepNumber: head.end,
-      commitTime: this.commitTime(batch, decision, line),
+      commitTime: this.commitTime(batch, decision, member),
       duplicates: decision.duplicates,
       status: head.status,
       statusMessage: head.statusMessage,
-      sealTime: readOptionalTime(line.sealTime),
+      sealTime: readOptionalTime(member.sealTime),
     };
   }
 
   /** Returns the commit time of the newest step or seal in the batch. A replay returns the original time. */
-  private commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, line: Line): Instant {
+  private commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, member: GroupMember): Instant {
     if (appended.length > 0) return this.nowInstant;
-    if (seal !== undefined && line.sealTime !== null) return parseInstant(line.sealTime);
+    if (seal !== undefined && member.sealTime !== null) return parseInstant(member.sealTime);
     let newest = '';
     for (const { stepNumber } of steps) {
-      const time = line.stored.get(stepNumber)?.commitTime ?? '';
+      const time = member.stored.get(stepNumber)?.commitTime ?? '';
       if (time > newest) newest = time;
     }
     return newest === '' ? this.nowInstant : parseInstant(newest);
@@ -237,17 +237,17 @@ class Group {
 
   async write(batches: readonly AppendBatch[], wait: 'briefly' | 'bounded'): Promise<void> {
     if (batches.length === 0) return;
-    const heads = [...this.lines.values()].filter((line) => line.changed).map((line) => this.headRow(line));
+    const heads = [...this.members.values()].filter((member) => member.changed).map((member) => this.headRow(member));
     if (heads.length === 0) return;
     await this.writer.write(wait);
     await this.engine.updateHeads(this.tx, heads);
-    for (const { caller, line } of this.sealed) {
-      const { tree, key } = line.locked;
+    for (const { caller, member } of this.sealed) {
+      const { tree, key } = member.locked;
       await recordStatus(this.engine, this.tx, caller, { tree, noun: 'TRAJECTORY', key }, this.now, {
         ordinal: 1n,
         from: 'RUNNING',
-        to: line.head.status,
-        message: line.head.statusMessage,
+        to: member.head.status,
+        message: member.head.statusMessage,
       });
     }
   }
@@ -261,7 +261,7 @@ class Group {
     return undefined;
   }
 
-  private headRow({ locked, head, sums, sealTime }: Line): HeadRow {
+  private headRow({ locked, head, sums, sealTime }: GroupMember): HeadRow {
     return {
       tree: locked.tree,
       key: locked.key,
@@ -277,34 +277,34 @@ class Group {
   }
 
   /** Loads the digests of the stored steps that a batch repeats. The lineage finds the owners of inherited steps. */
-  private async loadDigests(batch: AppendBatch, line: Line): Promise<void> {
-    const numbers = batch.steps.map((step) => step.stepNumber).filter((n) => n < line.locked.nextStepNumber);
-    const wanted = numbers.filter((n) => !line.stored.has(n));
+  private async loadDigests(batch: AppendBatch, member: GroupMember): Promise<void> {
+    const numbers = batch.steps.map((step) => step.stepNumber).filter((n) => n < member.locked.nextStepNumber);
+    const wanted = numbers.filter((n) => !member.stored.has(n));
     if (wanted.length === 0) return;
-    const owned = wanted.filter((n) => n >= line.locked.ownBegin);
-    await this.loadFrom(line, line.locked.key, owned);
-    const inherited = wanted.filter((n) => n < line.locked.ownBegin);
+    const owned = wanted.filter((n) => n >= member.locked.ownBegin);
+    await this.loadFrom(member, member.locked.key, owned);
+    const inherited = wanted.filter((n) => n < member.locked.ownBegin);
     if (inherited.length === 0) return;
     const first = inherited.reduce((least, n) => (n < least ? n : least));
-    const chain = await getLineage(this.tx, batch.caller.namespace, line.locked, first);
-    const segments = segmentsOf(chain, line.locked.ownBegin);
+    const chain = await getLineage(this.tx, batch.caller.namespace, member.locked, first);
+    const segments = segmentsOf(chain, member.locked.ownBegin);
     for (const [owner, owned] of Map.groupBy(inherited, (n) => ownerOf(segments, n))) {
-      if (owner !== undefined) await this.loadFrom(line, owner, owned);
+      if (owner !== undefined) await this.loadFrom(member, owner, owned);
     }
   }
 
-  private async loadFrom(line: Line, owner: bigint, numbers: readonly bigint[]): Promise<void> {
+  private async loadFrom(member: GroupMember, owner: bigint, numbers: readonly bigint[]): Promise<void> {
     for (const { from, to } of rangesOver(numbers)) {
       const rows = await this.tx
         .selectFrom('steps')
         .select(['step_number', 'content_digest', 'commit_time'])
-        .where('tree', '=', line.locked.tree)
+        .where('tree', '=', member.locked.tree)
         .where('trajectory', '=', owner)
         .where('step_number', '>=', from)
         .where('step_number', '<', to)
         .execute();
       for (const row of rows) {
-        line.stored.set(row.step_number, {
+        member.stored.set(row.step_number, {
           contentDigest: readDigest(row.content_digest),
           commitTime: row.commit_time,
         });
@@ -313,7 +313,7 @@ class Group {
   }
 }
 
-function newLine(locked: LockedHead): Line {
+function newMember(locked: LockedHead): GroupMember {
   return {
     locked,
     head: {

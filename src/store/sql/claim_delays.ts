@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { parseInstant } from '../../domain/instant.ts';
 import { NANOS_PER_MS } from '../../domain/lease.ts';
 import type { ClaimRequest } from '../contract/rollout.ts';
-import type { Field } from './claim_lines.ts';
+import type { ClaimScope } from './claim_lines.ts';
 import type { Engine, Tx } from './engine.ts';
 import { IS_PENDING, isWanted } from './queue.ts';
 
@@ -13,7 +13,7 @@ import { IS_PENDING, isWanted } from './queue.ts';
 export async function nextInMs(
   engine: Engine,
   tx: Tx,
-  { queues, tasks }: Field,
+  { queues, tasks }: ClaimScope,
   { labels, minPriority }: ClaimRequest,
 ): Promise<number | undefined> {
   if (queues.length === 0) return undefined;

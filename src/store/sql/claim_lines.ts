@@ -10,22 +10,22 @@ import { together } from './together.ts';
 import { isSet } from './values.ts';
 
 /** Requests with equal filters. They share statements and are served in order of arrival. */
-export interface Line {
+export interface ClaimBatch {
   /** A request that stands for all of them. */
   readonly wanted: ClaimRequest;
   /** Indexes in the list of all requests. */
   readonly places: readonly number[];
 }
 
-export function linesOf(requests: readonly ClaimRequest[]): Line[] {
-  const lines = new Map<string, { wanted: ClaimRequest; places: number[] }>();
+export function batchesOf(requests: readonly ClaimRequest[]): ClaimBatch[] {
+  const batches = new Map<string, { wanted: ClaimRequest; places: number[] }>();
   for (const [place, request] of requests.entries()) {
     const name = nameOf(request);
-    const line = lines.get(name);
-    if (line === undefined) lines.set(name, { wanted: request, places: [place] });
-    else line.places.push(place);
+    const batch = batches.get(name);
+    if (batch === undefined) batches.set(name, { wanted: request, places: [place] });
+    else batch.places.push(place);
   }
-  return [...lines.values()];
+  return [...batches.values()];
 }
 
 function nameOf({ caller, runId, stageId, taskIds, labels, minPriority }: ClaimRequest): string {
@@ -34,7 +34,7 @@ function nameOf({ caller, runId, stageId, taskIds, labels, minPriority }: ClaimR
 }
 
 /** Stages and tasks that a filter selects. */
-export interface Field {
+export interface ClaimScope {
   /** Queues that can be claimed from: neither the stage nor its run is paused or terminal (Q4). */
   readonly queues: readonly Queue[];
   /** Keys of all open stages, including paused ones, which can be claimed from later. */
@@ -47,11 +47,11 @@ export interface Field {
 }
 
 /** Reads without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
-export async function readField(
+export async function readScope(
   engine: Engine,
   tx: Tx,
   { caller, runId, stageId, taskIds }: ClaimRequest,
-): Promise<Field> {
+): Promise<ClaimScope> {
   const { namespace } = caller;
   const [stages, tasks] = await together([
     readStages(engine, tx, namespace, runId, stageId),
@@ -140,17 +140,17 @@ async function isOver(
  * Q2: returns whether no matching rollout is PENDING or live, and none can be created. The statement reads the stages
  * again, because one may have been created or reopened since `scope` was read. All conditions hold at one moment.
  */
-export async function isDrained(engine: Engine, tx: Tx, field: Field, request: ClaimRequest): Promise<boolean> {
-  if (!field.isClosed) return false;
-  if (field.stages.length === 0 || field.tasks?.length === 0) return true;
+export async function isDrained(engine: Engine, tx: Tx, scope: ClaimScope, request: ClaimRequest): Promise<boolean> {
+  if (!scope.isClosed) return false;
+  if (scope.stages.length === 0 || scope.tasks?.length === 0) return true;
   const { caller, runId, stageId } = request;
   const elsewhere = selectOpen(engine.db, caller.namespace, runId, stageId).where(
-    sql<boolean>`(s.queue_close_time is null or not ${engine.among(sql.ref('s.key'), field.stages)})`,
+    sql<boolean>`(s.queue_close_time is null or not ${engine.among(sql.ref('s.key'), scope.stages)})`,
   );
-  const from = sql`select 1 from ${engine.table('rollouts')} as r where ${engine.among(sql.ref('r.stage'), field.stages)}`;
-  const ofTasks = field.tasks === undefined ? sql`` : sql`and ${engine.among(sql.ref('r.task'), field.tasks)}`;
+  const from = sql`select 1 from ${engine.table('rollouts')} as r where ${engine.among(sql.ref('r.stage'), scope.stages)}`;
+  const ofTasks = scope.tasks === undefined ? sql`` : sql`and ${engine.among(sql.ref('r.task'), scope.tasks)}`;
   const wanted = { labels: request.labels, minPriority: request.minPriority, except: [] };
-  const live = sql`${engine.among(sql.ref('r.run'), field.runs)} and r.status in ('INITIALIZING', 'RUNNING')`;
+  const live = sql`${engine.among(sql.ref('r.run'), scope.runs)} and r.status in ('INITIALIZING', 'RUNNING')`;
   const { rows } = await sql<{ readonly more: boolean | bigint }>`select (
     exists ${elsewhere}
     or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, IS_PENDING)})

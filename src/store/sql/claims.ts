@@ -4,7 +4,7 @@ import type { Claim, ClaimOutcome, ClaimRequest } from '../contract/rollout.ts';
 import { readShown } from './attempt_rows.ts';
 import { nextInMs } from './claim_delays.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './claim_keys.ts';
-import { type Field, isDrained, type Line, linesOf, readField } from './claim_lines.ts';
+import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, readScope } from './claim_lines.ts';
 import { type Granted, makeClaims, previewClaims } from './claim_making.ts';
 import { type ClaimPlaces, readPlace, readPlaces, type Taken } from './claim_places.ts';
 import { readClaims } from './claim_reading.ts';
@@ -41,19 +41,19 @@ const ROUNDS = 6;
 const LOOK_AHEAD = 16;
 
 /** A filter with the stages and tasks that it selects. */
-interface OpenLine extends Line {
-  readonly field: Field;
-  readonly ahead: Ahead | undefined;
+interface OpenBatch extends ClaimBatch {
+  readonly scope: ClaimScope;
+  readonly prelocked: Prelocked | undefined;
 }
 
 /** Rollouts that were locked before their stage was known to be claimable. */
-interface Ahead {
+interface Prelocked {
   readonly rows: readonly QueuedRow[];
   readonly places: ClaimPlaces;
 }
 
 /** What a request without rollouts is told about later ones. */
-type LeftOfLine = Pick<Extract<ClaimOutcome, { kind: 'claimed' }>, 'drained' | 'nextInMs'>;
+type Remainder = Pick<Extract<ClaimOutcome, { kind: 'claimed' }>, 'drained' | 'nextInMs'>;
 
 interface Claimed {
   readonly outcomes: ClaimOutcome[];
@@ -66,7 +66,7 @@ class Claiming {
   private readonly requests: readonly ClaimRequest[];
   private readonly outcomes = new Map<number, ClaimOutcome>();
   /** Keys of rollouts that this transaction has locked, so that no other filter locks them again. */
-  private readonly met: bigint[] = [];
+  private readonly lockedKeys: bigint[] = [];
   /** Rollouts whose start point is unusable, and the reason. */
   private readonly failing: { readonly row: QueuedRow; readonly why: string }[] = [];
   private readonly changed = new Set<bigint>();
@@ -81,17 +81,17 @@ class Claiming {
 
   async claim(): Promise<Later<Claimed>> {
     const { engine, tx, requests } = this;
-    const lines = linesOf(requests);
-    const [{ now, mark }, kept, fields, ahead] = await together([
+    const batches = batchesOf(requests);
+    const [{ now, mark }, kept, scopes, prelocked] = await together([
       engine.beginClaim(tx),
       findKeptClaims(tx, requests),
-      together(lines.map((line) => this.fieldOf(line))),
-      lines.length === 1 ? this.lookAhead(lines[0]!) : undefined,
+      together(batches.map((batch) => this.scopeOf(batch))),
+      batches.length === 1 ? this.lockAhead(batches[0]!) : undefined,
     ]);
     const repeated = await this.answerKept(kept);
-    const open = this.openLines(lines, fields, ahead, repeated);
+    const open = this.openBatches(batches, scopes, prelocked, repeated);
     const granted: Granted[] = [];
-    for (const line of open) granted.push(...(await this.deal(line, await this.take(line), now)));
+    for (const batch of open) granted.push(...(await this.assign(batch, await this.take(batch), now)));
     const claims = await makeClaims(engine, tx, now, mark, granted, this.assignments);
     await this.failStartless(now);
     const left = await this.leftOf(open, granted);
@@ -100,11 +100,11 @@ class Claiming {
   }
 
   private answer(
-    open: readonly OpenLine[],
+    open: readonly OpenBatch[],
     repeated: ReadonlyMap<number, number>,
     granted: readonly Granted[],
     claims: readonly Claim[],
-    left: ReadonlyMap<OpenLine, LeftOfLine>,
+    left: ReadonlyMap<OpenBatch, Remainder>,
   ): Claimed {
     this.answerFresh(open, granted, claims, left);
     // Two requests with the same key at the same time get the same outcome.
@@ -142,9 +142,9 @@ class Claiming {
   }
 
   /** Returns an error if the requests must be rejected. */
-  private async fieldOf({ wanted }: Line): Promise<Field | AnabranchError> {
+  private async scopeOf({ wanted }: ClaimBatch): Promise<ClaimScope | AnabranchError> {
     try {
-      return await readField(this.engine, this.tx, wanted);
+      return await readScope(this.engine, this.tx, wanted);
     } catch (error) {
       if (!(error instanceof AnabranchError) || error.reason === 'DATABASE_UNAVAILABLE') throw error;
       return error;
@@ -152,7 +152,7 @@ class Claiming {
   }
 
   /** Optimistic: locks the next queued rollouts of the requested stage before checking that the stage is claimable. */
-  private async lookAhead({ wanted, places }: Line): Promise<Ahead | undefined> {
+  private async lockAhead({ wanted, places }: ClaimBatch): Promise<Prelocked | undefined> {
     const { caller, runId, stageId, taskIds, labels, minPriority } = wanted;
     const isPlain = taskIds.length === 0 && labels.size === 0 && minPriority <= 0;
     if (stageId === undefined || runId !== undefined || !isPlain) return undefined;
@@ -174,34 +174,36 @@ class Claiming {
    * Returns the filters that have unanswered requests, with their selections. Rejects requests whose stage or run was
    * not found.
    */
-  private openLines(
-    lines: readonly Line[],
-    fields: readonly (Field | AnabranchError)[],
-    ahead: Ahead | undefined,
+  private openBatches(
+    batches: readonly ClaimBatch[],
+    scopes: readonly (ClaimScope | AnabranchError)[],
+    prelocked: Prelocked | undefined,
     repeated: ReadonlyMap<number, number>,
-  ): OpenLine[] {
-    return lines.flatMap(({ wanted, places }, i): OpenLine[] => {
-      const field = fields[i]!;
+  ): OpenBatch[] {
+    return batches.flatMap(({ wanted, places }, i): OpenBatch[] => {
+      const scope = scopes[i]!;
       const open = places.filter((place) => !this.outcomes.has(place) && !repeated.has(place));
-      if (!(field instanceof AnabranchError)) return open.length === 0 ? [] : [{ wanted, places: open, field, ahead }];
-      for (const place of open) this.outcomes.set(place, { kind: 'refused', error: field });
+      if (!(scope instanceof AnabranchError))
+        return open.length === 0 ? [] : [{ wanted, places: open, scope, prelocked }];
+      for (const place of open) this.outcomes.set(place, { kind: 'refused', error: scope });
       return [];
     });
   }
 
   /** Locks the next rollouts of a filter and returns those that can begin. */
-  private async take({ wanted, places, field, ahead }: OpenLine): Promise<Taken[]> {
-    const { queues } = field;
+  private async take({ wanted, places, scope, prelocked }: OpenBatch): Promise<Taken[]> {
+    const { queues } = scope;
     const { labels, minPriority } = wanted;
     const limit = this.wantedOf(places);
     const taken: Taken[] = [];
     for (let round = 0; round < ROUNDS && taken.length < limit && queues.length > 0; round += 1) {
       const asked = round === 0 ? limit : Math.max(limit - taken.length, LOOK_AHEAD * 4 ** round);
-      const known = round === 0 ? ahead : undefined;
-      const looked = () => this.engine.lockQueued(this.tx, queues, { labels, minPriority, except: this.met }, asked);
+      const known = round === 0 ? prelocked : undefined;
+      const looked = () =>
+        this.engine.lockQueued(this.tx, queues, { labels, minPriority, except: this.lockedKeys }, asked);
       const rows = known?.rows ?? (await looked());
       if (rows.length === 0) break;
-      for (const { key } of rows) this.met.push(key);
+      for (const { key } of rows) this.lockedKeys.push(key);
       taken.push(...(await this.begin(wanted.caller.namespace, rows, limit - taken.length, known?.places)));
       if (rows.length < asked) break;
     }
@@ -231,7 +233,7 @@ class Claiming {
       const point = start && held.get(nameOf(start));
       // The run was paused or is being deleted, or a deletion holds the start point: the rollout stays PENDING.
       if (place === undefined || point === 'busy') continue;
-      if (point === 'gone') {
+      if (point === 'missing') {
         this.failing.push({ row, why: `its start point, ${nameStart(row)}, was deleted` });
       } else if (point instanceof AnabranchError) {
         this.failing.push({ row, why: `${point.reason}: its start point is ${nameStart(row)}. ${point.message}` });
@@ -244,7 +246,7 @@ class Claiming {
    * Assigns rollouts in queue order to requests in order of arrival. A rollout that exceeds the size of an answer goes
    * to the next request or stays PENDING.
    */
-  private async deal({ places }: OpenLine, taken: readonly Taken[], now: string): Promise<Granted[]> {
+  private async assign({ places }: OpenBatch, taken: readonly Taken[], now: string): Promise<Granted[]> {
     if (taken.length > 1 && places.some((place) => this.wantedOf([place]) > 1)) await this.readAssignments(taken);
     let next = 0;
     return places.flatMap((place) => {
@@ -285,29 +287,29 @@ class Claiming {
 
   /** Returns what is reported to requests that got no rollouts. */
   private async leftOf(
-    lines: readonly OpenLine[],
+    batches: readonly OpenBatch[],
     granted: readonly Granted[],
-  ): Promise<ReadonlyMap<OpenLine, LeftOfLine>> {
+  ): Promise<ReadonlyMap<OpenBatch, Remainder>> {
     const { engine, tx } = this;
     const served = new Set(granted.map(({ at }) => at));
-    const left = new Map<OpenLine, LeftOfLine>();
-    for (const line of lines) {
-      const { places, field, wanted } = line;
+    const left = new Map<OpenBatch, Remainder>();
+    for (const batch of batches) {
+      const { places, scope, wanted } = batch;
       if (places.every((place) => served.has(place))) continue;
       const [drained, next] = await together([
-        isDrained(engine, tx, field, wanted),
-        nextInMs(engine, tx, field, wanted),
+        isDrained(engine, tx, scope, wanted),
+        nextInMs(engine, tx, scope, wanted),
       ]);
-      left.set(line, { drained, nextInMs: next });
+      left.set(batch, { drained, nextInMs: next });
     }
     return left;
   }
 
   private answerFresh(
-    lines: readonly OpenLine[],
+    batches: readonly OpenBatch[],
     granted: readonly Granted[],
     claims: readonly Claim[],
-    left: ReadonlyMap<OpenLine, LeftOfLine>,
+    left: ReadonlyMap<OpenBatch, Remainder>,
   ): void {
     const of = new Map<number, Claim[]>();
     for (const [i, { at, row }] of granted.entries()) {
@@ -316,10 +318,10 @@ class Claiming {
       else list.push(claims[i]!);
       this.changed.add(row.run);
     }
-    for (const line of lines) {
-      for (const place of line.places) {
+    for (const batch of batches) {
+      for (const place of batch.places) {
         const own = of.get(place);
-        const { drained = false, nextInMs: next } = (own === undefined ? left.get(line) : undefined) ?? {};
+        const { drained = false, nextInMs: next } = (own === undefined ? left.get(batch) : undefined) ?? {};
         this.outcomes.set(place, { kind: 'claimed', claims: own ?? [], drained, nextInMs: next });
       }
     }

@@ -20,7 +20,7 @@ export interface HeldPoint {
 }
 
 /** `missing`: the step was deleted. `busy`: a deletion holds the owner. An error: no branch is possible there (B1). */
-export type FoundPoint = HeldPoint | 'gone' | 'busy' | AnabranchError;
+export type FoundPoint = HeldPoint | 'missing' | 'busy' | AnabranchError;
 
 /**
  * Finds and locks start points (B1). The number of statements grows only with the lineages that are read to find
@@ -48,10 +48,10 @@ export async function holdStartPoints(
   return new Map(
     owned.map(({ point, source, owner }): [string, FoundPoint] => {
       const step = owner === undefined ? undefined : steps.get(tupleKey(owner, point.stepNumber));
-      if (source === undefined || owner === undefined || step === undefined) return [nameOf(point), 'gone'];
+      if (source === undefined || owner === undefined || step === undefined) return [nameOf(point), 'missing'];
       const locked = owners.get(owner);
       if (locked === undefined) return [nameOf(point), 'busy'];
-      if (isSet(locked.purging)) return [nameOf(point), 'gone'];
+      if (isSet(locked.purging)) return [nameOf(point), 'missing'];
       const fault = depthFault(locked);
       if (fault !== undefined) return [nameOf(point), fault];
       const sums = { rewardSum: readReal(step.reward_sum), byteSum: step.byte_sum };
