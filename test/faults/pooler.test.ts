@@ -116,7 +116,7 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
     await lease.query('create schema own');
     await lease.query('create table own.deferred (id int primary key deferrable initially deferred)');
     await lease.query('insert into own.deferred values ($1)', [1]);
-    await expect(lease.query('insert into own.deferred values ($1)', [1])).rejects.toThrow('a row of that key');
+    await expect(lease.query('insert into own.deferred values ($1)', [1])).rejects.toThrow('a row with this key');
     expect((await lease.query('select id from own.deferred')).rows).toEqual([{ id: 1 }]);
     lease.release();
     await pool.end();

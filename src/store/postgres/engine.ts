@@ -319,7 +319,7 @@ class PostgresEngine implements Engine {
   async nextKey(tx: Tx, table: KeyedTable): Promise<bigint> {
     const { rows } = await sql<{ key: bigint }>`select nextval(${sequenceOf(table)}) as key`.execute(tx);
     const row = rows[0];
-    if (row === undefined) throw new Error('the sequence gave no key');
+    if (row === undefined) throw new Error('the sequence returned no key');
     return row.key;
   }
 
@@ -778,6 +778,6 @@ interface Mark {
 
 function markOf({ rows }: { readonly rows: readonly Mark[] }): bigint {
   const row = rows[0];
-  if (row === undefined) throw new Error('the database told no transaction');
+  if (row === undefined) throw new Error('the database returned no transaction id');
   return row.mark;
 }

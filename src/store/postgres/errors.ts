@@ -7,7 +7,7 @@ import { Silence } from './silence.ts';
 export function translateError(error: unknown): unknown {
   if (error instanceof AnabranchError || !(error instanceof Error)) return error;
   const code = (error as { code?: unknown }).code;
-  if (code === '23505') return new UniqueViolation('a row of that key is there already', { cause: error });
+  if (code === '23505') return new UniqueViolation('a row with this key exists', { cause: error });
   if (code === '53100') {
     return new AnabranchError(
       'STORAGE_FULL',

@@ -365,7 +365,7 @@ export class Lease {
 function closing(): AnabranchError {
   return new AnabranchError(
     'DATABASE_UNAVAILABLE',
-    'The server is closing its database: nothing was stored, send it again.',
+    'The server is closing its database. Nothing was stored. Retry the call.',
   );
 }
 

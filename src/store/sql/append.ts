@@ -439,7 +439,7 @@ async function refuseTooMany(tx: Tx, ref: TrajectoryRef, stepNumber: bigint): Pr
   if (names.length < LIMITS.statesPerStep) return;
   throw invalidField(
     'state',
-    `cannot be added: step ${stepNumber} has ${names.length} states, and ${LIMITS.statesPerStep} are the most`,
+    `cannot be added: step ${stepNumber} has ${names.length} states, and the maximum is ${LIMITS.statesPerStep}`,
   );
 }
 

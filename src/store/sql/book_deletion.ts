@@ -245,7 +245,7 @@ const LIVE = ['INITIALIZING', 'RUNNING'];
 function runActive(what: string, live: bigint): AnabranchError {
   return new AnabranchError(
     'RUN_ACTIVE',
-    `${what} has ${live} rollouts that are INITIALIZING or RUNNING: let them end, or say cancel_live (what their workers still do is refused then).`,
+    `${what} has ${live} rollouts that are INITIALIZING or RUNNING. Wait until they end, or set cancel_live (later calls of their workers then fail).`,
     { metadata: { rollouts: `${live}` } },
   );
 }
@@ -256,7 +256,7 @@ function hasBranches(what: string, { runs, trajectories }: Outside): AnabranchEr
   const more = ids.length > named.length ? ` and ${ids.length - named.length} more` : '';
   return new AnabranchError(
     'HAS_BRANCHES',
-    `${what} has branches that would live on (${named.join(', ')}${more}): delete them first, or say on_branches CASCADE (delete them too).`,
+    `${what} has branches outside of it (${named.join(', ')}${more}). Delete them first, or set on_branches to CASCADE (delete them too).`,
     { metadata: { branch_ids: named.join(',') } },
   );
 }

@@ -45,7 +45,7 @@ async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void>
   if (taken === undefined) return;
   throw new AnabranchError(
     'ENVIRONMENT_EXISTS',
-    `The environment ${id} is there already (perhaps of a deleted run): use another id, or get it by GetEnvironment.`,
+    `Environment ${id} exists, possibly in a deleted run. Use another id, or read it with GetEnvironment.`,
     { metadata: { environment: id } },
   );
 }
@@ -174,7 +174,7 @@ export async function findEnvironment(
 /** Reads an environment that this transaction has written. The transaction protects its run from deletion. */
 async function readWritten(tx: Tx, namespace: string, key: bigint): Promise<Environment> {
   const environment = await findEnvironment(tx, namespace, { key });
-  if (environment === undefined) throw new Error('an environment written in this transaction is not there');
+  if (environment === undefined) throw new Error('an environment written in this transaction is missing');
   return environment;
 }
 

@@ -29,7 +29,7 @@ export async function createExperiment(
     await refuseTaken(tx, namespace, making);
     const row = await insertExperiment(engine, tx, namespace, making);
     const made = await findByKey(tx, namespace, row);
-    if (made === undefined) throw new Error('an experiment made in this transaction is not there');
+    if (made === undefined) throw new Error('the experiment created in this transaction is missing');
     return { ref: { tree: row, key: row }, id: making.id, made };
   });
 }
@@ -206,7 +206,7 @@ const EMPTY = Object.freeze({
 function experimentExists(named: string): AnabranchError {
   return new AnabranchError(
     'EXPERIMENT_EXISTS',
-    `The experiment "${named}" is there already (its id perhaps of a deleted one): use another, or get it by GetExperiment.`,
+    `Experiment "${named}" exists; its id may belong to a deleted one. Use another name or id, or read it with GetExperiment.`,
     { metadata: { experiment: named } },
   );
 }

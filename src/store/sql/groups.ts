@@ -32,7 +32,7 @@ export async function getOrCreateGroup(
     const ref = groups.get(number);
     const group = ref === undefined ? undefined : await findGroup(engine, tx, namespace, ref);
     if (ref === undefined || group === undefined) {
-      throw new Error('a group made in this transaction, or found by it, is not there');
+      throw new Error('the group created in this transaction is missing');
     }
     return { group, created: ref.created };
   });

@@ -187,7 +187,7 @@ class Making {
     const counts = new Map<bigint, { rollouts: bigint }>();
     const rows = missing.map((rollout, i) => {
       const group = groups.get(rollout.groupNumber);
-      if (group === undefined) throw new Error('a group made in this transaction is not there');
+      if (group === undefined) throw new Error('the group created in this transaction is missing');
       counts.set(group.key, { rollouts: (counts.get(group.key)?.rollouts ?? 0n) + 1n });
       const task = rollout.taskId === '' ? null : (tasks.get(rollout.taskId) ?? null);
       return newRow(caller.namespace, stage, rollout, { key: keys[i]!, group: group.key, task }, now, mark);
@@ -299,7 +299,7 @@ function queueClosed(stageId: string, { groupNumber, number }: NewRollout): Anab
 function rolloutExists(id: string): AnabranchError {
   return new AnabranchError(
     'ROLLOUT_EXISTS',
-    `The id ${id} is another rollout's (of another group or number): use another, or none.`,
+    `Id ${id} belongs to another rollout (with another group or number). Use another id, or none.`,
     { metadata: { rollout: id } },
   );
 }

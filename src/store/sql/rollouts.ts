@@ -352,7 +352,7 @@ async function replaceEnvironments(tx: Tx, row: LockedRollout, attempt: bigint, 
     if (environment.run !== run) {
       throw invalidField(
         'environment_ids',
-        `names ${id}, which is of another run: use environments of the rollout's own`,
+        `names ${id}, which belongs to another run: use environments of the rollout's run`,
       );
     }
     return { rollout: row.key, attempt, environment: environment.key, namespace };

@@ -157,7 +157,7 @@ export async function readMade(
     findRun(engine, tx, namespace, { key }),
     main && findByKey(engine, tx, namespace, main.tree, main.key),
   ]);
-  if (run === undefined) throw new Error('a run made in this transaction is not there');
+  if (run === undefined) throw new Error('the run created in this transaction is missing');
   return { run, created: true, mainTrajectory };
 }
 

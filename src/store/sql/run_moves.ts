@@ -50,7 +50,7 @@ export async function moveRun(engine: Engine, caller: Caller, id: string, move: 
       }
     }
     const after = await findRun(engine, tx, caller.namespace, row);
-    if (after === undefined) throw new Error('a run locked in this transaction is not there');
+    if (after === undefined) throw new Error('a run locked in this transaction is missing');
     return { run: after, changed: keys };
   });
   engine.announce(changed);

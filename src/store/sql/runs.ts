@@ -109,7 +109,7 @@ async function existing(
   making: NewRun,
 ): Promise<MadeRun> {
   const there = await madeRuns(engine, caller).find(tx, ref);
-  if (there === undefined) throw new Error('a run found in this transaction is not there');
+  if (there === undefined) throw new Error('a run found in this transaction is missing');
   const { run } = there;
   const { configOverridesJson, removedConfigPaths, plan } = run;
   const differences = statedDifferences({ configJson: configOverridesJson, removedConfigPaths, plan }, making);
@@ -216,7 +216,7 @@ async function updateLocked(engine: Engine, tx: Tx, namespace: string, id: strin
     ...heartbeatColumns(row, changes, now),
   });
   const updated = await findRun(engine, tx, namespace, row);
-  if (updated === undefined) throw new Error('a run locked in this transaction is not there');
+  if (updated === undefined) throw new Error('a run locked in this transaction is missing');
   return updated;
 }
 

@@ -33,7 +33,7 @@ export async function moveStage(
     if (to !== undefined) await moveLocked(engine, tx, caller, row, to, said);
     else if (opens) await writeStage(engine, tx, row.key, await readNow(tx, engine.now), { queue_close_time: null });
     const after = await findStage(tx, caller.namespace, { id });
-    if (after === undefined) throw new Error('a stage locked in this transaction is not there');
+    if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return { stage: after, changed: to !== undefined || opens };
   });
   if (changed) engine.announce([stage.run.key]);
@@ -52,7 +52,7 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
       await writeStage(engine, tx, row.key, now, { queue_close_time: now });
     }
     const after = await findStage(tx, namespace, { id });
-    if (after === undefined) throw new Error('a stage locked in this transaction is not there');
+    if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return { stage: after, closed: closes };
   });
   if (closed) engine.announce([stage.run.key]);

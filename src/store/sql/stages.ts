@@ -32,7 +32,7 @@ export async function getOrCreateStage(
     const run = await keepRun(engine, tx, namespace, making.runId);
     const created = await insertStage(engine, tx, caller, run.key, making);
     const stage = await findStage(tx, namespace, placeOf(making));
-    if (stage === undefined) throw new Error('a stage made in this transaction, or found by it, is not there');
+    if (stage === undefined) throw new Error('the stage created in this transaction is missing');
     return { stage, created };
   });
   if (made.created) engine.announce([made.stage.run.key]);
@@ -152,7 +152,7 @@ export async function updateStage(
     const now = await readNow(tx, engine.now);
     await writeStage(engine, tx, row.key, now, { ...columnsOf(row, changes), ...timeSubsteps(row, changes, now) });
     const after = await findStage(tx, namespace, { id });
-    if (after === undefined) throw new Error('a stage locked in this transaction is not there');
+    if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return after;
   });
   engine.announce([stage.run.key]);

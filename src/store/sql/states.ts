@@ -113,7 +113,7 @@ export class Upload implements StateUpload {
     if (numUpdatedRows > 0n) return;
     throw new AnabranchError(
       'DEADLINE_EXCEEDED',
-      'The upload stood still for longer than states without a step are kept, and was given up: put the state again.',
+      'The upload was idle for longer than unreferenced states are kept, and was deleted. Upload the state again.',
     );
   }
 

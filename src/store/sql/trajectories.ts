@@ -61,7 +61,7 @@ function trajectoryOf(engine: Engine, { namespace }: Caller): Noun<Trajectory> {
 
 async function readMade(engine: Engine, tx: Tx, namespace: string, { tree, key }: TrajectoryRef): Promise<Trajectory> {
   const made = await findByKey(engine, tx, namespace, tree, key);
-  if (made === undefined) throw new Error('a trajectory made in this transaction is not there');
+  if (made === undefined) throw new Error('the trajectory created in this transaction is missing');
   return made;
 }
 

@@ -103,6 +103,6 @@ export function readTrajectory(row: TrajectoryRow): Trajectory {
 export async function readNow(tx: Tx, now: ReturnType<typeof sql<string>>): Promise<string> {
   const { rows } = await sql<{ now: string }>`select ${now} as now`.execute(tx);
   const row = rows[0];
-  if (row === undefined) throw new Error('the database told no time');
+  if (row === undefined) throw new Error('the database returned no time');
   return row.now;
 }

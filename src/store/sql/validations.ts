@@ -32,7 +32,7 @@ export async function recordValidation(
     await judge(engine, tx, row, judged, now, { validation_passed: bindFlag(passed) });
     const all = validationsByAttempt(await selectValidations(tx, row.key).execute());
     const written = all.get(judged.number)?.find(({ name }) => name === validation.name);
-    if (written === undefined) throw new Error('a validation written in this transaction is not there');
+    if (written === undefined) throw new Error('a validation written in this transaction is missing');
     return { rollout: await readWritten(engine, tx, namespace, row), validation: written };
   });
   engine.announce([recorded.rollout.run.key]);

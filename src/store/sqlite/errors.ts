@@ -26,7 +26,7 @@ export function translateError(error: unknown): unknown {
   const code = (error as { errcode?: unknown } | null)?.errcode;
   if (typeof code !== 'number') return error;
   if (code === CONSTRAINT_PRIMARYKEY || code === CONSTRAINT_UNIQUE) {
-    return new UniqueViolation('a row of that key is there already', { cause: error });
+    return new UniqueViolation('a row with this key exists', { cause: error });
   }
   const primary = code & 0xff;
   if (primary === FULL) {
