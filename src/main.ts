@@ -1,7 +1,7 @@
 import process from 'node:process';
 import { run } from './cli/program.ts';
 
-/** Creates the command's view of the process, and handles signals and exit. No other file of the service uses `process`. */
+/** Creates the command's view of the process, handles signals and exit. No other file of the service uses `process`. */
 
 const EXIT_AFTER_MS = 1_000;
 const stop = new AbortController();
