@@ -126,7 +126,7 @@ describe('anabranch run', () => {
     const { code, stderr } = await runCli(['run', 'main', '--address', peer.url]);
     expect(code).toBe(1);
     expect(stderr).toBe(
-      'Several runs have the name "main", in experiments "cartpole", "default": add --experiment NAME, or use the run's id.\n',
+      'Several runs have the name "main", in experiments "cartpole", "default": add --experiment NAME, or use the run\'s id.\n',
     );
     const nobody = await runCli(['run', 'nobody', '-e', 'cartpole', '--address', peer.url]);
     expect(nobody).toEqual({

@@ -280,7 +280,7 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
       if (!line.startsWith('  npm run') && !line.startsWith('Server ')) expect(line.length).toBeLessThanOrEqual(80);
     }
     expect(stdout).toMatch(/^ {2}worker-1: process \d+ killed \(SIGKILL\) after 10 turns of a rollout$/m);
-    expect(stdout).toMatch(/^ {2}worker-\d: has claimed that rollout again, as attempt 2$/m);
+    expect(stdout).toMatch(/^ {2}worker-\d: claimed that rollout again, as attempt 2$/m);
     expect(stdout).toMatch(/^ {2}run-1: \d+ %, \d+ of 20 rollouts, \d+ s left$/m);
     expect(stdout).toMatch(/^2, eval +4 +\d+\.\d ±\d+\.\d +\d+ % \(\d+–\d+\) +–$/m);
     const commands = [...stdout.matchAll(/^ {2}npm run -s anabranch -- (.*)$/gm)].map(([, args = '']) =>
