@@ -132,8 +132,7 @@ describe('anabranch run', () => {
     expect(nobody).toEqual({
       code: 1,
       stdout: '',
-      stderr:
-        'No run is called "nobody" in the experiment "cartpole". `npm run -s anabranch -- runs` lists what exists.\n',
+      stderr: 'No run has the name "nobody" in experiment "cartpole". `npm run -s anabranch -- runs` lists the runs.\n',
     });
   });
 });
