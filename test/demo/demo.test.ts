@@ -271,7 +271,7 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     const { code, stdout, stderr } = await runCli(['demo']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(
-      /replayed from its step 250 in a fresh environment:\n.*every observation and state the same/,
+      /replayed from its step 250 in a fresh environment:\n.*every observation and state is identical/,
     );
     expect(stdout).toMatch(
       /^CartPole-v1, seed 7 .* 501 +500 completed\n(?:├─@200 .*\n){3}└─@200 angle only .* failed\n/m,
