@@ -48,7 +48,7 @@ const MOVES: readonly Case[] = [
     call: ({ runs, runId }) => runs.pauseRun({ runId }),
     code: Code.FailedPrecondition,
     reason: 'ILLEGAL_TRANSITION',
-    says: /PauseRun needs a run that is RUNNING; this one is PENDING/,
+    says: /PauseRun requires a run that is RUNNING; this one is PENDING/,
     metadata: { status: 'PENDING', verb: 'pause' },
   },
   {
