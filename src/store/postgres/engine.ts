@@ -84,7 +84,7 @@ export async function openPostgres(
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
-  const turns = new ReadTurns();
+  const turns = new ReadTurns(PAUSE_PER_WORK);
   return new PostgresEngine({
     description: `postgres ${placeOf(url)}`,
     pool,
@@ -97,6 +97,9 @@ export async function openPostgres(
     closed: undefined,
   });
 }
+
+/** Readers pause for longer than they work while somebody writes: what they read costs Postgres processor time, too. */
+const PAUSE_PER_WORK = 1.5;
 
 /** What was read, and for how long this thread parsed it. */
 interface Parsed<Rows> {

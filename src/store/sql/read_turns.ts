@@ -11,8 +11,8 @@ const MANY_ROWS = 32;
 
 /**
  * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at a time, each in a turn of
- * the event loop of its own. While there are writes, the readers pause after each work period for as long as the period lasted, and for as long as the
- * thread parsed rows for them.
+ * the event loop of its own. While there are writes, the readers pause after each work period in proportion to its length, to which the time counts in
+ * which the thread parsed rows for them.
  */
 export class ReadTurns implements Turns {
   private readonly waiting: (() => void)[] = [];
@@ -23,12 +23,18 @@ export class ReadTurns implements Turns {
   private begunAt = Number.NEGATIVE_INFINITY;
   private endedAt = Number.NEGATIVE_INFINITY;
   private wroteAt = Number.NEGATIVE_INFINITY;
+  /** Length of a pause as a multiple of the work before it. */
+  private readonly pausePerWork: number;
   /** For how long the thread has parsed rows for readers since the current work period began, in milliseconds. */
   private parsedMs = 0;
   /** True from the grant of a turn until the event loop has turned. */
   private working = false;
   /** True while turns are granted to waiting readers. */
   private granting = false;
+
+  constructor(pausePerWork = 1) {
+    this.pausePerWork = pausePerWork;
+  }
 
   /** Records that a write was requested. */
   wrote(): void {
@@ -75,7 +81,7 @@ export class ReadTurns implements Turns {
     const now = performance.now();
     if (this.working) return false;
     if (this.workedMs(now) < WORK_MS) return true;
-    if (this.isWritten(now) && now - this.endedAt < this.workedMs(this.endedAt)) return false;
+    if (this.isWritten(now) && now - this.endedAt < this.workedMs(this.endedAt) * this.pausePerWork) return false;
     this.beginPeriod(now);
     return true;
   }
@@ -108,7 +114,7 @@ export class ReadTurns implements Turns {
       this.grant();
     };
     const now = performance.now();
-    if (this.isWritten(now)) setTimeout(work, Math.ceil(this.workedMs(now)));
+    if (this.isWritten(now)) setTimeout(work, Math.ceil(this.workedMs(now) * this.pausePerWork));
     else setImmediate(work);
   }
 
