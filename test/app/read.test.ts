@@ -197,7 +197,8 @@ describeApp('ReadSteps that follows', (on) => {
     const read = await Promise.all(next);
     expect(read.every(({ value }) => value?.steps.length === 1)).toBe(true);
     expect(counts.get('readSteps')).toBe(1);
-    expect(counts.get('getTrajectory')).toBeLessThanOrEqual(3);
+    // None, if the look that was under way already found the step.
+    expect(counts.get('getTrajectory') ?? 0).toBeLessThanOrEqual(3);
     await Promise.all(followers.map((one) => one.return()));
     await app.close();
   });
