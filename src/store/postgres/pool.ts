@@ -73,11 +73,15 @@ export function readTimestamp(text: string): string {
   return `${new Date(`${date}T${time}${minutes}`).toISOString().slice(0, 19)}.${digits}Z`;
 }
 
+interface MeasuredSession extends Session {
+  readonly parseTime: ParseTime;
+}
+
 /** A pool that survives lost connections, names its statements, and translates errors. */
 export class Pool implements PostgresPool {
   readonly options: object = {};
   private readonly pool: pg.Pool;
-  private readonly sessions = new WeakMap<pg.ClientBase, Session & { readonly parseTime: ParseTime }>();
+  private readonly sessions = new WeakMap<pg.ClientBase, MeasuredSession>();
   private readonly onForgotten: ((error: unknown) => void) | undefined;
   private readonly silence: SilenceWatch;
   private readonly activity: Activity;
@@ -238,7 +242,7 @@ export class Lease {
   constructor(
     client: pg.PoolClient,
     prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig,
-    session: (Session & { readonly parseTime: ParseTime }) | undefined,
+    session: MeasuredSession | undefined,
     signal: AbortSignal | undefined,
     silence: SilenceWatch | undefined,
   ) {

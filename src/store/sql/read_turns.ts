@@ -11,8 +11,8 @@ const MANY_ROWS = 32;
 
 /**
  * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at a time, each in a turn of
- * the event loop of its own. While there are writes, the readers pause after each work period in proportion to its length, to which the time counts in
- * which the thread parsed rows for them.
+ * the event loop of its own. While there are writes, the readers pause after each work period in proportion to its
+ * length. The time in which the thread parsed their rows is part of that length.
  */
 export class ReadTurns implements Turns {
   private readonly waiting: (() => void)[] = [];
@@ -46,19 +46,26 @@ export class ReadTurns implements Turns {
    * how long this thread was busy with the rows already.
    */
   async handOver<Rows extends readonly unknown[]>(rows: Rows, parseMs = 0): Promise<Rows> {
-    if (rows.length >= MANY_ROWS) await this.take();
-    this.parsedMs += parseMs;
+    await this.takeFor(rows.length, parseMs);
     return rows;
   }
 
   /** Like `handOver`, for the rows of several queries. */
   async handOverAll<Rows extends readonly unknown[]>(all: Rows[], parseMs = 0): Promise<Rows[]> {
-    if (all.reduce((sum, rows) => sum + rows.length, 0) >= MANY_ROWS) await this.take();
-    this.parsedMs += parseMs;
+    await this.takeFor(
+      all.reduce((sum, rows) => sum + rows.length, 0),
+      parseMs,
+    );
     return all;
   }
 
-  /** For how long a place for reads has to stay empty after a read that ran for so long. Zero while nobody writes. */
+  /** Waits for a turn if there are many rows. The time in which they were parsed belongs to the work period that begins then. */
+  private async takeFor(rows: number, parseMs: number): Promise<void> {
+    if (rows >= MANY_ROWS) await this.take();
+    this.parsedMs += parseMs;
+  }
+
+  /** Returns how long a lane stays empty after a read of this duration. Zero while nobody writes. */
   restAfter(milliseconds: number): number {
     return this.isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
   }
