@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { rangesOver } from '../../src/store/sql/number_ranges.ts';
+import { rangesOver } from '../../src/store/sql/step/number_ranges.ts';
 
 describe('ranges over numbers', () => {
   it('hold every number, in order, apart, each of bounded length, and little else', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ReadTurns } from '../../src/store/sql/read_turns.ts';
+import { ReadTurns } from '../../src/store/sql/reading/turns.ts';
 
 /** More than a stretch of work lasts. */
 const LONG_MS = 5;

@@ -1,4 +1,4 @@
-import { bindPauses, readPauses } from '../../src/store/sql/run_pauses.ts';
+import { bindPauses, readPauses } from '../../src/store/sql/run/pauses.ts';
 import type { OutsideSql } from './sql.ts';
 
 /** Moves all times of a namespace that leases, timeouts of attempts and delays are counted from into the past, as if that many seconds had gone by. */

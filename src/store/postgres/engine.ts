@@ -28,17 +28,17 @@ import {
   type Wanted,
   type WriteOptions,
 } from '../sql/engine.ts';
-import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
-import { nextTurn } from '../sql/next_turn.ts';
-import type { PointBatch } from '../sql/point_batch.ts';
-import { ReadLanes, type Timed } from '../sql/read_lanes.ts';
-import { ReadTurns } from '../sql/read_turns.ts';
-import { readingDialect } from '../sql/reading_dialect.ts';
+import type { PointBatch } from '../sql/metric/point_batch.ts';
+import type { Stretch } from '../sql/metric/stretches.ts';
+import { readingDialect } from '../sql/reading/dialect.ts';
+import { ReadLanes, type Timed } from '../sql/reading/lanes.ts';
+import { nextTurn } from '../sql/reading/next_turn.ts';
+import { ReadTurns } from '../sql/reading/turns.ts';
 import { padded } from '../sql/statement_shapes.ts';
-import { STEP_COLUMNS, type StepRow } from '../sql/step_row.ts';
-import type { Stretch } from '../sql/stretches.ts';
+import { STEP_COLUMNS, type StepRow } from '../sql/step/row.ts';
 import type { ColumnOf, StoredTable, Tables } from '../sql/tables.ts';
+import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
 import { bindDigest, bindOptionalReal, bindReal, readDigest } from '../sql/values.ts';
 import { postgresAggregates } from './aggregates.ts';
 import { ARRAY_TYPES, COLUMN_TYPES, typesOf } from './column_types.ts';

@@ -1,6 +1,6 @@
 import type { StretchExtrema } from '../sql/engine.ts';
-import type { PointBatch } from '../sql/point_batch.ts';
-import { type Stretch, stretchesOf } from '../sql/stretches.ts';
+import type { PointBatch } from '../sql/metric/point_batch.ts';
+import { type Stretch, stretchesOf } from '../sql/metric/stretches.ts';
 
 /**
  * Upserts all points or none in one statement. Stores nothing if the run or a series does not exist. Locks the run's

@@ -7,10 +7,10 @@ import type { Horizon } from '../contract/run.ts';
 import type { CallScope, Turns } from '../contract/store.ts';
 import type { Aggregates } from './aggregates.ts';
 import type { KeptQueries } from './kept_queries.ts';
-import type { PointBatch } from './point_batch.ts';
-import type { EncodedState } from './state_bytes.ts';
-import type { StepRow } from './step_row.ts';
-import type { Stretch } from './stretches.ts';
+import type { PointBatch } from './metric/point_batch.ts';
+import type { Stretch } from './metric/stretches.ts';
+import type { EncodedState } from './state/bytes.ts';
+import type { StepRow } from './step/row.ts';
 import type { ColumnOf, RolloutsTable, StoredTable, Tables } from './tables.ts';
 
 export type Db = Kysely<Tables>;

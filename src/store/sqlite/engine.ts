@@ -26,15 +26,15 @@ import {
   type Tx,
   type Wanted,
 } from '../sql/engine.ts';
-import { type HeadColumns, readHead } from '../sql/heads.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
-import { nextTurn } from '../sql/next_turn.ts';
-import type { PointBatch } from '../sql/point_batch.ts';
-import { ReadTurns } from '../sql/read_turns.ts';
-import { readingDialect } from '../sql/reading_dialect.ts';
-import type { Stretch } from '../sql/stretches.ts';
+import type { PointBatch } from '../sql/metric/point_batch.ts';
+import type { Stretch } from '../sql/metric/stretches.ts';
+import { readingDialect } from '../sql/reading/dialect.ts';
+import { nextTurn } from '../sql/reading/next_turn.ts';
+import { ReadTurns } from '../sql/reading/turns.ts';
 import type { ColumnOf, StoredTable, Tables } from '../sql/tables.ts';
-import { readNow } from '../sql/trajectory_rows.ts';
+import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
+import { readNow } from '../sql/trajectory/rows.ts';
 import { bindDigest, isSet } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, Connection, openWriter } from './connection.ts';

@@ -1,6 +1,6 @@
 import type { StretchExtrema } from '../sql/engine.ts';
-import type { PointBatch } from '../sql/point_batch.ts';
-import type { Stretch } from '../sql/stretches.ts';
+import type { PointBatch } from '../sql/metric/point_batch.ts';
+import type { Stretch } from '../sql/metric/stretches.ts';
 import { bindReal } from '../sql/values.ts';
 import type { Connection } from './connection.ts';
 import { isLocked } from './errors.ts';

@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
+import { ANYTHING, byTurn, openStage, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
 import type { Engine, Queue, QueuedRow, StageName, Wanted } from '../sql/engine.ts';
-import { ANYTHING, byTurn, openStage, queuedColumns, queueOf, taskIs } from '../sql/queue.ts';
 
 type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>;
 

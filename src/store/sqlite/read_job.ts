@@ -1,5 +1,5 @@
 import type { StretchExtrema } from '../sql/engine.ts';
-import type { Stretch } from '../sql/stretches.ts';
+import type { Stretch } from '../sql/metric/stretches.ts';
 
 /** What a read thread can be asked for. Everything in it is copied from thread to thread. */
 export type ReadJob = StatementJob | SnapshotJob | StretchesJob;

@@ -20,7 +20,7 @@ export interface Target {
 
 export interface Attack {
   readonly name: string;
-  /** How much memory it may cost, in MiB. */
+  /** How many MiB the memory of the process may grow. Includes garbage that was not collected yet. */
   readonly mayCost: number;
   /** How long anybody else may have to wait for an answer meanwhile. Default: 3 s. */
   readonly mayHoldUpMs?: number;
@@ -248,7 +248,9 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
     },
     {
       name: 'as many empty sub-messages as a message may hold',
-      mayCost: 500,
+      // Eight messages of a million objects each are decoded one after another. How many of them are garbage that has
+      // not been collected yet is up to V8, within the heap of 768 MiB.
+      mayCost: 768,
       // One such message is up to a third of a second of work, and eight come at once; several of them share a turn.
       mayHoldUpMs: 15_000,
       run: async (target) => {

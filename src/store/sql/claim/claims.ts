@@ -1,0 +1,333 @@
+import { AnabranchError } from '../../../domain/errors.ts';
+import { isOtherRequest } from '../../../domain/request_digest.ts';
+import type { Claim, ClaimOutcome, ClaimRequest } from '../../contract/rollout.ts';
+import { readShown } from '../attempt/rows.ts';
+import { type Engine, Later, type QueuedRow, type Tx } from '../engine.ts';
+import { requestIdReused } from '../requests.ts';
+import { moveMany } from '../rollout/requeueing.ts';
+import { readStart } from '../rollout/rows.ts';
+import { together } from '../together.ts';
+import { againWhenRaced } from '../unique_violation.ts';
+import { nextInMs } from './delays.ts';
+import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './keys.ts';
+import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, readScope } from './lines.ts';
+import { type Granted, makeClaims, previewClaims } from './making.ts';
+import { type ClaimPlaces, readPlace, readPlaces, type Taken } from './places.ts';
+import { readClaims } from './reading.ts';
+import { holdStartPoints, nameOf } from './start_points.ts';
+import { type Assignments, readAssignments } from './tasks.ts';
+
+/**
+ * Serves many claim requests in one transaction. Requests with equal filters share their statements. The transaction is
+ * retried if another one stores the same request_id first.
+ */
+export async function claimRollouts(engine: Engine, requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]> {
+  if (requests.length === 0) return [];
+  const { outcomes, changed } = await againWhenRaced(() =>
+    engine.write((tx) => new Claiming(engine, tx, requests).claim()),
+  );
+  engine.announce(changed);
+  return outcomes;
+}
+
+/** Actor of the status changes of rollouts that fail because their start point was deleted. */
+const QUEUE = 'anabranch';
+
+/**
+ * Bound on the attempts to replace rollouts that cannot begin. Each round locks more rollouts; later claims find the
+ * rest.
+ */
+const ROUNDS = 6;
+const LOOK_AHEAD = 16;
+
+/** A filter with the stages and tasks that it selects. */
+interface OpenBatch extends ClaimBatch {
+  readonly scope: ClaimScope;
+  readonly prelocked: Prelocked | undefined;
+}
+
+/** Rollouts that were locked before their stage was known to be claimable. */
+interface Prelocked {
+  readonly rows: readonly QueuedRow[];
+  readonly places: ClaimPlaces;
+}
+
+/** What a request without rollouts is told about later ones. */
+type Remainder = Pick<Extract<ClaimOutcome, { kind: 'claimed' }>, 'drained' | 'nextInMs'>;
+
+interface Claimed {
+  readonly outcomes: ClaimOutcome[];
+  readonly changed: readonly bigint[];
+}
+
+class Claiming {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly requests: readonly ClaimRequest[];
+  private readonly outcomes = new Map<number, ClaimOutcome>();
+  /** Keys of rollouts that this transaction has locked, so that no other filter locks them again. */
+  private readonly lockedKeys: bigint[] = [];
+  /** Rollouts whose start point is unusable, and the reason. */
+  private readonly failing: { readonly row: QueuedRow; readonly why: string }[] = [];
+  private readonly changed = new Set<bigint>();
+  /** Tasks and validators that were read to compute the size of an answer. */
+  private assignments: Assignments = new Map();
+
+  constructor(engine: Engine, tx: Tx, requests: readonly ClaimRequest[]) {
+    this.engine = engine;
+    this.tx = tx;
+    this.requests = requests;
+  }
+
+  async claim(): Promise<Later<Claimed>> {
+    const { engine, tx, requests } = this;
+    const batches = batchesOf(requests);
+    const [{ now, mark }, kept, scopes, prelocked] = await together([
+      engine.beginClaim(tx),
+      findKeptClaims(tx, requests),
+      together(batches.map((batch) => this.scopeOf(batch))),
+      batches.length === 1 ? this.lockAhead(batches[0]!) : undefined,
+    ]);
+    const repeated = await this.answerKept(kept);
+    const open = this.openBatches(batches, scopes, prelocked, repeated);
+    const granted: Granted[] = [];
+    for (const batch of open) granted.push(...(await this.assign(batch, await this.take(batch), now)));
+    const claims = await makeClaims(engine, tx, now, mark, granted, this.assignments);
+    await this.failStartless(now);
+    const left = await this.leftOf(open, granted);
+    await keepClaims(engine, tx, now, requests, granted);
+    return new Later(claims.value.then((made) => this.answer(open, repeated, granted, made, left)));
+  }
+
+  private answer(
+    open: readonly OpenBatch[],
+    repeated: ReadonlyMap<number, number>,
+    granted: readonly Granted[],
+    claims: readonly Claim[],
+    left: ReadonlyMap<OpenBatch, Remainder>,
+  ): Claimed {
+    this.answerFresh(open, granted, claims, left);
+    // Two requests with the same key at the same time get the same outcome.
+    for (const [place, first] of repeated) this.outcomes.set(place, this.outcomeAt(first));
+    return { outcomes: this.requests.map((_request, place) => this.outcomeAt(place)), changed: [...this.changed] };
+  }
+
+  private outcomeAt(place: number): ClaimOutcome {
+    const outcome = this.outcomes.get(place);
+    if (outcome === undefined) throw new Error('a request was not answered');
+    return outcome;
+  }
+
+  /**
+   * ID1, Q2: answers requests whose key was stored before with their claims that are still live. Returns the requests
+   * that repeat a key of this batch, each with the first request that has the key.
+   */
+  private async answerKept(kept: ReadonlyMap<string, ClaimKey>): Promise<Map<number, number>> {
+    const repeated = new Map<number, number>();
+    const first = new Map<string, number>();
+    for (const [place, request] of this.requests.entries()) {
+      const { caller, key } = request;
+      const name = keyNameOf(request);
+      const before = name === undefined ? undefined : (kept.get(name) ?? this.requests[first.get(name) ?? -1]?.key);
+      if (name === undefined || key === undefined) continue;
+      if (before === undefined) first.set(name, place);
+      else if (isOtherRequest(before.requestDigest, key.requestDigest)) {
+        this.outcomes.set(place, { kind: 'refused', error: requestIdReused(key.requestId) });
+      } else if ('claims' in before) {
+        const claims = await readClaims(this.engine, this.tx, caller.namespace, before.claims);
+        this.outcomes.set(place, { kind: 'claimed', claims, drained: false });
+      } else repeated.set(place, first.get(name) ?? place);
+    }
+    return repeated;
+  }
+
+  /** Returns an error if the requests must be rejected. */
+  private async scopeOf({ wanted }: ClaimBatch): Promise<ClaimScope | AnabranchError> {
+    try {
+      return await readScope(this.engine, this.tx, wanted);
+    } catch (error) {
+      if (!(error instanceof AnabranchError) || error.reason === 'DATABASE_UNAVAILABLE') throw error;
+      return error;
+    }
+  }
+
+  /** Optimistic: locks the next queued rollouts of the requested stage before checking that the stage is claimable. */
+  private async lockAhead({ wanted, places }: ClaimBatch): Promise<Prelocked | undefined> {
+    const { caller, runId, stageId, taskIds, labels, minPriority } = wanted;
+    const isPlain = taskIds.length === 0 && labels.size === 0 && minPriority <= 0;
+    if (stageId === undefined || runId !== undefined || !isPlain) return undefined;
+    const { engine, tx } = this;
+    const stage = { namespace: caller.namespace, id: stageId };
+    // Rollouts that are locked here are invisible to other claims, so repeated requests count once.
+    const once = Map.groupBy(places, (place) => keyNameOf(this.requests[place]!) ?? place);
+    const limit = this.wantedOf([...once.values()].flatMap(([first = -1]) => first));
+    const [rows, found] = await together([engine.lockNext(tx, stage, limit), readPlace(engine, tx, stage)]);
+    return { rows, places: found };
+  }
+
+  /** Returns how many rollouts these requests ask for. */
+  private wantedOf(places: readonly number[]): number {
+    return places.reduce((sum, place) => sum + (this.requests[place]?.trajectories.length ?? 0), 0);
+  }
+
+  /**
+   * Returns the filters that have unanswered requests, with their selections. Rejects requests whose stage or run was
+   * not found.
+   */
+  private openBatches(
+    batches: readonly ClaimBatch[],
+    scopes: readonly (ClaimScope | AnabranchError)[],
+    prelocked: Prelocked | undefined,
+    repeated: ReadonlyMap<number, number>,
+  ): OpenBatch[] {
+    return batches.flatMap(({ wanted, places }, i): OpenBatch[] => {
+      const scope = scopes[i]!;
+      const open = places.filter((place) => !this.outcomes.has(place) && !repeated.has(place));
+      if (!(scope instanceof AnabranchError))
+        return open.length === 0 ? [] : [{ wanted, places: open, scope, prelocked }];
+      for (const place of open) this.outcomes.set(place, { kind: 'refused', error: scope });
+      return [];
+    });
+  }
+
+  /** Locks the next rollouts of a filter and returns those that can begin. */
+  private async take({ wanted, places, scope, prelocked }: OpenBatch): Promise<Taken[]> {
+    const { queues } = scope;
+    const { labels, minPriority } = wanted;
+    const limit = this.wantedOf(places);
+    const taken: Taken[] = [];
+    for (let round = 0; round < ROUNDS && taken.length < limit && queues.length > 0; round += 1) {
+      const asked = round === 0 ? limit : Math.max(limit - taken.length, LOOK_AHEAD * 4 ** round);
+      const known = round === 0 ? prelocked : undefined;
+      const looked = () =>
+        this.engine.lockQueued(this.tx, queues, { labels, minPriority, except: this.lockedKeys }, asked);
+      const rows = known?.rows ?? (await looked());
+      if (rows.length === 0) break;
+      for (const { key } of rows) this.lockedKeys.push(key);
+      taken.push(...(await this.begin(wanted.caller.namespace, rows, limit - taken.length, known?.places)));
+      if (rows.length < asked) break;
+    }
+    return taken;
+  }
+
+  /**
+   * Returns at most `most` locked rollouts with stage, run and start point. A rollout with an unusable start point is
+   * recorded in `failing`. Rollouts beyond `most` stay PENDING.
+   */
+  private async begin(
+    namespace: string,
+    rows: readonly QueuedRow[],
+    most: number,
+    known: ClaimPlaces | undefined,
+  ): Promise<Taken[]> {
+    const { engine, tx } = this;
+    const points = rows.flatMap((row) => readStart(row) ?? []);
+    const [places, held] = await together([
+      known ?? readPlaces(engine, tx, rows),
+      holdStartPoints(engine, tx, namespace, points),
+    ]);
+    const taken: Taken[] = [];
+    for (const row of rows) {
+      const place = places.get(row.stage);
+      const start = readStart(row);
+      const point = start && held.get(nameOf(start));
+      // The run was paused or is being deleted, or a deletion holds the start point: the rollout stays PENDING.
+      if (place === undefined || point === 'busy') continue;
+      if (point === 'missing') {
+        this.failing.push({ row, why: `its start point, ${nameStart(row)}, was deleted` });
+      } else if (point instanceof AnabranchError) {
+        this.failing.push({ row, why: `${point.reason}: its start point is ${nameStart(row)}. ${point.message}` });
+      } else if (taken.length < most) taken.push({ row, place, point });
+    }
+    return taken;
+  }
+
+  /**
+   * Assigns rollouts in queue order to requests in order of arrival. A rollout that exceeds the size of an answer goes
+   * to the next request or stays PENDING.
+   */
+  private async assign({ places }: OpenBatch, taken: readonly Taken[], now: string): Promise<Granted[]> {
+    if (taken.length > 1 && places.some((place) => this.wantedOf([place]) > 1)) await this.readAssignments(taken);
+    let next = 0;
+    return places.flatMap((place) => {
+      const request = this.requests[place]!;
+      const share = taken
+        .slice(next, next + request.trajectories.length)
+        .map((each, i): Granted => ({ ...each, at: place, request, ids: request.trajectories[i]! }));
+      const fitting =
+        share.length > 1 ? request.countFitting(previewClaims(share, this.assignments, now)) : share.length;
+      next += fitting;
+      return share.slice(0, fitting);
+    });
+  }
+
+  /** The size of an answer depends on tasks and validators. */
+  private async readAssignments(taken: readonly Taken[]): Promise<void> {
+    const rows = taken.map(({ row }) => row);
+    this.assignments = await readAssignments(this.engine, this.tx, rows, this.assignments);
+  }
+
+  /** Q3: fails rollouts that cannot begin at their start point. */
+  private async failStartless(now: string): Promise<void> {
+    if (this.failing.length === 0) return;
+    const { engine, tx, failing } = this;
+    const shown = await readShown(
+      engine,
+      tx,
+      failing.map(({ row }) => row),
+    );
+    const moves = failing.map(({ row, why }) => {
+      const caller = { namespace: row.namespace, actor: QUEUE };
+      const said = { caller, row, head: undefined, message: why, metadataJson: '' };
+      return { ...said, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
+    });
+    await moveMany(engine, tx, now, moves);
+    for (const { row } of failing) this.changed.add(row.run);
+  }
+
+  /** Returns what is reported to requests that got no rollouts. */
+  private async leftOf(
+    batches: readonly OpenBatch[],
+    granted: readonly Granted[],
+  ): Promise<ReadonlyMap<OpenBatch, Remainder>> {
+    const { engine, tx } = this;
+    const served = new Set(granted.map(({ at }) => at));
+    const left = new Map<OpenBatch, Remainder>();
+    for (const batch of batches) {
+      const { places, scope, wanted } = batch;
+      if (places.every((place) => served.has(place))) continue;
+      const [drained, next] = await together([
+        isDrained(engine, tx, scope, wanted),
+        nextInMs(engine, tx, scope, wanted),
+      ]);
+      left.set(batch, { drained, nextInMs: next });
+    }
+    return left;
+  }
+
+  private answerFresh(
+    batches: readonly OpenBatch[],
+    granted: readonly Granted[],
+    claims: readonly Claim[],
+    left: ReadonlyMap<OpenBatch, Remainder>,
+  ): void {
+    const of = new Map<number, Claim[]>();
+    for (const [i, { at, row }] of granted.entries()) {
+      const list = of.get(at);
+      if (list === undefined) of.set(at, [claims[i]!]);
+      else list.push(claims[i]!);
+      this.changed.add(row.run);
+    }
+    for (const batch of batches) {
+      for (const place of batch.places) {
+        const own = of.get(place);
+        const { drained = false, nextInMs: next } = (own === undefined ? left.get(batch) : undefined) ?? {};
+        this.outcomes.set(place, { kind: 'claimed', claims: own ?? [], drained, nextInMs: next });
+      }
+    }
+  }
+}
+
+function nameStart({ start_step, start_trajectory }: QueuedRow): string {
+  return `step ${start_step} of trajectory ${start_trajectory}`;
+}

@@ -1,0 +1,102 @@
+import { tupleKey } from '../../../domain/tuple_key.ts';
+import type { ClaimRequest } from '../../contract/rollout.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { together } from '../together.ts';
+import type { Granted } from './making.ts';
+
+/** Row key of a rollout, and the number of the claimed attempt. */
+export type ClaimedAttempt = readonly [rollout: bigint, attempt: bigint];
+
+/** Claims that were stored with a request_id. */
+export interface ClaimKey {
+  readonly requestDigest: string;
+  readonly claims: readonly ClaimedAttempt[];
+}
+
+/** Returns undefined if the request has no key. */
+export function keyNameOf({ caller, key }: ClaimRequest): string | undefined {
+  return key && tupleKey(caller.namespace, key.rpc, key.requestId);
+}
+
+/** Returns stored claims by namespace, RPC and request_id. */
+export async function findKeptClaims(tx: Tx, requests: readonly ClaimRequest[]): Promise<Map<string, ClaimKey>> {
+  const scopes = new Map<string, { namespace: string; rpc: string; ids: string[] }>();
+  for (const { caller, key } of requests) {
+    if (key === undefined) continue;
+    const name = tupleKey(caller.namespace, key.rpc);
+    const scope = scopes.get(name) ?? { namespace: caller.namespace, rpc: key.rpc, ids: [] };
+    scopes.set(name, scope);
+    scope.ids.push(key.requestId);
+  }
+  const found = await together([...scopes.values()].map((scope) => findIn(tx, scope)));
+  return new Map(found.flat());
+}
+
+async function findIn(
+  tx: Tx,
+  { namespace, rpc, ids }: { readonly namespace: string; readonly rpc: string; readonly ids: readonly string[] },
+): Promise<[string, ClaimKey][]> {
+  const rows = await tx
+    .selectFrom('requests')
+    .select(['request_id', 'request_digest', 'claims'])
+    .where('namespace', '=', namespace)
+    .where('rpc', '=', rpc)
+    .where('request_id', 'in', [...new Set(ids)])
+    .execute();
+  return rows.map(({ request_id, request_digest, claims }) => [
+    tupleKey(namespace, rpc, request_id),
+    { requestDigest: request_digest, claims: readAttempts(claims) },
+  ]);
+}
+
+/** Keys are stored as text, because JSON numbers cannot hold every int64. */
+function readAttempts(text: string | null): ClaimedAttempt[] {
+  const pairs = JSON.parse(text ?? '[]') as [string, string][];
+  return pairs.map(([rollout, attempt]) => [BigInt(rollout), BigInt(attempt)]);
+}
+
+/**
+ * ID1: stores each key with its claims, in the transaction of the claim. An empty answer is not stored (Q2). Rows are
+ * sorted, so that transactions with the same keys do not deadlock. If another transaction stored a key first, the
+ * primary key rejects the row.
+ */
+export async function keepClaims(
+  engine: Engine,
+  tx: Tx,
+  now: string,
+  requests: readonly ClaimRequest[],
+  granted: readonly Granted[],
+): Promise<void> {
+  const of = new Map<number, Granted[]>();
+  for (const each of granted) {
+    if (each.request.key !== undefined) of.set(each.at, [...(of.get(each.at) ?? []), each]);
+  }
+  const rows = [...of].flatMap(([place, claims]) => {
+    const { caller, key } = requests[place]!;
+    const [first] = claims;
+    if (key === undefined || first === undefined) return [];
+    const pairs = claims.map(({ row }) => [`${row.key}`, `${row.attempt + 1n}`]);
+    const identity = [caller.namespace, key.rpc, key.requestId] as const;
+    const made = [first.row.run, first.row.key, first.row.id, now, JSON.stringify(pairs)];
+    return [{ name: tupleKey(...identity), row: [...identity, key.requestDigest, ...made] }];
+  });
+  rows.sort((a, b) => (a.name < b.name ? -1 : 1));
+  await engine.insertRows(
+    tx,
+    'requests',
+    COLUMNS,
+    rows.map(({ row }) => row),
+  );
+}
+
+const COLUMNS = [
+  'namespace',
+  'rpc',
+  'request_id',
+  'request_digest',
+  'tree',
+  'resource',
+  'resource_id',
+  'create_time',
+  'claims',
+] as const;

@@ -1,0 +1,159 @@
+import { sql } from 'kysely';
+import { stageNotFound } from '../../../domain/errors.ts';
+import { TERMINAL_STATUSES } from '../../../domain/lifecycle.ts';
+import type { ClaimRequest } from '../../contract/rollout.ts';
+import type { Db, Engine, Queue, Tx } from '../engine.ts';
+import { findRunKeys } from '../run/keys.ts';
+import { findStage } from '../stage/rows.ts';
+import { together } from '../together.ts';
+import { isSet } from '../values.ts';
+import { IS_PENDING, isWanted } from './queue.ts';
+
+/** Requests with equal filters. They share statements and are served in order of arrival. */
+export interface ClaimBatch {
+  /** A request that stands for all of them. */
+  readonly wanted: ClaimRequest;
+  /** Indexes in the list of all requests. */
+  readonly places: readonly number[];
+}
+
+export function batchesOf(requests: readonly ClaimRequest[]): ClaimBatch[] {
+  const batches = new Map<string, { wanted: ClaimRequest; places: number[] }>();
+  for (const [place, request] of requests.entries()) {
+    const name = nameOf(request);
+    const batch = batches.get(name);
+    if (batch === undefined) batches.set(name, { wanted: request, places: [place] });
+    else batch.places.push(place);
+  }
+  return [...batches.values()];
+}
+
+function nameOf({ caller, runId, stageId, taskIds, labels, minPriority }: ClaimRequest): string {
+  const pairs = [...labels].sort(([a], [b]) => (a < b ? -1 : 1));
+  return JSON.stringify([caller.namespace, runId, stageId, [...taskIds].sort(), pairs, minPriority]);
+}
+
+/** Stages and tasks that a filter selects. */
+export interface ClaimScope {
+  /** Queues that can be claimed from: neither the stage nor its run is paused or terminal (Q4). */
+  readonly queues: readonly Queue[];
+  /** Keys of all open stages, including paused ones, which can be claimed from later. */
+  readonly stages: readonly bigint[];
+  readonly runs: readonly bigint[];
+  /** Keys of the requested tasks; undefined for any task. */
+  readonly tasks: readonly bigint[] | undefined;
+  /** Whether no rollout can be created there (Q2). Always false if the request names neither stage nor run. */
+  readonly isClosed: boolean;
+}
+
+/** Reads without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
+export async function readScope(
+  engine: Engine,
+  tx: Tx,
+  { caller, runId, stageId, taskIds }: ClaimRequest,
+): Promise<ClaimScope> {
+  const { namespace } = caller;
+  const [stages, tasks] = await together([
+    readStages(engine, tx, namespace, runId, stageId),
+    readTasks(tx, namespace, taskIds),
+  ]);
+  const isClosed =
+    stages.length === 0
+      ? await isOver(engine, tx, namespace, runId, stageId)
+      : (runId !== undefined || stageId !== undefined) && stages.every(({ closed }) => isSet(closed));
+  const open = stages.filter(({ paused }) => !isSet(paused));
+  const queues = open.flatMap(({ key }): Queue[] =>
+    tasks === undefined ? [{ stage: key, task: null }] : tasks.map((task) => ({ stage: key, task })),
+  );
+  const runs = [...new Set(stages.map(({ run }) => run))];
+  return { queues, stages: stages.map(({ key }) => key), runs, tasks, isClosed };
+}
+
+/** Selects open stages of open runs. The conditions match the partial index of open stages literally. */
+async function readStages(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  runId: string | undefined,
+  stageId: string | undefined,
+) {
+  const name = `open stages${runId === undefined ? '' : ' of run'}${stageId === undefined ? '' : ' by id'}`;
+  const query = engine.kept.of(name, [namespace, runId ?? '', stageId ?? ''], (of, run, stage) =>
+    selectOpen(engine.db, of, runId && run, stageId && stage),
+  );
+  return engine.ask(tx, query);
+}
+
+function selectOpen(db: Db, namespace: string, runId: string | undefined, stageId: string | undefined) {
+  let query = db
+    .selectFrom('stages as s')
+    .innerJoin('runs as u', (join) => join.onRef('u.key', '=', 's.run').on('u.hidden', '=', 0))
+    .select(['s.key', 's.run'])
+    .select(sql<boolean | bigint>`(s.status = 'PAUSED' or u.status = 'PAUSED')`.as('paused'))
+    .select(sql<boolean | bigint>`(s.queue_close_time is not null)`.as('closed'))
+    .where('s.namespace', '=', namespace)
+    .where(sql<boolean>`s.status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`)
+    .where(sql<boolean>`u.status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`);
+  if (runId !== undefined) query = query.where('u.namespace', '=', namespace).where('u.id', '=', runId);
+  if (stageId !== undefined) query = query.where('s.id', '=', stageId);
+  return query;
+}
+
+/** Returns undefined for any task. Unknown task ids match nothing. */
+async function readTasks(tx: Tx, namespace: string, ids: readonly string[]): Promise<bigint[] | undefined> {
+  if (ids.length === 0) return undefined;
+  const rows = await tx
+    .selectFrom('tasks')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where('id', 'in', ids)
+    .execute();
+  return rows.map(({ key }) => key);
+}
+
+/**
+ * Decides whether a request that found no open stage can never find one. For a stage: always. For a run: if the run is
+ * terminal, or has stages and all are terminal. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
+ */
+async function isOver(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  runId: string | undefined,
+  stageId: string | undefined,
+): Promise<boolean> {
+  const run = runId === undefined ? undefined : await findRunKeys(engine, tx, namespace, runId);
+  if (stageId !== undefined) {
+    const stage = await findStage(tx, namespace, { id: stageId });
+    if (stage === undefined || (run !== undefined && run.key !== stage.run.key)) throw stageNotFound(stageId, runId);
+    return true;
+  }
+  if (run === undefined) return false;
+  const ofRun = sql`from ${engine.table('stages')} as s where s.run = ${run.key}`;
+  const { rows } = await sql<{ readonly over: boolean | bigint }>`select (u.status in (${sql.join(TERMINAL_STATUSES)})
+    or exists (select 1 ${ofRun}) and not exists (select 1 ${ofRun} and s.status not in (${sql.join(TERMINAL_STATUSES)}))) as over
+    from ${engine.table('runs')} as u where u.key = ${run.key}`.execute(tx);
+  return isSet(rows[0]?.over ?? false);
+}
+
+/**
+ * Q2: returns whether no matching rollout is PENDING or live, and none can be created. The statement reads the stages
+ * again, because one may have been created or reopened since `scope` was read. All conditions hold at one moment.
+ */
+export async function isDrained(engine: Engine, tx: Tx, scope: ClaimScope, request: ClaimRequest): Promise<boolean> {
+  if (!scope.isClosed) return false;
+  if (scope.stages.length === 0 || scope.tasks?.length === 0) return true;
+  const { caller, runId, stageId } = request;
+  const elsewhere = selectOpen(engine.db, caller.namespace, runId, stageId).where(
+    sql<boolean>`(s.queue_close_time is null or not ${engine.among(sql.ref('s.key'), scope.stages)})`,
+  );
+  const from = sql`select 1 from ${engine.table('rollouts')} as r where ${engine.among(sql.ref('r.stage'), scope.stages)}`;
+  const ofTasks = scope.tasks === undefined ? sql`` : sql`and ${engine.among(sql.ref('r.task'), scope.tasks)}`;
+  const wanted = { labels: request.labels, minPriority: request.minPriority, except: [] };
+  const live = sql`${engine.among(sql.ref('r.run'), scope.runs)} and r.status in ('INITIALIZING', 'RUNNING')`;
+  const { rows } = await sql<{ readonly more: boolean | bigint }>`select (
+    exists ${elsewhere}
+    or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, IS_PENDING)})
+    or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, live)})) as more`.execute(tx);
+  return !isSet(rows[0]?.more ?? false);
+}

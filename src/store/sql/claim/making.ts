@@ -1,0 +1,245 @@
+import { parseInstant } from '../../../domain/instant.ts';
+import { beginLease, type Lease } from '../../../domain/lease.ts';
+import type { Trajectory } from '../../../domain/trajectory.ts';
+import type { Claim, ClaimRequest } from '../../contract/rollout.ts';
+import { type Engine, Later, type Tx } from '../engine.ts';
+import { bindLease, LEASE_COLUMNS, leaseValues } from '../rollout/lease_rows.ts';
+import { readRollout } from '../rollout/rows.ts';
+import { bindPauses } from '../run/pauses.ts';
+import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
+import { insertTrajectories, trajectoryRow } from '../trajectory/making.ts';
+import { bindReal } from '../values.ts';
+import { plannedTurns, type Taken } from './places.ts';
+import { type Assigned, type Assignments, assignedTo, readAssignments } from './tasks.ts';
+
+/** A rollout that is assigned to a request. */
+export interface Granted extends Taken {
+  /** Index of the request in the list of all requests. */
+  readonly at: number;
+  readonly request: ClaimRequest;
+  /** Ids of the attempt's trajectory. */
+  readonly ids: { readonly id: string; readonly uid: string };
+}
+
+/** Returns the claims that `makeClaims` would create. Writes nothing. */
+export function previewClaims(granted: readonly Granted[], assignments: Assignments, now: string): Claim[] {
+  return granted.map((each) => claimOf(attemptOf(each, now), assignedTo(each.row, assignments), now));
+}
+
+/**
+ * Q1: creates attempts and their trajectories, moves their rollouts, and returns the claims in the order given. The
+ * number of statements does not grow with the claims. The result is a `Later`, because the transaction need not wait
+ * for tasks and validators. `known` holds those that were read before.
+ */
+export async function makeClaims(
+  engine: Engine,
+  tx: Tx,
+  now: string,
+  mark: bigint,
+  granted: readonly Granted[],
+  known: Assignments,
+): Promise<Later<Claim[]>> {
+  if (granted.length === 0) return new Later(Promise.resolve([]));
+  const attempts = granted.map((each) => attemptOf(each, now));
+  const assigning = readAssignments(
+    engine,
+    tx,
+    granted.map(({ row }) => row),
+    known,
+  );
+  const claims = assigning.then((assignments) =>
+    attempts.map((attempt) => claimOf(attempt, assignedTo(attempt.row, assignments), now)),
+  );
+  const later = new Later(claims);
+  await writeAttempts(engine, tx, now, mark, attempts);
+  return later;
+}
+
+interface NewAttempt extends Granted {
+  readonly number: bigint;
+  readonly made: Trajectory;
+  readonly byteSum: bigint;
+  readonly lease: Lease;
+}
+
+/**
+ * Builds an attempt. Its trajectory is empty, or a branch at the start point (B1), and inherits run, experiment and
+ * task from the rollout.
+ */
+function attemptOf(granted: Granted, now: string): NewAttempt {
+  const { row, place, point, ids, request } = granted;
+  const key = row.next_trajectory;
+  const number = row.attempt + 1n;
+  const time = parseInstant(now);
+  const at = row.start_step ?? 0n;
+  const made: Trajectory = {
+    ref: { tree: point?.source.ref.tree ?? key, key },
+    ...ids,
+    treeId: point?.source.treeId ?? ids.id,
+    parent: point && { key: point.owner.key, id: point.owner.id, branchPoint: at },
+    name: `rollout ${row.group_number}/${row.number} attempt ${number}`,
+    taskId: row.task_id ?? '',
+    runId: place.run.id,
+    experimentId: place.experiment.id,
+    labels: new Map(),
+    metadataJson: '',
+    metrics: new Map(),
+    status: 'RUNNING',
+    statusMessage: '',
+    writerId: '',
+    writerEpoch: 0n,
+    nextStepNumber: point === undefined ? 0n : at + 1n,
+    rewardSum: point?.rewardSum ?? 0,
+    branchRewardSum: undefined,
+    createTime: time,
+    updateTime: time,
+    sealTime: undefined,
+    hidden: false,
+  };
+  return {
+    ...granted,
+    number,
+    made,
+    byteSum: point?.byteSum ?? 0n,
+    lease: beginLease(time, BigInt(request.leaseMs), row.attempt_timeout_ms ?? undefined, place.run.pauses),
+  };
+}
+
+async function writeAttempts(
+  engine: Engine,
+  tx: Tx,
+  now: string,
+  mark: bigint,
+  attempts: readonly NewAttempt[],
+): Promise<void> {
+  const trajectories = attempts.map((attempt) => trajectoryRowOf(attempt, now));
+  await insertTrajectories(engine, tx, trajectories);
+  const rows = attempts.map(({ row, number, made, request }) => {
+    const { tree, key } = made.ref;
+    return [
+      row.key,
+      number,
+      row.namespace,
+      tree,
+      key,
+      'INITIALIZING',
+      '',
+      request.workerId,
+      now,
+      null,
+      row.claimable_time,
+    ];
+  });
+  await engine.insertRows(tx, 'attempts', ATTEMPT_COLUMNS, rows);
+  await recordStatuses(engine, tx, now, attempts.flatMap(movesOf));
+  const claimed = attempts.map((attempt) => claimedRow(attempt, now, mark));
+  await engine.updateRows(tx, 'rollouts', ['key'], CLAIMED_COLUMNS, claimed);
+}
+
+/** Returns the row of the attempt's trajectory, which has no labels. */
+function trajectoryRowOf({ row, place, point, made, byteSum }: NewAttempt, now: string): unknown[] {
+  const { ref, parent, taskId, nextStepNumber, rewardSum } = made;
+  return trajectoryRow(row.namespace, made, now, {
+    ...ref,
+    parent: parent?.key ?? null,
+    branch_point: parent?.branchPoint ?? null,
+    task_id: taskId,
+    next_step_number: nextStepNumber,
+    reward_sum: bindReal(rewardSum),
+    branch_reward_sum: null,
+    byte_sum: byteSum,
+    depth: point === undefined ? 0n : point.owner.depth + 1n,
+    run: place.run.key,
+    experiment: place.experiment.key,
+  });
+}
+
+const ATTEMPT_COLUMNS = [
+  'rollout',
+  'number',
+  'namespace',
+  'tree',
+  'trajectory',
+  'status',
+  'message',
+  'worker_id',
+  'claim_time',
+  'end_time',
+  'claimable_time',
+] as const;
+
+/** L5: the status changes of an attempt are the creation of its trajectory and the move of its rollout. */
+function movesOf({ row, made, request: { caller } }: NewAttempt): RecordedMove[] {
+  const { tree, key } = made.ref;
+  const creation = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
+  const claim = { ordinal: row.status_changes, from: 'PENDING', to: 'INITIALIZING', message: '' } as const;
+  return [
+    { caller, entity: { tree, noun: 'TRAJECTORY', key }, move: creation },
+    { caller, entity: { tree: row.run, noun: 'ROLLOUT', key: row.key }, move: claim },
+  ];
+}
+
+const CLAIMED_COLUMNS = [
+  'status',
+  'status_message',
+  'phase',
+  'attempt',
+  'tree',
+  'trajectory',
+  'worker_id',
+  ...LEASE_COLUMNS,
+  'update_time',
+  'status_changes',
+  'revision',
+  'mark',
+] as const;
+
+function claimedRow({ row, number, made, request, lease }: NewAttempt, now: string, mark: bigint): unknown[] {
+  const { tree, key } = made.ref;
+  return [
+    ...[row.key, 'INITIALIZING', '', '', number, tree, key, request.workerId, ...leaseValues(lease), now],
+    ...[row.status_changes + 1n, row.revision + 1n, mark],
+  ];
+}
+
+/** Returns the claim as a read after the commit would. */
+function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: string): Claim {
+  const { row, place, made: trajectory } = attempt;
+  const rollout = readRollout({
+    ...NO_OVERRIDE,
+    ...row,
+    ...claimedFields(attempt, now),
+    run_id: place.run.id,
+    pauses: bindPauses(place.run.pauses),
+    stage_id: place.stage.id,
+    trajectory_id: trajectory.id,
+    branch_point: trajectory.parent?.branchPoint ?? null,
+    next_step_number: trajectory.nextStepNumber,
+    last_append: null,
+    own_reward: null,
+  });
+  const maxTurns = row.max_turns ?? task?.maxTurns ?? plannedTurns(place.run.plan, place.stage.kind);
+  return { rollout, task, validators, trajectory, maxTurns };
+}
+
+function claimedFields({ row, number, request, lease }: NewAttempt, now: string) {
+  return {
+    status: 'INITIALIZING',
+    status_message: '',
+    phase: '',
+    attempt: number,
+    worker_id: request.workerId,
+    ...bindLease(lease),
+    update_time: now,
+    revision: row.revision + 1n,
+  };
+}
+
+const NO_OVERRIDE = {
+  override_ordinal: null,
+  override_attempt: null,
+  override_success: null,
+  override_reason: null,
+  override_actor: null,
+  override_time: null,
+} as const;

@@ -1,0 +1,62 @@
+import { sql } from 'kysely';
+import type { StageKind } from '../../../domain/run.ts';
+import type { Trajectory } from '../../../domain/trajectory.ts';
+import type { Claim } from '../../contract/rollout.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { readRollout, selectRollouts } from '../rollout/rows.ts';
+import { readPlan } from '../run/values.ts';
+import { together } from '../together.ts';
+import { readTrajectory, selectTrajectories } from '../trajectory/rows.ts';
+import type { ClaimedAttempt } from './keys.ts';
+import { plannedTurns } from './places.ts';
+import { assignedTo, readAssignments } from './tasks.ts';
+
+/** Q2: returns those of the earlier claims that are still live, in the order in which they were claimed. */
+export async function readClaims(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  granted: readonly ClaimedAttempt[],
+): Promise<Claim[]> {
+  const rows = await selectRollouts(engine, tx, 'FULL')
+    .select(['r.task', 's.kind', 'u.plan', 't.tree as trajectory_tree', 't.key as trajectory_key'])
+    .where('r.namespace', '=', namespace)
+    .where(
+      engine.among(
+        sql.ref('r.key'),
+        granted.map(([rollout]) => rollout),
+      ),
+    )
+    .where('r.status', 'in', ['INITIALIZING', 'RUNNING'])
+    .execute();
+  const [assignments, trajectories] = await together([
+    readAssignments(engine, tx, rows),
+    readTrajectories(
+      engine,
+      tx,
+      namespace,
+      rows.flatMap(({ trajectory_key }) => trajectory_key ?? []),
+    ),
+  ]);
+  const byKey = new Map(rows.map((row) => [row.key, row]));
+  return granted.flatMap(([key, attempt]): Claim[] => {
+    const row = byKey.get(key);
+    const trajectory = row === undefined ? undefined : trajectories.get(row.trajectory_key ?? -1n);
+    // Without its trajectory, an attempt cannot be worked on.
+    if (row === undefined || row.attempt !== attempt || trajectory === undefined) return [];
+    const { task, validators } = assignedTo(row, assignments);
+    const planned = plannedTurns(readPlan(row.plan), row.kind as StageKind);
+    const maxTurns = row.max_turns ?? task?.maxTurns ?? planned;
+    return [{ rollout: readRollout(row), task, validators, trajectory, maxTurns }];
+  });
+}
+
+async function readTrajectories(engine: Engine, tx: Tx, namespace: string, keys: readonly bigint[]) {
+  if (keys.length === 0) return new Map<bigint, Trajectory>();
+  const rows = await selectTrajectories(tx)
+    .where('t.namespace', '=', namespace)
+    .where(engine.among(sql.ref('t.key'), keys))
+    .where('t.hidden', '=', 0)
+    .execute();
+  return new Map(rows.map((row) => [row.key, readTrajectory(row)]));
+}

@@ -1,0 +1,117 @@
+import { sql } from 'kysely';
+import type { AnabranchError } from '../../../domain/errors.ts';
+import { depthFault } from '../../../domain/lineage.ts';
+import type { StartPoint } from '../../../domain/rollout.ts';
+import { ownBegin, type Trajectory } from '../../../domain/trajectory.ts';
+import { tupleKey } from '../../../domain/tuple_key.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { together } from '../together.ts';
+import { ownerIn } from '../trajectory/lineage.ts';
+import { readTrajectory, selectTrajectories } from '../trajectory/rows.ts';
+import { isSet, readReal } from '../values.ts';
+
+/** A start point that is locked against deletion until the transaction ends. */
+export interface HeldPoint {
+  readonly source: Trajectory;
+  /** The trajectory that owns the step. */
+  readonly owner: { readonly key: bigint; readonly id: string; readonly depth: bigint };
+  readonly rewardSum: number;
+  readonly byteSum: bigint;
+}
+
+/** `missing`: the step was deleted. `busy`: a deletion holds the owner. An error: no branch is possible there (B1). */
+export type FoundPoint = HeldPoint | 'missing' | 'busy' | AnabranchError;
+
+/**
+ * Finds and locks start points (B1). The number of statements grows only with the lineages that are read to find
+ * owners.
+ */
+export async function holdStartPoints(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  points: readonly StartPoint[],
+): Promise<Map<string, FoundPoint>> {
+  const wanted = new Map(points.map((point) => [nameOf(point), point]));
+  if (wanted.size === 0) return new Map();
+  const sources = await findSources(tx, namespace, points);
+  const owned = await together(
+    [...wanted.values()].map(async (point) => {
+      const source = sources.get(point.trajectoryId);
+      return { point, source, owner: source && (await ownerKeyOf(tx, namespace, source, point.stepNumber)) };
+    }),
+  );
+  const places = owned.flatMap(({ point, source, owner }) =>
+    source === undefined || owner === undefined ? [] : [{ tree: source.ref.tree, owner, step: point.stepNumber }],
+  );
+  const [owners, steps] = places.length === 0 ? [NONE, NONE] : await holdSteps(engine, tx, places);
+  return new Map(
+    owned.map(({ point, source, owner }): [string, FoundPoint] => {
+      const step = owner === undefined ? undefined : steps.get(tupleKey(owner, point.stepNumber));
+      if (source === undefined || owner === undefined || step === undefined) return [nameOf(point), 'missing'];
+      const locked = owners.get(owner);
+      if (locked === undefined) return [nameOf(point), 'busy'];
+      if (isSet(locked.purging)) return [nameOf(point), 'missing'];
+      const fault = depthFault(locked);
+      if (fault !== undefined) return [nameOf(point), fault];
+      const sums = { rewardSum: readReal(step.reward_sum), byteSum: step.byte_sum };
+      return [nameOf(point), { source, owner: locked, ...sums }];
+    }),
+  );
+}
+
+const NONE = new Map<never, never>();
+
+export function nameOf({ trajectoryId, stepNumber }: StartPoint): string {
+  return tupleKey(trajectoryId, stepNumber);
+}
+
+/** Returns the visible trajectories by id. */
+async function findSources(tx: Tx, namespace: string, points: readonly StartPoint[]): Promise<Map<string, Trajectory>> {
+  const ids = [...new Set(points.map(({ trajectoryId }) => trajectoryId))];
+  const rows = await selectTrajectories(tx)
+    .where('t.namespace', '=', namespace)
+    .where('t.id', 'in', ids)
+    .where('t.hidden', '=', 0)
+    .execute();
+  return new Map(rows.map((row) => [row.id, readTrajectory(row)]));
+}
+
+async function ownerKeyOf(tx: Tx, namespace: string, source: Trajectory, step: bigint): Promise<bigint | undefined> {
+  if (step >= source.nextStepNumber) return undefined;
+  if (step >= ownBegin(source)) return source.ref.key;
+  return ownerIn(tx, namespace, source.ref, step);
+}
+
+interface Place {
+  readonly tree: bigint;
+  readonly owner: bigint;
+  readonly step: bigint;
+}
+
+/**
+ * Locks owners in order of key, skipping those that a deletion holds. Then reads the existing steps under the locks.
+ */
+async function holdSteps(engine: Engine, tx: Tx, places: readonly Place[]) {
+  const trees = [...new Set(places.map(({ tree }) => tree))];
+  const keys = [...new Set(places.map(({ owner }) => owner))];
+  const numbers = [...new Set(places.map(({ step }) => step))];
+  const owners = tx
+    .selectFrom('trajectories as t')
+    .select(['t.key', 't.id', 't.depth', 't.purging'])
+    .where(engine.among(sql.ref('t.tree'), trees))
+    .where(engine.among(sql.ref('t.key'), keys))
+    .orderBy('t.tree')
+    .orderBy('t.key');
+  const steps = tx
+    .selectFrom('steps as s')
+    .select(['s.trajectory', 's.step_number', 's.reward_sum', 's.byte_sum'])
+    .where(engine.among(sql.ref('s.tree'), trees))
+    .where(engine.among(sql.ref('s.trajectory'), keys))
+    .where(engine.among(sql.ref('s.step_number'), numbers));
+  const [locked, found] = await together([engine.lockFree(owners, 'keep').execute(), steps.execute()]);
+  return [
+    new Map(locked.map((row) => [row.key, row])),
+    new Map(found.map((row) => [tupleKey(row.trajectory, row.step_number), row])),
+  ] as const;
+}

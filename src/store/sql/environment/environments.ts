@@ -1,0 +1,209 @@
+import { type Selectable, sql } from 'kysely';
+import type { Caller } from '../../../domain/caller.ts';
+import { AnabranchError, environmentNotFound } from '../../../domain/errors.ts';
+import { parseInstant } from '../../../domain/instant.ts';
+import { decideMove, type Status, type Verb } from '../../../domain/lifecycle.ts';
+import type { Environment } from '../../../domain/rollout.ts';
+import type { NewEnvironment } from '../../contract/environment.ts';
+import type { IdempotencyKey } from '../../contract/idempotency.ts';
+import type { Page } from '../../contract/page.ts';
+import type { Said } from '../../contract/run.ts';
+import type { Db, Engine, Tx } from '../engine.ts';
+import { makeOnce, type Noun } from '../requests.ts';
+import { findRolloutKey } from '../rollout/keys.ts';
+import { findRunKeys, keepRun, keepRunOf } from '../run/keys.ts';
+import { movedColumns, statusMove } from '../status/moved_status.ts';
+import { recordStatus } from '../status/status_changes.ts';
+import type { EnvironmentsTable } from '../tables.ts';
+import { readNow } from '../trajectory/rows.ts';
+import { bindLabels, readLabels, readOptionalTime } from '../values.ts';
+
+export async function createEnvironment(
+  engine: Engine,
+  caller: Caller,
+  making: NewEnvironment,
+  key: IdempotencyKey | undefined,
+): Promise<Environment> {
+  const { namespace } = caller;
+  const noun: Noun<Environment> = { name: 'Environment', find: (db, ref) => findEnvironment(db, namespace, ref) };
+  return makeOnce(engine, namespace, key, noun, async (tx) => {
+    const run = await keepRun(engine, tx, namespace, making.runId);
+    await refuseTaken(tx, namespace, making.id);
+    const row = await insertEnvironment(engine, tx, caller, run.key, making);
+    return { ref: { tree: row, key: row }, id: making.id, made: await readWritten(tx, namespace, row) };
+  });
+}
+
+/** An environment of a deleted run keeps its id until it is purged. */
+async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void> {
+  const taken = await tx
+    .selectFrom('environments')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where('id', '=', id)
+    .executeTakeFirst();
+  if (taken === undefined) return;
+  throw new AnabranchError(
+    'ENVIRONMENT_EXISTS',
+    `Environment ${id} exists, possibly in a deleted run. Use another id, or read it with GetEnvironment.`,
+    { metadata: { environment: id } },
+  );
+}
+
+async function insertEnvironment(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  run: bigint,
+  making: NewEnvironment,
+): Promise<bigint> {
+  const { id, type, externalId, status, labels, configJson, phase } = making;
+  const now = await readNow(tx, engine.now);
+  const key = await engine.nextKey(tx, 'environments');
+  await tx
+    .insertInto('environments')
+    .values({
+      key,
+      namespace: caller.namespace,
+      id,
+      run,
+      type,
+      external_id: externalId,
+      status,
+      status_message: '',
+      phase,
+      labels: bindLabels(labels),
+      config_json: configJson,
+      start_time: status === 'RUNNING' ? now : null,
+      end_time: null,
+      create_time: now,
+      update_time: now,
+      status_changes: 1n,
+    })
+    .execute();
+  const creation = { ordinal: 0n, from: null, to: status, message: '', phase };
+  await recordStatus(engine, tx, caller, { tree: run, noun: 'ENVIRONMENT', key }, now, creation);
+  return key;
+}
+
+/** L2 except Reopen, L5: applies a verb. Writes nothing if the verb is already in effect. */
+export async function moveEnvironment(
+  engine: Engine,
+  caller: Caller,
+  id: string,
+  verb: Exclude<Verb, 'reopen'>,
+  said: Said,
+  externalId: string | undefined,
+): Promise<Environment> {
+  return engine.write(async (tx) => {
+    const row = await lockEnvironment(engine, tx, caller.namespace, id);
+    const stored = { message: row.status_message, resultJson: '' };
+    const to = decideMove('environment', row.status as Status, stored, verb, { message: said.message, resultJson: '' });
+    if (to !== undefined) await moveLocked(engine, tx, caller, row, to, said, externalId);
+    return readWritten(tx, caller.namespace, row.key);
+  });
+}
+
+/** Locks the environment, and its run against deletion. Errors: ENVIRONMENT_NOT_FOUND. */
+async function lockEnvironment(engine: Engine, tx: Tx, namespace: string, id: string) {
+  const seen = await findEnvironment(tx, namespace, { id });
+  if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw environmentNotFound(id);
+  const query = tx.selectFrom('environments').selectAll().where('key', '=', seen.key);
+  const row = await engine.lock(query, 'write').executeTakeFirst();
+  if (row === undefined) throw environmentNotFound(id);
+  return row;
+}
+
+async function moveLocked(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  row: Selectable<EnvironmentsTable>,
+  to: Status,
+  said: Said,
+  externalId: string | undefined,
+): Promise<void> {
+  const now = await readNow(tx, engine.now);
+  await tx
+    .updateTable('environments')
+    .set({
+      ...movedColumns(row, to, said, now),
+      ...(externalId === undefined ? {} : { external_id: externalId }),
+      update_time: now,
+    })
+    .where('key', '=', row.key)
+    .execute();
+  const entity = { tree: row.run, noun: 'ENVIRONMENT', key: row.key } as const;
+  await recordStatus(engine, tx, caller, entity, now, statusMove(row, to, said));
+}
+
+export async function listEnvironments(
+  engine: Engine,
+  namespace: string,
+  of: { readonly runId: string } | { readonly rolloutId: string },
+  statuses: readonly Status[] | undefined,
+  page: Page<bigint>,
+): Promise<Environment[]> {
+  let query = selectEnvironments(engine.db, namespace);
+  if ('runId' in of) {
+    query = query.where('e.run', '=', (await findRunKeys(engine, engine.db, namespace, of.runId)).key);
+  } else {
+    const rollout = await findRolloutKey(engine.db, namespace, of.rolloutId);
+    const used = engine.db.selectFrom('rollout_environments as u').select('u.environment');
+    query = query.where('e.key', 'in', used.where('u.rollout', '=', rollout));
+  }
+  if (statuses?.length === 0) return [];
+  if (statuses !== undefined) query = query.where('e.status', 'in', statuses);
+  if (page.after !== undefined) query = query.where('e.key', '<', page.after);
+  const rows = await query.orderBy('e.key', 'desc').limit(page.limit).execute();
+  return rows.map(readEnvironment);
+}
+
+/** Returns undefined if the environment does not exist. */
+export async function findEnvironment(
+  db: Db | Tx,
+  namespace: string,
+  place: { readonly id: string } | { readonly key: bigint },
+): Promise<Environment | undefined> {
+  const query = selectEnvironments(db, namespace);
+  const at = 'id' in place ? query.where('e.id', '=', place.id) : query.where('e.key', '=', place.key);
+  const row = await at.executeTakeFirst();
+  return row === undefined ? undefined : readEnvironment(row);
+}
+
+/** Reads an environment that this transaction has written. The transaction protects its run from deletion. */
+async function readWritten(tx: Tx, namespace: string, key: bigint): Promise<Environment> {
+  const environment = await findEnvironment(tx, namespace, { key });
+  if (environment === undefined) throw new Error('an environment written in this transaction is missing');
+  return environment;
+}
+
+/** Selects environments (`e`) of visible runs, with the ids of the runs (`r`). */
+function selectEnvironments(db: Db | Tx, namespace: string) {
+  return db
+    .selectFrom('environments as e')
+    .innerJoin('runs as r', 'r.key', 'e.run')
+    .selectAll('e')
+    .select('r.id as run_id')
+    .where('e.namespace', '=', namespace)
+    .where(sql<boolean>`not r.hidden`);
+}
+
+function readEnvironment(row: Selectable<EnvironmentsTable> & { readonly run_id: string }): Environment {
+  return {
+    key: row.key,
+    id: row.id,
+    run: { key: row.run, id: row.run_id },
+    type: row.type,
+    externalId: row.external_id,
+    status: row.status as Status,
+    statusMessage: row.status_message,
+    phase: row.phase,
+    labels: readLabels(row.labels),
+    configJson: row.config_json,
+    startTime: readOptionalTime(row.start_time),
+    endTime: readOptionalTime(row.end_time),
+    createTime: parseInstant(row.create_time),
+    updateTime: parseInstant(row.update_time),
+  };
+}

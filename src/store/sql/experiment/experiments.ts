@@ -1,0 +1,212 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../../domain/caller.ts';
+import { AnabranchError, experimentNotFound } from '../../../domain/errors.ts';
+import { DEFAULT_EXPERIMENT, type Experiment } from '../../../domain/run.ts';
+import type {
+  BookView,
+  ExperimentChanges,
+  ExperimentFilter,
+  ExperimentPlace,
+  NewExperiment,
+} from '../../contract/experiment.ts';
+import type { IdempotencyKey } from '../../contract/idempotency.ts';
+import type { Page } from '../../contract/page.ts';
+import type { Db, Engine, Tx } from '../engine.ts';
+import { makeOnce, type Noun } from '../requests.ts';
+import { readNow } from '../trajectory/rows.ts';
+import { UniqueViolation } from '../unique_violation.ts';
+import { readExperiment, selectExperiments } from './rows.ts';
+
+export async function createExperiment(
+  engine: Engine,
+  caller: Caller,
+  making: NewExperiment,
+  key: IdempotencyKey | undefined,
+): Promise<Experiment> {
+  const { namespace } = caller;
+  const noun: Noun<Experiment> = { name: 'Experiment', find: (db, ref) => findByKey(db, namespace, ref.key) };
+  return makeOnce(engine, namespace, key, noun, async (tx) => {
+    await refuseTaken(tx, namespace, making);
+    const row = await insertExperiment(engine, tx, namespace, making);
+    const made = await findByKey(tx, namespace, row);
+    if (made === undefined) throw new Error('the experiment created in this transaction is missing');
+    return { ref: { tree: row, key: row }, id: making.id, made };
+  });
+}
+
+async function findByKey(db: Db | Tx, namespace: string, key: bigint): Promise<Experiment | undefined> {
+  const row = await selectExperiments(db, namespace, 'FULL').where('x.key', '=', key).executeTakeFirst();
+  return row === undefined ? undefined : readExperiment(row);
+}
+
+/** A deleted experiment keeps its id but not its name. */
+async function refuseTaken(tx: Tx, namespace: string, { id, name }: NewExperiment): Promise<void> {
+  const taken = await tx
+    .selectFrom('experiments')
+    .select('id')
+    .where('namespace', '=', namespace)
+    .where((eb) => eb.or([eb('id', '=', id), eb.and([eb('name', '=', name), sql<boolean>`not hidden`])]))
+    .executeTakeFirst();
+  if (taken !== undefined) throw experimentExists(taken.id === id ? id : name);
+}
+
+async function insertExperiment(engine: Engine, tx: Tx, namespace: string, making: NewExperiment): Promise<bigint> {
+  const key = await engine.nextKey(tx, 'experiments');
+  const now = await readNow(tx, engine.now);
+  await tx
+    .insertInto('experiments')
+    .values({
+      key,
+      namespace,
+      id: making.id,
+      name: making.name,
+      description: making.description,
+      environment_name: making.environmentName,
+      environment_config_json: making.environmentConfigJson,
+      agent_type: making.agentType,
+      agent_config_json: making.agentConfigJson,
+      default_config_json: making.defaultConfigJson,
+      max_steps: making.maxSteps ?? null,
+      seed: making.seed ?? null,
+      tags: JSON.stringify(making.tags),
+      metadata_json: making.metadataJson,
+      last_run_number: 0n,
+      hidden: 0,
+      create_time: now,
+      update_time: now,
+    })
+    .execute();
+  return key;
+}
+
+export async function listExperiments(
+  engine: Engine,
+  namespace: string,
+  filter: ExperimentFilter,
+  page: Page<bigint>,
+  view: BookView,
+): Promise<Experiment[]> {
+  let query = selectExperiments(engine.db, namespace, view);
+  if (filter.environmentName !== undefined) query = query.where('x.environment_name', '=', filter.environmentName);
+  if (filter.agentType !== undefined) query = query.where('x.agent_type', '=', filter.agentType);
+  for (const tag of filter.tags ?? []) query = query.where(engine.hasItem(sql.ref('x.tags'), tag));
+  if (page.after !== undefined) query = query.where('x.key', '<', page.after);
+  const rows = await query.orderBy('x.key', 'desc').limit(page.limit).execute();
+  return rows.map(readExperiment);
+}
+
+export async function updateExperiment(
+  engine: Engine,
+  namespace: string,
+  id: string,
+  changes: ExperimentChanges,
+): Promise<Experiment> {
+  try {
+    return await engine.write(async (tx) => {
+      const row = await lockExperiment(engine, tx, namespace, { id });
+      await tx
+        .updateTable('experiments')
+        .set({ update_time: engine.now, ...columnsOf(changes) })
+        .where('key', '=', row.key)
+        .execute();
+      const updated = await findByKey(tx, namespace, row.key);
+      if (updated === undefined) throw experimentNotFound(id);
+      return updated;
+    });
+  } catch (error) {
+    if (error instanceof UniqueViolation) throw experimentExists(changes.name ?? id);
+    throw error;
+  }
+}
+
+/** Returns the columns that the given fields are stored in. */
+function columnsOf(changes: ExperimentChanges) {
+  const { name, description, environmentName, environmentConfigJson, agentType, agentConfigJson } = changes;
+  const { defaultConfigJson, tags, metadataJson } = changes;
+  return {
+    ...(name === undefined ? {} : { name }),
+    ...(description === undefined ? {} : { description }),
+    ...(environmentName === undefined ? {} : { environment_name: environmentName }),
+    ...(environmentConfigJson === undefined ? {} : { environment_config_json: environmentConfigJson }),
+    ...(agentType === undefined ? {} : { agent_type: agentType }),
+    ...(agentConfigJson === undefined ? {} : { agent_config_json: agentConfigJson }),
+    ...(defaultConfigJson === undefined ? {} : { default_config_json: defaultConfigJson }),
+    ...('maxSteps' in changes ? { max_steps: changes.maxSteps ?? null } : {}),
+    ...('seed' in changes ? { seed: changes.seed ?? null } : {}),
+    ...(tags === undefined ? {} : { tags: JSON.stringify(tags) }),
+    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
+  };
+}
+
+/** Columns of a locked experiment. */
+export interface LockedExperiment {
+  readonly key: bigint;
+  readonly name: string;
+  readonly defaultConfigJson: string;
+  readonly lastRunNumber: bigint;
+}
+
+/** The holder of the lock assigns numbers and names to the experiment's runs. Errors: EXPERIMENT_NOT_FOUND. */
+export async function lockExperiment(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  place: ExperimentPlace,
+): Promise<LockedExperiment> {
+  const locked = await lockPlace(engine, tx, namespace, place);
+  if (locked === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
+  return locked;
+}
+
+/** Locks the experiment of runs that name none. Creates it if it is missing; concurrent callers get the same one. */
+export async function lockDefaultExperiment(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  id: string,
+): Promise<LockedExperiment> {
+  const place = { name: DEFAULT_EXPERIMENT };
+  const locked = await lockPlace(engine, tx, namespace, place);
+  if (locked !== undefined) return locked;
+  await insertExperiment(engine, tx, namespace, { ...EMPTY, id, ...place });
+  return lockExperiment(engine, tx, namespace, place);
+}
+
+async function lockPlace(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  place: ExperimentPlace,
+): Promise<LockedExperiment | undefined> {
+  const visible = tx
+    .selectFrom('experiments')
+    .select(['key', 'name', 'default_config_json', 'last_run_number'])
+    .where('namespace', '=', namespace)
+    .where(sql<boolean>`not hidden`);
+  const query = 'id' in place ? visible.where('id', '=', place.id) : visible.where('name', '=', place.name);
+  const row = await engine.lock(query, 'write').executeTakeFirst();
+  if (row === undefined) return undefined;
+  const { key, name, default_config_json, last_run_number } = row;
+  return { key, name, defaultConfigJson: default_config_json, lastRunNumber: last_run_number };
+}
+
+const EMPTY = Object.freeze({
+  description: '',
+  environmentName: '',
+  environmentConfigJson: '',
+  agentType: '',
+  agentConfigJson: '',
+  defaultConfigJson: '',
+  maxSteps: undefined,
+  seed: undefined,
+  tags: [],
+  metadataJson: '',
+});
+
+function experimentExists(named: string): AnabranchError {
+  return new AnabranchError(
+    'EXPERIMENT_EXISTS',
+    `Experiment "${named}" exists; its id may belong to a deleted one. Use another name or id, or read it with GetExperiment.`,
+    { metadata: { experiment: named } },
+  );
+}

@@ -1,0 +1,78 @@
+import { sql } from 'kysely';
+import { parseInstant } from '../../../domain/instant.ts';
+import type { Experiment } from '../../../domain/run.ts';
+import type { BookView, ExperimentPlace } from '../../contract/experiment.ts';
+import type { Db, Tx } from '../engine.ts';
+
+type ExperimentRow = Awaited<ReturnType<ReturnType<typeof selectExperiments>['execute']>>[number];
+
+/** Selects visible experiments (`x`) with their number of runs. */
+export function selectExperiments(db: Db | Tx, namespace: string, view: BookView) {
+  // The JSON columns can be large, so the BASIC view does not read them.
+  const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`x.${column}`)}` : sql<string>`''`);
+  return db
+    .selectFrom('experiments as x')
+    .select([
+      'x.key',
+      'x.id',
+      'x.name',
+      'x.description',
+      'x.environment_name',
+      'x.agent_type',
+      'x.max_steps',
+      'x.seed',
+      'x.tags',
+      'x.create_time',
+      'x.update_time',
+      large('environment_config_json').as('environment_config_json'),
+      large('agent_config_json').as('agent_config_json'),
+      large('default_config_json').as('default_config_json'),
+      large('metadata_json').as('metadata_json'),
+    ])
+    .select((eb) =>
+      eb
+        .selectFrom('runs as n')
+        .select((count) => count.fn.countAll<bigint>().as('count'))
+        .whereRef('n.experiment', '=', 'x.key')
+        // Matches the condition of the index of names literally, so that the count is an index-only scan.
+        .where(sql<boolean>`not n.hidden`)
+        .as('run_count'),
+    )
+    .where('x.namespace', '=', namespace)
+    .where(sql<boolean>`not x.hidden`);
+}
+
+/** Returns an experiment by id or name in FULL view, or undefined. */
+export async function findExperiment(
+  db: Db | Tx,
+  namespace: string,
+  place: ExperimentPlace,
+): Promise<Experiment | undefined> {
+  const query = selectExperiments(db, namespace, 'FULL');
+  const row = await ('id' in place
+    ? query.where('x.id', '=', place.id)
+    : query.where('x.name', '=', place.name)
+  ).executeTakeFirst();
+  return row === undefined ? undefined : readExperiment(row);
+}
+
+export function readExperiment(row: ExperimentRow): Experiment {
+  return {
+    key: row.key,
+    id: row.id,
+    name: row.name,
+    description: row.description,
+    environmentName: row.environment_name,
+    environmentConfigJson: row.environment_config_json,
+    agentType: row.agent_type,
+    agentConfigJson: row.agent_config_json,
+    defaultConfigJson: row.default_config_json,
+    maxSteps: row.max_steps ?? undefined,
+    seed: row.seed ?? undefined,
+    tags: JSON.parse(row.tags) as string[],
+    metadataJson: row.metadata_json,
+    runCount: row.run_count ?? 0n,
+    createTime: parseInstant(row.create_time),
+    updateTime: parseInstant(row.update_time),
+  };
+}

@@ -1,0 +1,97 @@
+import { sql } from 'kysely';
+import { parseInstant } from '../../../domain/instant.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { chunksOf } from '../statement_shapes.ts';
+
+/** Counters of a group's rollouts (M2), so that progress need not read terminal rollouts. */
+export interface GroupCount extends TimedTurns {
+  readonly rollouts: bigint;
+  readonly terminalRollouts: bigint;
+  /** Terminal rollouts that had an attempt. */
+  readonly triedRollouts: bigint;
+  readonly terminalTurns: bigint;
+}
+
+/** Number of turns with a known duration, and the sum of their durations. */
+export interface TimedTurns {
+  readonly timedTurns: bigint;
+  readonly turnSeconds: number;
+}
+
+/**
+ * Adds to the counters of groups, by row key; negative numbers subtract. Groups are locked in order of key and last in
+ * a transaction, so that transactions that lock rollouts do not deadlock. The caller announces the run.
+ */
+export async function countInGroups(
+  engine: Engine,
+  tx: Tx,
+  now: string,
+  counts: ReadonlyMap<bigint, Partial<GroupCount>>,
+): Promise<void> {
+  if (counts.size === 0) return;
+  const mark = await engine.changeMark(tx);
+  const keys = [...counts.keys()].sort((a, b) => (a < b ? -1 : 1));
+  for (const chunk of chunksOf(keys)) {
+    if (chunk.length > 1) {
+      const locked = tx.selectFrom('groups').select('key').where('key', 'in', chunk).orderBy('key');
+      await engine.lock(locked, 'write').execute();
+    }
+    const rows = chunk.map((key) => valuesOf(key, counts.get(key) ?? {}));
+    // Postgres needs the casts, because a CTE of values has no types.
+    await sql`with c (key, rollouts, terminal_rollouts, tried_rollouts, terminal_turns, timed_turns, turn_seconds) as (values ${sql.join(rows)})
+      update ${engine.table('groups')} as g set rollouts = g.rollouts + c.rollouts, terminal_rollouts = g.terminal_rollouts + c.terminal_rollouts,
+        tried_rollouts = g.tried_rollouts + c.tried_rollouts,
+        terminal_turns = g.terminal_turns + c.terminal_turns, timed_turns = g.timed_turns + c.timed_turns,
+        turn_seconds = g.turn_seconds + c.turn_seconds, revision = g.revision + 1, mark = ${mark}, update_time = ${now}
+      from c where g.key = c.key`.execute(tx);
+  }
+}
+
+function valuesOf(key: bigint, count: Partial<GroupCount>) {
+  const { rollouts = 0n, terminalRollouts = 0n, triedRollouts = 0n, terminalTurns = 0n } = count;
+  const { timedTurns = 0n, turnSeconds = 0 } = count;
+  const whole = [key, rollouts, terminalRollouts, triedRollouts, terminalTurns, timedTurns].map(
+    (value) => sql`cast(${value} as bigint)`,
+  );
+  return sql`(${sql.join(whole)}, cast(${turnSeconds} as double precision))`;
+}
+
+/** An attempt whose turns are measured. */
+export interface EndedAttempt {
+  readonly tree: bigint;
+  readonly trajectory: bigint;
+  /** First step that is a turn: an own step that is not the root. */
+  readonly firstTurn: bigint;
+  readonly turns: bigint;
+  /** Times of the claim and of the last commit, by the clock of the database. */
+  readonly claimTime: string;
+  readonly lastAppendTime: string;
+}
+
+/**
+ * M2: returns how long the turns of an ended attempt took. Uses the times of the steps if the client gave both. If no
+ * step has them, uses the database's time from the claim to the last turn.
+ */
+export async function timeTurns(tx: Tx, attempt: EndedAttempt): Promise<TimedTurns> {
+  if (attempt.turns <= 0n) return { timedTurns: 0n, turnSeconds: 0 };
+  const timed = await tx
+    .selectFrom('steps')
+    .select(['start_time', 'end_time'])
+    .where('tree', '=', attempt.tree)
+    .where('trajectory', '=', attempt.trajectory)
+    .where('step_number', '>=', attempt.firstTurn)
+    .where('start_time', 'is not', null)
+    .where('end_time', 'is not', null)
+    .execute();
+  if (timed.length === 0) {
+    return { timedTurns: attempt.turns, turnSeconds: secondsBetween(attempt.claimTime, attempt.lastAppendTime) };
+  }
+  const turnSeconds = timed.reduce((sum, turn) => sum + secondsBetween(turn.start_time, turn.end_time), 0);
+  return { timedTurns: BigInt(timed.length), turnSeconds };
+}
+
+/** The result is at least 0, because a clock may have been set back. */
+function secondsBetween(from: string | null, to: string | null): number {
+  if (from === null || to === null) return 0;
+  return Math.max(0, Number(parseInstant(to) - parseInstant(from)) / 1e9);
+}

@@ -1,0 +1,94 @@
+import type { OnSuccess } from '../../../domain/rollout.ts';
+import type { NewGroup } from '../../contract/group.ts';
+import type { Engine, Tx } from '../engine.ts';
+import type { StageKeys } from '../stage/keys.ts';
+import { chunksOf } from '../statement_shapes.ts';
+import { bindLabels } from '../values.ts';
+
+/** Columns of a group that the creation of rollouts needs. */
+export interface GroupRef {
+  readonly key: bigint;
+  readonly id: string;
+  readonly onSuccess: OnSuccess;
+  /** Whether this call created the group. */
+  readonly created: boolean;
+}
+
+/**
+ * Creates the missing groups of a stage and returns all by number. If several callers create a group at once, one
+ * succeeds; the others wait for its row and find it. The caller protects the run from deletion.
+ */
+export async function makeGroups(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  stage: StageKeys,
+  now: string,
+  groups: readonly Omit<NewGroup, 'stageId'>[],
+): Promise<Map<bigint, GroupRef>> {
+  const there = await findGroups(
+    tx,
+    stage.key,
+    groups.map(({ number }) => number),
+  );
+  const missing = groups.filter(({ number }) => !there.has(number)).sort((a, b) => (a.number < b.number ? -1 : 1));
+  if (missing.length === 0) return there;
+  const mark = await engine.changeMark(tx);
+  const keys = await engine.nextKeys(tx, 'groups', missing.length);
+  const rows = missing.map((group, i) => ({
+    key: keys[i]!,
+    namespace,
+    id: group.id,
+    run: stage.run,
+    stage: stage.key,
+    number: group.number,
+    batch: group.batch ?? null,
+    on_success: group.onSuccess,
+    labels: bindLabels(group.labels),
+    metrics: '{}',
+    metadata_json: group.metadataJson,
+    rollouts: 0n,
+    terminal_rollouts: 0n,
+    tried_rollouts: 0n,
+    terminal_turns: 0n,
+    timed_turns: 0n,
+    turn_seconds: 0,
+    create_time: now,
+    update_time: now,
+    revision: 1n,
+    mark,
+  }));
+  const made = new Set<bigint>();
+  for (const values of chunksOf(rows)) {
+    const inserted = await tx
+      .insertInto('groups')
+      .values(values)
+      .onConflict((conflict) => conflict.columns(['stage', 'number']).doNothing())
+      .returning('number')
+      .execute();
+    for (const { number } of inserted) made.add(number);
+  }
+  const found = await findGroups(
+    tx,
+    stage.key,
+    missing.map(({ number }) => number),
+  );
+  for (const [number, group] of found) there.set(number, { ...group, created: made.has(number) });
+  return there;
+}
+
+async function findGroups(tx: Tx, stage: bigint, numbers: readonly bigint[]): Promise<Map<bigint, GroupRef>> {
+  const found = new Map<bigint, GroupRef>();
+  for (const some of chunksOf(numbers)) {
+    const rows = await tx
+      .selectFrom('groups')
+      .select(['key', 'id', 'number', 'on_success'])
+      .where('stage', '=', stage)
+      .where('number', 'in', some)
+      .execute();
+    for (const { key, id, number, on_success } of rows) {
+      found.set(number, { key, id, onSuccess: on_success as OnSuccess, created: false });
+    }
+  }
+  return found;
+}

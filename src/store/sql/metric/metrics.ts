@@ -1,0 +1,243 @@
+import { type RawBuilder, sql } from 'kysely';
+import { runNotFound, stageNotFound } from '../../../domain/errors.ts';
+import { tupleKey } from '../../../domain/tuple_key.ts';
+import type {
+  MetricPoints,
+  MetricRange,
+  NewMetricPoint,
+  Series,
+  SeriesExtent,
+  SeriesFilter,
+} from '../../contract/metric.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { keepRun } from '../run/keys.ts';
+import { CHUNK, chunksOf, inPowersOfTwo, padded } from '../statement_shapes.ts';
+import { bindReal, readReal } from '../values.ts';
+import { type PointBatch, pointBatch, type SeriesName } from './point_batch.ts';
+
+export async function logMetrics(
+  engine: Engine,
+  namespace: string,
+  runId: string,
+  points: readonly NewMetricPoint[],
+): Promise<void> {
+  const batch = pointBatch(namespace, runId, points);
+  if (await engine.upsertPoints(batch)) return;
+  // The run was deleted, or a series is new.
+  await engine.write(async (tx) => {
+    await makeSeries(engine, tx, batch);
+    if (!(await engine.upsertPoints(batch, tx))) throw new Error('series made in this transaction are not there');
+  });
+}
+
+/**
+ * Creates missing series in order of identity, so that concurrent transactions do not deadlock. A series that another
+ * transaction created first is used as it is.
+ */
+async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: PointBatch): Promise<void> {
+  const { key: run } = await keepRun(engine, tx, namespace, runId);
+  const stages = await stageKeys(tx, namespace, run, series);
+  const wanted = series.map(({ stageId, name }) => {
+    const stage = stageId === undefined ? 0n : stages.get(stageId);
+    if (stage === undefined) throw stageNotFound(stageId ?? '', runId);
+    return { stage, name };
+  });
+  for (const some of chunksOf(wanted)) {
+    const there = await namesOf(tx, run, some);
+    const missing = some.filter(({ stage, name }) => !there.has(tupleKey(stage, name)));
+    if (missing.length === 0) continue;
+    const keys = await engine.nextKeys(tx, 'metric_series', missing.length);
+    const rows = missing.map((place, i) => ({ key: keys[i]!, namespace, run, ...place }));
+    for (const values of inPowersOfTwo(rows, CHUNK)) {
+      await tx
+        .insertInto('metric_series')
+        .values(values)
+        .onConflict((conflict) => conflict.columns(['run', 'stage', 'name']).doNothing())
+        .execute();
+    }
+  }
+}
+
+async function namesOf(tx: Tx, run: bigint, series: readonly { readonly name: string }[]): Promise<Set<string>> {
+  const rows = await tx
+    .selectFrom('metric_series')
+    .select(['stage', 'name'])
+    .where('run', '=', run)
+    .where('name', 'in', padded([...new Set(series.map(({ name }) => name))]))
+    .execute();
+  return new Set(rows.map(({ stage, name }) => tupleKey(stage, name)));
+}
+
+async function stageKeys(
+  tx: Tx,
+  namespace: string,
+  run: bigint,
+  series: readonly SeriesName[],
+): Promise<Map<string, bigint>> {
+  const ids = [...new Set(series.flatMap(({ stageId }) => (stageId === undefined ? [] : [stageId])))];
+  const keys = new Map<string, bigint>();
+  for (const some of chunksOf(ids)) {
+    const rows = await tx
+      .selectFrom('stages')
+      .select(['id', 'key'])
+      .where('namespace', '=', namespace)
+      .where('run', '=', run)
+      .where('id', 'in', padded(some))
+      .execute();
+    for (const { id, key } of rows) keys.set(id, key);
+  }
+  return keys;
+}
+
+export async function listSeries(
+  engine: Engine,
+  namespace: string,
+  { runs, names, stage }: SeriesFilter,
+  limit: number,
+  after: Series | undefined,
+): Promise<Series[]> {
+  const keys = await runKeys(engine, namespace, runs);
+  if (keys.length === 0 || names?.length === 0) return [];
+  const first = after === undefined ? 0 : runs.indexOf(after.runId);
+  const wanted = keys.slice(first).map((key, i) => ({ place: first + i, key }));
+  // Padding uses key 0, which no run has.
+  const padding = padded(wanted).map(({ place, key }, i) => ({ place, key: i < wanted.length ? key : 0n }));
+  const places = padding.map(({ place, key }) => sql`(cast(${place} as bigint), cast(${key} as bigint))`);
+  const conditions = [sql`m.run = g.run and m.namespace = ${namespace}`];
+  if (names !== undefined) conditions.push(sql`m.name in (${sql.join(padded(names))})`);
+  if (stage === 'none') conditions.push(sql`m.stage = 0`);
+  else if (stage !== undefined) conditions.push(sql`s.id = ${stage}`);
+  if (after !== undefined) conditions.push(behind(engine, first, after));
+  const { rows } = await sql<{ key: bigint; place: bigint; stage_id: string | null; name: string }>`
+    with g(place, run) as (values ${sql.join(places)})
+    select m.key, g.place, s.id as stage_id, m.name
+    from g cross join ${engine.table('metric_series')} as m left join ${engine.table('stages')} as s on s.key = m.stage
+    where ${sql.join(conditions, sql` and `)}
+    order by g.place, m.stage, m.name limit ${limit}`.execute(engine.db);
+  return rows.map(({ key, place, stage_id, name }) => ({
+    key,
+    runId: runs[Number(place)] ?? '',
+    stageId: stage_id ?? '',
+    name,
+  }));
+}
+
+/** Condition for rows after the cursor, in the order of the list. */
+function behind(engine: Engine, place: number, after: Series): RawBuilder<unknown> {
+  const stage = sql`(select a.stage from ${engine.table('metric_series')} as a where a.key = ${after.key})`;
+  return sql`(g.place, m.stage, m.name) > (cast(${place} as bigint), ${stage}, ${after.name})`;
+}
+
+/** Returns the row keys of runs, in the order requested. Errors: RUN_NOT_FOUND. */
+async function runKeys(engine: Engine, namespace: string, runs: readonly string[]): Promise<bigint[]> {
+  if (runs.length === 0) return [];
+  const rows = await engine.db
+    .selectFrom('runs')
+    .select(['id', 'key'])
+    .where('namespace', '=', namespace)
+    .where('id', 'in', padded(runs))
+    .where('hidden', '=', 0)
+    .execute();
+  const keys = new Map(rows.map(({ id, key }) => [id, key]));
+  return runs.map((id) => {
+    const key = keys.get(id);
+    if (key === undefined) throw runNotFound(id);
+    return key;
+  });
+}
+
+/** Points that one statement counts. */
+const WINDOW = 100_000;
+
+export async function measureSeries(
+  engine: Engine,
+  namespace: string,
+  series: readonly bigint[],
+  range: MetricRange,
+): Promise<Map<bigint, SeriesExtent>> {
+  const extents = new Map<bigint, SeriesExtent>();
+  for (const some of chunksOf(series)) {
+    for (const row of await measure(engine, namespace, some, range)) {
+      const { points, nans } = await countRest(engine, namespace, row, range);
+      extents.set(row.key, { points, nans, firstStep: row.firstStep, lastStep: row.lastStep });
+    }
+  }
+  return extents;
+}
+
+interface Window extends SeriesExtent {
+  readonly key: bigint;
+  /** Last step that was counted. */
+  readonly countedTo: bigint;
+}
+
+/**
+ * Counts the first points of each series, at most `WINDOW`, in one statement for all series. The counts are returned as
+ * one text, because SQLite has no lateral joins.
+ */
+async function measure(
+  engine: Engine,
+  namespace: string,
+  series: readonly bigint[],
+  range: MetricRange,
+): Promise<Window[]> {
+  const points = engine.table('metric_points');
+  const { rows } = await sql<{ key: bigint; counted: string | null; last_step: bigint | null }>`
+    select m.key,
+      (select count(*) || ' ' || count(case when w.value = 'NaN' then 1 end) || ' ' || min(w.metric_step) || ' ' || max(w.metric_step)
+        from (select p.metric_step, p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step limit ${WINDOW}) as w) as counted,
+      (select max(p.metric_step) from ${points} as p where p.series = m.key and ${inRange(range)}) as last_step
+    from ${engine.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(padded(series))})`.execute(
+    engine.db,
+  );
+  return rows.flatMap(({ key, counted, last_step }) => {
+    if (counted === null || last_step === null) return [];
+    const [count = 0n, nans = 0n, firstStep = 0n, countedTo = 0n] = counted.split(' ').map(BigInt);
+    return [{ key, points: count, nans, firstStep, lastStep: last_step, countedTo }];
+  });
+}
+
+async function countRest(
+  engine: Engine,
+  namespace: string,
+  first: Window,
+  range: MetricRange,
+): Promise<{ readonly points: bigint; readonly nans: bigint }> {
+  let { points, nans, countedTo } = first;
+  while (countedTo < first.lastStep) {
+    const [next] = await measure(engine, namespace, [first.key], { from: countedTo + 1n, to: range.to });
+    if (next === undefined) break;
+    points += next.points;
+    nans += next.nans;
+    countedTo = next.countedTo;
+  }
+  return { points, nans };
+}
+
+function inRange({ from, to }: MetricRange): RawBuilder<unknown> {
+  const conditions = [
+    ...(from === undefined ? [] : [sql`p.metric_step >= ${from}`]),
+    ...(to === undefined ? [] : [sql`p.metric_step < ${to}`]),
+  ];
+  return conditions.length === 0 ? sql`true` : sql.join(conditions, sql` and `);
+}
+
+export async function readPoints(
+  engine: Engine,
+  namespace: string,
+  series: bigint,
+  { from, to }: MetricRange,
+  limit: number,
+  numbersOnly: boolean,
+): Promise<MetricPoints> {
+  let query = engine.db
+    .selectFrom('metric_points')
+    .select(['metric_step', 'value'])
+    .where('series', '=', series)
+    .where('namespace', '=', namespace);
+  if (from !== undefined) query = query.where('metric_step', '>=', from);
+  if (to !== undefined) query = query.where('metric_step', '<', to);
+  if (numbersOnly) query = query.where('value', '<>', bindReal(Number.NaN));
+  const rows = await query.orderBy('metric_step').limit(limit).execute();
+  return { metricSteps: rows.map((row) => row.metric_step), values: rows.map((row) => readReal(row.value)) };
+}

@@ -1,0 +1,84 @@
+import type { NewMetricPoint } from '../../contract/metric.ts';
+
+/**
+ * Distinct points of one call, in order of identity, as lists of equal length. `places` holds the index of each point's
+ * series.
+ */
+export interface PointBatch {
+  readonly namespace: string;
+  readonly runId: string;
+  /** In order of identity. */
+  readonly series: readonly SeriesName[];
+  readonly places: readonly number[];
+  readonly metricSteps: readonly bigint[];
+  readonly values: readonly number[];
+}
+
+export interface SeriesName {
+  /** Undefined for a series of the run itself. */
+  readonly stageId: string | undefined;
+  readonly name: string;
+}
+
+interface Gathered extends SeriesName {
+  readonly metricSteps: bigint[];
+  readonly values: number[];
+  /** Whether the steps are strictly ascending, so that sorting is not needed. */
+  ordered: boolean;
+}
+
+/** M1: of several points with the same identity, the last one is kept. */
+export function pointBatch(namespace: string, runId: string, points: readonly NewMetricPoint[]): PointBatch {
+  const gathered = gather(points).sort(byIdentity);
+  const batch = {
+    namespace,
+    runId,
+    series: gathered.map(({ stageId, name }) => ({ stageId, name })),
+    places: [] as number[],
+    metricSteps: [] as bigint[],
+    values: [] as number[],
+  };
+  for (const [place, series] of gathered.entries()) {
+    const { metricSteps, values } = series.ordered ? series : sorted(series);
+    for (const [i, step] of metricSteps.entries()) {
+      batch.places.push(place);
+      batch.metricSteps.push(step);
+      batch.values.push(values[i]!);
+    }
+  }
+  return batch;
+}
+
+/** Returns one entry per series, in no particular order. */
+function gather(points: readonly NewMetricPoint[]): Gathered[] {
+  const stages = new Map<string | undefined, Map<string, Gathered>>();
+  for (const { stageId, name, metricStep, value } of points) {
+    let series = stages.get(stageId);
+    if (series === undefined) {
+      series = new Map();
+      stages.set(stageId, series);
+    }
+    let one = series.get(name);
+    if (one === undefined) {
+      one = { stageId, name, metricSteps: [], values: [], ordered: true };
+      series.set(name, one);
+    }
+    const last = one.metricSteps.at(-1);
+    one.ordered &&= last === undefined || last < metricStep;
+    one.metricSteps.push(metricStep);
+    one.values.push(value);
+  }
+  return [...stages.values()].flatMap((series) => [...series.values()]);
+}
+
+function sorted({ metricSteps, values }: Gathered): Pick<Gathered, 'metricSteps' | 'values'> {
+  const last = new Map(metricSteps.map((step, i) => [step, values[i]!]));
+  const entries = [...last].sort(([a], [b]) => (a < b ? -1 : 1));
+  return { metricSteps: entries.map(([step]) => step), values: entries.map(([, value]) => value) };
+}
+
+function byIdentity(a: SeriesName, b: SeriesName): number {
+  const [one = '', other = ''] = [a.stageId, b.stageId];
+  if (one !== other) return one < other ? -1 : 1;
+  return a.name < b.name ? -1 : 1;
+}

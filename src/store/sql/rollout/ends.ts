@@ -1,0 +1,157 @@
+import type { Caller } from '../../../domain/caller.ts';
+import { endDigest } from '../../../domain/end_digest.ts';
+import { AnabranchError } from '../../../domain/errors.ts';
+import type { Outcome, SealStatus } from '../../../domain/lifecycle.ts';
+import { type Rollout, type RolloutVerb, rolloutOutcome } from '../../../domain/rollout.ts';
+import { decideRolloutMove } from '../../../domain/rollout_moves.ts';
+import type { RolloutEnd } from '../../contract/rollout.ts';
+import {
+  type AttemptEnd,
+  lockAttempts,
+  readAttemptEnds,
+  rewardAt,
+  sealAttempts,
+  timeAttempts,
+  turnsAt,
+} from '../attempt/attempts.ts';
+import { writeReport } from '../attempt/reports.ts';
+import { type AttemptRow, changeAttempt, NOTHING_SHOWN, readAttemptRow, type Shown, shownOf } from '../attempt/rows.ts';
+import type { Engine, LockedHead, Tx } from '../engine.ts';
+import { countInGroups } from '../group/counters.ts';
+import { messageOfEnd } from '../status/status_changes.ts';
+import { readNow } from '../trajectory/rows.ts';
+import { bindFlag, bindReal } from '../values.ts';
+import { entityOf, recordMove } from './moves.ts';
+import { bindResult, readResult } from './results.ts';
+import { readFlag, readWritten } from './rows.ts';
+import { applySuccess } from './sibling_policy.ts';
+import { heldOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
+
+const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
+  SealStatus,
+  RolloutVerb
+>;
+
+/**
+ * Completes, fails or cancels a rollout (L3) with all its effects in one transaction. Locks are taken in the order
+ * rollout, trajectory, siblings, group.
+ */
+export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd): Promise<Rollout> {
+  const { rollout, changed } = await engine.write(async (tx) => {
+    const row = await lockRollout(engine, tx, caller.namespace, end.id);
+    const digest = end.status === 'CANCELLED' ? '' : endDigest({ ...end, message: end.said.message });
+    const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
+    const { stored, said } = await outcomesOf(tx, row, attempt, end, digest);
+    const to = decideRolloutMove(heldOf(row), stored, VERBS[end.status], end.attempt, said);
+    if (to !== undefined) await endLocked(engine, tx, caller, row, attempt, end, digest);
+    const after = await readWritten(engine, tx, caller.namespace, row);
+    return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
+  });
+  engine.announce(changed.filter((key) => key !== null));
+  return rollout;
+}
+
+/**
+ * L5: returns the stored and the requested outcome, to compare a repeated end. Attempts that ended before digests were
+ * stored are compared by message and result.
+ */
+async function outcomesOf(
+  tx: Tx,
+  row: LockedRollout,
+  attempt: AttemptRow | undefined,
+  { status, said, result }: RolloutEnd,
+  digest: string,
+): Promise<{ readonly stored: Outcome; readonly said: Outcome }> {
+  const message = await messageOfEnd(tx, entityOf(row), row);
+  if (status !== 'CANCELLED' && attempt !== undefined && attempt.end_digest === '') {
+    const before = readResult(attempt.result, attempt.summary_json);
+    return { stored: rolloutOutcome(message, before), said: rolloutOutcome(said.message, result) };
+  }
+  const resultJson = status === 'CANCELLED' ? '' : (attempt?.end_digest ?? '');
+  return { stored: { message, resultJson }, said: { message: said.message, resultJson: digest } };
+}
+
+async function endLocked(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  row: LockedRollout,
+  attempt: AttemptRow | undefined,
+  end: RolloutEnd,
+  digest: string,
+): Promise<void> {
+  const live = attempt !== undefined && row.status !== 'PENDING';
+  const heads = await lockAttempts(engine, tx, [row], 'bounded');
+  const head = heads.get(row.key);
+  requirePosition(head, end.expectedNextStepNumber);
+  const came = live ? (await readAttemptEnds(engine, tx, [row.key])).get(row.key) : undefined;
+  const now = await readNow(tx, engine.now);
+  const shown = live
+    ? await endAttempt(tx, row, attempt, end, digest, now, came)
+    : attempt === undefined
+      ? NOTHING_SHOWN
+      : shownOf(attempt);
+  await writeRollout(engine, tx, row.key, now, {
+    ...shown,
+    status: end.status,
+    status_message: end.said.message,
+    phase: end.said.phase ?? row.phase,
+    worker_id: '',
+    lease_end_time: null,
+    attempt_end_time: null,
+    // After a cancellation, no attempt is the holder. After another end, the holder may repeat the call.
+    ...(end.status === 'CANCELLED' ? { lease_ms: 0n } : {}),
+    end_time: now,
+    status_changes: row.status_changes + 1n,
+  });
+  await recordMove(engine, tx, caller, row, now, end.status, end.said, end.said.phase ?? row.phase);
+  if (live) {
+    const seal = { caller, rollout: row, head, status: end.status, message: end.said.message };
+    await sealAttempts(engine, tx, now, [seal]);
+  }
+  if (end.status === 'COMPLETED' && readFlag(shown.success) === true) await applySuccess(engine, tx, row, now);
+  const [time] = await timeAttempts(tx, [came]);
+  const triedRollouts = row.attempt > 0n ? 1n : 0n;
+  const counts = { terminalRollouts: 1n, triedRollouts, terminalTurns: shown.turns, ...time };
+  await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
+}
+
+/**
+ * Ends the attempt that holds a live rollout, with its result and report. Returns the values that the rollout's row
+ * copies.
+ */
+async function endAttempt(
+  tx: Tx,
+  row: LockedRollout,
+  attempt: AttemptRow,
+  end: RolloutEnd,
+  digest: string,
+  now: string,
+  came: AttemptEnd | undefined,
+): Promise<Shown> {
+  const reported = await writeReport(tx, row, attempt, end, now);
+  const reward = end.result?.reward;
+  const shown = await changeAttempt(tx, { ...row, status: end.status }, attempt, {
+    status: end.status,
+    message: end.said.message,
+    end_time: now,
+    result: bindResult(end.result),
+    summary_json: end.result?.summaryJson ?? '',
+    result_success: bindFlag(end.result?.success),
+    reward: reward === undefined ? rewardAt(came) : bindReal(reward),
+    turns: turnsAt(came),
+    ...reported,
+    end_digest: digest,
+  });
+  return shown ?? NOTHING_SHOWN;
+}
+
+function requirePosition(head: LockedHead | undefined, expected: bigint | undefined): void {
+  if (expected === undefined || expected === head?.nextStepNumber) return;
+  const ends = head === undefined ? 'it was deleted' : `it ends at ${head.nextStepNumber}`;
+  throw new AnabranchError(
+    'UNEXPECTED_POSITION',
+    `expected_next_step_number is ${expected}, but of the attempt's trajectory ${ends}: see that all turns are acked, then send it again.`,
+    { metadata: { next_step_number: `${head?.nextStepNumber ?? 0n}` } },
+  );
+}

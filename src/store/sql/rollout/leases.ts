@@ -1,0 +1,216 @@
+import { sql } from 'kysely';
+import { type Instant, parseInstant } from '../../../domain/instant.ts';
+import { type Lease, leaseAt, NANOS_PER_MS, renewLease } from '../../../domain/lease.ts';
+import type { Status } from '../../../domain/lifecycle.ts';
+import type { Pause } from '../../../domain/pauses.ts';
+import type { LeaseState, LeaseToken } from '../../contract/rollout.ts';
+import { lockAttempts, readAttemptEnds } from '../attempt/attempts.ts';
+import type { Engine, LockedHead, Tx } from '../engine.ts';
+import { readPauses } from '../run/pauses.ts';
+import { together } from '../together.ts';
+import { readNow } from '../trajectory/rows.ts';
+import { readOptionalTime } from '../values.ts';
+import { LEASE_COLUMNS, leaseValues, readLease } from './lease_rows.ts';
+import { type Leaving, requeue } from './requeueing.ts';
+import { heldOf, type LockedRollout } from './writing.ts';
+
+/** Matches the condition of the index of leases literally. */
+const IS_LIVE = sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`;
+
+export async function heartbeatRollouts(
+  engine: Engine,
+  namespace: string,
+  leases: readonly LeaseToken[],
+  leaseMs: number | undefined,
+): Promise<LeaseState[]> {
+  return engine.write(async (tx) => {
+    const rows = await lockVisible(engine, tx, namespace, [...new Set(leases.map(({ id }) => id))]);
+    const kept = new Set(leases.filter((lease) => holds(rows.get(lease.id), lease)).map(({ id }) => id));
+    const now = parseInstant(await readNow(tx, engine.now));
+    const renewed = [...rows.values()].flatMap((row) => {
+      const lease = kept.has(row.id) ? readLease(row) : undefined;
+      if (lease === undefined) return [];
+      const ms = leaseMs === undefined ? lease.ms : BigInt(leaseMs);
+      return [{ row, lease: renewLease(lease, now, ms, row.pauses) }];
+    });
+    await writeLeases(engine, tx, renewed);
+    const remaining = new Map(renewed.map(({ row, lease }) => [row.id, remainingOf(lease, now)]));
+    return leases.map((lease) => stateOf(lease, rows.get(lease.id), remaining.get(lease.id)));
+  });
+}
+
+type HeldRow = Awaited<ReturnType<typeof lockVisible>> extends Map<string, infer Row> ? Row : never;
+
+/**
+ * Locks rollouts by id, in order of key, like every transaction that locks several. Their runs are read afterwards
+ * without a lock (Q4), so that the read sees deletions that have committed. Rollouts of deleted runs are omitted.
+ */
+async function lockVisible(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
+  const query = tx
+    .selectFrom('rollouts as r')
+    .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt'])
+    .select(LEASE_COLUMNS.map((column) => `r.${column}` as const))
+    .where('r.namespace', '=', namespace)
+    .where('r.id', 'in', ids)
+    .orderBy('r.key');
+  const rows = await engine.lock(query, 'write').execute();
+  const runs = await visibleRuns(
+    engine,
+    tx,
+    rows.map(({ run }) => run),
+  );
+  const visible = rows.flatMap((row) => {
+    const run = runs.get(row.run);
+    return run === undefined ? [] : [{ ...row, runStatus: run.status, pauses: run.pauses }];
+  });
+  return new Map(visible.map((row) => [row.id, row]));
+}
+
+interface VisibleRun {
+  readonly status: Status;
+  readonly pauses: readonly Pause[];
+}
+
+/** Returns the runs that are not deleted, by key. */
+async function visibleRuns(engine: Engine, tx: Tx, runs: readonly bigint[]): Promise<Map<bigint, VisibleRun>> {
+  if (runs.length === 0) return new Map();
+  const rows = await tx
+    .selectFrom('runs as u')
+    .select(['u.key', 'u.status', 'u.pauses'])
+    .where(engine.among(sql.ref('u.key'), [...new Set(runs)]))
+    .where('u.hidden', '=', 0)
+    .execute();
+  return new Map(
+    rows.map(({ key, status, pauses }) => [key, { status: status as Status, pauses: readPauses(pauses) }]),
+  );
+}
+
+function holds(row: HeldRow | undefined, { attempt }: LeaseToken): boolean {
+  if (row === undefined) return false;
+  const live = row.status === 'INITIALIZING' || row.status === 'RUNNING';
+  return live && heldOf(row).attempt === attempt;
+}
+
+function stateOf(lease: LeaseToken, row: HeldRow | undefined, remainingMs: number | undefined): LeaseState {
+  const { id, attempt } = lease;
+  if (row === undefined) {
+    return { id, attempt, kept: false, status: undefined, runStatus: undefined, remainingMs: undefined };
+  }
+  const kept = holds(row, lease);
+  const { runStatus } = row;
+  const status = row.status as Status;
+  return { id, attempt, kept, status, runStatus, remainingMs: kept ? remainingMs : undefined };
+}
+
+/** Returns at least 0, because an attempt may exceed its timeout before the sweep ends it. */
+function remainingOf({ end }: Lease, now: Instant): number {
+  return Math.max(0, Number((end - now) / NANOS_PER_MS));
+}
+
+interface LeaseWrite {
+  readonly row: Pick<LockedRollout, 'key'>;
+  readonly lease: Lease;
+}
+
+/** Watchers of a run do not see leases (M5), so writes of leases set neither mark nor revision. */
+async function writeLeases(engine: Engine, tx: Tx, writes: readonly LeaseWrite[]): Promise<void> {
+  if (writes.length === 0) return;
+  const rows = writes.map(({ row, lease }) => [row.key, ...leaseValues(lease)]);
+  await engine.updateRows(tx, 'rollouts', ['key'], LEASE_COLUMNS, rows);
+}
+
+/** Actor of the status changes of rollouts that are requeued because their lease ended. */
+const SWEEPER = 'anabranch';
+
+export async function sweepLeases(engine: Engine, limit: number): Promise<number> {
+  let total = 0;
+  for (let more = true; more && total < limit; ) {
+    const size = Math.min(BATCH, limit - total);
+    const { requeued, kept, changed } = await engine.write((tx) => sweepBatch(engine, tx, size));
+    engine.announce(changed);
+    total += requeued;
+    // Renewed leases no longer match. Only rows that other transactions hold can be selected again.
+    more = requeued + kept >= size;
+  }
+  return total;
+}
+
+/** Rollouts per transaction, to bound how long their locks are held. */
+const BATCH = 200;
+
+interface Swept {
+  readonly requeued: number;
+  readonly kept: number;
+  readonly changed: readonly bigint[];
+}
+
+async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept> {
+  const ended = await lockEnded(engine, tx, await readNow(tx, engine.now), limit);
+  const runs = await visibleRuns(
+    engine,
+    tx,
+    ended.map(({ run }) => run),
+  );
+  // A run may have been paused or deleted since the rows were selected. Rollouts of a deleted run are left to the
+  // purge.
+  const rows = ended.filter(({ run }) => runs.has(run) && runs.get(run)?.status !== 'PAUSED');
+  if (rows.length === 0) return { requeued: 0, kept: 0, changed: [] };
+  const heads = await lockAttempts(engine, tx, rows, 'never');
+  const [now, ends] = await together([
+    readNow(tx, engine.now),
+    readAttemptEnds(
+      engine,
+      tx,
+      rows.map(({ key }) => key),
+    ),
+  ]);
+  const alive: LeaseWrite[] = [];
+  const silent: Leaving[] = [];
+  for (const row of rows) {
+    const [head, end] = [heads.get(row.key), ends.get(row.key)];
+    // Another transaction holds the trajectory, most likely for an append. The next sweep retries.
+    if (head === undefined && end !== undefined) continue;
+    const lastAppend = readOptionalTime(end?.lastAppendTime ?? null);
+    const lease = leaseOf(row, lastAppend, runs.get(row.run)?.pauses ?? [], parseInstant(now));
+    if (lease.end >= parseInstant(now)) alive.push({ row, lease });
+    else silent.push(silenced(row, head, lease, parseInstant(now)));
+  }
+  await writeLeases(engine, tx, alive);
+  await requeue(engine, tx, now, silent);
+  const changed = silent.flatMap(({ row }) => (row.trajectory === null ? [row.run] : [row.run, row.trajectory]));
+  return { requeued: silent.length, kept: alive.length, changed: [...new Set(changed)] };
+}
+
+async function lockEnded(engine: Engine, tx: Tx, now: string, limit: number): Promise<LockedRollout[]> {
+  const query = tx
+    .selectFrom('rollouts as r')
+    .selectAll('r')
+    .where(IS_LIVE)
+    .where('r.lease_end_time', '<', now)
+    .where(
+      sql<boolean>`(select not u.hidden and u.status <> 'PAUSED' from ${engine.table('runs')} as u where u.key = r.run)`,
+    )
+    .orderBy('r.lease_end_time')
+    .limit(limit);
+  return engine.lockFree(query, 'write').execute();
+}
+
+/** Q3: returns the lease of a rollout that was selected by its stored lease end. */
+function leaseOf(row: LockedRollout, lastAppend: Instant | undefined, pauses: readonly Pause[], now: Instant): Lease {
+  const lease = readLease(row);
+  if (lease === undefined) throw new Error('a rollout without a lease was swept');
+  return leaseAt(lease, lastAppend, pauses, now);
+}
+
+function silenced(row: LockedRollout, head: LockedHead | undefined, lease: Lease, now: Instant): Leaving {
+  const caller = { namespace: row.namespace, actor: SWEEPER };
+  return { caller, row, head, message: whyEnded(row, lease, now), metadataJson: '' };
+}
+
+function whyEnded({ attempt, worker_id, attempt_timeout_ms }: LockedRollout, lease: Lease, now: Instant): string {
+  if (lease.attemptEnd !== undefined && lease.attemptEnd <= now) {
+    return `attempt ${attempt} took longer than its attempt_timeout of ${Number(attempt_timeout_ms) / 1000} s`;
+  }
+  const silence = (now - lease.end) / NANOS_PER_MS + lease.ms;
+  return `attempt ${attempt} lost its lease: no sign of life from worker "${worker_id}" for ${silence / 1000n} s`;
+}

@@ -1,0 +1,305 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../../domain/caller.ts';
+import { AnabranchError, taskNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
+import { tupleKey } from '../../../domain/tuple_key.ts';
+import type { CreatedRollout, NewRollout } from '../../contract/rollout.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { differingFields, type GivenRow } from '../given_fields.ts';
+import { countInGroups } from '../group/counters.ts';
+import { type GroupRef, makeGroups } from '../group/making.ts';
+import { type KeptStage, keepStage, type StageKeys } from '../stage/keys.ts';
+import { chunksOf } from '../statement_shapes.ts';
+import { recordStatuses } from '../status/status_changes.ts';
+import { together } from '../together.ts';
+import { branchPointBeyondEnd } from '../trajectory/making.ts';
+import { findById, readNow } from '../trajectory/rows.ts';
+import { againWhenRaced } from '../unique_violation.ts';
+import { bindLabels } from '../values.ts';
+
+/** Q6: creates the missing rollouts. Retries if a concurrent request creates some of them, and then finds them. */
+export async function createRollouts(
+  engine: Engine,
+  caller: Caller,
+  stageId: string,
+  rollouts: readonly NewRollout[],
+): Promise<CreatedRollout[]> {
+  const { made, run } = await againWhenRaced(() =>
+    engine.write(async (tx) => {
+      const stage = await keepStage(engine, tx, caller.namespace, stageId);
+      const making = new Making(engine, tx, caller, stage, rollouts);
+      return { made: await making.make(), run: stage.run };
+    }),
+  );
+  if (made.some(({ existed }) => !existed)) engine.announce([run]);
+  return made;
+}
+
+class Making {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly caller: Caller;
+  private readonly stage: KeptStage;
+  private readonly rollouts: readonly NewRollout[];
+
+  constructor(engine: Engine, tx: Tx, caller: Caller, stage: KeptStage, rollouts: readonly NewRollout[]) {
+    this.engine = engine;
+    this.tx = tx;
+    this.caller = caller;
+    this.stage = stage;
+    this.rollouts = rollouts;
+  }
+
+  async make(): Promise<CreatedRollout[]> {
+    const [now, mark] = await together([readNow(this.tx, this.engine.now), this.engine.changeMark(this.tx)]);
+    const groups = await this.groups(now);
+    const there = await this.there([...groups.values()]);
+    this.refuseDifferent(there);
+    const missing = this.rollouts.filter(({ groupNumber, number }) => !there.has(tupleKey(groupNumber, number)));
+    this.requireOpenQueue(missing);
+    await this.refuseTaken(missing);
+    const tasks = await this.tasks(missing);
+    await this.requireStarts(missing);
+    await this.insert(missing, groups, tasks, now, mark);
+    const made = new Map(missing.map(({ groupNumber, number, id }) => [tupleKey(groupNumber, number), id]));
+    return this.rollouts.map(({ groupNumber, number }) => {
+      const at = tupleKey(groupNumber, number);
+      const existing = there.get(at);
+      const groupId = groups.get(groupNumber)?.id ?? '';
+      return { rolloutId: existing?.id ?? made.get(at) ?? '', groupId, existed: existing !== undefined };
+    });
+  }
+
+  private groups(now: string): Promise<Map<bigint, GroupRef>> {
+    const first = new Map<bigint, NewRollout>();
+    for (const rollout of this.rollouts) {
+      if (!first.has(rollout.groupNumber)) first.set(rollout.groupNumber, rollout);
+    }
+    const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {
+      return { id: groupId, number: groupNumber, batch: undefined, onSuccess, labels: new Map(), metadataJson: '' };
+    });
+    return makeGroups(this.engine, this.tx, this.caller.namespace, this.stage, now, groups);
+  }
+
+  /** Returns the existing rollouts by group number and number. */
+  private async there(groups: readonly GroupRef[]): Promise<Map<string, ExistingRow>> {
+    const old = groups.filter(({ created }) => !created).map(({ key }) => key);
+    if (old.length === 0) return new Map();
+    const numbers = [...new Set(this.rollouts.map(({ number }) => number))];
+    const rows = await this.tx
+      .selectFrom('rollouts as r')
+      .leftJoin('tasks as k', 'k.key', 'r.task')
+      .select(['r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.input_json', 'r.labels', 'r.priority'])
+      .select(['r.max_turns', 'r.max_attempts', 'r.start_trajectory', 'r.start_step', 'r.model_uri'])
+      .select(['r.attempt_timeout_ms', 'r.retry_delay_ms', 'r.metadata_json', 'r.first_given'])
+      .where(this.engine.among(sql.ref('r.group_key'), old))
+      .where(this.engine.among(sql.ref('r.number'), numbers))
+      .execute();
+    return new Map(rows.map((row) => [tupleKey(row.group_number, row.number), row]));
+  }
+
+  /** Errors: ROLLOUT_CONFLICT. */
+  private refuseDifferent(there: ReadonlyMap<string, ExistingRow>): void {
+    for (const rollout of this.rollouts) {
+      const existing = there.get(tupleKey(rollout.groupNumber, rollout.number));
+      if (existing === undefined) continue;
+      const fields = differingFields(rollout, existing.task_id ?? '', existing);
+      if (fields.length > 0) throw rolloutConflict(rollout, existing.id, fields);
+    }
+  }
+
+  /** A retry of a completed call creates nothing, so it succeeds on a closed queue too. Errors: QUEUE_CLOSED. */
+  private requireOpenQueue([first]: readonly NewRollout[]): void {
+    if (first !== undefined && !this.stage.isQueueOpen) throw queueClosed(this.stage.id, first);
+  }
+
+  /** Errors: ROLLOUT_EXISTS. */
+  private async refuseTaken(missing: readonly NewRollout[]): Promise<void> {
+    const seen = new Set<string>();
+    for (const { id } of missing) {
+      if (seen.has(id)) throw rolloutExists(id);
+      seen.add(id);
+    }
+    for (const some of chunksOf(missing)) {
+      const taken = await this.tx
+        .selectFrom('rollouts')
+        .select('id')
+        .where('namespace', '=', this.caller.namespace)
+        .where(
+          'id',
+          'in',
+          some.map(({ id }) => id),
+        )
+        .executeTakeFirst();
+      if (taken !== undefined) throw rolloutExists(taken.id);
+    }
+  }
+
+  /** Returns row keys by task id. Errors: TASK_NOT_FOUND. */
+  private async tasks(missing: readonly NewRollout[]): Promise<Map<string, bigint>> {
+    const ids = [...new Set(missing.map(({ taskId }) => taskId))].filter((id) => id !== '');
+    const found = new Map<string, bigint>();
+    for (const some of chunksOf(ids)) {
+      const rows = await this.tx
+        .selectFrom('tasks')
+        .select(['id', 'key'])
+        .where('namespace', '=', this.caller.namespace)
+        .where('id', 'in', some)
+        .execute();
+      for (const { id, key } of rows) found.set(id, key);
+    }
+    const unknown = ids.find((id) => !found.has(id));
+    if (unknown !== undefined) throw taskNotFound(unknown);
+    return found;
+  }
+
+  /**
+   * Requires that start points exist now. Each claim checks its start point again. Errors: TRAJECTORY_NOT_FOUND,
+   * BRANCH_POINT_BEYOND_END.
+   */
+  private async requireStarts(missing: readonly NewRollout[]): Promise<void> {
+    const furthest = new Map<string, bigint>();
+    for (const { startFrom } of missing) {
+      if (startFrom === undefined) continue;
+      const { trajectoryId, stepNumber } = startFrom;
+      const before = furthest.get(trajectoryId);
+      if (before === undefined || stepNumber > before) furthest.set(trajectoryId, stepNumber);
+    }
+    const sources = await together(
+      [...furthest.keys()].map((id) => findById(this.engine, this.tx, this.caller.namespace, id)),
+    );
+    for (const [i, [id, stepNumber]] of [...furthest].entries()) {
+      const source = sources[i];
+      if (source === undefined || source.hidden) throw trajectoryNotFound(id);
+      if (stepNumber >= source.nextStepNumber) throw branchPointBeyondEnd(source, stepNumber);
+    }
+  }
+
+  private async insert(
+    missing: readonly NewRollout[],
+    groups: ReadonlyMap<bigint, GroupRef>,
+    tasks: ReadonlyMap<string, bigint>,
+    now: string,
+    mark: bigint,
+  ): Promise<void> {
+    if (missing.length === 0) return;
+    const { engine, tx, caller, stage } = this;
+    const keys = await engine.nextKeys(tx, 'rollouts', missing.length);
+    const counts = new Map<bigint, { rollouts: bigint }>();
+    const rows = missing.map((rollout, i) => {
+      const group = groups.get(rollout.groupNumber);
+      if (group === undefined) throw new Error('the group created in this transaction is missing');
+      counts.set(group.key, { rollouts: (counts.get(group.key)?.rollouts ?? 0n) + 1n });
+      const task = rollout.taskId === '' ? null : (tasks.get(rollout.taskId) ?? null);
+      return newRow(caller.namespace, stage, rollout, { key: keys[i]!, group: group.key, task }, now, mark);
+    });
+    await engine.insertRows(tx, 'rollouts', COLUMNS, rows);
+    const creations = keys.map((key) => {
+      const entity = { tree: stage.run, noun: 'ROLLOUT', key } as const;
+      return { caller, entity, move: { ordinal: 0n, from: null, to: 'PENDING', message: '' } as const };
+    });
+    await recordStatuses(engine, tx, now, creations);
+    await countInGroups(engine, tx, now, counts);
+  }
+}
+
+const COLUMNS = [
+  'key',
+  'namespace',
+  'id',
+  'run',
+  'stage',
+  'group_key',
+  'group_number',
+  'number',
+  'task',
+  'labels',
+  'input_json',
+  'priority',
+  'max_turns',
+  'max_attempts',
+  'attempt_timeout_ms',
+  'retry_delay_ms',
+  'start_trajectory',
+  'start_step',
+  'model_uri',
+  'status',
+  'status_message',
+  'phase',
+  'attempt',
+  'tree',
+  'trajectory',
+  'worker_id',
+  'lease_ms',
+  'lease_end_time',
+  'result',
+  'summary_json',
+  'result_success',
+  'validation_passed',
+  'override',
+  'success',
+  'reward',
+  'turns',
+  'metrics',
+  'timings',
+  'metadata_json',
+  'claimable_time',
+  'start_time',
+  'end_time',
+  'create_time',
+  'update_time',
+  'status_changes',
+  'revision',
+  'mark',
+] as const;
+
+/** Returns the row of a new PENDING rollout, in the order of `COLUMNS`. */
+function newRow(
+  namespace: string,
+  { run, key: stage }: StageKeys,
+  making: NewRollout,
+  { key, group, task }: { readonly key: bigint; readonly group: bigint; readonly task: bigint | null },
+  now: string,
+  mark: bigint,
+): unknown[] {
+  const { id, groupNumber, number, labels, inputJson, priority, maxTurns, maxAttempts, startFrom, modelUri } = making;
+  const attemptTimeoutMs = making.attemptTimeoutMs === undefined ? null : BigInt(making.attemptTimeoutMs);
+  return [
+    ...[key, namespace, id, run, stage, group, groupNumber, number, task],
+    ...[bindLabels(labels), inputJson, BigInt(priority), maxTurns ?? null, BigInt(maxAttempts)],
+    ...[attemptTimeoutMs, BigInt(making.retryDelayMs)],
+    ...[startFrom?.trajectoryId ?? null, startFrom?.stepNumber ?? null, modelUri],
+    ...['PENDING', '', '', 0n, null, null, '', 0n, null],
+    ...['', '', null, null, null, null, null, 0n, '{}', '{}', making.metadataJson],
+    ...[now, null, null, now, now, 1n, 1n, mark],
+  ];
+}
+
+interface ExistingRow extends GivenRow {
+  readonly id: string;
+  readonly task_id: string | null;
+}
+
+function rolloutConflict({ groupNumber, number }: NewRollout, id: string, fields: readonly string[]): AnabranchError {
+  const names = fields.map((field) => `\`${field}\``).join(', ');
+  return new AnabranchError(
+    'ROLLOUT_CONFLICT',
+    `Number ${number} of group ${groupNumber} is rollout ${id}, which was created with other values of ${names}. Send the values of its creation, or use another number.`,
+    { metadata: { rollout: id, fields: fields.join(',') } },
+  );
+}
+
+function queueClosed(stageId: string, { groupNumber, number }: NewRollout): AnabranchError {
+  return new AnabranchError(
+    'QUEUE_CLOSED',
+    `The queue of stage ${stageId} is closed, so number ${number} of group ${groupNumber} cannot be created. Use another stage, or create all rollouts before the queue is closed (CloseQueue, or the end of the stage).`,
+    { metadata: { stage: stageId } },
+  );
+}
+
+function rolloutExists(id: string): AnabranchError {
+  return new AnabranchError(
+    'ROLLOUT_EXISTS',
+    `Id ${id} belongs to another rollout (with another group or number). Use another id, or none.`,
+    { metadata: { rollout: id } },
+  );
+}

@@ -1,0 +1,164 @@
+import type { Caller } from '../../../domain/caller.ts';
+import { endDigest } from '../../../domain/end_digest.ts';
+import { rolloutNotFound } from '../../../domain/errors.ts';
+import type { Outcome, Status } from '../../../domain/lifecycle.ts';
+import type { Rollout, RolloutVerb } from '../../../domain/rollout.ts';
+import { decideRelease, decideRolloutMove } from '../../../domain/rollout_moves.ts';
+import type { AttemptReport, LeaseToken, ReleaseSaid, RolloutSaid } from '../../contract/rollout.ts';
+import { lockAttempts } from '../attempt/attempts.ts';
+import { writeReport } from '../attempt/reports.ts';
+import { changeAttempt, NOTHING_SHOWN, readAttemptRow } from '../attempt/rows.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { keepGiven } from '../given_fields.ts';
+import { countInGroups } from '../group/counters.ts';
+import { keepRunOf } from '../run/keys.ts';
+import { recordStatus, type StatusEntity } from '../status/status_changes.ts';
+import { readNow } from '../trajectory/rows.ts';
+import { requeue } from './requeueing.ts';
+import { findRollout, readWritten } from './rows.ts';
+import { heldOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
+
+const NOTHING_SAID: Outcome = { message: '', resultJson: '' };
+
+export function entityOf({ run, key }: LockedRollout): StatusEntity {
+  return { tree: run, noun: 'ROLLOUT', key };
+}
+
+/** L5: records the move of one rollout in the transaction that makes it. */
+export async function recordMove(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  row: LockedRollout,
+  now: string,
+  to: Status,
+  said: RolloutSaid,
+  phase: string,
+): Promise<void> {
+  const { message, metadataJson } = said;
+  const move = { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase };
+  await recordStatus(engine, tx, caller, entityOf(row), now, move);
+}
+
+/**
+ * Applies a verb to a rollout. `move` writes the new status and is not called if the verb is already in effect (L5).
+ */
+async function moved(
+  engine: Engine,
+  caller: Caller,
+  token: LeaseToken,
+  verb: Exclude<RolloutVerb, 'release'>,
+  move: (tx: Tx, row: LockedRollout, to: Status) => Promise<readonly (bigint | null)[]>,
+): Promise<Rollout> {
+  const { rollout, changed } = await engine.write(async (tx) => {
+    if (verb === 'retry') await keepTerminal(engine, tx, caller.namespace, token.id);
+    const row = await lockRollout(engine, tx, caller.namespace, token.id);
+    const to = decideRolloutMove(heldOf(row), NOTHING_SAID, verb, token.attempt, NOTHING_SAID);
+    const others = to === undefined ? undefined : await move(tx, row, to);
+    const after = await readWritten(engine, tx, caller.namespace, row);
+    return { rollout: after, changed: others === undefined ? [] : [row.run, ...others] };
+  });
+  engine.announce(changed.filter((key) => key !== null));
+  return rollout;
+}
+
+export async function startRollout(
+  engine: Engine,
+  caller: Caller,
+  token: LeaseToken,
+  said: RolloutSaid,
+): Promise<Rollout> {
+  return moved(engine, caller, token, 'start', async (tx, row, to) => {
+    const now = await readNow(tx, engine.now);
+    const phase = said.phase ?? row.phase;
+    await writeRollout(engine, tx, row.key, now, {
+      status: to,
+      status_message: said.message,
+      phase,
+      start_time: now,
+      status_changes: row.status_changes + 1n,
+    });
+    await tx
+      .updateTable('attempts')
+      .set({ status: to, start_time: now })
+      .where('rollout', '=', row.key)
+      .where('number', '=', row.attempt)
+      .execute();
+    await recordMove(engine, tx, caller, row, now, to, said, phase);
+    return [];
+  });
+}
+
+export async function releaseRollout(
+  engine: Engine,
+  caller: Caller,
+  token: LeaseToken,
+  { message, metadataJson, refundAttempt }: ReleaseSaid,
+  report: AttemptReport,
+): Promise<Rollout> {
+  const digest = endDigest({ message, result: undefined, refundAttempt, ...report });
+  const { rollout, changed } = await engine.write(async (tx) => {
+    const row = await lockRollout(engine, tx, caller.namespace, token.id);
+    const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
+    const said = { digest, reports: refundAttempt || isReport(report) };
+    const moves = decideRelease(heldOf(row), attempt?.end_digest ?? '', token.attempt, said);
+    if (moves && attempt !== undefined) {
+      const heads = await lockAttempts(engine, tx, [row], 'bounded');
+      const now = await readNow(tx, engine.now);
+      const reported = await writeReport(tx, row, attempt, report, now);
+      const shown = await changeAttempt(tx, row, attempt, { ...reported, end_digest: digest });
+      const head = heads.get(row.key);
+      await requeue(engine, tx, now, [
+        { caller, row: { ...row, ...shown }, head, message, metadataJson, refund: refundAttempt },
+      ]);
+    }
+    const after = await readWritten(engine, tx, caller.namespace, row);
+    return { rollout: after, changed: moves ? [row.run, row.trajectory] : [] };
+  });
+  engine.announce(changed.filter((key) => key !== null));
+  return rollout;
+}
+
+function isReport({ validations, metrics, timings }: AttemptReport): boolean {
+  return validations.length > 0 || metrics.size > 0 || timings.size > 0;
+}
+
+export async function retryRollout(
+  engine: Engine,
+  caller: Caller,
+  token: LeaseToken,
+  said: RolloutSaid,
+): Promise<Rollout> {
+  return moved(engine, caller, token, 'retry', async (tx, row, to) => {
+    const now = await readNow(tx, engine.now);
+    const attempts = row.attempt - row.refunded_attempts + 1n;
+    // The trajectory of the last attempt was sealed when the attempt ended.
+    await writeRollout(engine, tx, row.key, now, {
+      ...NOTHING_SHOWN,
+      status: to,
+      status_message: said.message,
+      phase: '',
+      ...(row.max_attempts < attempts ? { max_attempts: attempts, ...keepGiven(row, { max_attempts: attempts }) } : {}),
+      worker_id: '',
+      lease_ms: 0n,
+      lease_end_time: null,
+      claimable_time: now,
+      end_time: null,
+      status_changes: row.status_changes + 1n,
+    });
+    await recordMove(engine, tx, caller, row, now, to, said, '');
+    const triedRollouts = row.attempt > 0n ? -1n : 0n;
+    const counts = { terminalRollouts: -1n, triedRollouts, terminalTurns: -row.turns };
+    await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
+    return [];
+  });
+}
+
+/**
+ * Locks the run against deletion. A deletion locks only rollouts that are not terminal, and this one is about to become
+ * PENDING. Errors: ROLLOUT_NOT_FOUND.
+ */
+async function keepTerminal(engine: Engine, tx: Tx, namespace: string, id: string): Promise<void> {
+  const seen = await findRollout(engine, tx, namespace, { id }, 'BASIC');
+  if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw rolloutNotFound(id);
+}

@@ -1,0 +1,182 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../../domain/caller.ts';
+import { formatInstant, parseInstant } from '../../../domain/instant.ts';
+import { NANOS_PER_MS } from '../../../domain/lease.ts';
+import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
+import { type OnSuccess, requeued, retryDelayAfter, rolloutSuccess } from '../../../domain/rollout.ts';
+import { type AttemptEnd, endAttempts, readAttemptEnds, rewardAt, timeAttempts, turnsAt } from '../attempt/attempts.ts';
+import { NOTHING_SHOWN, SHOWN_COLUMNS, type Shown, shownOf } from '../attempt/rows.ts';
+import type { Engine, LockedHead, Tx } from '../engine.ts';
+import { countInGroups, type GroupCount } from '../group/counters.ts';
+import { recordStatuses } from '../status/status_changes.ts';
+import { bindFlag } from '../values.ts';
+import { readFlag } from './rows.ts';
+import type { LockedRollout } from './writing.ts';
+
+/** A locked rollout whose attempt ends, with the message of its move. */
+export interface Leaving {
+  readonly caller: Caller;
+  readonly row: LockedRollout;
+  readonly head: LockedHead | undefined;
+  readonly message: string;
+  readonly metadataJson: string;
+  /** If true, the attempt does not count towards max_attempts and causes no delay. */
+  readonly refund?: boolean;
+}
+
+/**
+ * Q1, Q3: ends the attempts of rollouts as FAILED and requeues the rollouts. The number of statements does not grow
+ * with the rollouts. Groups whose policy may prevent another attempt are locked for the decision.
+ */
+export async function requeue(engine: Engine, tx: Tx, now: string, leaving: readonly Leaving[]): Promise<void> {
+  if (leaving.length === 0) return;
+  const keys = leaving.map(({ row }) => row.key);
+  const ends = await readAttemptEnds(engine, tx, keys);
+  const policies = await readPolicies(
+    engine,
+    tx,
+    leaving.map(({ row }) => row.group_key),
+  );
+  const seals = leaving.map(({ caller, row, head, message }) => {
+    return { caller, rollout: row, head, status: 'FAILED', message, end: ends.get(row.key) } as const;
+  });
+  await endAttempts(engine, tx, now, seals);
+  const moves = leaving.map((each): PendingMove => {
+    const { row, refund = false } = each;
+    const policy = policies.get(row.group_key) ?? { onSuccess: 'CONTINUE', succeeded: false };
+    const counted = Number(row.attempt - row.refunded_attempts) - (refund ? 1 : 0);
+    const to = requeued(counted, Number(row.max_attempts), policy.onSuccess, policy.succeeded);
+    const delayMs = refund ? 0 : retryDelayAfter(counted, Number(row.retry_delay_ms));
+    const end = ends.get(row.key);
+    const shown = to === 'PENDING' ? NOTHING_SHOWN : { ...shownOf(row), reward: rewardAt(end), turns: turnsAt(end) };
+    return { ...each, to, delayMs, shown, ended: end };
+  });
+  await moveMany(engine, tx, now, moves);
+}
+
+interface Policy {
+  readonly onSuccess: OnSuccess;
+  readonly succeeded: boolean;
+}
+
+/** Locks groups with CANCEL_PENDING first, so that concurrent successes and requeues in a group see each other. */
+async function readPolicies(engine: Engine, tx: Tx, groups: readonly bigint[]): Promise<Map<bigint, Policy>> {
+  const locked = await engine
+    .lock(
+      tx
+        .selectFrom('groups')
+        .select('key')
+        .where(engine.among(sql.ref('key'), [...new Set(groups)]))
+        .where('on_success', '=', 'CANCEL_PENDING')
+        .orderBy('key'),
+      'write',
+    )
+    .execute();
+  if (locked.length === 0) return new Map();
+  const keys = locked.map(({ key }) => key);
+  const successes = await tx
+    .selectFrom('rollouts')
+    .select('group_key')
+    .distinct()
+    .where(engine.among(sql.ref('group_key'), keys))
+    .where('status', '=', 'COMPLETED')
+    .where('success', '=', 1)
+    .execute();
+  const succeeded = new Set(successes.map(({ group_key }) => group_key));
+  return new Map(keys.map((key) => [key, { onSuccess: 'CANCEL_PENDING', succeeded: succeeded.has(key) }]));
+}
+
+export interface PendingMove extends Leaving {
+  readonly to: 'PENDING' | 'FAILED' | 'CANCELLED';
+  /** Time before the rollout can be claimed again, if it becomes PENDING. */
+  readonly delayMs?: number;
+  /** Values of the latest attempt that the rollout's row copies. */
+  readonly shown: Shown;
+  /**
+   * Attempt that ends with this move; undefined if the rollout was PENDING, or if the attempt's trajectory was deleted.
+   */
+  readonly ended: AttemptEnd | undefined;
+  /** Default: empty. */
+  readonly phase?: string;
+}
+
+const COLUMNS = [
+  'status',
+  'status_message',
+  'phase',
+  'refunded_attempts',
+  'worker_id',
+  'lease_ms',
+  'lease_end_time',
+  'attempt_end_time',
+  ...SHOWN_COLUMNS,
+  'claimable_time',
+  'end_time',
+  'update_time',
+  'status_changes',
+  'revision',
+  'mark',
+] as const;
+
+/**
+ * Moves locked rollouts that no worker holds afterwards. Writes their StatusChanges and the counters of their groups.
+ */
+export async function moveMany(engine: Engine, tx: Tx, now: string, moves: readonly PendingMove[]): Promise<void> {
+  if (moves.length === 0) return;
+  const mark = await engine.changeMark(tx);
+  const rows = moves.map((move) => movedRow(move, now, mark));
+  await engine.updateRows(tx, 'rollouts', ['key'], COLUMNS, rows);
+  await recordStatuses(
+    engine,
+    tx,
+    now,
+    moves.map(({ caller, row, to, message, metadataJson, phase = '' }) => ({
+      caller,
+      entity: { tree: row.run, noun: 'ROLLOUT', key: row.key },
+      move: { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase },
+    })),
+  );
+  await countInGroups(engine, tx, now, await countsOf(tx, moves));
+}
+
+function movedRow(move: PendingMove, now: string, mark: bigint): unknown[] {
+  const { row, to, message, phase = '', refund, delayMs = 0, shown } = move;
+  const success = bindFlag(rolloutSuccess(to, readFlag(shown.success)));
+  const ofAttempt = SHOWN_COLUMNS.map((column) => (column === 'success' ? success : shown[column]));
+  const claimable = formatInstant(parseInstant(now) + BigInt(delayMs) * NANOS_PER_MS, 6);
+  const times = isTerminal(to) ? [row.claimable_time, now] : [claimable, null];
+  const refunded = row.refunded_attempts + (refund === true ? 1n : 0n);
+  const counts = [row.status_changes + 1n, row.revision + 1n, mark];
+  return [row.key, to, message, phase, refunded, '', 0n, null, null, ...ofAttempt, ...times, now, ...counts];
+}
+
+/** The turns of every ended attempt are measured, even if the rollout is PENDING again. */
+async function countsOf(tx: Tx, moves: readonly PendingMove[]): Promise<Map<bigint, GroupCount>> {
+  const times = await timeAttempts(
+    tx,
+    moves.map(({ ended }) => ended),
+  );
+  const counts = new Map<bigint, GroupCount>();
+  for (const [i, { row, to, shown }] of moves.entries()) {
+    const before = counts.get(row.group_key) ?? NOTHING;
+    const { timedTurns, turnSeconds } = times[i] ?? NOTHING;
+    counts.set(row.group_key, {
+      rollouts: 0n,
+      terminalRollouts: before.terminalRollouts + (isTerminal(to) ? 1n : 0n),
+      triedRollouts: before.triedRollouts + (isTerminal(to) && row.attempt > 0n ? 1n : 0n),
+      terminalTurns: before.terminalTurns + (isTerminal(to) ? shown.turns : 0n),
+      timedTurns: before.timedTurns + timedTurns,
+      turnSeconds: before.turnSeconds + turnSeconds,
+    });
+  }
+  return counts;
+}
+
+const NOTHING: GroupCount = Object.freeze({
+  rollouts: 0n,
+  terminalRollouts: 0n,
+  triedRollouts: 0n,
+  terminalTurns: 0n,
+  timedTurns: 0n,
+  turnSeconds: 0,
+});

@@ -1,0 +1,44 @@
+import { sql } from 'kysely';
+import { readShown } from '../attempt/rows.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { moveMany } from './requeueing.ts';
+import type { LockedRollout } from './writing.ts';
+
+/** Actor of the status changes of siblings that the policy cancels. */
+const POLICY = 'anabranch';
+
+/**
+ * Applies CANCEL_PENDING when a rollout has become a success: cancels the PENDING rollouts of its group. The rollout
+ * must be written before. The group is locked at the end, and afterwards the transaction may write only the group. The
+ * caller announces the run.
+ */
+export async function applySuccess(engine: Engine, tx: Tx, success: LockedRollout, now: string): Promise<void> {
+  if (!(await cancelsPending(tx, success))) return;
+  await cancelPending(engine, tx, success, now);
+  await engine.lock(tx.selectFrom('groups').select('key').where('key', '=', success.group_key), 'write').execute();
+  // A sibling that was requeued before the lock has committed, and one that is requeued later sees the success.
+  await cancelPending(engine, tx, success, now);
+}
+
+async function cancelsPending(tx: Tx, { group_key }: LockedRollout): Promise<boolean> {
+  const group = await tx.selectFrom('groups').select('on_success').where('key', '=', group_key).executeTakeFirst();
+  return group?.on_success === 'CANCEL_PENDING';
+}
+
+async function cancelPending(engine: Engine, tx: Tx, success: LockedRollout, now: string): Promise<void> {
+  const query = tx
+    .selectFrom('rollouts')
+    .selectAll()
+    .where('group_key', '=', success.group_key)
+    .where(sql<boolean>`status = 'PENDING'`)
+    .orderBy('key');
+  const rows = await engine.lock(query, 'write').execute();
+  if (rows.length === 0) return;
+  const shown = await readShown(engine, tx, rows);
+  const said = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
+  const caller = { namespace: success.namespace, actor: POLICY };
+  const moves = rows.map((row) => {
+    return { caller, row, ...said, to: 'CANCELLED', shown: shown(row.key), ended: undefined } as const;
+  });
+  await moveMany(engine, tx, now, moves);
+}

@@ -1,0 +1,48 @@
+import type { Selectable, Updateable } from 'kysely';
+import { rolloutNotFound } from '../../../domain/errors.ts';
+import type { Status } from '../../../domain/lifecycle.ts';
+import type { Held } from '../../../domain/rollout_moves.ts';
+import type { Engine, Tx } from '../engine.ts';
+import type { RolloutsTable } from '../tables.ts';
+import { together } from '../together.ts';
+
+export type LockedRollout = Selectable<RolloutsTable>;
+
+/**
+ * Locks a rollout's row for writing. A deletion of its run may have held the lock, so a separate statement checks the
+ * run and sees what that deletion committed. The run is not locked (Q4). Errors: ROLLOUT_NOT_FOUND.
+ */
+export async function lockRollout(engine: Engine, tx: Tx, namespace: string, id: string): Promise<LockedRollout> {
+  const named = tx.selectFrom('rollouts as r').where('r.namespace', '=', namespace).where('r.id', '=', id);
+  const visible = named.innerJoin('runs as u', 'u.key', 'r.run').select('u.key').where('u.hidden', '=', 0);
+  const [row, run] = await together([
+    engine.lock(named.selectAll('r'), 'write').executeTakeFirst(),
+    visible.executeTakeFirst(),
+  ]);
+  if (row === undefined || run === undefined) throw rolloutNotFound(id);
+  return row;
+}
+
+/** Returns the columns that decide which verbs are allowed. */
+export function heldOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'lease_ms'>): Held {
+  return { id: row.id, status: row.status as Status, attempt: Number(row.attempt), held: row.lease_ms > 0n };
+}
+
+/**
+ * Updates one rollout's row. Sets mark and revision, because watchers of the run see the change (M5). The caller
+ * announces the run after the commit.
+ */
+export async function writeRollout(
+  engine: Engine,
+  tx: Tx,
+  key: bigint,
+  now: string,
+  changes: Updateable<RolloutsTable>,
+): Promise<void> {
+  const mark = await engine.changeMark(tx);
+  await tx
+    .updateTable('rollouts')
+    .set((eb) => ({ ...changes, update_time: now, mark, revision: eb('revision', '+', 1n) }))
+    .where('key', '=', key)
+    .execute();
+}

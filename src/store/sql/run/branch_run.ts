@@ -1,0 +1,114 @@
+import type { Caller } from '../../../domain/caller.ts';
+import { AnabranchError, noMainTrajectory, runNotFound } from '../../../domain/errors.ts';
+import type { Run } from '../../../domain/run.ts';
+import { BRANCH_CONFIG, effectiveConfig } from '../../../domain/run_config.ts';
+import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { IdempotencyKey } from '../../contract/idempotency.ts';
+import type { MadeRun, NewRunBranch } from '../../contract/run.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { lockExperiment } from '../experiment/experiments.ts';
+import { makeOnce } from '../requests.ts';
+import { together } from '../together.ts';
+import { branchPointOf, makeBranch } from '../trajectory/making.ts';
+import { readNow } from '../trajectory/rows.ts';
+import { keepRun } from './keys.ts';
+import {
+  defaultName,
+  findNamed,
+  insertRun,
+  madeRuns,
+  mainTrajectoryOf,
+  readMade,
+  refuseTakenId,
+  runExists,
+} from './making.ts';
+import { findRun } from './rows.ts';
+
+export async function branchRun(
+  engine: Engine,
+  caller: Caller,
+  making: NewRunBranch,
+  key: IdempotencyKey | undefined,
+): Promise<MadeRun> {
+  const { namespace } = caller;
+  const made = await makeOnce(engine, namespace, key, madeRuns(engine, caller), async (tx) => {
+    const { row, tree, main } = await makeRunBranch(engine, tx, caller, making);
+    return { ref: { tree, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row, main) };
+  });
+  if (made.created) engine.announce([made.run.key]);
+  return made;
+}
+
+/**
+ * Locks are taken in the order experiment, run, trajectory, as deletions do. Writers of the source run and of its
+ * trajectory are not blocked.
+ */
+async function makeRunBranch(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  making: NewRunBranch,
+): Promise<{ row: bigint; tree: bigint; main: TrajectoryRef }> {
+  const { namespace } = caller;
+  const seen = await findRun(engine, tx, namespace, { id: making.sourceId }, 'BASIC');
+  if (seen === undefined) throw runNotFound(making.sourceId);
+  const experiment = await lockExperiment(engine, tx, namespace, { id: seen.experiment.id });
+  await keepRun(engine, tx, namespace, seen.id);
+  const [source, main, named, key, mark] = await together([
+    findRun(engine, tx, namespace, seen),
+    mainTrajectoryOf(engine, tx, namespace, seen),
+    making.name === '' ? undefined : findNamed(tx, experiment.key, making.name),
+    engine.nextKey(tx, 'runs'),
+    engine.changeMark(tx),
+    refuseTakenId(tx, namespace, making.id),
+  ]);
+  if (source === undefined) throw runNotFound(seen.id);
+  if (named !== undefined) throw runExists(making.name, named.id);
+  if (main === undefined) throw noMainTrajectory(source.id);
+  const configJson = effectiveConfig(source.configJson, making, BRANCH_CONFIG);
+  const [point, name, now] = await together([
+    branchPointOf(tx, main, making.at),
+    making.name === '' ? defaultName(tx, experiment) : making.name,
+    readNow(tx, engine.now),
+  ]);
+  const trajectory = await branchMain(engine, tx, caller, making, { source, main, point, name, key });
+  await insertRun(engine, tx, caller, now, making, {
+    key,
+    experiment,
+    name,
+    description: making.description === '' ? `Branched from ${source.name} at step ${point}` : making.description,
+    configJson,
+    plan: making.plan ?? source.plan,
+    heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? source.heartbeatTimeoutMs,
+    parent: { tree: source.tree.key, key: source.key, branchPoint: point },
+    main: trajectory,
+    mark,
+  });
+  return { row: key, tree: source.tree.key, main: trajectory };
+}
+
+interface Branching {
+  readonly source: Run;
+  readonly main: Trajectory;
+  readonly point: bigint;
+  readonly name: string;
+  readonly key: bigint;
+}
+
+/** Creates the branch of the main trajectory, with the name and labels of the new run. */
+async function branchMain(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  { trajectoryId, trajectoryUid, labels }: NewRunBranch,
+  { source, main, point, name, key }: Branching,
+): Promise<TrajectoryRef> {
+  const making = { id: trajectoryId, uid: trajectoryUid, name, labels, metadataJson: '' };
+  try {
+    return await makeBranch(engine, tx, caller, main, point, making, { run: key, experiment: source.experiment.key });
+  } catch (error) {
+    // The trajectory was deleted after it was read.
+    if (error instanceof AnabranchError && error.reason === 'TRAJECTORY_NOT_FOUND') throw noMainTrajectory(source.id);
+    throw error;
+  }
+}

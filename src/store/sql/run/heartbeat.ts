@@ -1,0 +1,63 @@
+import { sql } from 'kysely';
+import { parseInstant } from '../../../domain/instant.ts';
+import type { Status } from '../../../domain/lifecycle.ts';
+import type { Heartbeat } from '../../contract/run.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { readNow } from '../trajectory/rows.ts';
+import { type EndedRun, lockMains, moveLocked, sealMains } from './moves.ts';
+import { beat, type LockedRun, lockRun, selectToWrite, writeRun } from './writing.ts';
+
+/** Accepted in every status, so that a worker learns of a pause or an end. */
+export async function heartbeatRun(engine: Engine, namespace: string, id: string): Promise<Heartbeat> {
+  const { row, now } = await engine.write(async (tx) => {
+    const locked = await lockRun(engine, tx, namespace, id);
+    const time = await readNow(tx, engine.now);
+    await writeRun(engine, tx, locked.key, time, beat(time, locked.heartbeat_timeout_ms));
+    return { row: locked, now: time };
+  });
+  engine.announce([row.key]);
+  return { status: row.status as Status, statusMessage: row.status_message, heartbeatTime: parseInstant(now) };
+}
+
+/** Actor of the status changes of stale runs. */
+const SWEEPER = 'anabranch';
+
+/**
+ * Fails runs with `fail_when_stale` whose heartbeats have stopped, and seals their main trajectories. Rows that other
+ * transactions hold are left to the next sweep.
+ */
+export async function failStaleRuns(engine: Engine, limit: number): Promise<number> {
+  const failed = await engine.write(async (tx) => {
+    const found = await lockStale(engine, tx, await readNow(tx, engine.now), limit);
+    const mains = await lockMains(engine, tx, found, 'never');
+    const stale = found.filter(({ main_trajectory: main }) => main === null || !mains.held.has(main));
+    const now = await readNow(tx, engine.now);
+    const ended: EndedRun[] = [];
+    for (const row of stale) {
+      const caller = { namespace: row.namespace, actor: SWEEPER };
+      const message = silenceOf(row, now);
+      const said = { message, metadataJson: '', phase: undefined, resultJson: '' };
+      await moveLocked(engine, tx, caller, row, now, 'FAILED', said);
+      ended.push({ caller, row, status: 'FAILED', message });
+    }
+    const sealed = await sealMains(engine, tx, now, mains, ended);
+    return { runs: stale.map(({ key }) => key), sealed };
+  });
+  engine.announce([...failed.runs, ...failed.sealed]);
+  return failed.runs.length;
+}
+
+async function lockStale(engine: Engine, tx: Tx, now: string, limit: number): Promise<LockedRun[]> {
+  const query = selectToWrite(tx)
+    // Matches the condition of the index of stale runs literally.
+    .where(sql<boolean>`r.fail_when_stale and r.status in ('INITIALIZING', 'RUNNING')`)
+    .where('r.stale_time', '<', now)
+    .orderBy('r.stale_time')
+    .limit(limit);
+  return engine.lockFree(query, 'write').execute();
+}
+
+function silenceOf({ heartbeat_time }: LockedRun, now: string): string {
+  const since = parseInstant(now) - parseInstant(heartbeat_time ?? now);
+  return `no heartbeat for ${since / 1_000_000_000n} s`;
+}

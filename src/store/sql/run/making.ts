@@ -1,0 +1,174 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../../domain/caller.ts';
+import { AnabranchError } from '../../../domain/errors.ts';
+import { progressOf, type RunTally } from '../../../domain/progress.ts';
+import type { Plan, Run } from '../../../domain/run.ts';
+import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { MadeRun, RunMaking } from '../../contract/run.ts';
+import type { Db, Engine, Tx } from '../engine.ts';
+import type { LockedExperiment } from '../experiment/experiments.ts';
+import type { Noun } from '../requests.ts';
+import { recordStatus } from '../status/status_changes.ts';
+import { together } from '../together.ts';
+import { findById, findByKey } from '../trajectory/rows.ts';
+import { bindLabels, flag } from '../values.ts';
+import { findRun } from './rows.ts';
+import { bindPlan } from './values.ts';
+import { beat } from './writing.ts';
+
+/** Fields of a new run that do not come from the request. */
+export interface Placement {
+  readonly key: bigint;
+  readonly experiment: LockedExperiment;
+  readonly name: string;
+  readonly description: string;
+  readonly configJson: string;
+  readonly plan: Plan | undefined;
+  readonly heartbeatTimeoutMs: number;
+  /** Undefined for the root of a tree. */
+  readonly parent: { readonly tree: bigint; readonly key: bigint; readonly branchPoint: bigint } | undefined;
+  readonly main: TrajectoryRef | undefined;
+  readonly mark: bigint;
+}
+
+/** Inserts a run with the next number of its locked experiment, and its first StatusChange. */
+export async function insertRun(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  now: string,
+  making: RunMaking,
+  placed: Placement,
+): Promise<void> {
+  const { key, experiment, parent, main, plan } = placed;
+  const number = experiment.lastRunNumber + 1n;
+  const counted = tx.updateTable('experiments').set({ last_run_number: number }).where('key', '=', experiment.key);
+  const inserted = tx.insertInto('runs').values({
+    key,
+    namespace: caller.namespace,
+    id: making.id,
+    experiment: experiment.key,
+    tree: parent?.tree ?? key,
+    number,
+    name: placed.name,
+    description: placed.description,
+    config_json: placed.configJson,
+    config_overrides_json: making.configJson,
+    removed_config_paths: JSON.stringify(making.removedConfigPaths),
+    labels: bindLabels(making.labels),
+    metadata_json: making.metadataJson,
+    plan: bindPlan(plan),
+    parent: parent?.key ?? null,
+    branch_point: parent?.branchPoint ?? null,
+    main_tree: main?.tree ?? null,
+    main_trajectory: main?.key ?? null,
+    status: making.status,
+    status_message: '',
+    phase: '',
+    metrics: '{}',
+    result_json: '',
+    heartbeat_timeout_ms: placed.heartbeatTimeoutMs,
+    fail_when_stale: flag(making.failWhenStale),
+    ...(making.failWhenStale ? beat(now, placed.heartbeatTimeoutMs) : { heartbeat_time: null, stale_time: null }),
+    start_time: making.status === 'RUNNING' ? now : null,
+    end_time: null,
+    create_time: now,
+    update_time: now,
+    status_changes: 1n,
+    revision: 1n,
+    mark: placed.mark,
+    hidden: 0,
+  });
+  const progressPercent = progressOf(making.status, plan, NOTHING_YET).percent;
+  const creation = { ordinal: 0n, from: null, to: making.status, message: '', progressPercent };
+  await together([
+    counted.execute(),
+    inserted.execute(),
+    recordStatus(engine, tx, caller, { tree: key, noun: 'RUN', key }, now, creation),
+  ]);
+}
+
+const NOTHING_YET: RunTally = Object.freeze({
+  kinds: [],
+  openStages: [],
+  turns: { count: 0n, seconds: 0 },
+  substeps: { count: 0n, seconds: 0 },
+});
+
+/** Returns `run-NUMBER` for a run without a name, with a count appended if that name is taken. */
+export async function defaultName(tx: Tx, experiment: LockedExperiment): Promise<string> {
+  const plain = `run-${experiment.lastRunNumber + 1n}`;
+  for (let count = 1, name = plain; ; count += 1, name = `${plain}-${count}`) {
+    if ((await findNamed(tx, experiment.key, name)) === undefined) return name;
+  }
+}
+
+/** Returns key, tree and id of the run with a name in an experiment; undefined if there is none. */
+export async function findNamed(tx: Tx, experiment: bigint, name: string) {
+  return tx
+    .selectFrom('runs')
+    .select(['key', 'tree', 'id'])
+    .where('experiment', '=', experiment)
+    .where('name', '=', name)
+    .where(sql<boolean>`not hidden`)
+    .executeTakeFirst();
+}
+
+/** Rejects ids of deleted runs too, because they keep their ids until they are purged. */
+export async function refuseTakenId(tx: Tx, namespace: string, id: string): Promise<void> {
+  const taken = await tx
+    .selectFrom('runs')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where('id', '=', id)
+    .executeTakeFirst();
+  if (taken !== undefined) throw runExists(id, id);
+}
+
+export function runExists(named: string, id: string): AnabranchError {
+  return new AnabranchError(
+    'RUN_EXISTS',
+    named === id
+      ? `The id ${id} is taken (perhaps by a deleted run): use another, or none.`
+      : `The experiment has a run "${named}" already (${id}): use another name, none, or if_exists RETURN_EXISTING.`,
+    { metadata: { run: named, run_id: id } },
+  );
+}
+
+/** How a repeated request finds the run that it created. */
+export function madeRuns(engine: Engine, { namespace }: Caller): Noun<MadeRun> {
+  const find = async (db: Db | Tx, { key }: { readonly key: bigint }) => {
+    const run = await findRun(engine, db, namespace, { key });
+    if (run === undefined) return undefined;
+    return { run, created: false, mainTrajectory: await mainTrajectoryOf(engine, db, namespace, run) };
+  };
+  return { name: 'Run', find };
+}
+
+/** Returns a run that this transaction created, with its main trajectory. */
+export async function readMade(
+  engine: Engine,
+  tx: Tx,
+  namespace: string,
+  key: bigint,
+  main: TrajectoryRef | undefined,
+): Promise<MadeRun> {
+  const [run, mainTrajectory] = await together([
+    findRun(engine, tx, namespace, { key }),
+    main && findByKey(engine, tx, namespace, main.tree, main.key),
+  ]);
+  if (run === undefined) throw new Error('the run created in this transaction is missing');
+  return { run, created: true, mainTrajectory };
+}
+
+/** Returns undefined if the run has no main trajectory or it was deleted. */
+export async function mainTrajectoryOf(
+  engine: Engine,
+  db: Db | Tx,
+  namespace: string,
+  { mainTrajectory }: Run,
+): Promise<Trajectory | undefined> {
+  if (mainTrajectory === undefined) return undefined;
+  const found = await findById(engine, db, namespace, mainTrajectory.id);
+  return found?.hidden === true ? undefined : found;
+}

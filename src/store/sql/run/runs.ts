@@ -1,0 +1,250 @@
+import { sql } from 'kysely';
+import type { Caller } from '../../../domain/caller.ts';
+import { experimentNotFound } from '../../../domain/errors.ts';
+import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../../domain/run.ts';
+import { configMismatch, effectiveConfig, ROOT_CONFIG, statedDifferences } from '../../../domain/run_config.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { BookView, ExperimentPlace } from '../../contract/experiment.ts';
+import type { IdempotencyKey } from '../../contract/idempotency.ts';
+import type { Page } from '../../contract/page.ts';
+import type { MadeRun, NewRun, RunChanges, RunFilter } from '../../contract/run.ts';
+import type { Db, Engine, Tx } from '../engine.ts';
+import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
+import { mergeMetrics } from '../metric/maps.ts';
+import { makeOnce } from '../requests.ts';
+import { type EncodedState, encodeStates } from '../state/bytes.ts';
+import { together } from '../together.ts';
+import type { Belonging } from '../trajectory/belonging.ts';
+import { makeRoot } from '../trajectory/making.ts';
+import { readNow } from '../trajectory/rows.ts';
+import { againWhenRaced } from '../unique_violation.ts';
+import { bindLabels, bindMetrics, bindTimeBound, flag } from '../values.ts';
+import { defaultName, findNamed, insertRun, madeRuns, readMade, refuseTakenId, runExists } from './making.ts';
+import { findRun, isStale, readRuns, selectVisibleRuns } from './rows.ts';
+import { bindPlan } from './values.ts';
+import { beat, type LockedRun, lockRun, writeRun } from './writing.ts';
+
+export async function createRun(
+  engine: Engine,
+  caller: Caller,
+  making: NewRun,
+  key: IdempotencyKey | undefined,
+): Promise<MadeRun> {
+  const { namespace } = caller;
+  const inline = encodeStates(making.mainTrajectory?.states ?? []);
+  const made = await makeOnce(engine, namespace, key, madeRuns(engine, caller), async (tx) => {
+    const experiment =
+      making.experiment === undefined
+        ? await lockDefaultExperiment(engine, tx, namespace, making.defaultExperimentId)
+        : await lockExperiment(engine, tx, namespace, making.experiment);
+    // The experiment's lock prevents other runs from taking the name or the number.
+    const there = making.name === '' ? undefined : await findNamed(tx, experiment.key, making.name);
+    if (there !== undefined) {
+      if (!making.returnExisting) throw runExists(making.name, there.id);
+      return { ref: there, id: there.id, made: await existing(engine, tx, caller, there, making) };
+    }
+    const { key: row, main } = await makeRun(engine, tx, caller, making, experiment, inline);
+    return { ref: { tree: row, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row, main) };
+  });
+  if (made.created) engine.announce([made.run.key]);
+  return made;
+}
+
+async function makeRun(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  making: NewRun,
+  experiment: LockedExperiment,
+  inline: readonly EncodedState[],
+): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
+  const configJson = effectiveConfig(experiment.defaultConfigJson, making, ROOT_CONFIG);
+  const [name, key, now, mark] = await together([
+    making.name === '' ? defaultName(tx, experiment) : making.name,
+    engine.nextKey(tx, 'runs'),
+    readNow(tx, engine.now),
+    engine.changeMark(tx),
+    refuseTakenId(tx, caller.namespace, making.id),
+  ]);
+  const belonging = { run: key, experiment: experiment.key };
+  const main = await makeMain(engine, tx, caller, now, making, { name, inline, belonging });
+  await insertRun(engine, tx, caller, now, making, {
+    key,
+    experiment,
+    name,
+    description: making.description,
+    configJson,
+    plan: making.plan,
+    heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    parent: undefined,
+    main,
+    mark,
+  });
+  return { key, main };
+}
+
+/** Creates the main trajectory if it is requested. It gets the name and labels of the run. */
+async function makeMain(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  now: string,
+  { mainTrajectory, labels }: NewRun,
+  of: { name: string; inline: readonly EncodedState[]; belonging: Belonging },
+): Promise<TrajectoryRef | undefined> {
+  if (mainTrajectory === undefined) return undefined;
+  const making = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
+  return makeRoot(engine, tx, caller, now, making, of.inline, of.belonging);
+}
+
+/**
+ * M4: returns the run that has the name. Errors: CONFIG_MISMATCH, if it was created with another config or plan than
+ * the request states.
+ */
+async function existing(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  ref: { readonly tree: bigint; readonly key: bigint },
+  making: NewRun,
+): Promise<MadeRun> {
+  const there = await madeRuns(engine, caller).find(tx, ref);
+  if (there === undefined) throw new Error('a run found in this transaction is missing');
+  const { run } = there;
+  const { configOverridesJson, removedConfigPaths, plan } = run;
+  const differences = statedDifferences({ configJson: configOverridesJson, removedConfigPaths, plan }, making);
+  if (differences.length > 0) throw configMismatch(run, differences);
+  return there;
+}
+
+export async function listRuns(
+  engine: Engine,
+  namespace: string,
+  filter: RunFilter,
+  page: Page<bigint>,
+  view: BookView,
+): Promise<Run[]> {
+  if (filter.statuses?.length === 0) return [];
+  if (Object.keys(filter).length === 0) return listAllRuns(engine, namespace, page, view);
+  let query = selectVisibleRuns(engine, engine.db, namespace, view);
+  if (filter.experiment !== undefined) {
+    query = query.where('r.experiment', '=', await experimentKey(engine.db, namespace, filter.experiment));
+  }
+  if (filter.parentId !== undefined) {
+    const parent = await runKey(engine.db, namespace, filter.parentId);
+    if (parent === undefined) return [];
+    query = query.where('r.parent', '=', parent);
+  }
+  if (filter.name !== undefined) query = query.where('r.name', '=', filter.name);
+  if (filter.statuses !== undefined) query = query.where('r.status', 'in', filter.statuses);
+  if (filter.rootsOnly === true) query = query.where('r.parent', 'is', null);
+  if (filter.staleOnly === true) query = query.where((eb) => isStale(engine, eb));
+  if (filter.createTimeFrom !== undefined)
+    query = query.where('r.create_time', '>=', bindTimeBound(filter.createTimeFrom));
+  if (filter.createTimeTo !== undefined) query = query.where('r.create_time', '<', bindTimeBound(filter.createTimeTo));
+  for (const [key, value] of filter.labels ?? []) {
+    query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
+  }
+  if (page.after !== undefined) query = query.where('r.key', '<', page.after);
+  return readRuns(engine, query.orderBy('r.key', 'desc').limit(page.limit));
+}
+
+/** The list without filters, which user interfaces poll, so its queries are cached. */
+function listAllRuns(
+  engine: Engine,
+  namespace: string,
+  { after, limit }: Page<bigint>,
+  view: BookView,
+): Promise<Run[]> {
+  const all = (of: string) => selectVisibleRuns(engine, engine.db, of, view).orderBy('r.key', 'desc');
+  const query =
+    after === undefined
+      ? engine.kept.page(`runs ${view}`, limit, [namespace], (most, of) => all(of).limit(most))
+      : engine.kept.page(`runs after ${view}`, limit, [namespace, after], (most, of, before) =>
+          all(of).where('r.key', '<', before).limit(most),
+        );
+  return readRuns(engine, query);
+}
+
+export async function listRunTrees(
+  engine: Engine,
+  namespace: string,
+  experimentId: string,
+  { after = 0n, limit }: Page<bigint>,
+): Promise<Run[]> {
+  const experiment = await experimentKey(engine.db, namespace, { id: experimentId });
+  const query = selectVisibleRuns(engine, engine.db, namespace, 'BASIC')
+    .where('r.experiment', '=', experiment)
+    .where('r.key', '>', after);
+  return readRuns(engine, query.orderBy('r.key').limit(limit));
+}
+
+async function experimentKey(db: Db, namespace: string, place: ExperimentPlace): Promise<bigint> {
+  const visible = db
+    .selectFrom('experiments')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where(sql<boolean>`not hidden`);
+  const row = await ('id' in place
+    ? visible.where('id', '=', place.id)
+    : visible.where('name', '=', place.name)
+  ).executeTakeFirst();
+  if (row === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
+  return row.key;
+}
+
+async function runKey(db: Db, namespace: string, id: string): Promise<bigint | undefined> {
+  const query = db.selectFrom('runs').select('key').where('namespace', '=', namespace).where('id', '=', id);
+  return (await query.where('hidden', '=', 0).executeTakeFirst())?.key;
+}
+
+export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {
+  const run = await againWhenRaced(() => engine.write((tx) => updateLocked(engine, tx, namespace, id, changes)));
+  engine.announce([run.key]);
+  return run;
+}
+
+async function updateLocked(engine: Engine, tx: Tx, namespace: string, id: string, changes: RunChanges): Promise<Run> {
+  const row = await lockRun(engine, tx, namespace, id);
+  const { name, metrics } = changes;
+  const taken = name === undefined || name === row.name ? undefined : await findNamed(tx, row.experiment, name);
+  if (name !== undefined && taken !== undefined) throw runExists(name, taken.id);
+  const now = await readNow(tx, engine.now);
+  await writeRun(engine, tx, row.key, now, {
+    ...columnsOf(changes),
+    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
+    ...heartbeatColumns(row, changes, now),
+  });
+  const updated = await findRun(engine, tx, namespace, row);
+  if (updated === undefined) throw new Error('a run locked in this transaction is missing');
+  return updated;
+}
+
+/** Returns the columns that the given fields are stored in. */
+function columnsOf(changes: RunChanges) {
+  const { name, description, labels, metadataJson, statusMessage, phase } = changes;
+  return {
+    ...(name === undefined ? {} : { name }),
+    ...(description === undefined ? {} : { description }),
+    ...(labels === undefined ? {} : { labels: bindLabels(labels) }),
+    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
+    ...('plan' in changes ? { plan: bindPlan(changes.plan) } : {}),
+    ...(statusMessage === undefined ? {} : { status_message: statusMessage }),
+    ...(phase === undefined ? {} : { phase }),
+  };
+}
+
+/** The timeout runs from the last heartbeat. Setting `fail_when_stale` counts as a heartbeat if there was none. */
+function heartbeatColumns(row: LockedRun, changes: RunChanges, now: string) {
+  const { failWhenStale } = changes;
+  const timeout =
+    'heartbeatTimeoutMs' in changes
+      ? (changes.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS)
+      : Number(row.heartbeat_timeout_ms);
+  const from = row.heartbeat_time ?? (failWhenStale === true ? now : null);
+  return {
+    heartbeat_timeout_ms: timeout,
+    ...(failWhenStale === undefined ? {} : { fail_when_stale: flag(failWhenStale) }),
+    ...(from === null ? {} : beat(from, timeout)),
+  };
+}

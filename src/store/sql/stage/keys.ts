@@ -1,0 +1,43 @@
+import { stageNotFound } from '../../../domain/errors.ts';
+import type { Db, Engine, Tx } from '../engine.ts';
+
+/** Row keys of a stage and of its run. */
+export interface StageKeys {
+  readonly key: bigint;
+  readonly run: bigint;
+}
+
+/** Errors: STAGE_NOT_FOUND. */
+export async function findStageKeys(engine: Engine, db: Db | Tx, namespace: string, id: string): Promise<StageKeys> {
+  const query = engine.kept.of('keys of stage', [namespace, id], (of, own) => selectStageKeys(engine.db, of, own));
+  const [row] = (await db.executeQuery(query)).rows;
+  if (row === undefined) throw stageNotFound(id);
+  return row;
+}
+
+/** A stage that is locked against deletion and closing. */
+export interface KeptStage extends StageKeys {
+  readonly id: string;
+  readonly isQueueOpen: boolean;
+}
+
+/**
+ * Locks a stage and its run against deletion (B4), and the queue against closing, until the transaction ends. Other
+ * verbs are not blocked. Errors: STAGE_NOT_FOUND.
+ */
+export async function keepStage(engine: Engine, tx: Tx, namespace: string, id: string): Promise<KeptStage> {
+  const query = selectStageKeys(tx, namespace, id).select('s.queue_close_time');
+  const row = await engine.lock(query, 'keep').executeTakeFirst();
+  if (row === undefined) throw stageNotFound(id);
+  return { key: row.key, run: row.run, id, isQueueOpen: row.queue_close_time === null };
+}
+
+function selectStageKeys(db: Db | Tx, namespace: string, id: string) {
+  return db
+    .selectFrom('stages as s')
+    .innerJoin('runs as r', 'r.key', 's.run')
+    .select(['s.key', 's.run'])
+    .where('s.namespace', '=', namespace)
+    .where('s.id', '=', id)
+    .where('r.hidden', '=', 0);
+}

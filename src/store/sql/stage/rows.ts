@@ -1,0 +1,110 @@
+import { sql } from 'kysely';
+import { formatInstant, parseInstant } from '../../../domain/instant.ts';
+import type { Status } from '../../../domain/lifecycle.ts';
+import type { Stage, StageKind, TimeSpan } from '../../../domain/run.ts';
+import type { BookView } from '../../contract/experiment.ts';
+import type { StagePlace } from '../../contract/stage.ts';
+import type { Db, Tx } from '../engine.ts';
+import { readMetrics, readOptionalTime } from '../values.ts';
+
+export type StageRow = Awaited<ReturnType<ReturnType<typeof selectStages>['execute']>>[number];
+
+/** Selects stages (`s`) of visible runs, with the ids of the runs (`r`). */
+export function selectStages(db: Db | Tx, view: BookView) {
+  return (
+    db
+      .selectFrom('stages as s')
+      .innerJoin('runs as r', (join) => join.onRef('r.key', '=', 's.run').on('r.hidden', '=', 0))
+      .select([
+        's.key',
+        's.id',
+        's.run',
+        's.kind',
+        's.number',
+        's.batch',
+        's.status',
+        's.status_message',
+        's.phase',
+        's.model_uri',
+        's.model_checkpoint_uri',
+        's.metrics',
+        's.completed_substeps',
+        's.total_substeps',
+        's.timings',
+        's.queue_close_time',
+        's.start_time',
+        's.end_time',
+        's.create_time',
+        's.update_time',
+        's.revision',
+        'r.id as run_id',
+      ])
+      // The JSON can be large, so the BASIC view does not read it.
+      .select((view === 'FULL' ? sql<string>`s.metadata_json` : sql<string>`''`).as('metadata_json'))
+  );
+}
+
+/** Returns a stage in FULL view, or undefined. */
+export async function findStage(db: Db | Tx, namespace: string, place: StagePlace): Promise<Stage | undefined> {
+  const query = selectStages(db, 'FULL').where('s.namespace', '=', namespace);
+  const row = await ('id' in place
+    ? query.where('s.id', '=', place.id)
+    : query
+        .where('r.namespace', '=', namespace)
+        .where('r.id', '=', place.runId)
+        .where('s.kind', '=', place.kind)
+        .where('s.number', '=', place.number)
+  ).executeTakeFirst();
+  return row === undefined ? undefined : readStage(row);
+}
+
+export function readStage(row: StageRow): Stage {
+  return {
+    key: row.key,
+    id: row.id,
+    run: { key: row.run, id: row.run_id },
+    kind: row.kind as StageKind,
+    number: row.number,
+    batch: row.batch ?? undefined,
+    status: row.status as Status,
+    statusMessage: row.status_message,
+    phase: row.phase,
+    modelUri: row.model_uri,
+    modelCheckpointUri: row.model_checkpoint_uri,
+    metrics: readMetrics(row.metrics),
+    metadataJson: row.metadata_json,
+    completedSubsteps: row.completed_substeps,
+    totalSubsteps: row.total_substeps ?? undefined,
+    timings: readTimings(row.timings),
+    queueCloseTime: readOptionalTime(row.queue_close_time),
+    startTime: readOptionalTime(row.start_time),
+    endTime: readOptionalTime(row.end_time),
+    createTime: parseInstant(row.create_time),
+    updateTime: parseInstant(row.update_time),
+    revision: row.revision,
+  };
+}
+
+/** Encodes timings as a JSON object with sorted keys. Each value is a pair of times; unknown times are null. */
+export function bindTimings(timings: ReadonlyMap<string, TimeSpan>): string {
+  const entries = [...timings].sort(([a], [b]) => (a < b ? -1 : 1));
+  return JSON.stringify(
+    Object.fromEntries(
+      entries.map(([name, { startTime, endTime }]) => [name, [bindTime(startTime), bindTime(endTime)]]),
+    ),
+  );
+}
+
+export function readTimings(text: string): Map<string, TimeSpan> {
+  const entries = Object.entries(JSON.parse(text) as Record<string, [string | null, string | null]>);
+  return new Map(
+    entries.map(([name, [start, end]]) => [
+      name,
+      { startTime: readOptionalTime(start), endTime: readOptionalTime(end) },
+    ]),
+  );
+}
+
+function bindTime(time: bigint | undefined): string | null {
+  return time === undefined ? null : formatInstant(time);
+}

@@ -1,0 +1,187 @@
+import type { Updateable } from 'kysely';
+import type { Caller } from '../../../domain/caller.ts';
+import { invalidField } from '../../../domain/errors.ts';
+import { LIMITS } from '../../../domain/limits.ts';
+import type { Stage, StageKind, TimeSpan } from '../../../domain/run.ts';
+import type { BookView } from '../../contract/experiment.ts';
+import type { Page } from '../../contract/page.ts';
+import type { NewStage, StageChanges, StageFilter } from '../../contract/stage.ts';
+import type { Engine, Tx } from '../engine.ts';
+import { mergeMetrics } from '../metric/maps.ts';
+import { findRunKeys, keepRun } from '../run/keys.ts';
+import { recordStatus } from '../status/status_changes.ts';
+import type { StagesTable } from '../tables.ts';
+import { readNow } from '../trajectory/rows.ts';
+import { bindMetrics } from '../values.ts';
+import { bindTimings, findStage, readStage, readTimings, selectStages } from './rows.ts';
+import { endOfStage, type LockedStage, lockStage, timeSubsteps, writeStage } from './writing.ts';
+
+/**
+ * Returns a stage and creates it if it is missing. Of concurrent callers, one creates it; the others wait for its row
+ * and find it.
+ */
+export async function getOrCreateStage(
+  engine: Engine,
+  caller: Caller,
+  making: NewStage,
+): Promise<{ readonly stage: Stage; readonly created: boolean }> {
+  const { namespace } = caller;
+  const there = await findStage(engine.db, namespace, placeOf(making));
+  if (there !== undefined) return { stage: there, created: false };
+  const made = await engine.write(async (tx) => {
+    const run = await keepRun(engine, tx, namespace, making.runId);
+    const created = await insertStage(engine, tx, caller, run.key, making);
+    const stage = await findStage(tx, namespace, placeOf(making));
+    if (stage === undefined) throw new Error('the stage created in this transaction is missing');
+    return { stage, created };
+  });
+  if (made.created) engine.announce([made.stage.run.key]);
+  return made;
+}
+
+function placeOf({ runId, kind, number }: NewStage) {
+  return { runId, kind, number };
+}
+
+/** Returns false if the stage exists. */
+async function insertStage(engine: Engine, tx: Tx, caller: Caller, run: bigint, making: NewStage): Promise<boolean> {
+  const { namespace } = caller;
+  const { id, status, phase } = making;
+  const now = await readNow(tx, engine.now);
+  const key = await engine.nextKey(tx, 'stages');
+  const inserted = await tx
+    .insertInto('stages')
+    .values({
+      key,
+      namespace,
+      id,
+      run,
+      kind: making.kind,
+      number: making.number,
+      batch: making.batch ?? null,
+      status,
+      status_message: '',
+      phase,
+      model_uri: making.modelUri,
+      model_checkpoint_uri: '',
+      metrics: '{}',
+      metadata_json: making.metadataJson,
+      completed_substeps: 0n,
+      total_substeps: making.totalSubsteps ?? null,
+      timings: '{}',
+      timed_substeps: 0n,
+      substep_seconds: 0,
+      substeps_time: null,
+      end_expected_turns: null,
+      end_expected_substeps: null,
+      end_share: null,
+      queue_close_time: null,
+      start_time: status === 'RUNNING' ? now : null,
+      end_time: null,
+      create_time: now,
+      update_time: now,
+      status_changes: 1n,
+      revision: 1n,
+      mark: await engine.changeMark(tx),
+    })
+    .onConflict((conflict) => conflict.columns(['run', 'kind', 'number']).doNothing())
+    .returning('key')
+    .executeTakeFirst();
+  if (inserted === undefined) return false;
+  const { share } = await endOfStage(engine, tx, namespace, { run, id });
+  await recordStatus(engine, tx, caller, { tree: run, noun: 'STAGE', key }, now, {
+    ordinal: 0n,
+    from: null,
+    to: status,
+    message: '',
+    phase,
+    progressPercent: share === undefined ? undefined : share * 100,
+  });
+  return true;
+}
+
+export async function listStages(
+  engine: Engine,
+  namespace: string,
+  runId: string,
+  filter: StageFilter,
+  page: Page<bigint>,
+  view: BookView,
+): Promise<Stage[]> {
+  const run = await findRunKeys(engine, engine.db, namespace, runId);
+  const { kinds, statuses, descending = false } = filter;
+  if (kinds?.length === 0 || statuses?.length === 0) return [];
+  let query = selectStages(engine.db, view).where('s.run', '=', run.key).where('s.namespace', '=', namespace);
+  if (kinds !== undefined) query = query.where('s.kind', 'in', kinds);
+  if (statuses !== undefined) query = query.where('s.status', 'in', statuses);
+  if (page.after !== undefined) query = query.where('s.key', descending ? '<' : '>', page.after);
+  const rows = await query
+    .orderBy('s.key', descending ? 'desc' : 'asc')
+    .limit(page.limit)
+    .execute();
+  return rows.map(readStage);
+}
+
+export async function getLatestCheckpointedStage(
+  engine: Engine,
+  namespace: string,
+  runId: string,
+  kind: StageKind,
+): Promise<Stage | undefined> {
+  const run = await findRunKeys(engine, engine.db, namespace, runId);
+  const row = await selectStages(engine.db, 'FULL')
+    .where('s.run', '=', run.key)
+    .where('s.namespace', '=', namespace)
+    .where('s.kind', '=', kind)
+    .where('s.status', '=', 'COMPLETED')
+    .where('s.model_checkpoint_uri', '<>', '')
+    .orderBy('s.number', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  return row === undefined ? undefined : readStage(row);
+}
+
+export async function updateStage(
+  engine: Engine,
+  namespace: string,
+  id: string,
+  changes: StageChanges,
+): Promise<Stage> {
+  const stage = await engine.write(async (tx) => {
+    const row = await lockStage(engine, tx, namespace, id);
+    const now = await readNow(tx, engine.now);
+    await writeStage(engine, tx, row.key, now, { ...columnsOf(row, changes), ...timeSubsteps(row, changes, now) });
+    const after = await findStage(tx, namespace, { id });
+    if (after === undefined) throw new Error('a stage locked in this transaction is missing');
+    return after;
+  });
+  engine.announce([stage.run.key]);
+  return stage;
+}
+
+function columnsOf(row: LockedStage, changes: StageChanges): Updateable<StagesTable> {
+  const { statusMessage, phase, modelUri, modelCheckpointUri, metrics, metadataJson, completedSubsteps, timings } =
+    changes;
+  return {
+    ...('batch' in changes ? { batch: changes.batch ?? null } : {}),
+    ...(statusMessage === undefined ? {} : { status_message: statusMessage }),
+    ...(phase === undefined ? {} : { phase }),
+    ...(modelUri === undefined ? {} : { model_uri: modelUri }),
+    ...(modelCheckpointUri === undefined ? {} : { model_checkpoint_uri: modelCheckpointUri }),
+    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
+    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
+    ...(completedSubsteps === undefined ? {} : { completed_substeps: completedSubsteps }),
+    ...('totalSubsteps' in changes ? { total_substeps: changes.totalSubsteps ?? null } : {}),
+    ...(timings === undefined ? {} : { timings: bindTimings(mergeTimings(row.timings, timings)) }),
+  };
+}
+
+/** Merges timings by name; each replaces the stored one. Errors: INVALID_REQUEST (too many timings). */
+export function mergeTimings(stored: string, changes: ReadonlyMap<string, TimeSpan>): Map<string, TimeSpan> {
+  const merged = readTimings(stored);
+  for (const [name, span] of changes) merged.set(name, span);
+  if (merged.size > LIMITS.timings) {
+    throw invalidField('timings', `would make ${merged.size} timings; at most ${LIMITS.timings} are kept`);
+  }
+  return merged;
+}

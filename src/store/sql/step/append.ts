@@ -1,0 +1,466 @@
+import {
+  type AppendDecision,
+  decideAppend,
+  decideOpen,
+  type Head,
+  type OpenRequest,
+  requireEpoch,
+  requireWritable,
+} from '../../../domain/append.ts';
+import type { Caller } from '../../../domain/caller.ts';
+import {
+  AnabranchError,
+  invalidField,
+  stateNotFound,
+  stepNotFound,
+  trajectoryNotFound,
+} from '../../../domain/errors.ts';
+import type { Digest } from '../../../domain/ids.ts';
+import { type Instant, parseInstant } from '../../../domain/instant.ts';
+import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
+import { LIMITS } from '../../../domain/limits.ts';
+import { ownerOf, segmentsOf } from '../../../domain/lineage.ts';
+import type { StateRef } from '../../../domain/step.ts';
+import { ownBegin, type TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { AppendBatch, AppendOutcome, AttachedState, Grant } from '../../contract/append.ts';
+import type { Engine, HeadRow, LockedHead, Tx } from '../engine.ts';
+import { type EncodedState, encodeStates } from '../state/bytes.ts';
+import { ReferredStates } from '../state/referred_states.ts';
+import { recordStatus } from '../status/status_changes.ts';
+import { together } from '../together.ts';
+import { inLockOrder } from '../trajectory/heads.ts';
+import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
+import { getLineage } from '../trajectory/lineage.ts';
+import { findById, findByKey, readNow } from '../trajectory/rows.ts';
+import { bindOptionalReal, bindReal, readDigest, readOptionalTime } from '../values.ts';
+import { rangesOver } from './number_ranges.ts';
+import type { Sums } from './row.ts';
+import { StepWriter, statesOf } from './writer.ts';
+
+/** Time that an open waits for a row lock, in milliseconds. */
+const OPEN_WAIT_MS = 3000;
+/** Upper bound of the pause between two attempts to lock the row, in milliseconds. */
+const LONGEST_REST_MS = 200;
+
+/**
+ * Opens a trajectory for appends. Pauses between attempts hold no connection, so that many waiting opens do not block
+ * other calls.
+ */
+export async function openForAppend(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant> {
+  const end = performance.now() + OPEN_WAIT_MS;
+  for (let rest = 5; ; rest = Math.min(2 * rest, LONGEST_REST_MS)) {
+    const grant = await tryToOpen(engine, caller, open);
+    if (grant !== undefined) return grant;
+    if (performance.now() >= end) throw rowLocked(open.trajectoryId);
+    await new Promise((resolve) => setTimeout(resolve, rest * (0.5 + Math.random())));
+  }
+}
+
+/** Returns undefined if another transaction holds the row. */
+function tryToOpen(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant | undefined> {
+  return engine.write(async (tx) => {
+    const found = await findById(engine, tx, caller.namespace, open.trajectoryId);
+    const { ref } = requireWritable(found, open.trajectoryId, open.uid);
+    const { heads } = await engine.lockHeads(tx, [ref], 'never');
+    if (heads.length === 0) return undefined;
+    const row = await findByKey(engine, tx, caller.namespace, ref.tree, ref.key);
+    const epoch = decideOpen(row, open);
+    await tx
+      .updateTable('trajectories')
+      .set({ writer_id: open.writerId, writer_epoch: epoch })
+      .where('tree', '=', ref.tree)
+      .where('key', '=', ref.key)
+      .execute();
+    const trajectory = requireWritable(row, open.trajectoryId, open.uid);
+    return { trajectory: { ...trajectory, writerId: open.writerId, writerEpoch: epoch }, epoch };
+  });
+}
+
+function rowLocked(trajectoryId: string): AnabranchError {
+  return new AnabranchError(
+    'DATABASE_UNAVAILABLE',
+    `Other transactions have held the row of trajectory ${trajectoryId} for ${OPEN_WAIT_MS / 1000} s. Nothing was written. Retry the call.`,
+  );
+}
+
+async function lockRow(engine: Engine, tx: Tx, ref: TrajectoryRef): Promise<void> {
+  await engine
+    .lock(tx.selectFrom('trajectories').select('key').where('tree', '=', ref.tree).where('key', '=', ref.key), 'write')
+    .execute();
+}
+
+/** Fields of a stored step that `decideAppend` and the ack need. */
+interface StoredMark {
+  readonly contentDigest: Digest;
+  readonly commitTime: string;
+}
+
+/** A locked trajectory while its batches are decided. */
+interface GroupMember {
+  readonly locked: LockedHead;
+  readonly head: Head;
+  sums: Sums;
+  sealTime: string | null;
+  statusBefore: TrajectoryStatus;
+  changed: boolean;
+  /** Set by the first rejected batch. Later batches of the trajectory are rejected with the same error. */
+  refusal: AnabranchError | undefined;
+  /** Stored steps that the batches repeat, and steps appended in this group, by step number. */
+  readonly stored: Map<bigint, StoredMark>;
+}
+
+export async function append(
+  engine: Engine,
+  known: KnownHeads,
+  batches: readonly AppendBatch[],
+  wait: 'never' | 'bounded',
+): Promise<AppendOutcome[]> {
+  const outcome = await appendToKnown(engine, known, batches);
+  return outcome === undefined ? appendLocked(engine, known, batches, wait) : [outcome];
+}
+
+async function appendLocked(
+  engine: Engine,
+  known: KnownHeads,
+  batches: readonly AppendBatch[],
+  wait: 'never' | 'bounded',
+): Promise<AppendOutcome[]> {
+  const inline = batches.map((batch) => encodeStates(batch.states));
+  let members = new Map<bigint, GroupMember>();
+  const outcomes = await engine.write(async (tx) => {
+    const refs = uniqueRefs(batches);
+    const referred = new ReferredStates(engine, tx);
+    const [{ heads, now }] = await together([engine.lockHeads(tx, refs, wait), findStates(referred, batches)]);
+    const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
+    members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
+    const group = new Group(engine, tx, now, members, busy, referred);
+    await group.prepare(batches);
+    const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
+    await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
+    return decided;
+  });
+  const changed = [...members.values()].filter((member) => member.changed);
+  engine.announce(changed.map(({ locked }) => locked.key));
+  if (engine.appendOne !== undefined) for (const member of changed) known.learn(member);
+  return outcomes;
+}
+
+class Group {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly now: string;
+  private readonly nowInstant: Instant;
+  private readonly members: Map<bigint, GroupMember>;
+  private readonly busy: ReadonlySet<bigint>;
+  private readonly writer: StepWriter;
+  private readonly sealed: { caller: Caller; member: GroupMember }[] = [];
+
+  constructor(
+    engine: Engine,
+    tx: Tx,
+    now: string,
+    members: Map<bigint, GroupMember>,
+    busy: ReadonlySet<bigint>,
+    referred: ReferredStates,
+  ) {
+    this.engine = engine;
+    this.tx = tx;
+    this.now = now;
+    this.nowInstant = now === '' ? 0n : parseInstant(now);
+    this.members = members;
+    this.busy = busy;
+    this.writer = new StepWriter(engine, tx, now, referred);
+  }
+
+  /** Reads the digests of stored steps that batches repeat. Most groups repeat none. */
+  async prepare(batches: readonly AppendBatch[]): Promise<void> {
+    for (const batch of batches) {
+      const member = this.members.get(batch.ref.key);
+      if (member === undefined) continue;
+      const { nextStepNumber } = member.locked;
+      if (batch.steps.some((step) => step.stepNumber < nextStepNumber)) await this.loadDigests(batch, member);
+    }
+  }
+
+  decide(batch: AppendBatch, inline: readonly EncodedState[]): AppendOutcome {
+    if (this.busy.has(batch.ref.key)) return { kind: 'busy' };
+    const member = this.members.get(batch.ref.key);
+    if (member === undefined) return { kind: 'refused', error: trajectoryNotFound(batch.trajectoryId) };
+    if (member.refusal !== undefined) return { kind: 'refused', error: member.refusal };
+    try {
+      return this.accept(batch, inline, member);
+    } catch (error) {
+      if (!(error instanceof AnabranchError)) throw error;
+      member.refusal = error;
+      return { kind: 'refused', error };
+    }
+  }
+
+  private accept(batch: AppendBatch, inline: readonly EncodedState[], member: GroupMember): AppendOutcome {
+    const { locked, head } = member;
+    const { namespace } = batch.caller;
+    if (locked.hidden || locked.namespace !== namespace || (batch.uid !== undefined && batch.uid !== locked.uid)) {
+      throw trajectoryNotFound(batch.trajectoryId);
+    }
+    const before = { ...head };
+    const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.contentDigest);
+    const missing = this.missing(namespace, decision, inline);
+    if (missing !== undefined) {
+      Object.assign(head, before);
+      throw stateNotFound(missing);
+    }
+    member.sums = this.writer.add(namespace, locked, head.writerEpoch, member.sums, decision.appended, inline);
+    for (const { stepNumber, contentDigest } of decision.appended) {
+      member.stored.set(stepNumber, { contentDigest, commitTime: this.now });
+    }
+    if (decision.seal === 'sealed') {
+      member.sealTime = this.now;
+      this.sealed.push({ caller: batch.caller, member });
+    }
+    member.changed ||= decision.appended.length > 0 || decision.seal === 'sealed';
+    return {
+      kind: 'committed',
+      nextStepNumber: head.end,
+      commitTime: this.commitTime(batch, decision, member),
+      duplicates: decision.duplicates,
+      status: head.status,
+      statusMessage: head.statusMessage,
+      sealTime: readOptionalTime(member.sealTime),
+    };
+  }
+
+  /** Returns the commit time of the newest step or seal in the batch. A replay returns the original time. */
+  private commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, member: GroupMember): Instant {
+    if (appended.length > 0) return this.nowInstant;
+    if (seal !== undefined && member.sealTime !== null) return parseInstant(member.sealTime);
+    let newest = '';
+    for (const { stepNumber } of steps) {
+      const time = member.stored.get(stepNumber)?.commitTime ?? '';
+      if (time > newest) newest = time;
+    }
+    return newest === '' ? this.nowInstant : parseInstant(newest);
+  }
+
+  async write(batches: readonly AppendBatch[], wait: 'briefly' | 'bounded'): Promise<void> {
+    if (batches.length === 0) return;
+    const heads = [...this.members.values()].filter((member) => member.changed).map((member) => this.headRow(member));
+    if (heads.length === 0) return;
+    await this.writer.write(wait);
+    await this.engine.updateHeads(this.tx, heads);
+    for (const { caller, member } of this.sealed) {
+      const { tree, key } = member.locked;
+      await recordStatus(this.engine, this.tx, caller, { tree, noun: 'TRAJECTORY', key }, this.now, {
+        ordinal: 1n,
+        from: 'RUNNING',
+        to: member.head.status,
+        message: member.head.statusMessage,
+      });
+    }
+  }
+
+  private missing(namespace: string, decision: AppendDecision, inline: readonly EncodedState[]): Digest | undefined {
+    const here = digestsOf(inline);
+    for (const step of decision.appended) {
+      const digest = this.writer.missingState(namespace, step, here);
+      if (digest !== undefined) return digest;
+    }
+    return undefined;
+  }
+
+  private headRow({ locked, head, sums, sealTime }: GroupMember): HeadRow {
+    return {
+      tree: locked.tree,
+      key: locked.key,
+      nextStepNumber: head.end,
+      rewardSum: bindReal(head.rewardSum),
+      branchRewardSum: bindOptionalReal(sums.branchRewardSum),
+      byteSum: sums.byteSum,
+      status: head.status,
+      statusMessage: head.statusMessage,
+      updateTime: this.now,
+      sealTime,
+    };
+  }
+
+  /** Loads the digests of the stored steps that a batch repeats. The lineage finds the owners of inherited steps. */
+  private async loadDigests(batch: AppendBatch, member: GroupMember): Promise<void> {
+    const numbers = batch.steps.map((step) => step.stepNumber).filter((n) => n < member.locked.nextStepNumber);
+    const wanted = numbers.filter((n) => !member.stored.has(n));
+    if (wanted.length === 0) return;
+    const owned = wanted.filter((n) => n >= member.locked.ownBegin);
+    await this.loadFrom(member, member.locked.key, owned);
+    const inherited = wanted.filter((n) => n < member.locked.ownBegin);
+    if (inherited.length === 0) return;
+    const first = inherited.reduce((least, n) => (n < least ? n : least));
+    const chain = await getLineage(this.tx, batch.caller.namespace, member.locked, first);
+    const segments = segmentsOf(chain, member.locked.ownBegin);
+    for (const [owner, owned] of Map.groupBy(inherited, (n) => ownerOf(segments, n))) {
+      if (owner !== undefined) await this.loadFrom(member, owner, owned);
+    }
+  }
+
+  private async loadFrom(member: GroupMember, owner: bigint, numbers: readonly bigint[]): Promise<void> {
+    for (const { from, to } of rangesOver(numbers)) {
+      const rows = await this.tx
+        .selectFrom('steps')
+        .select(['step_number', 'content_digest', 'commit_time'])
+        .where('tree', '=', member.locked.tree)
+        .where('trajectory', '=', owner)
+        .where('step_number', '>=', from)
+        .where('step_number', '<', to)
+        .execute();
+      for (const row of rows) {
+        member.stored.set(row.step_number, {
+          contentDigest: readDigest(row.content_digest),
+          commitTime: row.commit_time,
+        });
+      }
+    }
+  }
+}
+
+function newMember(locked: LockedHead): GroupMember {
+  return {
+    locked,
+    head: {
+      end: locked.nextStepNumber,
+      status: locked.status,
+      statusMessage: locked.statusMessage,
+      writerId: locked.writerId,
+      writerEpoch: locked.writerEpoch,
+      rewardSum: locked.rewardSum,
+    },
+    sums: { rewardSum: locked.rewardSum, branchRewardSum: locked.branchRewardSum, byteSum: locked.byteSum },
+    sealTime: locked.sealTime,
+    statusBefore: locked.status,
+    changed: false,
+    refusal: undefined,
+    stored: new Map(),
+  };
+}
+
+/** Looks up the states that the batches refer to. */
+async function findStates(referred: ReferredStates, batches: readonly AppendBatch[]): Promise<void> {
+  const digests = new Map<string, Set<Digest>>();
+  for (const { caller, steps } of batches) {
+    for (const step of steps) {
+      if (step.states.length === 0 && step.actions.length === 0 && step.observations.length === 0) continue;
+      for (const digest of statesOf(step)) {
+        const ofNamespace = digests.get(caller.namespace) ?? new Set<Digest>();
+        digests.set(caller.namespace, ofNamespace.add(digest));
+      }
+    }
+  }
+  await Promise.all([...digests].map(([namespace, wanted]) => referred.find(namespace, wanted)));
+}
+
+function digestsOf(states: readonly { readonly digest: Digest }[]): ReadonlySet<Digest> {
+  const digests = new Set<Digest>();
+  for (const { digest } of states) digests.add(digest);
+  return digests;
+}
+
+function uniqueRefs(batches: readonly AppendBatch[]): TrajectoryRef[] {
+  const refs = new Map<bigint, TrajectoryRef>();
+  for (const { ref } of batches) refs.set(ref.key, ref);
+  return [...refs.values()].sort(inLockOrder);
+}
+
+/** Returns the keys of unlocked rows that exist, because another transaction holds them. */
+export async function stillThere(
+  tx: Tx,
+  refs: readonly TrajectoryRef[],
+  heads: readonly LockedHead[],
+): Promise<Set<bigint>> {
+  const locked = new Set(heads.map(({ key }) => key));
+  const missing = refs.filter(({ key }) => !locked.has(key));
+  const rows = await tx
+    .selectFrom('trajectories')
+    .select('key')
+    .where(
+      'tree',
+      'in',
+      missing.map(({ tree }) => tree),
+    )
+    .where(
+      'key',
+      'in',
+      missing.map(({ key }) => key),
+    )
+    .execute();
+  return new Set(rows.map(({ key }) => key));
+}
+
+export async function attachState(
+  engine: Engine,
+  caller: Caller,
+  attaching: AttachedState,
+): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
+  const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
+  const inline = data === undefined ? [] : encodeStates([{ digest, data }]);
+  return engine.write(async (tx) => {
+    const found = await findById(engine, tx, caller.namespace, trajectoryId);
+    if (found === undefined) throw trajectoryNotFound(trajectoryId);
+    await lockRow(engine, tx, found.ref);
+    const row = requireWritable(
+      await findByKey(engine, tx, caller.namespace, found.ref.tree, found.ref.key),
+      trajectoryId,
+      attaching.uid,
+    );
+    requireEpoch(row, attaching.writerEpoch);
+    if (stepNumber >= row.nextStepNumber) throw stepNotFound(trajectoryId, stepNumber, row.nextStepNumber);
+    if (stepNumber < ownBegin(row)) throw stepInherited(trajectoryId, stepNumber, row.nextStepNumber);
+    const there = await tx
+      .selectFrom('step_states')
+      .select(['digest', 'media_type', 'size'])
+      .where('tree', '=', row.ref.tree)
+      .where('trajectory', '=', row.ref.key)
+      .where('step_number', '=', stepNumber)
+      .where('name', '=', name)
+      .executeTakeFirst();
+    if (there !== undefined) {
+      if (readDigest(there.digest) !== digest || there.media_type !== mediaType) throw stateConflict(stepNumber, name);
+      return { state: { name, digest, mediaType, size: Number(there.size) }, duplicate: true };
+    }
+    await refuseTooMany(tx, row.ref, stepNumber);
+    const referred = new ReferredStates(engine, tx);
+    const [now] = await together([readNow(tx, engine.now), referred.find(caller.namespace, [digest])]);
+    const writer = new StepWriter(engine, tx, now, referred);
+    if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
+    const size = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);
+    await writer.write();
+    return { state: { name, digest, mediaType, size }, duplicate: false };
+  });
+}
+
+/** W9: a step has at most 16 states, inline and attached ones together. */
+async function refuseTooMany(tx: Tx, ref: TrajectoryRef, stepNumber: bigint): Promise<void> {
+  const names = await tx
+    .selectFrom('step_states')
+    .select('name')
+    .where('tree', '=', ref.tree)
+    .where('trajectory', '=', ref.key)
+    .where('step_number', '=', stepNumber)
+    .execute();
+  if (names.length < LIMITS.statesPerStep) return;
+  throw invalidField(
+    'state',
+    `cannot be added: step ${stepNumber} has ${names.length} states, and the maximum is ${LIMITS.statesPerStep}`,
+  );
+}
+
+function stepInherited(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
+  return new AnabranchError(
+    'STEP_NOT_FOUND',
+    `Step ${stepNumber} of trajectory ${trajectoryId} is inherited, not its own: attach the state to the trajectory that owns it (GetLineage tells which).`,
+    { metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, next_step_number: `${end}` } },
+  );
+}
+
+function stateConflict(stepNumber: bigint, name: string): AnabranchError {
+  return new AnabranchError(
+    'STATE_CONFLICT',
+    `Step ${stepNumber} has another state named "${name}": states never change; attach it under another name.`,
+    { metadata: { step_number: `${stepNumber}`, state_name: name } },
+  );
+}

@@ -1,0 +1,188 @@
+import { type Insertable, type Selectable, sql } from 'kysely';
+import { parseInstant } from '../../../domain/instant.ts';
+import type { Task } from '../../../domain/rollout.ts';
+import type { BookView } from '../../contract/experiment.ts';
+import type { Page } from '../../contract/page.ts';
+import type { TaskFilter, TaskUpsert, Upserted } from '../../contract/task.ts';
+import type { Db, Engine, Tx } from '../engine.ts';
+import { chunksOf } from '../statement_shapes.ts';
+import type { TasksTable } from '../tables.ts';
+import { type Catalogue, upsertAll } from './catalogue.ts';
+
+export async function upsertTasks(engine: Engine, namespace: string, tasks: readonly TaskUpsert[]): Promise<Upserted> {
+  const { created, updated } = await engine.write((tx) => upsertAll(engine, tx, catalogueOf(engine, namespace), tasks));
+  return { created, updated, unchanged: tasks.length - created - updated };
+}
+
+type TaskColumns = Selectable<TasksTable>;
+
+function catalogueOf(engine: Engine, namespace: string): Catalogue<TaskUpsert, TaskColumns> {
+  return {
+    nameOf: ({ id }) => id,
+    async find(tx, tasks) {
+      const found = new Set<string>();
+      for (const ids of chunksOf(tasks.map(({ id }) => id))) {
+        const query = tx.selectFrom('tasks').select('id').where('namespace', '=', namespace).where('id', 'in', ids);
+        for (const { id } of await query.execute()) found.add(id);
+      }
+      return found;
+    },
+    async lock(tx, tasks) {
+      const found = new Map<string, TaskColumns>();
+      for (const ids of chunksOf(tasks.map(({ id }) => id))) {
+        const query = tx.selectFrom('tasks').selectAll().where('namespace', '=', namespace).where('id', 'in', ids);
+        for (const row of await engine.lock(query.orderBy('id'), 'write').execute()) found.set(row.id, row);
+      }
+      return found;
+    },
+    async insert(tx, tasks, now) {
+      const keys = await engine.nextKeys(tx, 'tasks', tasks.length);
+      const made = new Set<string>();
+      const rows = tasks.map((task, i) => newRow(namespace, keys[i]!, task, now));
+      for (const chunk of chunksOf(rows)) {
+        const inserted = await tx
+          .insertInto('tasks')
+          .values(chunk)
+          .onConflict((conflict) => conflict.columns(['namespace', 'id']).doNothing())
+          .returning('id')
+          .execute();
+        for (const { id } of inserted) made.add(id);
+      }
+      return made;
+    },
+    change(row, task, now) {
+      const columns = columnsOf(task);
+      const differs = Object.entries(columns).some(([column, value]) => row[column as keyof TaskColumns] !== value);
+      return differs ? { ...row, ...columns, update_time: now } : undefined;
+    },
+    write: writeTasks,
+  };
+}
+
+/** Returns the columns that the given fields are stored in. */
+function columnsOf(task: TaskUpsert): Partial<TaskColumns> {
+  const { name, description, difficulty, category, appName, sourceType, maxTurns, inputJson, metadataJson } = task;
+  return {
+    ...(name === undefined ? {} : { name }),
+    ...(description === undefined ? {} : { description }),
+    ...(difficulty === undefined ? {} : { difficulty }),
+    ...(category === undefined ? {} : { category }),
+    ...(appName === undefined ? {} : { app_name: appName }),
+    ...(sourceType === undefined ? {} : { source_type: sourceType }),
+    ...(maxTurns === undefined ? {} : { max_turns: maxTurns }),
+    ...(task.tags === undefined ? {} : { tags: JSON.stringify(task.tags) }),
+    ...(task.prerequisites === undefined ? {} : { prerequisites: JSON.stringify(task.prerequisites) }),
+    ...(inputJson === undefined ? {} : { input_json: inputJson }),
+    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
+  };
+}
+
+function newRow(namespace: string, key: bigint, task: TaskUpsert, now: string): Insertable<TasksTable> {
+  const empty = { name: '', description: '', difficulty: '', category: '', app_name: '', source_type: '' };
+  const none = { max_turns: null, tags: '[]', prerequisites: '[]', input_json: '', metadata_json: '' };
+  return {
+    key,
+    namespace,
+    id: task.id,
+    ...empty,
+    ...none,
+    ...columnsOf(task),
+    create_time: now,
+    update_time: now,
+  };
+}
+
+/** Writes complete rows that exist and are locked. */
+async function writeTasks(tx: Tx, rows: readonly TaskColumns[]): Promise<void> {
+  for (const chunk of chunksOf(rows)) {
+    await tx
+      .insertInto('tasks')
+      .values(chunk)
+      .onConflict((conflict) =>
+        conflict.column('key').doUpdateSet((eb) => ({
+          name: eb.ref('excluded.name'),
+          description: eb.ref('excluded.description'),
+          difficulty: eb.ref('excluded.difficulty'),
+          category: eb.ref('excluded.category'),
+          app_name: eb.ref('excluded.app_name'),
+          source_type: eb.ref('excluded.source_type'),
+          max_turns: eb.ref('excluded.max_turns'),
+          tags: eb.ref('excluded.tags'),
+          prerequisites: eb.ref('excluded.prerequisites'),
+          input_json: eb.ref('excluded.input_json'),
+          metadata_json: eb.ref('excluded.metadata_json'),
+          update_time: eb.ref('excluded.update_time'),
+        })),
+      )
+      .execute();
+  }
+}
+
+/** Rows of tasks (`k`). */
+export function selectTasks(db: Db | Tx, view: BookView = 'FULL') {
+  // The JSON columns can be large, so the BASIC view does not read them.
+  const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`k.${column}`)}` : sql<string>`''`);
+  return db
+    .selectFrom('tasks as k')
+    .select([
+      'k.key',
+      'k.id',
+      'k.name',
+      'k.description',
+      'k.difficulty',
+      'k.category',
+      'k.app_name',
+      'k.source_type',
+      'k.max_turns',
+      'k.tags',
+      'k.prerequisites',
+      'k.create_time',
+      'k.update_time',
+    ])
+    .select([large('input_json').as('input_json'), large('metadata_json').as('metadata_json')]);
+}
+
+export async function findTask(db: Db | Tx, namespace: string, id: string): Promise<Task | undefined> {
+  const row = await selectTasks(db).where('k.namespace', '=', namespace).where('k.id', '=', id).executeTakeFirst();
+  return row === undefined ? undefined : readTask(row);
+}
+
+export async function listTasks(
+  engine: Engine,
+  namespace: string,
+  filter: TaskFilter,
+  page: Page<bigint>,
+  view: BookView,
+): Promise<Task[]> {
+  const { ids, category, difficulty, sourceType, tags } = filter;
+  if (ids?.length === 0) return [];
+  let query = selectTasks(engine.db, view).where('k.namespace', '=', namespace);
+  if (ids !== undefined) query = query.where('k.id', 'in', ids);
+  if (category !== undefined) query = query.where('k.category', '=', category);
+  if (difficulty !== undefined) query = query.where('k.difficulty', '=', difficulty);
+  if (sourceType !== undefined) query = query.where('k.source_type', '=', sourceType);
+  for (const tag of tags ?? []) query = query.where(engine.hasItem(sql.ref('k.tags'), tag));
+  if (page.after !== undefined) query = query.where('k.key', '<', page.after);
+  const rows = await query.orderBy('k.key', 'desc').limit(page.limit).execute();
+  return rows.map(readTask);
+}
+
+export function readTask(row: Omit<TaskColumns, 'namespace'>): Task {
+  return {
+    key: row.key,
+    id: row.id,
+    name: row.name,
+    description: row.description,
+    difficulty: row.difficulty,
+    category: row.category,
+    appName: row.app_name,
+    sourceType: row.source_type,
+    maxTurns: row.max_turns ?? undefined,
+    tags: JSON.parse(row.tags) as string[],
+    prerequisites: JSON.parse(row.prerequisites) as string[],
+    inputJson: row.input_json,
+    metadataJson: row.metadata_json,
+    createTime: parseInstant(row.create_time),
+    updateTime: parseInstant(row.update_time),
+  };
+}

@@ -1,0 +1,101 @@
+import { decideAppend, type Head } from '../../../domain/append.ts';
+import { AnabranchError } from '../../../domain/errors.ts';
+import { parseInstant } from '../../../domain/instant.ts';
+import { isSealed } from '../../../domain/lifecycle.ts';
+import { contentStates, type NewStep } from '../../../domain/step.ts';
+import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
+import type { Engine, LockedHead } from '../engine.ts';
+import { type Sums, stepRow } from '../step/row.ts';
+
+/** A trajectory's head after the last commit of this process. Other processes may have changed it since. */
+export interface KnownHead {
+  readonly locked: LockedHead;
+  readonly head: Head;
+  readonly sums: Sums;
+}
+
+/** Trajectories that are cached. The oldest entry is evicted first. */
+const MAX_KNOWN = 10_000;
+
+export class KnownHeads {
+  private readonly heads = new Map<bigint, KnownHead>();
+
+  get(key: bigint): KnownHead | undefined {
+    return this.heads.get(key);
+  }
+
+  learn({ locked, head, sums }: KnownHead): void {
+    this.heads.delete(locked.key);
+    if (isSealed(head.status)) return;
+    if (this.heads.size >= MAX_KNOWN) for (const key of this.heads.keys()) if (this.heads.delete(key)) break;
+    this.heads.set(locked.key, { locked, head, sums });
+  }
+
+  forget(key: bigint): void {
+    this.heads.delete(key);
+  }
+}
+
+const NO_SIZES: ReadonlyMap<string, number> = new Map();
+
+/**
+ * Appends one step to one trajectory, as sent by a client that waits for each ack. The cached head decides, and
+ * `Engine.appendOne` writes only if the locked row still equals that head. A cached head never causes a rejection:
+ * everything but a plain append is left to a transaction, which reads the locked row. Returns undefined if nothing was
+ * written.
+ */
+export async function appendToKnown(
+  engine: Engine,
+  known: KnownHeads,
+  batches: readonly AppendBatch[],
+): Promise<AppendOutcome | undefined> {
+  const [batch] = batches;
+  if (engine.appendOne === undefined || batch === undefined || batches.length > 1) return undefined;
+  const seen = known.get(batch.ref.key);
+  const step = soleStep(batch);
+  if (seen === undefined || step === undefined || !isMeant(batch, seen)) return undefined;
+  const { locked, sums } = seen;
+  const head = { ...seen.head };
+  if (!appends(head, batch)) return undefined;
+  const row = stepRow(locked.namespace, locked, head.writerEpoch, sums, step, NO_SIZES, null);
+  const { tree, key } = locked;
+  // Concurrent appends must not use a head that this statement may change.
+  known.forget(key);
+  const time = await engine.appendOne(
+    { tree, key, nextStepNumber: step.stepNumber, writerEpoch: head.writerEpoch },
+    row,
+  );
+  if (time === undefined) return undefined;
+  known.learn({ locked, head, sums: row.sums });
+  engine.announce([key]);
+  return {
+    kind: 'committed',
+    nextStepNumber: head.end,
+    commitTime: parseInstant(time),
+    duplicates: 0,
+    status: head.status,
+    statusMessage: head.statusMessage,
+    sealTime: undefined,
+  };
+}
+
+function soleStep({ steps, seal }: AppendBatch): NewStep | undefined {
+  const [step] = steps;
+  if (step === undefined || steps.length > 1 || seal !== undefined) return undefined;
+  return step.states.length > 0 || contentStates(step).length > 0 ? undefined : step;
+}
+
+/** A row key keeps its namespace and uid. */
+function isMeant({ caller, uid, ref }: AppendBatch, { locked }: KnownHead): boolean {
+  return caller.namespace === locked.namespace && ref.tree === locked.tree && (uid === undefined || uid === locked.uid);
+}
+
+/** Advances the head if the batch appends to it. */
+function appends(head: Head, batch: AppendBatch): boolean {
+  try {
+    return decideAppend(head, batch, () => undefined).appended.length === 1;
+  } catch (error) {
+    if (error instanceof AnabranchError) return false;
+    throw error;
+  }
+}

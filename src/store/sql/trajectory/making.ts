@@ -1,0 +1,277 @@
+import type { Caller } from '../../../domain/caller.ts';
+import {
+  AnabranchError,
+  stateNotFound,
+  stepNotFound,
+  tagNotFound,
+  trajectoryNotFound,
+} from '../../../domain/errors.ts';
+import { depthFault } from '../../../domain/lineage.ts';
+import { ownBegin, type Trajectory, type TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { NewBranch, NewTrajectory, TrajectoryMaking } from '../../contract/trajectory.ts';
+import type { Engine, Tx } from '../engine.ts';
+import type { EncodedState } from '../state/bytes.ts';
+import { ReferredStates } from '../state/referred_states.ts';
+import { recordStatus } from '../status/status_changes.ts';
+import type { Sums } from '../step/row.ts';
+import { StepWriter, statesOf } from '../step/writer.ts';
+import { together } from '../together.ts';
+import { bindLabels, bindOptionalReal, bindReal, isSet, readReal } from '../values.ts';
+import type { Belonging } from './belonging.ts';
+import { ownerIn } from './lineage.ts';
+import { readNow } from './rows.ts';
+
+/** L1: the first status change of a trajectory. */
+const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
+
+export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'>;
+
+/**
+ * Inserts a root trajectory with its first StatusChange, and step 0 if given. Errors: TRAJECTORY_EXISTS,
+ * STATE_NOT_FOUND.
+ */
+export async function makeRoot(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  now: string,
+  making: NewRoot,
+  inline: readonly EncodedState[],
+  belonging: Belonging,
+): Promise<TrajectoryRef> {
+  const [row] = await together([engine.nextKey(tx, 'trajectories'), refuseTaken(tx, caller.namespace, making.id)]);
+  const ref = { tree: row, key: row };
+  const sums = await writeRoot(engine, tx, caller, ref, now, making, inline);
+  await insertTrajectory(engine, tx, caller, making, now, {
+    ...ref,
+    ...belonging,
+    parent: null,
+    branch_point: null,
+    task_id: making.taskId,
+    next_step_number: making.root === undefined ? 0n : 1n,
+    reward_sum: bindReal(sums.rewardSum),
+    branch_reward_sum: bindOptionalReal(sums.branchRewardSum),
+    byte_sum: sums.byteSum,
+    depth: 0n,
+  });
+  return ref;
+}
+
+/** Writes step 0, with epoch 0. Returns the sums after it. */
+async function writeRoot(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  ref: TrajectoryRef,
+  now: string,
+  { root }: NewRoot,
+  inline: readonly EncodedState[],
+): Promise<Sums> {
+  const empty = { rewardSum: 0, branchRewardSum: undefined, byteSum: 0n };
+  if (root === undefined) return empty;
+  const referred = new ReferredStates(engine, tx);
+  await referred.find(caller.namespace, statesOf(root));
+  const writer = new StepWriter(engine, tx, now, referred);
+  const here = new Set(inline.map(({ digest }) => digest));
+  const missing = writer.missingState(caller.namespace, root, here);
+  if (missing !== undefined) throw stateNotFound(missing);
+  const sums = writer.add(caller.namespace, ref, 0n, empty, [root], inline);
+  await writer.write();
+  return sums;
+}
+
+/** Returns the branch point. Errors: TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END. */
+export async function branchPointOf(tx: Tx, source: Trajectory, at: NewBranch['at']): Promise<bigint> {
+  const point = 'tag' in at ? await tagged(tx, source, at.tag) : at.stepNumber;
+  if (point >= source.nextStepNumber) throw branchPointBeyondEnd(source, point);
+  return point;
+}
+
+/**
+ * Inserts a branch of a trajectory with its first StatusChange (B1). Errors: TRAJECTORY_EXISTS, BRANCH_TOO_DEEP,
+ * TRAJECTORY_NOT_FOUND (the step was deleted in the meantime).
+ */
+export async function makeBranch(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  source: Trajectory,
+  point: bigint,
+  making: TrajectoryMaking,
+  belonging: Belonging,
+): Promise<TrajectoryRef> {
+  const owner = await ownerKey(tx, caller.namespace, source, point);
+  const [shared, now, key] = await together([
+    lockStep(engine, tx, source, owner, point),
+    readNow(tx, engine.now),
+    engine.nextKey(tx, 'trajectories'),
+    refuseTaken(tx, caller.namespace, making.id),
+  ]);
+  const ref = { tree: source.ref.tree, key };
+  await insertTrajectory(engine, tx, caller, making, now, {
+    ...ref,
+    ...belonging,
+    parent: owner,
+    branch_point: point,
+    task_id: source.taskId,
+    next_step_number: point + 1n,
+    reward_sum: bindReal(readReal(shared.step.reward_sum)),
+    branch_reward_sum: null,
+    byte_sum: shared.step.byte_sum,
+    depth: shared.ownerDepth + 1n,
+  });
+  return ref;
+}
+
+/**
+ * Returns the step at the branch point and locks its owner's row against deletion, without blocking the owner's writer.
+ * Errors: TRAJECTORY_NOT_FOUND (the step was deleted, or the owner is being purged), BRANCH_TOO_DEEP.
+ */
+async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigint, point: bigint) {
+  const { tree } = source.ref;
+  const row = tx
+    .selectFrom('trajectories')
+    .select(['id', 'depth', 'purging'])
+    .where('tree', '=', tree)
+    .where('key', '=', owner);
+  const shared = tx
+    .selectFrom('steps')
+    .select(['reward_sum', 'byte_sum'])
+    .where('tree', '=', tree)
+    .where('trajectory', '=', owner)
+    .where('step_number', '=', point);
+  const [locked, step] = await together([
+    engine.lock(row, 'keep').executeTakeFirst(),
+    // Runs under the lock, because the statements run in this order.
+    shared.executeTakeFirst(),
+  ]);
+  if (locked === undefined || isSet(locked.purging) || step === undefined) throw trajectoryNotFound(source.id);
+  const fault = depthFault(locked);
+  if (fault !== undefined) throw fault;
+  return { step, ownerDepth: locked.depth };
+}
+
+async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void> {
+  const taken = await tx
+    .selectFrom('trajectories')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where('id', '=', id)
+    .executeTakeFirst();
+  if (taken !== undefined) throw trajectoryExists(id);
+}
+
+/** Columns of a new trajectory that do not come from the request. */
+export interface Placement extends Belonging {
+  readonly tree: bigint;
+  readonly key: bigint;
+  readonly parent: bigint | null;
+  readonly branch_point: bigint | null;
+  readonly task_id: string;
+  readonly next_step_number: bigint;
+  readonly reward_sum: number | string;
+  readonly branch_reward_sum: number | string | null;
+  readonly byte_sum: bigint;
+  readonly depth: bigint;
+}
+
+/** The statements are sent in order, so later reads of the transaction see the row. */
+async function insertTrajectory(
+  engine: Engine,
+  tx: Tx,
+  caller: Caller,
+  making: TrajectoryMaking,
+  now: string,
+  placement: Placement,
+): Promise<void> {
+  await insertTrajectories(engine, tx, [trajectoryRow(caller.namespace, making, now, placement)]);
+  const { tree, key } = placement;
+  await recordStatus(engine, tx, caller, { tree, noun: 'TRAJECTORY', key }, now, CREATION);
+}
+
+/** Returns the row of a RUNNING trajectory without a writer, in the order of `TRAJECTORY_COLUMNS`. */
+export function trajectoryRow(
+  namespace: string,
+  { id, uid, name, labels, metadataJson }: TrajectoryMaking,
+  now: string,
+  place: Placement,
+): unknown[] {
+  const { tree, key, parent, branch_point, task_id, next_step_number, run, experiment, depth } = place;
+  const { reward_sum, branch_reward_sum, byte_sum } = place;
+  return [
+    ...[tree, key, namespace, id, uid, parent, branch_point, name, task_id, bindLabels(labels), metadataJson, '{}'],
+    ...['RUNNING', '', '', 0n, next_step_number, reward_sum, byte_sum, 0, now, now, null, run, experiment, depth],
+    branch_reward_sum,
+  ];
+}
+
+export function insertTrajectories(engine: Engine, tx: Tx, rows: readonly (readonly unknown[])[]): Promise<void> {
+  return engine.insertRows(tx, 'trajectories', TRAJECTORY_COLUMNS, rows);
+}
+
+const TRAJECTORY_COLUMNS = [
+  'tree',
+  'key',
+  'namespace',
+  'id',
+  'uid',
+  'parent',
+  'branch_point',
+  'name',
+  'task_id',
+  'labels',
+  'metadata_json',
+  'metrics',
+  'status',
+  'status_message',
+  'writer_id',
+  'writer_epoch',
+  'next_step_number',
+  'reward_sum',
+  'byte_sum',
+  'hidden',
+  'create_time',
+  'update_time',
+  'seal_time',
+  'run',
+  'experiment',
+  'depth',
+  'branch_reward_sum',
+] as const;
+
+async function ownerKey(tx: Tx, namespace: string, source: Trajectory, at: bigint): Promise<bigint> {
+  if (at >= ownBegin(source)) return source.ref.key;
+  const owner = await ownerIn(tx, namespace, source.ref, at);
+  if (owner === undefined) throw stepNotFound(source.id, at, source.nextStepNumber);
+  return owner;
+}
+
+async function tagged(tx: Tx, source: Trajectory, tag: string): Promise<bigint> {
+  const row = await tx
+    .selectFrom('tags')
+    .select('step_number')
+    .where('tree', '=', source.ref.tree)
+    .where('trajectory', '=', source.ref.key)
+    .where('name', '=', tag)
+    .executeTakeFirst();
+  if (row === undefined) throw tagNotFound(source.id, tag);
+  return row.step_number;
+}
+
+function trajectoryExists(id: string): AnabranchError {
+  return new AnabranchError(
+    'TRAJECTORY_EXISTS',
+    `trajectory_id ${id} is in use, possibly by a trajectory that was deleted and whose rows are still being removed or whose steps its branches need. Use another id, or none.`,
+    { metadata: { trajectory_id: id } },
+  );
+}
+
+export function branchPointBeyondEnd(source: Trajectory, at: bigint): AnabranchError {
+  const holds =
+    source.nextStepNumber === 0n ? 'it has no steps yet' : `it holds steps 0 to ${source.nextStepNumber - 1n}`;
+  return new AnabranchError(
+    'BRANCH_POINT_BEYOND_END',
+    `step_number ${at} is not a step of trajectory ${source.id}: ${holds}.`,
+    { metadata: { step_number: `${at}`, next_step_number: `${source.nextStepNumber}` } },
+  );
+}

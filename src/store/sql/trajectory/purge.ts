@@ -1,0 +1,407 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { Db, Engine, Tx } from '../engine.ts';
+import { Unreferencing } from '../state/unreferencing.ts';
+import { markBranches, markPurging } from './purge_marks.ts';
+
+/** Bound on the trajectories that one transaction purges. */
+const TRAJECTORIES = 100;
+
+/** Tables of references from steps to states. */
+const REFERENCES = ['step_states', 'content_states'] as const;
+
+/**
+ * Removes rows of marked trajectories (see `TrajectoriesTable`): branches before their parents, and steps from the end
+ * with their references. One transaction removes at most `limit` steps and about as many references. It checks again
+ * under its locks, so that several instances can purge at once. Returns about how many rows were removed; 0 if nothing
+ * is marked.
+ */
+export async function purgeTrajectories(engine: Engine, limit: number): Promise<number> {
+  const found = fitting(await findPurging(engine, engine.db), limit);
+  if (found.length === 0) return trimAny(engine, limit);
+  const trees = [...Map.groupBy(found, ({ tree }) => tree)].sort(([a], [b]) => (a < b ? -1 : 1));
+  return engine.write(async (tx) => {
+    for (const [tree] of trees) await engine.lockTree(tx, tree);
+    const states = new Unreferencing(engine, tx);
+    let rows = 0;
+    for (const [tree, members] of trees) {
+      rows += await new TreePurge(engine, tx, tree, states).purge(members, limit);
+    }
+    await states.write();
+    return Math.max(rows, 1);
+  });
+}
+
+async function trimAny(engine: Engine, limit: number): Promise<number> {
+  const found = await findTrimming(engine, engine.db);
+  if (found === undefined) return 0;
+  return engine.write(async (tx) => {
+    await engine.lockTree(tx, found.tree);
+    const states = new Unreferencing(engine, tx);
+    const rows = await new TreePurge(engine, tx, found.tree, states).trim(found, limit);
+    await states.write();
+    return Math.max(rows, 1);
+  });
+}
+
+/** Purges one tree in one transaction. Returns whether one of the trajectories is still marked. */
+export async function purgeTree(
+  engine: Engine,
+  tree: bigint,
+  keys: readonly bigint[],
+  limit: number,
+): Promise<boolean> {
+  return engine.write(async (tx) => {
+    await engine.lockTree(tx, tree);
+    const states = new Unreferencing(engine, tx);
+    const purge = new TreePurge(engine, tx, tree, states);
+    const found = fitting(await findPurging(engine, tx, tree), limit);
+    const trimmed = found.length > 0 ? undefined : await findTrimming(engine, tx, tree);
+    if (found.length > 0) await purge.purge(found, limit);
+    if (trimmed !== undefined) await purge.trim(trimmed, limit);
+    const left = await isAnyMarked(tx, tree, keys);
+    await states.write();
+    return left;
+  });
+}
+
+interface Marked {
+  readonly tree: bigint;
+  readonly key: bigint;
+}
+
+interface Purging extends Marked {
+  /** Number of own steps. */
+  readonly steps: bigint;
+}
+
+/** Branches have higher keys than their parents, so trajectories with the highest keys have no branches. */
+async function findPurging(engine: Engine, db: Db | Tx, tree?: bigint): Promise<Purging[]> {
+  const { rows } = await sql<Purging>`
+    select t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
+    from ${engine.table('trajectories')} as t where t.purging ${inTree(tree)}
+    order by t.tree desc, t.key desc limit ${TRAJECTORIES}`.execute(db);
+  return rows;
+}
+
+async function findTrimming(engine: Engine, db: Db | Tx, tree?: bigint): Promise<Marked | undefined> {
+  const { rows } = await sql<Marked>`
+    select t.tree, t.key from ${engine.table('trajectories')} as t where t.trimming ${inTree(tree)}
+    limit 1`.execute(db);
+  return rows[0];
+}
+
+function inTree(tree: bigint | undefined): RawBuilder<unknown> {
+  return tree === undefined ? sql`` : sql`and t.tree = ${tree}`;
+}
+
+async function isAnyMarked(tx: Tx, tree: bigint, keys: readonly bigint[]): Promise<boolean> {
+  const row = await tx
+    .selectFrom('trajectories')
+    .select('key')
+    .where('tree', '=', tree)
+    .where('key', 'in', keys)
+    .where((eb) => eb.or([eb('purging', '=', 1), eb('trimming', '=', 1)]))
+    .limit(1)
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
+/** Returns the first trajectories whose steps together fit the limit, at least one. */
+function fitting(found: readonly Purging[], limit: number): Purging[] {
+  let steps = 0;
+  return found.filter((each) => {
+    const fits = steps === 0 || steps + Number(each.steps) <= limit;
+    steps += Number(each.steps) + 1;
+    return fits;
+  });
+}
+
+interface PurgedRow {
+  readonly key: bigint;
+  readonly parent: bigint | null;
+  /** Own steps: [begin, end). */
+  readonly begin: bigint;
+  readonly end: bigint;
+}
+
+/**
+ * Removes rows of marked trajectories of one tree, under the tree's lock. References to states are removed first; the
+ * states are updated at the end.
+ */
+class TreePurge {
+  private readonly engine: Engine;
+  private readonly tx: Tx;
+  private readonly tree: bigint;
+  private readonly states: Unreferencing;
+
+  constructor(engine: Engine, tx: Tx, tree: bigint, states: Unreferencing) {
+    this.engine = engine;
+    this.tx = tx;
+    this.tree = tree;
+    this.states = states;
+  }
+
+  /**
+   * Purges trajectories, or only the last steps of the highest one if they have too many rows. Returns the number of
+   * removed rows.
+   */
+  async purge(wanted: readonly Marked[], limit: number): Promise<number> {
+    const rows = await this.lock(wanted.map(({ key }) => key));
+    const keys = rows.map(({ key }) => key);
+    const highest = rows.at(-1);
+    if (highest === undefined) return 0;
+    const unmarked = await this.markMissed(keys);
+    if (unmarked > 0) return unmarked;
+    const branch = await this.otherBranch(keys);
+    if (branch.length > 0) return this.purge(branch, limit);
+    const tags = await this.deleteTags(keys, limit);
+    if (tags >= limit) return tags;
+    if (rows.length > 1 && (await this.haveMoreReferences(keys, limit)))
+      return tags + (await this.purgeEnd(highest, limit));
+    return tags + (rows.length === 1 ? await this.purgeEnd(highest, limit) : await this.purgeWhole(rows));
+  }
+
+  private async purgeWhole(rows: readonly PurgedRow[]): Promise<number> {
+    const keys = rows.map(({ key }) => key);
+    await this.deleteSteps(keys, 0n);
+    await this.deleteRows(keys);
+    await this.release(new Set(rows.flatMap(({ parent }) => (parent === null ? [] : [parent]))));
+    return rows.reduce((sum, { begin, end }) => sum + Number(end - begin) + 1, 0);
+  }
+
+  private async purgeEnd(row: PurgedRow, limit: number): Promise<number> {
+    const from = await this.lastSteps(row.key, row.begin, row.end, limit);
+    if (from <= row.begin) return this.purgeWhole([row]);
+    await this.deleteSteps([row.key], from);
+    await this.setEnd(row.key, { next_step_number: from });
+    return Number(row.end - from);
+  }
+
+  /** Removes the last steps that no branch needs, at most `limit` of them. Returns the number of removed rows. */
+  async trim({ key }: Marked, limit: number): Promise<number> {
+    const row = await this.lockTrimming(key);
+    if (row === undefined) return 0;
+    const needed = await this.lastBranchPoint(key);
+    if (needed === undefined) {
+      await markPurging(this.engine, this.tx, this.tree, [key]);
+      return 0;
+    }
+    const tags = await this.deleteTags([key], limit);
+    if (tags >= limit) return tags;
+    const { next_step_number: before } = row;
+    const end = await this.lastSteps(key, needed + 1n, before, limit);
+    if (end < before) await this.deleteSteps([key], end);
+    const sums = await this.sumsBefore(key, end);
+    await this.setEnd(key, {
+      next_step_number: end,
+      trimming: end > needed + 1n ? 1 : 0,
+      branch_reward_sum: null,
+      ...sums,
+    });
+    return tags + Number(before - end);
+  }
+
+  private async lock(keys: readonly bigint[]): Promise<PurgedRow[]> {
+    const query = this.tx
+      .selectFrom('trajectories')
+      .select(['key', 'parent', 'branch_point', 'next_step_number'])
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('key'), keys))
+      .where('purging', '=', 1)
+      .orderBy('key');
+    const rows = await this.engine.lock(query, 'delete').execute();
+    return rows.map(({ key, parent, branch_point, next_step_number: end }) => {
+      return { key, parent, begin: branch_point === null ? 0n : branch_point + 1n, end };
+    });
+  }
+
+  /** Marks branches that an interrupted deletion left unmarked. */
+  private async markMissed(keys: readonly bigint[]): Promise<number> {
+    return (await markBranches(this.engine, this.tx, this.tree, keys)).marked.length;
+  }
+
+  /**
+   * Returns a branch of these trajectories that is not among them, which must be purged first. A branch that a claim
+   * created may have a lower key than its parent.
+   */
+  private async otherBranch(keys: readonly bigint[]): Promise<Marked[]> {
+    return this.tx
+      .selectFrom('trajectories')
+      .select(['tree', 'key'])
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('parent'), keys))
+      .where(({ not }) => not(this.engine.among(sql.ref('key'), keys)))
+      .limit(1)
+      .execute();
+  }
+
+  private async haveMoreReferences(keys: readonly bigint[], limit: number): Promise<boolean> {
+    for (const table of REFERENCES) {
+      const beyond = await this.tx
+        .selectFrom(table)
+        .select('step_number')
+        .where('tree', '=', this.tree)
+        .where(this.engine.among(sql.ref('trajectory'), keys))
+        .limit(1)
+        .offset(limit)
+        .executeTakeFirst();
+      if (beyond !== undefined) return true;
+    }
+    return false;
+  }
+
+  /**
+   * Returns the start of the last steps before `end` that have about `limit` rows. The range has at least one step, and
+   * none before `begin`.
+   */
+  private async lastSteps(key: bigint, begin: bigint, end: bigint, limit: number): Promise<bigint> {
+    let first = end - BigInt(limit) > begin ? end - BigInt(limit) : begin;
+    for (const table of REFERENCES) {
+      const beyond = await this.tx
+        .selectFrom(table)
+        .select('step_number')
+        .where('tree', '=', this.tree)
+        .where('trajectory', '=', key)
+        .where('step_number', '>=', first)
+        .orderBy('step_number', 'desc')
+        .limit(1)
+        .offset(limit)
+        .executeTakeFirst();
+      if (beyond !== undefined) first = beyond.step_number + 1n < end ? beyond.step_number + 1n : end - 1n;
+    }
+    return first;
+  }
+
+  private async deleteSteps(keys: readonly bigint[], from: bigint): Promise<void> {
+    for (const table of REFERENCES) {
+      const references = await this.tx
+        .deleteFrom(table)
+        .where('tree', '=', this.tree)
+        .where(this.engine.among(sql.ref('trajectory'), keys))
+        .where('step_number', '>=', from)
+        .returning(['namespace', 'digest'])
+        .execute();
+      this.states.add(references);
+    }
+    await this.tx
+      .deleteFrom('steps')
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('trajectory'), keys))
+      .where('step_number', '>=', from)
+      .execute();
+  }
+
+  private async deleteTags(keys: readonly bigint[], limit: number): Promise<number> {
+    const ofKeys = sql`tree = ${this.tree} and ${this.engine.among(sql.ref('trajectory'), keys)}`;
+    const tags = this.engine.table('tags');
+    const { numAffectedRows = 0n } = await sql`delete from ${tags} where ${ofKeys}
+      and (trajectory, name) in (select trajectory, name from ${tags} where ${ofKeys} limit ${limit})`.execute(this.tx);
+    return Number(numAffectedRows);
+  }
+
+  private async deleteRows(keys: readonly bigint[]): Promise<void> {
+    await this.tx
+      .deleteFrom('status_changes')
+      .where('tree', '=', this.tree)
+      .where('entity_kind', '=', 'TRAJECTORY')
+      .where(this.engine.among(sql.ref('entity'), keys))
+      .execute();
+    await this.tx
+      .deleteFrom('trajectories')
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('key'), keys))
+      .execute();
+  }
+
+  /** B2: hidden parents whose branches were removed are trimmed again, or purged if no branch remains. */
+  private async release(parents: ReadonlySet<bigint>): Promise<void> {
+    if (parents.size === 0) return;
+    const query = this.tx
+      .selectFrom('trajectories')
+      .select('key')
+      .where('tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('key'), [...parents]))
+      .where('hidden', '=', 1)
+      .where('purging', '=', 0)
+      .orderBy('key');
+    // Locked before branches are counted, so that no branch is created in between.
+    const hidden = (await this.engine.lock(query, 'delete').execute()).map(({ key }) => key);
+    if (hidden.length === 0) return;
+    const needed = await this.tx
+      .selectFrom('trajectories as t')
+      .select('t.key')
+      .where('t.tree', '=', this.tree)
+      .where(this.engine.among(sql.ref('t.key'), hidden))
+      .where(({ exists, selectFrom }) =>
+        exists(
+          selectFrom('trajectories as c')
+            .select('c.key')
+            .whereRef('c.tree', '=', 't.tree')
+            .whereRef('c.parent', '=', 't.key'),
+        ),
+      )
+      .execute();
+    const kept = new Set(needed.map(({ key }) => key));
+    await markPurging(
+      this.engine,
+      this.tx,
+      this.tree,
+      hidden.filter((key) => !kept.has(key)),
+    );
+    for (const key of kept) await this.setEnd(key, { trimming: 1 });
+  }
+
+  private async lockTrimming(key: bigint) {
+    const query = this.tx
+      .selectFrom('trajectories')
+      .select('next_step_number')
+      .where('tree', '=', this.tree)
+      .where('key', '=', key)
+      .where('trimming', '=', 1);
+    return this.engine.lock(query, 'delete').executeTakeFirst();
+  }
+
+  /**
+   * Returns undefined if there are no branches. Branches that are being purged count, because their own branches may be
+   * unmarked.
+   */
+  private async lastBranchPoint(key: bigint): Promise<bigint | undefined> {
+    const row = await this.tx
+      .selectFrom('trajectories')
+      .select('branch_point')
+      .where('tree', '=', this.tree)
+      .where('parent', '=', key)
+      .orderBy('branch_point', 'desc')
+      .limit(1)
+      .executeTakeFirst();
+    return row?.branch_point ?? undefined;
+  }
+
+  private async sumsBefore(key: bigint, end: bigint) {
+    return this.tx
+      .selectFrom('steps')
+      .select(['reward_sum', 'byte_sum'])
+      .where('tree', '=', this.tree)
+      .where('trajectory', '=', key)
+      .where('step_number', '=', end - 1n)
+      .executeTakeFirst();
+  }
+
+  private async setEnd(
+    key: bigint,
+    changes: {
+      readonly next_step_number?: bigint;
+      readonly reward_sum?: number | string;
+      readonly branch_reward_sum?: null;
+      readonly byte_sum?: bigint;
+      readonly trimming?: 0 | 1;
+    },
+  ): Promise<void> {
+    await this.tx
+      .updateTable('trajectories')
+      .set(changes)
+      .where('tree', '=', this.tree)
+      .where('key', '=', key)
+      .execute();
+  }
+}

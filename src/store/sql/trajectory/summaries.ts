@@ -1,0 +1,194 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { SummaryFilter, SummaryKey, TrajectorySummaryRow } from '../../contract/summary.ts';
+import type { Engine } from '../engine.ts';
+import { momentsOf, type Rewards } from '../summary/moments.ts';
+import { experimentKey, runKeys } from '../summary/summaries.ts';
+import { bindTimeBound, readReal } from '../values.ts';
+
+/**
+ * M3: summarizes root trajectories of runs without rollouts, grouped by the dimensions. Uses two statements for any
+ * number of trajectories, and a third one if a sum of squares of rewards could overflow.
+ */
+export async function summarizeTrajectories(
+  engine: Engine,
+  namespace: string,
+  filter: SummaryFilter,
+  by: readonly SummaryKey[],
+): Promise<TrajectorySummaryRow[]> {
+  // Trajectories have no stage.
+  if (filter.stageKinds.length > 0) return [];
+  const conditions = await conditionsOf(engine, namespace, filter);
+  const values = by.map((key) => engine.aggregates.bytewise(dimension(engine, key)));
+  const [counted, sums] = await Promise.all([
+    countTrajectories(engine, conditions, values),
+    sumMetrics(engine, conditions, values),
+  ]);
+  const sumsOf = Map.groupBy(sums, (row) => combinationOf(row, by.length));
+  const beyond = counted.some(({ immense }) => immense > 0n);
+  const rewardsOf = beyond ? await readRewards(engine, conditions, values) : undefined;
+  return counted.map((row) => {
+    const combination = combinationOf(row, by.length);
+    const rewards = rewardsOf === undefined ? toRewards(row) : momentsOf(rewardsOf.get(combination) ?? []);
+    const metricSums = new Map((sumsOf.get(combination) ?? []).map((sum) => [sum.name, sumOf(sum)]));
+    return { values: valuesOf(row, by.length), trajectories: row.trajectories, steps: row.steps, rewards, metricSums };
+  });
+}
+
+/** Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
+async function conditionsOf(engine: Engine, namespace: string, filter: SummaryFilter): Promise<RawBuilder<unknown>> {
+  const { runs, experimentId, taskIds, runLabels, labels, createTimeFrom, createTimeTo } = filter;
+  const conditions = [
+    sql`u.namespace = ${namespace}`,
+    sql`not u.hidden`,
+    sql`t.namespace = ${namespace}`,
+    sql`not t.hidden`,
+    sql`t.parent is null`,
+    sql`not exists (select 1 from ${engine.table('rollouts')} as o where o.run = u.key)`,
+  ];
+  if (runs.length > 0) conditions.push(engine.among(sql.ref('u.key'), await runKeys(engine, namespace, runs)));
+  if (experimentId !== undefined)
+    conditions.push(sql`u.experiment = ${await experimentKey(engine, namespace, experimentId)}`);
+  if (taskIds.length > 0) conditions.push(sql`t.task_id in (${sql.join(taskIds)})`);
+  for (const [key, value] of runLabels)
+    conditions.push(sql`${engine.hasPair(sql.ref<string>('u.labels'), key, value)}`);
+  for (const [key, value] of labels) conditions.push(sql`${engine.hasPair(sql.ref<string>('t.labels'), key, value)}`);
+  if (createTimeFrom !== undefined) conditions.push(sql`t.create_time >= ${bindTimeBound(createTimeFrom)}`);
+  if (createTimeTo !== undefined) conditions.push(sql`t.create_time < ${bindTimeBound(createTimeTo)}`);
+  return sql`where ${sql.join(conditions, sql` and `)}`;
+}
+
+function dimension({ aggregates, table }: Engine, key: SummaryKey): RawBuilder<unknown> {
+  switch (key) {
+    case 'TASK':
+      return sql`t.task_id`;
+    case 'RUN':
+      return sql`cast(u.id as text)`;
+    case 'EXPERIMENT':
+      return sql`(select cast(e.id as text) from ${table('experiments')} as e where e.key = u.experiment)`;
+    case 'STAGE_KIND':
+    case 'MODEL_URI':
+    case 'NUMBER':
+      return sql`''`;
+    default: {
+      const own = aggregates.textAt(sql.ref('t.labels'), key.label);
+      return sql`coalesce(${own}, ${aggregates.textAt(sql.ref('u.labels'), key.label)}, '')`;
+    }
+  }
+}
+
+/** Selects the trajectories with the values as the columns v0, v1, … */
+function selected(
+  engine: Engine,
+  conditions: RawBuilder<unknown>,
+  values: readonly RawBuilder<unknown>[],
+): RawBuilder<unknown> {
+  const columns = values.map((value, i) => sql`${value} as ${sql.ref(`v${i}`)}, `);
+  return sql`select ${sql.join(columns, sql``)} t.tree, t.key, t.next_step_number as steps, t.reward_sum as reward
+    from ${engine.table('runs')} as u join ${engine.table('trajectories')} as t on t.run = u.key ${conditions}`;
+}
+
+function places(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown>[] {
+  return values.map((_, i) => sql.ref(`q.v${i}`));
+}
+
+function groupedBy(columns: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
+  return columns.length === 0 ? sql`` : sql`group by ${sql.join(columns)}`;
+}
+
+/** The columns v0, v1, … */
+interface ValueColumns {
+  readonly [value: `v${number}`]: string;
+}
+
+function valuesOf(row: ValueColumns, count: number): string[] {
+  return Array.from({ length: count }, (_, i) => row[`v${i}`] ?? '');
+}
+
+function combinationOf(row: ValueColumns, count: number): string {
+  return JSON.stringify(valuesOf(row, count));
+}
+
+/** Beyond this magnitude, a sum of squares could overflow. */
+const IMMENSE = 1e140;
+/** The same limit for plain sums. */
+const IMMENSE_SUM = 1e300;
+
+interface CountedRow extends ValueColumns {
+  readonly trajectories: bigint;
+  readonly steps: bigint;
+  readonly rewards: bigint;
+  readonly immense: bigint;
+  readonly reward_sum: number | null;
+  readonly reward_min: number | null;
+  readonly reward_max: number | null;
+  readonly reward_squares: number | null;
+  readonly reward_median: number | null;
+}
+
+async function countTrajectories(
+  engine: Engine,
+  conditions: RawBuilder<unknown>,
+  values: readonly RawBuilder<unknown>[],
+): Promise<CountedRow[]> {
+  const { median, squares } = engine.aggregates;
+  const x = sql`case when q.reward < ${IMMENSE} and q.reward > ${-IMMENSE} then q.reward end`;
+  const { rows } = await sql<CountedRow>`with q as (${selected(engine, conditions, values)})
+    select ${sql.join([...places(values), sql`count(*) as trajectories`])},
+      cast(coalesce(sum(q.steps), 0) as bigint) as steps, count(${x}) as rewards,
+      count(case when q.reward <> 'NaN' then 1 end) - count(${x}) as immense, sum(${x}) as reward_sum,
+      min(${x}) as reward_min, max(${x}) as reward_max, ${squares(x)} as reward_squares, ${median(x)} as reward_median
+    from q ${groupedBy(places(values))}`.execute(engine.db);
+  return rows.filter(({ trajectories }) => trajectories > 0n);
+}
+
+function toRewards(row: CountedRow): Rewards {
+  return {
+    count: row.rewards,
+    sum: readReal(row.reward_sum ?? 0),
+    min: readReal(row.reward_min ?? 0),
+    max: readReal(row.reward_max ?? 0),
+    squares: readReal(row.reward_squares ?? 0),
+    median: readReal(row.reward_median ?? 0),
+  };
+}
+
+/** Returns the final rewards of every combination. */
+async function readRewards(
+  engine: Engine,
+  conditions: RawBuilder<unknown>,
+  values: readonly RawBuilder<unknown>[],
+): Promise<Map<string, number[]>> {
+  const { rows } = await sql<ValueColumns & { readonly reward: number | string }>`
+    with q as (${selected(engine, conditions, values)})
+    select ${sql.join([...places(values), sql`q.reward`])} from q where q.reward <> 'NaN'`.execute(engine.db);
+  const byCombination = Map.groupBy(rows, (row) => combinationOf(row, values.length));
+  return new Map([...byCombination].map(([key, found]) => [key, found.map(({ reward }) => readReal(reward))]));
+}
+
+interface SumRow extends ValueColumns {
+  readonly name: string;
+  readonly total: number | null;
+  readonly least: number;
+  readonly most: number;
+}
+
+async function sumMetrics(
+  engine: Engine,
+  conditions: RawBuilder<unknown>,
+  values: readonly RawBuilder<unknown>[],
+): Promise<SumRow[]> {
+  const { table, name, number } = engine.aggregates.pairs(sql.ref('s.metrics'));
+  const { rows } = await sql<SumRow>`with q as (${selected(engine, conditions, values)})
+    select ${sql.join([...places(values), sql`${name} as name`])},
+      sum(case when abs(${number}) < ${IMMENSE_SUM} then ${number} end) as total, min(${number}) as least, max(${number}) as most
+    from q join ${engine.table('steps')} as s on s.tree = q.tree and s.trajectory = q.key cross join ${table}
+    where ${number} is not null group by ${sql.join([...places(values), name])}`.execute(engine.db);
+  return rows;
+}
+
+/** A number beyond the limit makes the sum infinite. */
+function sumOf({ total, least, most }: SumRow): number {
+  const low = least > -IMMENSE_SUM ? 0 : Number.NEGATIVE_INFINITY;
+  const high = most < IMMENSE_SUM ? 0 : Number.POSITIVE_INFINITY;
+  return readReal(total ?? 0) + low + high;
+}

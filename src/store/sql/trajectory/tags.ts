@@ -1,0 +1,135 @@
+import { AnabranchError, stepNotFound, tagNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
+import { parseInstant } from '../../../domain/instant.ts';
+import type { Page } from '../../contract/page.ts';
+import type { Tag } from '../../contract/tag.ts';
+import type { Db, Engine, Tx } from '../engine.ts';
+
+export async function setTag(
+  engine: Engine,
+  namespace: string,
+  trajectoryId: string,
+  name: string,
+  stepNumber: bigint,
+  expected: bigint | undefined,
+): Promise<Tag> {
+  return engine.write(async (tx) => {
+    const query = visible(tx, namespace, trajectoryId);
+    const row = await engine.lock(query, 'write').executeTakeFirst();
+    if (row === undefined) throw trajectoryNotFound(trajectoryId);
+    if (stepNumber >= row.next_step_number) throw stepNotFound(trajectoryId, stepNumber, row.next_step_number);
+    const there = await tagOf(tx, row, name);
+    const at = there?.step_number ?? -1n;
+    if (expected !== undefined && expected !== at) throw tagMoved(trajectoryId, name, at, expected);
+    const tag = { step_number: stepNumber, update_time: engine.now };
+    if (there === undefined)
+      await tx
+        .insertInto('tags')
+        .values({ tree: row.tree, trajectory: row.key, name, namespace, ...tag })
+        .execute();
+    else
+      await tx
+        .updateTable('tags')
+        .set(tag)
+        .where('tree', '=', row.tree)
+        .where('trajectory', '=', row.key)
+        .where('name', '=', name)
+        .execute();
+    return readTag(trajectoryId, await tagOf(tx, row, name), name);
+  });
+}
+
+export async function getTag(engine: Engine, namespace: string, trajectoryId: string, name: string): Promise<Tag> {
+  const row = await requireVisible(engine.db, namespace, trajectoryId);
+  return readTag(trajectoryId, await tagOf(engine.db, row, name), name);
+}
+
+export async function listTags(
+  engine: Engine,
+  namespace: string,
+  trajectoryId: string,
+  page: Page<string>,
+): Promise<Tag[]> {
+  // One statement, so that a deleted trajectory is not mistaken for one without tags.
+  const rows = await engine.db
+    .selectFrom('trajectories as t')
+    .leftJoin('tags as g', (join) => {
+      const own = join.onRef('g.tree', '=', 't.tree').onRef('g.trajectory', '=', 't.key');
+      return page.after === undefined ? own : own.on('g.name', '>', page.after);
+    })
+    .select(['g.name', 'g.step_number', 'g.update_time'])
+    .where('t.namespace', '=', namespace)
+    .where('t.id', '=', trajectoryId)
+    .where('t.hidden', '=', 0)
+    .orderBy('g.name')
+    .limit(page.limit)
+    .execute();
+  if (rows.length === 0) throw trajectoryNotFound(trajectoryId);
+  return rows.flatMap(({ name, step_number, update_time }) =>
+    name === null || step_number === null || update_time === null
+      ? []
+      : [readTag(trajectoryId, { name, step_number, update_time }, name)],
+  );
+}
+
+export async function deleteTag(engine: Engine, namespace: string, trajectoryId: string, name: string): Promise<void> {
+  await engine.write(async (tx) => {
+    const row = await requireVisible(tx, namespace, trajectoryId);
+    const { numDeletedRows } = await tx
+      .deleteFrom('tags')
+      .where('tree', '=', row.tree)
+      .where('trajectory', '=', row.key)
+      .where('name', '=', name)
+      .executeTakeFirst();
+    if (numDeletedRows === 0n) throw tagNotFound(trajectoryId, name);
+  });
+}
+
+interface TagRow {
+  readonly name: string;
+  readonly step_number: bigint;
+  readonly update_time: string;
+}
+
+function visible(db: Db | Tx, namespace: string, id: string) {
+  return db
+    .selectFrom('trajectories')
+    .select(['tree', 'key', 'next_step_number'])
+    .where('namespace', '=', namespace)
+    .where('id', '=', id)
+    .where('hidden', '=', 0);
+}
+
+async function requireVisible(db: Db | Tx, namespace: string, id: string): Promise<{ tree: bigint; key: bigint }> {
+  const row = await visible(db, namespace, id).executeTakeFirst();
+  if (row === undefined) throw trajectoryNotFound(id);
+  return row;
+}
+
+async function tagOf(
+  db: Db | Tx,
+  { tree, key }: { tree: bigint; key: bigint },
+  name: string,
+): Promise<TagRow | undefined> {
+  return db
+    .selectFrom('tags')
+    .select(['name', 'step_number', 'update_time'])
+    .where('tree', '=', tree)
+    .where('trajectory', '=', key)
+    .where('name', '=', name)
+    .executeTakeFirst();
+}
+
+function readTag(trajectoryId: string, row: TagRow | undefined, name: string): Tag {
+  if (row === undefined) throw tagNotFound(trajectoryId, name);
+  return { trajectoryId, name: row.name, stepNumber: row.step_number, updateTime: parseInstant(row.update_time) };
+}
+
+function tagMoved(trajectoryId: string, name: string, at: bigint, expected: bigint): AnabranchError {
+  const where = at === -1n ? 'is not set' : `names step ${at}`;
+  const wanted = expected === -1n ? 'that it is not set' : `step ${expected}`;
+  return new AnabranchError(
+    'TAG_MOVED',
+    `Tag "${name}" of trajectory ${trajectoryId} ${where}, but expected_step_number wants ${wanted}: read it again and decide anew.`,
+    { metadata: { step_number: `${at}` } },
+  );
+}
