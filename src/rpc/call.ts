@@ -133,6 +133,16 @@ export function serverStream<M extends DescMethodServerStreaming>(
   return impl as unknown as MethodImpl<M>;
 }
 
+/** The answers of a stream that is no RPC, on the same terms: a slow reader is cut off, and errors are ConnectErrors. */
+export function streamAnswers<T>(
+  wire: Wire,
+  context: CallContext,
+  purpose: Purpose,
+  handle: (call: Call) => AsyncGenerator<T>,
+): AsyncIterable<T> {
+  return answers(wire, context, purpose, () => handle(callOf(wire, context)), same, { resumeAt: () => undefined });
+}
+
 /** A bidirectional handler; it checks its frames itself. */
 export function bidiStream<M extends DescMethodBiDiStreaming>(
   wire: Wire,

@@ -14,6 +14,7 @@ import { serveReflection } from './reflection.ts';
 import { rolloutService } from './rollout_service.ts';
 import { runService } from './run_service.ts';
 import { stateService } from './state.ts';
+import { stateDownloads } from './state_download.ts';
 import { trajectoryService } from './trajectory_service.ts';
 import { createRequestValidator } from './validate.ts';
 
@@ -38,15 +39,16 @@ function isHealthCheck(request: HttpRequest): boolean {
   return path === HEALTHZ || path.startsWith(HEALTH_RPCS);
 }
 
-/** Everything that the port answers: the RPCs, health, reflection, and `GET /healthz` for those without gRPC. */
+/** Everything that the port answers: the RPCs, health, reflection, and by GET `/healthz` and the bytes of states. */
 export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
   const services = [TrajectoryService, StateService, RunService, RolloutService, HealthService];
   const activity: Activity = { handlers: 0 };
   const wire: Wire = { app, logger, activity, validator: createRequestValidator(services) };
   const health = new Health(services.map(({ typeName }) => typeName));
+  const callerOf = () => ANONYMOUS;
   const rpc = createRpcHandler({
     logger,
-    callerOf: () => ANONYMOUS,
+    callerOf,
     routes: (serve) => {
       serve(TrajectoryService, trajectoryService(wire));
       serve(StateService, stateService(wire));
@@ -56,7 +58,9 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
       serveReflection(serve, wire, services);
     },
   });
+  const download = stateDownloads(wire, callerOf);
   const handle: HttpHandler = (request, response, intake) => {
+    if (download(request, response)) return;
     if (pathOf(request) !== HEALTHZ) return rpc(request, response, intake);
     const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
     if (request.method !== 'GET' && request.method !== 'HEAD') {

@@ -33,6 +33,11 @@ export function answer(
   else response.end(body);
 }
 
+/** Returns false if the reader has to take bytes (event `drain`) before more are written. */
+export function write(response: HttpResponse, bytes: Uint8Array): boolean {
+  return 'stream' in response ? response.write(bytes) : response.write(bytes);
+}
+
 /** Ends a call whose answer nobody reads: gRPC calls this code RESOURCE_EXHAUSTED. */
 export function cutCall(request: HttpRequest): void {
   if ('stream' in request) {

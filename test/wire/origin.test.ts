@@ -21,6 +21,7 @@ const REQUESTS = [
   ['GET', '/healthz', ''],
   ['GET', '/', ''],
   ['GET', '/no/such/path', ''],
+  ['GET', `/states/${'0'.repeat(64)}`, ''],
   ['POST', `${SERVICE}/CreateTrajectory`, 'application/json'],
   ['POST', `${SERVICE}/CreateTrajectory`, 'application/proto'],
   ['POST', `${SERVICE}/CreateTrajectory`, 'application/grpc'],

@@ -75,6 +75,12 @@ describe('R3: a slow reader', () => {
     await service.cutsOff(slow);
   });
 
+  it('of a state over plain HTTP is cut off likewise', async () => {
+    await using service = await serve();
+    const slow = await service.stopped(`/states/${await service.putState(MORE_THAN_A_WINDOW)}`, undefined, 'GET');
+    await service.cutsOff(slow);
+  });
+
   it('of metrics is cut off likewise', async () => {
     await using service = await serve();
     const runId = await service.makeRun();
@@ -119,8 +125,8 @@ async function serve() {
       return call;
     },
     /** A reader that asks and takes nothing. */
-    async stopped(path: string, request: Uint8Array): Promise<RawCall> {
-      const call = new RawCall(reading, path);
+    async stopped(path: string, request?: Uint8Array, method = 'POST'): Promise<RawCall> {
+      const call = new RawCall(reading, path, { ':method': method });
       call.stream.pause();
       call.stream.end(request);
       await until(() => activity.handlers === 1, 'the reader is served');

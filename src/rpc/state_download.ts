@@ -1,0 +1,192 @@
+import { once } from 'node:events';
+import { ConnectError } from '@connectrpc/connect';
+import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
+import parseRanges from 'range-parser';
+import { stateBytes } from '../app/state/bytes.ts';
+import type { Caller } from '../domain/caller.ts';
+import { invalidField } from '../domain/errors.ts';
+import { parseDigest, parseUuid, shorten } from '../domain/ids.ts';
+import type { Call } from '../service/method.ts';
+import { type FoundContent, findContent, type StateAddress } from '../service/state/content.ts';
+import { streamAnswers, type Wire } from './call.ts';
+import { contextValues } from './caller.ts';
+import { answer, cutCall, type HttpRequest, type HttpResponse, pathOf, write } from './http.ts';
+
+/**
+ * States over plain HTTP, for browsers and curl: `GET /states/DIGEST` and
+ * `GET /trajectories/ID/steps/N/states/NAME`, with ETag and Range (RFC 9110).
+ */
+
+const BY_DIGEST = /^\/states\/([^/]*)$/;
+const BY_STEP = /^\/trajectories\/([^/]*)\/steps\/([^/]*)\/states\/([^/]*)$/;
+const STEP_NUMBER = /^\d{1,18}$/;
+
+/**
+ * Media types that a browser may show. All other states are downloads: agents wrote them, and markup of theirs (SVG,
+ * HTML, PDF) must not run in the origin of the server.
+ */
+const SHOWN: ReadonlySet<string> = new Set([
+  'image/png',
+  'image/jpeg',
+  'image/webp',
+  'image/gif',
+  'image/avif',
+  'video/mp4',
+  'video/webm',
+]);
+
+const SAFE = {
+  'x-content-type-options': 'nosniff',
+  'content-security-policy': "sandbox; default-src 'none'",
+  'cross-origin-resource-policy': 'same-origin',
+} as const;
+
+/** What precedes the bytes of an answer. */
+interface Head {
+  readonly status: 200 | 206 | 304 | 416;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** Returns a function that serves a request whose path names a state, and returns false for other paths. */
+export function stateDownloads(
+  wire: Wire,
+  callerOf: (request: HttpRequest) => Caller,
+): (request: HttpRequest, response: HttpResponse) => boolean {
+  return (request, response) => {
+    const path = pathOf(request);
+    if (!BY_DIGEST.test(path) && !BY_STEP.test(path)) return false;
+    if (request.method === 'GET' || request.method === 'HEAD') {
+      void send(wire, callerOf(request), request, response);
+    } else {
+      const headers = { 'content-type': 'text/plain; charset=utf-8', allow: 'GET, HEAD' };
+      answer(response, 405, headers, 'A state is read with GET. To store one, call PutState.\n');
+    }
+    return true;
+  };
+}
+
+/** Sends the answer as the reader takes it. A reader that takes nothing for too long is cut off (R3). */
+async function send(wire: Wire, caller: Caller, request: HttpRequest, response: HttpResponse): Promise<void> {
+  const left = new AbortController();
+  response.once('close', () => left.abort());
+  const values = contextValues(
+    caller,
+    () => cutCall(request),
+    () => undefined,
+  );
+  const context = { signal: left.signal, values, timeoutMs: () => undefined };
+  try {
+    for await (const part of streamAnswers(wire, context, 'read', (call) => partsOf(call, request))) {
+      if (!(part instanceof Uint8Array)) begin(response, part);
+      else if (!write(response, part)) await once(response, 'drain', { signal: left.signal });
+    }
+    response.end();
+  } catch (error) {
+    if (left.signal.aborted) return;
+    // The length was announced, so a reader notices that bytes are missing.
+    if (response.headersSent || !(error instanceof ConnectError)) cutCall(request);
+    else refuse(response, error);
+  }
+}
+
+function begin(response: HttpResponse, { status, headers }: Head): void {
+  response.statusCode = status;
+  for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+}
+
+function refuse(response: HttpResponse, error: ConnectError): void {
+  const body = JSON.stringify(errorToJson(error, undefined));
+  const headers = { ...SAFE, 'content-type': 'application/json', 'cache-control': 'no-store' };
+  answer(response, codeToHttpStatus(error.code), headers, `${body}\n`);
+}
+
+/** Yields the head, then the bytes that the request wants. */
+async function* partsOf(call: Call, request: HttpRequest): AsyncGenerator<Head | Uint8Array, void, undefined> {
+  const address = addressIn(pathOf(request));
+  const found = await findContent(call, address);
+  const type = shownType(request, found);
+  const etag = `"${found.digest}"`;
+  const common = {
+    ...SAFE,
+    etag,
+    // The bytes of a digest never change. A step can be deleted.
+    'cache-control': 'digest' in address ? 'private, max-age=31536000, immutable' : 'private, no-cache',
+  };
+  if (matches(request.headers['if-none-match'], etag)) {
+    yield { status: 304, headers: common };
+    return;
+  }
+  const range = rangeIn(request, etag, found.size);
+  if (range === 'unsatisfiable') {
+    yield { status: 416, headers: { ...common, 'content-range': `bytes */${found.size}`, 'content-length': '0' } };
+    return;
+  }
+  const { start, end } = range ?? { start: 0, end: found.size };
+  yield {
+    status: range === undefined ? 200 : 206,
+    headers: {
+      ...common,
+      'accept-ranges': 'bytes',
+      'content-type': type ?? 'application/octet-stream',
+      'content-length': `${end - start}`,
+      ...(type === undefined ? { 'content-disposition': `attachment; filename="${found.digest}"` } : {}),
+      ...(range === undefined ? {} : { 'content-range': `bytes ${start}-${end - 1}/${found.size}` }),
+    },
+  };
+  if (request.method === 'HEAD') return;
+  yield* stateBytes(call.app.store, call.caller.namespace, found, start, end);
+}
+
+/** Errors: INVALID_REQUEST. */
+function addressIn(path: string): StateAddress {
+  const [, digest] = BY_DIGEST.exec(path) ?? [];
+  if (digest !== undefined) return { digest: parseDigest(digest, 'digest') };
+  const [, id = '', number = '', name = ''] = BY_STEP.exec(path) ?? [];
+  if (!STEP_NUMBER.test(number))
+    throw invalidField('step_number', `must be the number of a step, got "${shorten(number)}"`);
+  return { trajectoryId: parseUuid(id, 'trajectory_id'), stepNumber: BigInt(number), name: decodeName(name) };
+}
+
+function decodeName(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw invalidField('name', `must be percent-encoded UTF-8, got "${shorten(text)}"`);
+  }
+}
+
+/** Returns the media type to show the state with: the `media_type` of the query, else that of the step's reference. */
+function shownType({ url = '' }: HttpRequest, { mediaType }: FoundContent): string | undefined {
+  const query = new URLSearchParams(url.slice(pathLength(url)));
+  const type = (query.get('media_type') ?? mediaType).toLowerCase();
+  return SHOWN.has(type) ? type : undefined;
+}
+
+function pathLength(url: string): number {
+  const query = url.indexOf('?');
+  return query === -1 ? url.length : query;
+}
+
+/** If-None-Match: a list of tags, weak ones included, or `*`. */
+function matches(header: string | undefined, etag: string): boolean {
+  const tags = header?.split(',').map((tag) => tag.trim().replace(/^W\//, ''));
+  return tags?.some((tag) => tag === '*' || tag === etag) ?? false;
+}
+
+/**
+ * Returns the range of the request, its end exclusive. Undefined if the whole state is to be sent: without a range, with
+ * several ranges, with a range that cannot be read, or if If-Range names other bytes.
+ */
+function rangeIn(
+  request: HttpRequest,
+  etag: string,
+  size: number,
+): { readonly start: number; readonly end: number } | 'unsatisfiable' | undefined {
+  const { range, 'if-range': ifRange } = request.headers;
+  if (range === undefined || (ifRange !== undefined && ifRange !== etag)) return undefined;
+  const ranges = parseRanges(size, range);
+  if (ranges === -1) return 'unsatisfiable';
+  if (ranges === -2 || ranges.type !== 'bytes') return undefined;
+  const [only, ...others] = ranges;
+  return only === undefined || others.length > 0 ? undefined : { start: only.start, end: only.end + 1 };
+}
