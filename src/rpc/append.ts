@@ -9,16 +9,11 @@ import {
   AppendStepsResponseSchema,
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { serverDraining } from '../app/drain.ts';
-import {
-  type AppendEvent,
-  type AppendSession,
-  type Opened,
-  openAppendSession,
-} from '../app/trajectory/append/session.ts';
 import { invalidField } from '../domain/errors.ts';
 import { fromInstant, fromStatus } from '../service/convert/values.ts';
 import type { Call } from '../service/method.ts';
+import { type AppendEvent, type AppendSession, type Opened, openAppendSession } from '../stream/append/session.ts';
+import { serverDraining } from '../stream/drain.ts';
 import { bidiStream, type Wire } from './call.ts';
 import { toAnabranchError } from './errors.ts';
 import { toAppendFrame, toOpenRequest } from './frame.ts';

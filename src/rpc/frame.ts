@@ -4,13 +4,13 @@ import {
   type AppendStepsRequest,
   AppendStepsRequestSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { AppendFrame } from '../app/trajectory/append/session.ts';
 import type { OpenRequest } from '../domain/append.ts';
 import { invalidField } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { SUSPECT, screenStep } from '../service/trajectory/screen.ts';
 import { requireStepSize, toSeal } from '../service/trajectory/single_step.ts';
 import { toIncomingStep } from '../service/trajectory/step_in.ts';
+import type { AppendFrame } from '../stream/append/session.ts';
 import type { Validator } from './validate.ts';
 
 /** What a step, an action or an observation takes in memory at least, however few bytes it had on the wire. */

@@ -6,8 +6,8 @@ import {
   Health as HealthService,
   HealthCheckResponse_ServingStatus as Serving,
 } from '../../gen/es/grpc/health/v1/health_pb.js';
-import { serverDraining } from '../app/drain.ts';
 import type { Call } from '../service/method.ts';
+import { serverDraining } from '../stream/drain.ts';
 import { serverStream, unary, type Wire } from './call.ts';
 
 /** Whether this instance takes calls. The same is told by grpc.health.v1 and by `GET /healthz`. */

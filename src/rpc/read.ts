@@ -7,10 +7,10 @@ import {
   ReadStepsResponseSchema,
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { readSteps as readStepsOf } from '../app/trajectory/read.ts';
-import type { StepsRead } from '../app/trajectory/steps_read.ts';
 import type { Call } from '../service/method.ts';
 import { fromStoredStep } from '../service/trajectory/step_out.ts';
+import { readSteps as readStepsOf } from '../stream/steps/read.ts';
+import type { StepsRead } from '../stream/steps/steps_read.ts';
 import { serverStream, type Wire } from './call.ts';
 
 /** The read stream: one message for each page of the use case, which ends pages at a segment's border and well below 1 MiB. */

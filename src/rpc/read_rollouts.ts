@@ -6,12 +6,12 @@ import {
   ReadRolloutsResponseSchema,
   RolloutService,
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { readRollouts as readRolloutsOf } from '../app/rollout/read.ts';
-import type { RolloutsRead } from '../app/rollout/read_group.ts';
 import { toView } from '../service/convert/values.ts';
 import type { Call } from '../service/method.ts';
 import { fromRollout } from '../service/rollout/messages.ts';
 import { fromStoredStep } from '../service/trajectory/step_out.ts';
+import { readRollouts as readRolloutsOf } from '../stream/rollouts/read.ts';
+import type { RolloutsRead } from '../stream/rollouts/read_group.ts';
 import { serverStream, type Wire } from './call.ts';
 import { hasManySteps } from './read.ts';
 

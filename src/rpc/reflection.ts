@@ -17,8 +17,8 @@ import {
   ServerReflection as ReflectionV1Alpha,
   ServerReflectionResponseSchema as ResponseV1Alpha,
 } from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
-import { serverDraining } from '../app/drain.ts';
 import type { Call } from '../service/method.ts';
+import { serverDraining } from '../stream/drain.ts';
 import type { Serve } from './adapter.ts';
 import { bidiStream, type Wire } from './call.ts';
 

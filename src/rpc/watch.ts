@@ -1,11 +1,11 @@
 import { create } from '@bufbuild/protobuf';
 import type { MethodImpl } from '@connectrpc/connect';
 import { RunService, type WatchRunResponse, WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { type RunShown, watchRun as watchRunOf } from '../app/run/watch.ts';
 import { groupMessage } from '../service/group/group.ts';
 import { fromRollout } from '../service/rollout/messages.ts';
 import { fromProgress, fromRun } from '../service/run/messages.ts';
 import { stageMessage } from '../service/stage/stage.ts';
+import { type RunShown, watchRun as watchRunOf } from '../stream/runs/watch.ts';
 import { serverStream, type Wire } from './call.ts';
 
 export function watchRun(wire: Wire): MethodImpl<typeof RunService.method.watchRun> {

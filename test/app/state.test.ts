@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { appWithin } from '../../src/app/app.ts';
-import { maintain } from '../../src/app/maintenance.ts';
 import { batchGetStates } from '../../src/app/state/batch_get.ts';
 import { getState } from '../../src/app/state/get.ts';
 import { putState } from '../../src/app/state/put.ts';
@@ -9,6 +8,7 @@ import { type ReadStatesArgs, readStates, type StatesRead } from '../../src/app/
 import { attachState } from '../../src/app/trajectory/attach_state.ts';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import { maintain } from '../../src/stream/maintenance.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { sha256 } from '../support/steps.ts';

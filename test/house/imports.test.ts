@@ -113,8 +113,8 @@ describe('the guard itself', () => {
   it.each([
     ['src/domain/step.ts', 'node:fs'],
     ['src/domain/step.ts', '../app/app.ts'],
-    ['src/app/app.ts', '../store/sql/step/steps.ts'],
-    ['src/app/app.ts', '../../gen/es/anabranch/v1/step_pb.js'],
+    ['src/stream/maintenance.ts', '../store/sql/step/steps.ts'],
+    ['src/stream/maintenance.ts', '../../gen/es/anabranch/v1/step_pb.js'],
     ['src/store/sqlite/open.ts', '../postgres/pool.ts'],
     ['src/store/sqlite/open.ts', 'pg'],
     ['src/rpc/routes.ts', '../store/contract/store.ts'],

@@ -34,11 +34,16 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
 
-  'src/app': { rooms: STORE, packages: [] },
+  // Long-lived parts, which know neither wire nor engine. Use cases that are not in `src/service` yet are in `src/app`.
+  'src/stream': { rooms: [...STORE, 'src/app'], packages: [] },
+  'src/app': { rooms: [...STORE, 'src/stream'], packages: [] },
   // The methods of the services, a folder a noun, with what they share in `request`. Nouns that are not here yet are in `src/app` and `src/rpc`.
-  'src/service': { rooms: [...STORE, 'src/app', 'gen'], packages: ['@bufbuild/protobuf', '@bufbuild/protobuf/*'] },
+  'src/service': {
+    rooms: [...STORE, 'src/app', 'src/stream', 'gen'],
+    packages: ['@bufbuild/protobuf', '@bufbuild/protobuf/*'],
+  },
   'src/rpc': {
-    rooms: ['src/app', 'src/domain', 'src/service', 'gen'],
+    rooms: ['src/app', 'src/domain', 'src/service', 'src/stream', 'gen'],
     packages: [
       ...CONNECT,
       '@connectrpc/connect-node',
@@ -80,6 +85,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/rpc',
       'src/store/contract',
       'src/store/open.ts',
+      'src/stream',
       'gen',
     ],
     packages: ['pino', 'uuid', 'node:*'],

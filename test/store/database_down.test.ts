@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createCommitter } from '../../src/app/trajectory/append/committer.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import { createCommitter } from '../../src/stream/append/committer.ts';
 import { createPostgresDatabase, type TestDatabase } from '../support/database.ts';
 import { type PostgresServer, startPostgres } from '../support/postgres.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';

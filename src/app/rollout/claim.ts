@@ -2,9 +2,9 @@ import type { Caller } from '../../domain/caller.ts';
 import { runNotFound, stageNotFound } from '../../domain/errors.ts';
 import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { ClaimRequest } from '../../store/contract/rollout.ts';
+import type { Claimed } from '../../stream/rollouts/claim_collector.ts';
+import { WatchPace } from '../../stream/watch_pace.ts';
 import type { App } from '../app.ts';
-import { WatchPace } from '../run/watch_pace.ts';
-import type { Claimed } from './claim_collector.ts';
 import { countFittingClaims } from './fit.ts';
 
 export interface ClaimRolloutsArgs {

@@ -1,8 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
 import { parseUuid } from '../../domain/ids.ts';
 import type { RolloutsOf } from '../../store/contract/run.ts';
+import { serverDraining } from '../../stream/drain.ts';
 import type { App } from '../app.ts';
-import { serverDraining } from '../drain.ts';
 
 /**
  * Cancels the rollouts of a run or stage that was marked when it was cancelled, batch by batch. If the call ends before the last batch, maintenance does the

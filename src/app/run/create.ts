@@ -6,8 +6,8 @@ import { DEFAULT_EXPERIMENT, type Plan, type Stage } from '../../domain/run.ts';
 import { ROOT_CONFIG, requireRemovedPaths } from '../../domain/run_config.ts';
 import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { MadeRun, NewMainTrajectory, NewRun } from '../../store/contract/run.ts';
+import { type IncomingStep, prepareStep } from '../../stream/append/incoming.ts';
 import type { App } from '../app.ts';
-import { type IncomingStep, prepareStep } from '../trajectory/incoming.ts';
 import { placeOfExperiment, requirePlan } from './fields.ts';
 
 /** What a root and a branch are given alike. */

@@ -8,8 +8,8 @@ import type {
   SeriesExtent,
   SeriesFilter,
 } from '../../store/contract/metric.ts';
+import { serverDraining } from '../../stream/drain.ts';
 import type { App } from '../app.ts';
-import { serverDraining } from '../drain.ts';
 
 export interface ReadMetricsArgs {
   /** 1 to 100, each once. */

@@ -4,12 +4,12 @@ import { LIMITS } from '../../domain/limits.ts';
 import type { Segment } from '../../domain/lineage.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
+import { DEFAULT_STATE_NAME } from '../../stream/append/incoming.ts';
+import { serverDraining } from '../../stream/drain.ts';
+import { requireRange, requireStart } from '../../stream/steps/read.ts';
+import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import type { App } from '../app.ts';
-import { serverDraining } from '../drain.ts';
 import { findTrajectory } from '../trajectory/get.ts';
-import { DEFAULT_STATE_NAME } from '../trajectory/incoming.ts';
-import { requireRange, requireStart } from '../trajectory/read.ts';
-import { trajectoryDeleted } from '../trajectory/step_page.ts';
 import { stateBytes, stateCorrupt } from './bytes.ts';
 
 export interface ReadStatesArgs {

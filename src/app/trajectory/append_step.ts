@@ -3,10 +3,10 @@ import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
+import type { BatchSource, Committed } from '../../stream/append/committer.ts';
+import { type IncomingStep, type PreparedSteps, prepareStep } from '../../stream/append/incoming.ts';
 import type { App } from '../app.ts';
-import type { BatchSource, Committed } from './append/committer.ts';
 import { findTrajectory } from './get.ts';
-import { type IncomingStep, type PreparedSteps, prepareStep } from './incoming.ts';
 
 /** What every unary write is given (W8). */
 export interface UnaryWriteArgs {

@@ -1,8 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { StateRef } from '../../domain/step.ts';
+import { type IncomingState, prepareState } from '../../stream/append/incoming.ts';
 import type { App } from '../app.ts';
 import type { UnaryWriteArgs } from './append_step.ts';
-import { type IncomingState, prepareState } from './incoming.ts';
 
 export interface AttachStateArgs extends UnaryWriteArgs {
   readonly stepNumber: bigint;

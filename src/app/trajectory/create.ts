@@ -3,8 +3,8 @@ import { invalidField } from '../../domain/errors.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { TrajectoryMaking } from '../../store/contract/trajectory.ts';
+import { type IncomingStep, prepareStep } from '../../stream/append/incoming.ts';
 import type { App } from '../app.ts';
-import { type IncomingStep, prepareStep } from './incoming.ts';
 
 export interface CreateTrajectoryArgs extends MakingArgs {
   /** Empty: the server makes one. */

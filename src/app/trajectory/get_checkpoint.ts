@@ -4,13 +4,13 @@ import { LIMITS } from '../../domain/limits.ts';
 import type { StoredStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
+import { DEFAULT_STATE_NAME } from '../../stream/append/incoming.ts';
+import { stepBytes } from '../../stream/steps/step_bytes.ts';
 import type { App } from '../app.ts';
 import { stateCorrupt, wholeState } from '../state/bytes.ts';
 import type { StepPlace } from './branch.ts';
 import { findTrajectory, requireStillThere } from './get.ts';
 import { resolvePlace, stepAt } from './get_step.ts';
-import { DEFAULT_STATE_NAME } from './incoming.ts';
-import { stepBytes } from './step_bytes.ts';
 
 export interface GetCheckpointArgs {
   readonly trajectoryId: string;

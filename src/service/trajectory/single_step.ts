@@ -1,10 +1,10 @@
 import { toBinary } from '@bufbuild/protobuf';
 import { type Step, StepSchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { Seal } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { IncomingStep } from '../../app/trajectory/incoming.ts';
 import type { SealRequest } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
+import type { IncomingStep } from '../../stream/append/incoming.ts';
 import { toSealStatus } from '../convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { toIncomingStep } from './step_in.ts';

@@ -7,11 +7,11 @@ import type {
   StepState as WireState,
   Step as WireStep,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { IncomingState, IncomingStep } from '../../app/trajectory/incoming.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { shorten } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { Action, Content, Observation } from '../../domain/step.ts';
+import type { IncomingState, IncomingStep } from '../../stream/append/incoming.ts';
 import { instantFault, toInstant, toMap } from '../convert/values.ts';
 
 /**

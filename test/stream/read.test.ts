@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
-import type { StepsRead } from '../../src/app/trajectory/steps_read.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import type { StepsRead } from '../../src/stream/steps/steps_read.ts';
+import { all, describeApp, state, step, wordOf } from '../app/on_app.ts';
 import { openOn } from '../store/on_store.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
-import { all, describeApp, state, step, wordOf } from './on_app.ts';
 
 const letters = (text: string) => [...text];
 

@@ -1,6 +1,6 @@
-import type { AppendBatch, AppendOutcome, AppendStore } from '../../../store/contract/append.ts';
-import { Contended, DatabaseSilent, isOutage } from '../../../store/contract/store.ts';
-import type { Logger } from '../../logger.ts';
+import type { AppendBatch, AppendOutcome, AppendStore } from '../../store/contract/append.ts';
+import { Contended, DatabaseSilent, isOutage } from '../../store/contract/store.ts';
+import type { Logger } from '../logger.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 

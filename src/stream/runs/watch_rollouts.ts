@@ -1,9 +1,9 @@
+import type { App } from '../../app/app.ts';
+import { groupBytes, rolloutBytes } from '../../app/rollout/row_bytes.ts';
 import type { Caller } from '../../domain/caller.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Page } from '../../store/contract/page.ts';
 import type { ChangeCursor, ChangedIn } from '../../store/contract/run.ts';
-import type { App } from '../app.ts';
-import { groupBytes, rolloutBytes } from '../rollout/row_bytes.ts';
 
 /** Rows read by one statement. */
 const ROWS = 256;

@@ -1,15 +1,15 @@
 import { expect, it } from 'vitest';
-import { type BatchSource, type Committed, createCommitter } from '../../src/app/trajectory/append/committer.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { NewStep } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendStore } from '../../src/store/contract/append.ts';
 import { Contended, DatabaseSilent } from '../../src/store/contract/store.ts';
+import { type BatchSource, type Committed, createCommitter } from '../../src/stream/append/committer.ts';
+import { type AppScene, describeApp, wordOf } from '../app/on_app.ts';
 import { logger } from '../store/on_store.ts';
 import { putState } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
-import { type AppScene, describeApp, wordOf } from './on_app.ts';
 
 describeApp('group commit', (on) => {
   it('W7: what has arrived from all streams is committed together', async () => {

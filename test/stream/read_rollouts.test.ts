@@ -1,16 +1,16 @@
 import { expect, it } from 'vitest';
 import type { App } from '../../src/app/app.ts';
-import { type ReadRolloutsArgs, readRollouts } from '../../src/app/rollout/read.ts';
-import type { RolloutsRead } from '../../src/app/rollout/read_group.ts';
 import { deleteRun } from '../../src/app/run/delete.ts';
-import type { AppSettings } from '../../src/app/settings.ts';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import { type ReadRolloutsArgs, readRollouts } from '../../src/stream/rollouts/read.ts';
+import type { RolloutsRead } from '../../src/stream/rollouts/read_group.ts';
+import type { AppSettings } from '../../src/stream/settings.ts';
+import { AppScene, all, describeApp, step, wordOf } from '../app/on_app.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
-import { AppScene, all, describeApp, step, wordOf } from './on_app.ts';
 
 const NEVER = 3_600_000;
 

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { createApp } from '../../src/app/app.ts';
-import { maintain, startMaintenance } from '../../src/app/maintenance.ts';
 import { batchGetStates } from '../../src/app/state/batch_get.ts';
 import { putState } from '../../src/app/state/put.ts';
+import { maintain, startMaintenance } from '../../src/stream/maintenance.ts';
+import { describeApp, state, step } from '../app/on_app.ts';
 import { laterByTheClock } from '../store/collection.ts';
 import { logger } from '../store/on_store.ts';
-import { describeApp, state, step } from './on_app.ts';
 
 describeApp('maintenance', (on) => {
   it('S2: collects states that no step refers to, once their time is over, and no others', async () => {

@@ -1,16 +1,16 @@
 import { expect, it } from 'vitest';
 import type { App } from '../../src/app/app.ts';
 import { deleteRun } from '../../src/app/run/delete.ts';
-import { type RunShown, type WatchRunArgs, watchRun } from '../../src/app/run/watch.ts';
-import type { AppSettings } from '../../src/app/settings.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Run } from '../../src/domain/run.ts';
 import type { Horizon } from '../../src/store/contract/run.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import { type RunShown, type WatchRunArgs, watchRun } from '../../src/stream/runs/watch.ts';
+import type { AppSettings } from '../../src/stream/settings.ts';
+import { all, describeApp } from '../app/on_app.ts';
 import { RunScene, SILENT, substepPlan } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
-import { all, describeApp } from './on_app.ts';
 
 const NEVER = 3_600_000;
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { WatchPace } from '../../src/app/run/watch_pace.ts';
+import { WatchPace } from '../../src/stream/watch_pace.ts';
 
 describe('the pace of a watcher', () => {
   beforeEach(() => void vi.useFakeTimers());

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { type IncomingStep, prepareStep, prepareSteps } from '../../src/app/trajectory/incoming.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
+import { type IncomingStep, prepareStep, prepareSteps } from '../../src/stream/append/incoming.ts';
+import { state, step } from '../app/on_app.ts';
 import { sha256, textAction, textObservation } from '../support/steps.ts';
-import { state, step } from './on_app.ts';
 
 const bytes = (length: number, fill = 7) => new Uint8Array(length).fill(fill);
 

@@ -1,3 +1,7 @@
+import type { App } from '../../app/app.ts';
+import { findRun } from '../../app/run/get.ts';
+import { progressFrom } from '../../app/run/progress.ts';
+import { stageBytes } from '../../app/run/row_bytes.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
@@ -5,12 +9,8 @@ import type { Progress } from '../../domain/progress.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, Stage } from '../../domain/run.ts';
 import type { Horizon, RunChangesRead } from '../../store/contract/run.ts';
-import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
-import { findRun } from './get.ts';
-import { progressFrom } from './progress.ts';
-import { stageBytes } from './row_bytes.ts';
-import { WatchPace } from './watch_pace.ts';
+import { WatchPace } from '../watch_pace.ts';
 import { readSiblings, SiblingsShown } from './watch_rollouts.ts';
 
 export interface WatchRunArgs {

@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
-import { type RunShown, watchRun } from '../../src/app/run/watch.ts';
+import { type RunShown, watchRun } from '../../src/stream/runs/watch.ts';
+import { describeApp } from '../app/on_app.ts';
 import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { SILENT } from '../store/run_scene.ts';
 import { wordStep } from '../support/steps.ts';
-import { describeApp } from './on_app.ts';
 
 describeApp('WatchRun with rollouts', (on) => {
   async function watched(

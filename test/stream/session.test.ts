@@ -6,9 +6,9 @@ import { sealTrajectory } from '../../src/app/trajectory/seal.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { type AppScene, all, describeApp, frame, state, step } from '../app/on_app.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
-import { type AppScene, all, describeApp, frame, state, step } from './on_app.ts';
 
 const UNARY = { uid: undefined, writerEpoch: undefined };
 

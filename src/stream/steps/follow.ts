@@ -1,6 +1,6 @@
+import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import type { Follower } from './feed.ts';
 import { trajectoryDeleted } from './step_page.ts';

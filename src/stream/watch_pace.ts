@@ -1,4 +1,4 @@
-import type { AppSettings } from '../settings.ts';
+import type { AppSettings } from './settings.ts';
 
 /**
  * When a watcher looks again: at a hint and at every poll, but not sooner than `watchMs` after what it was told last (M5); and when it is time to say that

@@ -1,16 +1,16 @@
+import type { App } from '../../app/app.ts';
+import { PAGE_BYTES } from '../../app/page.ts';
+import { placeOf } from '../../app/rollout/list.ts';
+import { rolloutBytes } from '../../app/rollout/row_bytes.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Stage } from '../../domain/run.ts';
 import type { StoredStep } from '../../domain/step.ts';
-import type { App } from '../app.ts';
-import { PAGE_BYTES } from '../page.ts';
-import { readRange } from '../trajectory/read.ts';
-import { stepBytes } from '../trajectory/step_bytes.ts';
-import type { StepsRead } from '../trajectory/steps_read.ts';
-import { placeOf } from './list.ts';
-import { rolloutBytes } from './row_bytes.ts';
+import { readRange } from '../steps/read.ts';
+import { stepBytes } from '../steps/step_bytes.ts';
+import type { StepsRead } from '../steps/steps_read.ts';
 
 /** Rollouts fetched at a time: whole ones can be large. */
 const FETCH = { BASIC: 256, FULL: 16 };

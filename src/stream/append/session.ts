@@ -1,16 +1,16 @@
-import type { OpenRequest, SealRequest } from '../../../domain/append.ts';
-import type { Caller } from '../../../domain/caller.ts';
-import { invalidField } from '../../../domain/errors.ts';
-import { parseUuid } from '../../../domain/ids.ts';
-import type { Instant } from '../../../domain/instant.ts';
-import { isSealed, type SealStatus, type TrajectoryStatus } from '../../../domain/lifecycle.ts';
-import { LIMITS } from '../../../domain/limits.ts';
-import { requireText } from '../../../domain/text.ts';
-import type { AppendBatch, Grant } from '../../../store/contract/append.ts';
-import type { App } from '../../app.ts';
-import { serverDraining } from '../../drain.ts';
-import { type IncomingStep, prepareSteps } from '../incoming.ts';
+import type { App } from '../../app/app.ts';
+import type { OpenRequest, SealRequest } from '../../domain/append.ts';
+import type { Caller } from '../../domain/caller.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { parseUuid } from '../../domain/ids.ts';
+import type { Instant } from '../../domain/instant.ts';
+import { isSealed, type SealStatus, type TrajectoryStatus } from '../../domain/lifecycle.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import { requireText } from '../../domain/text.ts';
+import type { AppendBatch, Grant } from '../../store/contract/append.ts';
+import { serverDraining } from '../drain.ts';
 import type { BatchSource, Committed } from './committer.ts';
+import { type IncomingStep, prepareSteps } from './incoming.ts';
 
 /** One frame of steps of an append stream (W3): at least one step, unless it seals. */
 export interface AppendFrame {
