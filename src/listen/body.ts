@@ -1,11 +1,7 @@
-/**
- * Bytes of the header of an envelope: one byte of flags, four bytes of length. gRPC, gRPC-Web and Connect's streams
- * share this format.
- */
-export const HEADER_BYTES = 5;
+import { envelopeEnd, HEADER_BYTES, isCompressed } from './envelope.ts';
+
 /** Larger messages wait for a turn to be decoded, and for room while they arrive. */
 export const SMALL_BYTES = 64 * 1024;
-const COMPRESSED = 1;
 const NOTHING: Buffer = Buffer.alloc(0);
 
 export function isEnveloped(contentType: string | undefined): boolean {
@@ -43,7 +39,7 @@ export class MessageBytes {
 
   /** Returns the size of the envelope that begins here, or of its header while that is incomplete. */
   envelopeBytes(): number {
-    return this.#length < HEADER_BYTES ? HEADER_BYTES : HEADER_BYTES + this.#bytes.readUInt32BE(1);
+    return this.#length < HEADER_BYTES ? HEADER_BYTES : envelopeEnd(this.#bytes, 0);
   }
 
   /** Returns the collected bytes and resets the collector. */
@@ -107,13 +103,11 @@ export class EnvelopeCollector {
   /** Returns how many bytes at the beginning are whole envelopes. Returns all bytes if one envelope is too large. */
   #endOfWhole(piece: Buffer): number {
     let at = 0;
-    while (at + HEADER_BYTES <= piece.length) {
-      const bytes = HEADER_BYTES + piece.readUInt32BE(at + 1);
-      if (bytes > this.#largest) return piece.length;
-      if (at + bytes > piece.length) break;
-      at += bytes;
+    for (let end = envelopeEnd(piece, at); end - at <= this.#largest; end = envelopeEnd(piece, at)) {
+      if (end > piece.length) return at;
+      at = end;
     }
-    return at;
+    return piece.length;
   }
 }
 
@@ -121,8 +115,8 @@ export class EnvelopeCollector {
 export function cutForTurns(run: Buffer): readonly Buffer[] {
   const parts: Buffer[] = [];
   let begin = 0;
-  for (let at = 0, end = 0; at + HEADER_BYTES <= run.length; at = end) {
-    end = at + HEADER_BYTES + run.readUInt32BE(at + 1);
+  for (let at = 0, end = 0; at < run.length; at = end) {
+    end = envelopeEnd(run, at);
     if (!isHeavy(run, at, end)) continue;
     if (begin < at) parts.push(run.subarray(begin, at));
     parts.push(run.subarray(at, end));
@@ -141,12 +135,7 @@ export function weightOf(message: Buffer, compressed: boolean, maxMessageBytes: 
   return message.length > SMALL_BYTES ? Math.min(message.length, maxMessageBytes) : 0;
 }
 
-/** Returns whether the first envelope is compressed. */
-export function beginsCompressed(run: Buffer): boolean {
-  return ((run[0] ?? 0) & COMPRESSED) !== 0;
-}
-
 /** An envelope that is cut off at the end of the run is too large, and is rejected without being decoded. */
 function isHeavy(run: Buffer, at: number, end: number): boolean {
-  return end <= run.length && (((run[at] ?? 0) & COMPRESSED) !== 0 || end - at > SMALL_BYTES);
+  return end <= run.length && (isCompressed(run, at) || end - at > SMALL_BYTES);
 }

@@ -1,14 +1,7 @@
 import type { Readable } from 'node:stream';
-import {
-  beginsCompressed,
-  cutForTurns,
-  EnvelopeCollector,
-  HEADER_BYTES,
-  isEnveloped,
-  MessageBytes,
-  weightOf,
-} from './body.ts';
+import { cutForTurns, EnvelopeCollector, isEnveloped, MessageBytes, weightOf } from './body.ts';
 import { BodyReader } from './body_reader.ts';
+import { HEADER_BYTES, isCompressed } from './envelope.ts';
 import type { Turn, Turnstile } from './turnstile.ts';
 import type { UnfinishedMessage, UnfinishedMessages } from './unfinished.ts';
 
@@ -86,7 +79,7 @@ export class Intake {
     const body = await this.#wholeBody();
     try {
       for (const part of cutForTurns(body)) {
-        await this.#takeTurn(part, beginsCompressed(part));
+        await this.#takeTurn(part, isCompressed(part, 0));
         yield part;
       }
     } finally {
@@ -102,7 +95,7 @@ export class Intake {
         if (runs.length > 0) this.#unfinished.end();
         for (const run of runs) {
           for (const part of cutForTurns(run)) {
-            await this.#takeTurn(part, beginsCompressed(part));
+            await this.#takeTurn(part, isCompressed(part, 0));
             yield part;
           }
         }

@@ -1,8 +1,9 @@
 import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
-import { HEADER_BYTES, SMALL_BYTES } from './body.ts';
+import { SMALL_BYTES } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
+import { HEADER_BYTES } from './envelope.ts';
 import { headerBytes, isAuthority } from './guard.ts';
 import type { HttpRequest, HttpResponse } from './http.ts';
 import { Intake, type IntakeOptions } from './intake.ts';

@@ -5,11 +5,9 @@ import type { Compression, UniversalServerRequest } from '@connectrpc/connect/pr
 import { compressionBrotli, compressionGzip } from '@connectrpc/connect-node';
 import { AnabranchError } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
+import { envelopeEnd, HEADER_BYTES, isCompressed } from '../listen/envelope.ts';
 import { codeOf, toReadError } from './errors.ts';
 import { ValueCount } from './value_count.ts';
-
-const HEADER_BYTES = 5;
-const COMPRESSED = 1;
 
 /** How the messages of a request are to be read. */
 interface Form {
@@ -65,10 +63,10 @@ export class MessageGuard {
   /** Every piece begins where an envelope begins, until one is too large to be read at all. */
   async *#envelopes(pieces: AsyncIterable<Uint8Array>, form: Form): AsyncGenerator<Uint8Array> {
     for await (const piece of pieces) {
-      for (let at = 0, end = 0; at + HEADER_BYTES <= piece.length; at = end) {
-        end = at + HEADER_BYTES + lengthAt(piece, at + 1);
+      for (let at = 0, end = 0; at < piece.length; at = end) {
+        end = envelopeEnd(piece, at);
         if (end > piece.length) break;
-        if (((piece[at] ?? 0) & COMPRESSED) !== 0) continue;
+        if (isCompressed(piece, at)) continue;
         if (!this.#exceeds(form, piece.subarray(at + HEADER_BYTES, end))) continue;
         if (at > 0) yield piece.subarray(0, at);
         throw tooManyValues();
@@ -107,10 +105,6 @@ async function* explainingErrors(pieces: AsyncIterable<Uint8Array>): AsyncGenera
     if (cause === undefined) throw error;
     throw new ConnectError(cause.message, codeOf(cause.reason, 'read'), undefined, undefined, cause);
   }
-}
-
-function lengthAt(bytes: Uint8Array, at: number): number {
-  return new DataView(bytes.buffer, bytes.byteOffset).getUint32(at);
 }
 
 /** Thrown where only Connect hears it; `explainConnectError` finds the cause. */

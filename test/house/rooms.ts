@@ -43,7 +43,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: ['@bufbuild/protobuf', '@bufbuild/protobuf/*'],
   },
   'src/rpc': {
-    rooms: ['src/app', 'src/domain', 'src/service', 'src/stream', 'gen'],
+    rooms: ['src/app', 'src/domain', 'src/listen/envelope.ts', 'src/service', 'src/stream', 'gen'],
     packages: [
       ...CONNECT,
       '@connectrpc/connect-node',
@@ -57,8 +57,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'node:http2',
     ],
   },
+  // The format of envelopes, for whoever reads a body.
+  'src/listen/envelope.ts': { rooms: [], packages: [] },
   'src/listen': {
-    rooms: [],
+    rooms: ['src/listen/envelope.ts'],
     packages: ['node:http', 'node:http2', 'node:net', 'node:stream'],
   },
   'src/config.ts': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },

@@ -1,10 +1,7 @@
 import { type DescMessage, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { LIMITS } from '../../domain/limits.ts';
-
-/** Before each message: one byte of flags, four of length. */
-export const HEADER_BYTES = 5;
-const COMPRESSED = 1;
+import { envelopeEnd, HEADER_BYTES, isCompressed } from '../../listen/envelope.ts';
 
 /** A backstop only: answers are made to stay below 1 MiB. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
@@ -30,23 +27,7 @@ export function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
   }
 }
 
-/** How many bytes the envelope has that begins here, if it can be read. Errors: ConnectError. */
-export function envelopeBytes(bytes: Uint8Array, at: number): number {
-  if (((bytes[at] ?? 0) & COMPRESSED) !== 0) {
-    throw new ConnectError('received compressed envelope, but do not know how to decompress', Code.InvalidArgument);
-  }
-  const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(at + 1);
-  if (length > LIMITS.messageBytes) {
-    throw new ConnectError(`message of ${length} bytes is larger than allowed`, Code.ResourceExhausted);
-  }
-  return HEADER_BYTES + length;
-}
-
-export function incompleteEnvelope(): ConnectError {
-  return new ConnectError('protocol error: incomplete envelope', Code.InvalidArgument);
-}
-
-/** The messages of a body, each decoded when it is asked for, and then handed over. */
+/** The messages of a body, each decoded when it is asked for, and then handed over. Each piece of a body begins with an envelope. */
 export class Messages implements AsyncIterableIterator<Message, undefined> {
   readonly #pieces: AsyncIterator<Uint8Array>;
   readonly #schema: DescMessage;
@@ -69,17 +50,13 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
   }
 
   async next(): Promise<IteratorResult<Message, undefined>> {
-    for (let value = this.#take(); ; value = this.#take()) {
-      if (value !== undefined) return { done: false, value };
-      const held = this.#piece.subarray(this.#at);
+    while (this.#at === this.#piece.length) {
       const piece = await this.#pieces.next();
-      if (piece.done === true) {
-        if (held.length > 0) throw incompleteEnvelope();
-        return { done: true, value: undefined };
-      }
-      this.#piece = held.length === 0 ? piece.value : Buffer.concat([held, piece.value]);
+      if (piece.done === true) return { done: true, value: undefined };
+      this.#piece = piece.value;
       this.#at = 0;
     }
+    return { done: false, value: this.#take() };
   }
 
   async return(): Promise<IteratorResult<Message, undefined>> {
@@ -91,21 +68,32 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
     return this;
   }
 
-  #take(): Message | undefined {
-    const left = this.#piece.length - this.#at;
-    if (left < HEADER_BYTES) return undefined;
+  #take(): Message {
+    const begin = this.#at + HEADER_BYTES;
     try {
-      const size = envelopeBytes(this.#piece, this.#at);
-      if (left < size) return undefined;
+      const end = envelopeEnd(this.#piece, this.#at);
+      requireReadable(this.#piece, this.#at, end - begin);
       // A copy, so that what is kept of a small message does not keep all that came with it.
-      const bytes = Uint8Array.prototype.slice.call(this.#piece, this.#at + HEADER_BYTES, this.#at + size);
-      this.#at += size;
+      const bytes = Uint8Array.prototype.slice.call(this.#piece, begin, end);
+      this.#at = end;
       this.#check(this.#schema, bytes);
       return decodeMessage(this.#schema, bytes);
     } finally {
       this.#handOver();
     }
   }
+}
+
+/** Errors: ConnectError, in the words that `explainConnectError` knows. */
+function requireReadable(piece: Uint8Array, at: number, length: number): void {
+  const left = piece.length - at - HEADER_BYTES;
+  if (left >= 0 && isCompressed(piece, at)) {
+    throw new ConnectError('received compressed envelope, but do not know how to decompress', Code.InvalidArgument);
+  }
+  if (length > LIMITS.messageBytes) {
+    throw new ConnectError(`message of ${length} bytes is larger than allowed`, Code.ResourceExhausted);
+  }
+  if (length > left) throw new ConnectError('protocol error: incomplete envelope', Code.InvalidArgument);
 }
 
 /** The one message of a body. Errors: ConnectError. */
