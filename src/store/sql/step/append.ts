@@ -1,28 +1,12 @@
-import {
-  type AppendDecision,
-  decideAppend,
-  decideOpen,
-  type Head,
-  type OpenRequest,
-  requireEpoch,
-  requireWritable,
-} from '../../../domain/append.ts';
+import { type AppendDecision, decideAppend, type Head } from '../../../domain/append.ts';
 import type { Caller } from '../../../domain/caller.ts';
-import {
-  AnabranchError,
-  invalidField,
-  stateNotFound,
-  stepNotFound,
-  trajectoryNotFound,
-} from '../../../domain/errors.ts';
+import { AnabranchError, stateNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { type Instant, parseInstant } from '../../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
-import { LIMITS } from '../../../domain/limits.ts';
 import { ownerOf, segmentsOf } from '../../../domain/lineage.ts';
-import type { StateRef } from '../../../domain/step.ts';
-import { ownBegin, type TrajectoryRef } from '../../../domain/trajectory.ts';
-import type { AppendBatch, AppendOutcome, AttachedState, Grant } from '../../contract/append.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, HeadRow, LockedHead, Tx } from '../engine.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
@@ -31,63 +15,10 @@ import { together } from '../together.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
-import { findById, findByKey, readNow } from '../trajectory/rows.ts';
 import { bindOptionalReal, bindReal, readDigest, readOptionalTime } from '../values.ts';
 import { rangesOver } from './number_ranges.ts';
 import type { Sums } from './row.ts';
 import { StepWriter, statesOf } from './writer.ts';
-
-/** Time that an open waits for a row lock, in milliseconds. */
-const OPEN_WAIT_MS = 3000;
-/** Upper bound of the pause between two attempts to lock the row, in milliseconds. */
-const LONGEST_REST_MS = 200;
-
-/**
- * Opens a trajectory for appends. Pauses between attempts hold no connection, so that many waiting opens do not block
- * other calls.
- */
-export async function openForAppend(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant> {
-  const end = performance.now() + OPEN_WAIT_MS;
-  for (let rest = 5; ; rest = Math.min(2 * rest, LONGEST_REST_MS)) {
-    const grant = await tryToOpen(engine, caller, open);
-    if (grant !== undefined) return grant;
-    if (performance.now() >= end) throw rowLocked(open.trajectoryId);
-    await new Promise((resolve) => setTimeout(resolve, rest * (0.5 + Math.random())));
-  }
-}
-
-/** Returns undefined if another transaction holds the row. */
-function tryToOpen(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant | undefined> {
-  return engine.write(async (tx) => {
-    const found = await findById(engine, tx, caller.namespace, open.trajectoryId);
-    const { ref } = requireWritable(found, open.trajectoryId, open.uid);
-    const { heads } = await engine.lockHeads(tx, [ref], 'never');
-    if (heads.length === 0) return undefined;
-    const row = await findByKey(engine, tx, caller.namespace, ref.tree, ref.key);
-    const epoch = decideOpen(row, open);
-    await tx
-      .updateTable('trajectories')
-      .set({ writer_id: open.writerId, writer_epoch: epoch })
-      .where('tree', '=', ref.tree)
-      .where('key', '=', ref.key)
-      .execute();
-    const trajectory = requireWritable(row, open.trajectoryId, open.uid);
-    return { trajectory: { ...trajectory, writerId: open.writerId, writerEpoch: epoch }, epoch };
-  });
-}
-
-function rowLocked(trajectoryId: string): AnabranchError {
-  return new AnabranchError(
-    'DATABASE_UNAVAILABLE',
-    `Other transactions have held the row of trajectory ${trajectoryId} for ${OPEN_WAIT_MS / 1000} s. Nothing was written. Retry the call.`,
-  );
-}
-
-async function lockRow(engine: Engine, tx: Tx, ref: TrajectoryRef): Promise<void> {
-  await engine
-    .lock(tx.selectFrom('trajectories').select('key').where('tree', '=', ref.tree).where('key', '=', ref.key), 'write')
-    .execute();
-}
 
 /** Fields of a stored step that `decideAppend` and the ack need. */
 interface StoredMark {
@@ -389,78 +320,4 @@ export async function stillThere(
     )
     .execute();
   return new Set(rows.map(({ key }) => key));
-}
-
-export async function attachState(
-  engine: Engine,
-  caller: Caller,
-  attaching: AttachedState,
-): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
-  const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
-  const inline = data === undefined ? [] : encodeStates([{ digest, data }]);
-  return engine.write(async (tx) => {
-    const found = await findById(engine, tx, caller.namespace, trajectoryId);
-    if (found === undefined) throw trajectoryNotFound(trajectoryId);
-    await lockRow(engine, tx, found.ref);
-    const row = requireWritable(
-      await findByKey(engine, tx, caller.namespace, found.ref.tree, found.ref.key),
-      trajectoryId,
-      attaching.uid,
-    );
-    requireEpoch(row, attaching.writerEpoch);
-    if (stepNumber >= row.nextStepNumber) throw stepNotFound(trajectoryId, stepNumber, row.nextStepNumber);
-    if (stepNumber < ownBegin(row)) throw stepInherited(trajectoryId, stepNumber, row.nextStepNumber);
-    const there = await tx
-      .selectFrom('step_states')
-      .select(['digest', 'media_type', 'size'])
-      .where('tree', '=', row.ref.tree)
-      .where('trajectory', '=', row.ref.key)
-      .where('step_number', '=', stepNumber)
-      .where('name', '=', name)
-      .executeTakeFirst();
-    if (there !== undefined) {
-      if (readDigest(there.digest) !== digest || there.media_type !== mediaType) throw stateConflict(stepNumber, name);
-      return { state: { name, digest, mediaType, size: Number(there.size) }, duplicate: true };
-    }
-    await refuseTooMany(tx, row.ref, stepNumber);
-    const referred = new ReferredStates(engine, tx);
-    const [now] = await together([readNow(tx, engine.now), referred.find(caller.namespace, [digest])]);
-    const writer = new StepWriter(engine, tx, now, referred);
-    if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
-    const size = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);
-    await writer.write();
-    return { state: { name, digest, mediaType, size }, duplicate: false };
-  });
-}
-
-/** W9: a step has at most 16 states, inline and attached ones together. */
-async function refuseTooMany(tx: Tx, ref: TrajectoryRef, stepNumber: bigint): Promise<void> {
-  const names = await tx
-    .selectFrom('step_states')
-    .select('name')
-    .where('tree', '=', ref.tree)
-    .where('trajectory', '=', ref.key)
-    .where('step_number', '=', stepNumber)
-    .execute();
-  if (names.length < LIMITS.statesPerStep) return;
-  throw invalidField(
-    'state',
-    `cannot be added: step ${stepNumber} has ${names.length} states, and the maximum is ${LIMITS.statesPerStep}`,
-  );
-}
-
-function stepInherited(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
-  return new AnabranchError(
-    'STEP_NOT_FOUND',
-    `Step ${stepNumber} of trajectory ${trajectoryId} is inherited, not its own: attach the state to the trajectory that owns it (GetLineage tells which).`,
-    { metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, next_step_number: `${end}` } },
-  );
-}
-
-function stateConflict(stepNumber: bigint, name: string): AnabranchError {
-  return new AnabranchError(
-    'STATE_CONFLICT',
-    `Step ${stepNumber} has another state named "${name}": states never change; attach it under another name.`,
-    { metadata: { step_number: `${stepNumber}`, state_name: name } },
-  );
 }

@@ -1,10 +1,8 @@
-import { type RawBuilder, sql } from 'kysely';
-import type { Db, Engine, Tx } from '../engine.ts';
+import { sql } from 'kysely';
+import type { Engine, Tx } from '../engine.ts';
 import { Unreferencing } from '../state/unreferencing.ts';
+import { findPurging, findTrimming, fitting, isAnyMarked, type Marked } from './purge_candidates.ts';
 import { markBranches, markPurging } from './purge_marks.ts';
-
-/** Bound on the trajectories that one transaction purges. */
-const TRAJECTORIES = 100;
 
 /** Tables of references from steps to states. */
 const REFERENCES = ['step_states', 'content_states'] as const;
@@ -61,58 +59,6 @@ export async function purgeTree(
     const left = await isAnyMarked(tx, tree, keys);
     await states.write();
     return left;
-  });
-}
-
-interface Marked {
-  readonly tree: bigint;
-  readonly key: bigint;
-}
-
-interface Purging extends Marked {
-  /** Number of own steps. */
-  readonly steps: bigint;
-}
-
-/** Branches have higher keys than their parents, so trajectories with the highest keys have no branches. */
-async function findPurging(engine: Engine, db: Db | Tx, tree?: bigint): Promise<Purging[]> {
-  const { rows } = await sql<Purging>`
-    select t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
-    from ${engine.table('trajectories')} as t where t.purging ${inTree(tree)}
-    order by t.tree desc, t.key desc limit ${TRAJECTORIES}`.execute(db);
-  return rows;
-}
-
-async function findTrimming(engine: Engine, db: Db | Tx, tree?: bigint): Promise<Marked | undefined> {
-  const { rows } = await sql<Marked>`
-    select t.tree, t.key from ${engine.table('trajectories')} as t where t.trimming ${inTree(tree)}
-    limit 1`.execute(db);
-  return rows[0];
-}
-
-function inTree(tree: bigint | undefined): RawBuilder<unknown> {
-  return tree === undefined ? sql`` : sql`and t.tree = ${tree}`;
-}
-
-async function isAnyMarked(tx: Tx, tree: bigint, keys: readonly bigint[]): Promise<boolean> {
-  const row = await tx
-    .selectFrom('trajectories')
-    .select('key')
-    .where('tree', '=', tree)
-    .where('key', 'in', keys)
-    .where((eb) => eb.or([eb('purging', '=', 1), eb('trimming', '=', 1)]))
-    .limit(1)
-    .executeTakeFirst();
-  return row !== undefined;
-}
-
-/** Returns the first trajectories whose steps together fit the limit, at least one. */
-function fitting(found: readonly Purging[], limit: number): Purging[] {
-  let steps = 0;
-  return found.filter((each) => {
-    const fits = steps === 0 || steps + Number(each.steps) <= limit;
-    steps += Number(each.steps) + 1;
-    return fits;
   });
 }
 

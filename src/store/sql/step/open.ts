@@ -1,0 +1,52 @@
+import { decideOpen, type OpenRequest, requireWritable } from '../../../domain/append.ts';
+import type { Caller } from '../../../domain/caller.ts';
+import { AnabranchError } from '../../../domain/errors.ts';
+import type { Grant } from '../../contract/append.ts';
+import type { Engine } from '../engine.ts';
+import { findById, findByKey } from '../trajectory/rows.ts';
+
+/** Time that an open waits for a row lock, in milliseconds. */
+const OPEN_WAIT_MS = 3000;
+/** Upper bound of the pause between two attempts to lock the row, in milliseconds. */
+const LONGEST_REST_MS = 200;
+
+/**
+ * Opens a trajectory for appends. Pauses between attempts hold no connection, so that many waiting opens do not block
+ * other calls.
+ */
+export async function openForAppend(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant> {
+  const end = performance.now() + OPEN_WAIT_MS;
+  for (let rest = 5; ; rest = Math.min(2 * rest, LONGEST_REST_MS)) {
+    const grant = await tryToOpen(engine, caller, open);
+    if (grant !== undefined) return grant;
+    if (performance.now() >= end) throw rowLocked(open.trajectoryId);
+    await new Promise((resolve) => setTimeout(resolve, rest * (0.5 + Math.random())));
+  }
+}
+
+/** Returns undefined if another transaction holds the row. */
+function tryToOpen(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant | undefined> {
+  return engine.write(async (tx) => {
+    const found = await findById(engine, tx, caller.namespace, open.trajectoryId);
+    const { ref } = requireWritable(found, open.trajectoryId, open.uid);
+    const { heads } = await engine.lockHeads(tx, [ref], 'never');
+    if (heads.length === 0) return undefined;
+    const row = await findByKey(engine, tx, caller.namespace, ref.tree, ref.key);
+    const epoch = decideOpen(row, open);
+    await tx
+      .updateTable('trajectories')
+      .set({ writer_id: open.writerId, writer_epoch: epoch })
+      .where('tree', '=', ref.tree)
+      .where('key', '=', ref.key)
+      .execute();
+    const trajectory = requireWritable(row, open.trajectoryId, open.uid);
+    return { trajectory: { ...trajectory, writerId: open.writerId, writerEpoch: epoch }, epoch };
+  });
+}
+
+function rowLocked(trajectoryId: string): AnabranchError {
+  return new AnabranchError(
+    'DATABASE_UNAVAILABLE',
+    `Other transactions have held the row of trajectory ${trajectoryId} for ${OPEN_WAIT_MS / 1000} s. Nothing was written. Retry the call.`,
+  );
+}
