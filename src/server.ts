@@ -3,7 +3,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { v7 } from 'uuid';
 import { type App, createApp } from './app/app.ts';
-import { type Config, describeDatabase, isLoopback } from './config.ts';
+import { type Config, describeDatabase, isLoopback } from './config/config.ts';
 import { LIMITS } from './domain/limits.ts';
 import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
 import { createHandler, type ServiceHandler } from './rpc/handler.ts';

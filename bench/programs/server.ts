@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import process from 'node:process';
 import { pino } from 'pino';
-import { type Config, loadConfig } from '../../src/config.ts';
+import { type Config, loadConfig } from '../../src/config/config.ts';
 import { serveStore } from '../../src/server.ts';
 import { openStore } from '../../src/store/open.ts';
 import { startBareServer } from '../bare.ts';

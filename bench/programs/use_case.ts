@@ -9,7 +9,7 @@ import { getRunTree } from '../../src/app/run/get_tree.ts';
 import { listRuns } from '../../src/app/run/list.ts';
 import { getProgress } from '../../src/app/run/progress.ts';
 import { summarize } from '../../src/app/run/summarize.ts';
-import { loadConfig } from '../../src/config.ts';
+import { loadConfig } from '../../src/config/config.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
 import { groupMethods } from '../../src/service/group/group.ts';
 import { openStore } from '../../src/store/open.ts';

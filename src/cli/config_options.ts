@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
-import { CONFIG_TABLE, type Config, loadConfig } from '../config.ts';
+import { type Config, loadConfig } from '../config/config.ts';
+import { CONFIG_TABLE } from '../config/table.ts';
 import type { CliContext } from './context.ts';
 
 /**

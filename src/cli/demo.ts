@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { toJson } from '@bufbuild/protobuf';
 import { Command, Option } from 'commander';
 import { SummarySchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { scrubUrl } from '../config.ts';
+import { scrubUrl } from '../config/scrub_url.ts';
 import type { DemoEvent, DemoResult, TrainingEvent } from '../demo/events.ts';
 import { runDemo } from '../demo/experiment.ts';
 import { runRolloutWorker, type WorkerTask } from '../demo/rollout_worker.ts';

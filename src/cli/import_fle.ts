@@ -1,6 +1,8 @@
 import { resolve } from 'node:path';
 import { Command } from 'commander';
-import { ConfigError, loadConfig, scrubUrl } from '../config.ts';
+import { loadConfig } from '../config/config.ts';
+import { scrubUrl } from '../config/scrub_url.ts';
+import { ConfigError } from '../config/values.ts';
 import { type ImportedVersion, importFle } from '../fle/import.ts';
 import { openFleSource } from '../fle/open.ts';
 import { FleImportError, type FleSource } from '../fle/source.ts';

@@ -1,6 +1,6 @@
 import { type Logger, pino } from 'pino';
 import { build as pretty } from 'pino-pretty';
-import type { Config } from '../config.ts';
+import type { Config } from '../config/config.ts';
 import type { CliContext } from './context.ts';
 
 /** Creates the logger of a command. The log goes to stderr; stdout is for the command's results. */

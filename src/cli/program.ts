@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
-import { ConfigError } from '../config.ts';
+import { ConfigError } from '../config/values.ts';
 import { StartError } from '../server.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';

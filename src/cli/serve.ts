@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import type { Config } from '../config.ts';
+import type { Config } from '../config/config.ts';
 import { type RunningServer, startServer } from '../server.ts';
 import { addConfigOptions, configOf } from './config_options.ts';
 import type { CliContext } from './context.ts';

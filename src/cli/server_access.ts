@@ -5,7 +5,8 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { type Command, Option } from 'commander';
 import { pino } from 'pino';
 import { type AnabranchClient, connectClient, reasonOf } from '../client/index.ts';
-import { loadConfig, scrubUrl } from '../config.ts';
+import { loadConfig } from '../config/config.ts';
+import { scrubUrl } from '../config/scrub_url.ts';
 import { type CliContext, CliError, type Output } from './context.ts';
 
 export const DEFAULT_ADDRESS = '127.0.0.1:50051';

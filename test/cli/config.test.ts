@@ -2,7 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { CONFIG_TABLE, ConfigError, type ConfigFlags, describeDatabase, loadConfig } from '../../src/config.ts';
+import { describeDatabase, loadConfig } from '../../src/config/config.ts';
+import { CONFIG_TABLE } from '../../src/config/table.ts';
+import { ConfigError, type ConfigFlags } from '../../src/config/values.ts';
 
 type Env = Record<string, string | undefined>;
 

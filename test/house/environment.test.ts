@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { CONFIG_TABLE } from '../../src/config.ts';
+import { CONFIG_TABLE } from '../../src/config/table.ts';
 import { ROOT } from './source.ts';
 
 const example = readFileSync(path.join(ROOT, '.env.example'), 'utf8');

@@ -123,7 +123,7 @@ describe('the guard itself', () => {
     ['src/cli/tree.ts', '../app/app.ts'],
     ['src/utils/x.ts', './y.ts'],
     ['src/domain/step.ts', './ids.js'],
-    ['src/config.ts', 'fs'],
+    ['src/config/config.ts', 'fs'],
   ])('objects to %s importing %s', (file, wanted) => {
     expect(objection(file, wanted)).toBeDefined();
   });

@@ -63,25 +63,25 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     rooms: ['src/listen/envelope.ts'],
     packages: ['node:http', 'node:http2', 'node:net', 'node:stream'],
   },
-  'src/config.ts': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
+  'src/config': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
 
   'src/client': { rooms: ['gen'], packages: [...CONNECT, '@connectrpc/connect-node', 'node:crypto'] },
   // For browsers: no room and no package that needs Node.
   'src/client/web': { rooms: ['src/client', 'gen'], packages: [...CONNECT, '@connectrpc/connect-web'] },
   'src/demo': {
-    rooms: ['src/client', 'src/config.ts', 'src/server.ts', 'gen'],
+    rooms: ['src/client', 'src/config', 'src/server.ts', 'gen'],
     packages: ['node:*'],
   },
   'src/fle': { rooms: ['src/client', 'gen'], packages: ['@bufbuild/protobuf/*', 'pg', 'node:crypto', 'node:sqlite'] },
   'src/cli': {
-    rooms: ['src/client', 'src/config.ts', 'src/demo', 'src/fle', 'src/server.ts', 'gen'],
+    rooms: ['src/client', 'src/config', 'src/demo', 'src/fle', 'src/server.ts', 'gen'],
     packages: [...CONNECT, ...PROGRAM, 'pino', 'pino-pretty'],
   },
 
   'src/server.ts': {
     rooms: [
       'src/app',
-      'src/config.ts',
+      'src/config',
       'src/domain',
       'src/listen',
       'src/rpc',

@@ -1,7 +1,7 @@
 /** The service inside the test's own process: a real server on a real socket and a real store, on a free port. */
 import process from 'node:process';
 import { pino } from 'pino';
-import { loadConfig } from '../../src/config.ts';
+import { loadConfig } from '../../src/config/config.ts';
 import { type RunningServer, type ServerDeps, startServer } from '../../src/server.ts';
 import { createDatabase, type Engine, type TestDatabase } from './database.ts';
 

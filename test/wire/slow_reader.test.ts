@@ -17,7 +17,7 @@ import {
   ReadStepsRequestSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { createApp } from '../../src/app/app.ts';
-import { loadConfig } from '../../src/config.ts';
+import { loadConfig } from '../../src/config/config.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { Port } from '../../src/listen/port.ts';

@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util';
 import { pino } from 'pino';
 import { v7 } from 'uuid';
 import { createApp } from '../../../src/app/app.ts';
-import { loadConfig } from '../../../src/config.ts';
+import { loadConfig } from '../../../src/config/config.ts';
 import { LIMITS } from '../../../src/domain/limits.ts';
 import { Port } from '../../../src/listen/port.ts';
 import { createHandler } from '../../../src/rpc/handler.ts';

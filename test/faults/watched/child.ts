@@ -2,7 +2,7 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import process from 'node:process';
 import { pino } from 'pino';
-import { loadConfig } from '../../../src/config.ts';
+import { loadConfig } from '../../../src/config/config.ts';
 import { startServer } from '../../../src/server.ts';
 import type { Glance } from './watched-server.ts';
 

@@ -1,0 +1,133 @@
+/**
+ * Builds one frozen Config from flags, the environment and the `.env` file.
+ *
+ * CONFIG_TABLE (`table.ts`) is the only list of names, defaults and bounds. A test keeps `docs/configuration.md` equal to it,
+ * and `serve --help` is made from it. An invalid value fails with its name, the value and what was expected; it never
+ * becomes a default.
+ */
+import { isIPv4, isIPv6 } from 'node:net';
+import { chooseDatabase, type DatabaseConfig } from './database.ts';
+import { scrubUrl } from './scrub_url.ts';
+import { LOG_FORMATS, LOG_LEVELS, OTHER_FILES } from './table.ts';
+import { ConfigError, type ConfigSources, Values } from './values.ts';
+
+export interface Config {
+  readonly listen: { readonly host: string; readonly port: number };
+  readonly insecure: boolean;
+  /** Host names in the form that URL uses. Loopback names are always allowed. No effect beyond loopback. */
+  readonly allowedHosts: readonly string[];
+  /** Origins in the form that browsers send. */
+  readonly allowedOrigins: readonly string[];
+  readonly maxConnections: number;
+  readonly database: DatabaseConfig;
+  /** Name of the setting that chose the database, for messages: `--database`, `DATABASE_URL (.env)`, `the default`. */
+  readonly databaseChosenBy: string;
+  readonly poolSize: number;
+  readonly namedStatements: boolean;
+  readonly stateTtlHours: number;
+  readonly drainSeconds: number;
+  readonly logLevel: (typeof LOG_LEVELS)[number];
+  readonly logFormat: (typeof LOG_FORMATS)[number];
+  /** Warnings for the operator, ready to print. They contain no secrets. */
+  readonly warnings: readonly string[];
+}
+
+/** Passwords of published examples. They are accepted on loopback only. */
+const PUBLISHED_PASSWORDS = new Set(['fle123', 'training_password', 'anabranch']);
+
+/**
+ * Loads and checks the configuration. Flags override variables, and variables of the process override those of `.env`.
+ * For the database, the first of these that is set decides alone: `--database`, `DATABASE_URL`, `POSTGRES_…`, FLE's
+ * names, the default. An empty variable counts as unset, and hides the same one in `.env`. Errors: ConfigError.
+ */
+export function loadConfig(sources: ConfigSources): Config {
+  const values = new Values(sources);
+  const listen = parseListen(values);
+  const insecure = values.bool('insecure');
+  const { maxConnections, warnings: connectionWarnings } = parseMaxConnections(values, sources.fileLimit?.());
+  const { database, password, chosenBy, warnings } = chooseDatabase(values, sources.cwd);
+  if (!isLoopback(listen.host)) {
+    if (!insecure) {
+      throw values.error(
+        'listen',
+        'an address on loopback (127.0.0.1, [::1], localhost), or also --insecure (ANABRANCH_INSECURE=true): there is no authentication yet, so everybody who reaches the port has full access',
+      );
+    }
+    if (password !== undefined && PUBLISHED_PASSWORDS.has(password)) {
+      throw new ConfigError(
+        'The database password is from a published example, which is rejected beyond loopback: set another password.',
+      );
+    }
+  }
+  return deepFreeze({
+    listen,
+    insecure,
+    allowedHosts: values.list('allowedHosts', parseHost),
+    allowedOrigins: values.list('allowedOrigins', parseOrigin),
+    maxConnections,
+    database,
+    databaseChosenBy: chosenBy,
+    poolSize: values.whole('poolSize'),
+    namedStatements: values.bool('namedStatements'),
+    stateTtlHours: values.whole('stateTtlHours'),
+    drainSeconds: values.whole('drainSeconds'),
+    logLevel: values.choice('logLevel', LOG_LEVELS),
+    logFormat: values.choice('logFormat', LOG_FORMATS),
+    warnings: [...warnings, ...connectionWarnings, ...unusedHosts(values, listen.host)],
+  });
+}
+
+/** Describes a database without its secrets: `SQLite /data/a.db`, `Postgres postgres://ann@db.example:5432/main`. */
+export function describeDatabase(config: Pick<Config, 'database'>): string {
+  const { database } = config;
+  return database.engine === 'sqlite' ? `SQLite ${database.path}` : `Postgres ${scrubUrl(database.url)}`;
+}
+
+function parseListen(values: Values): Config['listen'] {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+)):(\d{1,5})$/u.exec(values.text('listen').trim());
+  const host = match?.[1] ?? match?.[2];
+  const port = Number(match?.[3]);
+  if (host === undefined || port > 65535 || (match?.[1] !== undefined && !isIPv6(host))) throw values.error('listen');
+  return { host, port };
+}
+
+/** Returns the name in the form that URL uses, so that names can be compared. */
+function parseHost(text: string): string | undefined {
+  if (!/^(?:[\w.-]+|\[[0-9a-f:.]+\])$/iu.test(text)) return undefined;
+  return URL.parse(`http://${text}`)?.hostname.replace(/\.$/u, '') || undefined;
+}
+
+/** Returns the origin in the form that browsers send: in lower case, and without the scheme's default port. */
+function parseOrigin(text: string): string | undefined {
+  if (!/^[a-z][a-z0-9+.-]*:\/\/(?:[\w.-]+|\[[0-9a-f:.]+\])(?::\d+)?$/iu.test(text)) return undefined;
+  const url = URL.parse(text.toLowerCase());
+  return url === null ? undefined : `${url.protocol}//${url.host}`;
+}
+
+function parseMaxConnections(
+  values: Values,
+  fileLimit: number = Number.POSITIVE_INFINITY,
+): Pick<Config, 'maxConnections' | 'warnings'> {
+  const requested = values.whole('maxConnections');
+  const possible = Math.max(1, fileLimit - OTHER_FILES);
+  if (requested <= possible) return { maxConnections: requested, warnings: [] };
+  if (!values.isSet('maxConnections')) return { maxConnections: possible, warnings: [] };
+  const warning = `${values.nameOf('maxConnections')} is ${requested}, but the process may open only ${fileLimit} files: raise the limit of open files to ${requested + OTHER_FILES} (ulimit -n).`;
+  return { maxConnections: requested, warnings: [warning] };
+}
+
+function unusedHosts(values: Values, host: string): string[] {
+  if (!values.isSet('allowedHosts') || isLoopback(host)) return [];
+  return [
+    `${values.nameOf('allowedHosts')} has no effect beyond loopback: requests to any host name are answered there.`,
+  ];
+}
+
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'));
+}
+
+function deepFreeze<T extends object>(value: T): T {
+  for (const inner of Object.values(value)) if (typeof inner === 'object' && inner !== null) deepFreeze(inner);
+  return Object.freeze(value);
+}

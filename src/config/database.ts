@@ -1,0 +1,144 @@
+import { resolve } from 'node:path';
+import { type Key, SQLITE_FILE, TABLE } from './table.ts';
+import { ConfigError, type Values } from './values.ts';
+
+export type DatabaseConfig =
+  /** `path` is absolute. */
+  | { readonly engine: 'sqlite'; readonly path: string }
+  /** `url` always begins with `postgres://`, and URL can parse it. It can hold a password: print `describeDatabase`. */
+  | { readonly engine: 'postgres'; readonly url: string };
+
+interface FoundDatabase {
+  readonly database: DatabaseConfig;
+  readonly password?: string | undefined;
+}
+
+interface ChosenDatabase extends FoundDatabase {
+  readonly chosenBy: string;
+  readonly warnings: readonly string[];
+}
+
+const POSTGRES_PARTS = ['postgresHost', 'postgresPort', 'postgresDb', 'postgresUser', 'postgresPassword'] as const;
+const FLE_POSTGRES_PARTS = [
+  'skillsDbHost',
+  'skillsDbPort',
+  'skillsDbName',
+  'skillsDbUser',
+  'skillsDbPassword',
+] as const;
+
+/** Chooses the database by the first setting that is set. Parts of Postgres that are set but not used cause a warning. */
+export function chooseDatabase(values: Values, cwd: string): ChosenDatabase {
+  if (values.flag('database') !== undefined) {
+    const found = databaseFromUrl(values, cwd);
+    const warning =
+      '--database holds a password, which every user of this machine can see in the list of processes: set DATABASE_URL instead.';
+    return { ...found, chosenBy: '--database', warnings: found.password === undefined ? [] : [warning] };
+  }
+  const firstOf = (...keys: readonly Key[]) => keys.find((key) => values.env(key) !== undefined);
+  const url = firstOf('database');
+  if (url !== undefined) return chosen(values, values.origin(url), databaseFromUrl(values, cwd), []);
+  const part = firstOf('postgresHost', 'postgresDb');
+  if (part !== undefined) return chosen(values, values.origin(part), postgresByParts(values), POSTGRES_PARTS);
+  const fle = firstOf('fleDbType', 'sqliteDbFile', 'skillsDbHost');
+  if (fle !== undefined) {
+    const found = fleDatabase(values, cwd);
+    return chosen(values, values.origin(fle), found, found.database.engine === 'postgres' ? FLE_POSTGRES_PARTS : []);
+  }
+  return chosen(values, 'the default', databaseFromUrl(values, cwd), []);
+}
+
+function chosen(values: Values, chosenBy: string, found: FoundDatabase, used: readonly Key[]): ChosenDatabase {
+  const unused = [...POSTGRES_PARTS, ...FLE_POSTGRES_PARTS].filter(
+    (key) => values.env(key) !== undefined && !used.includes(key),
+  );
+  if (unused.length === 0) return { ...found, chosenBy, warnings: [] };
+  const names = unused.map((key) => values.origin(key)).join(', ');
+  const warning = `${names} ${unused.length === 1 ? 'is' : 'are'} set but not used: the database was chosen by ${chosenBy}. Unset what is not used, or see docs/configuration.md for the order in which settings choose the database.`;
+  return { ...found, chosenBy, warnings: [warning] };
+}
+
+function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
+  const text = values.text('database').trim();
+  if (text.startsWith('sqlite:')) {
+    // As in SQLAlchemy: three slashes begin a relative path, and a fourth slash makes it absolute.
+    const path = text.slice(text.startsWith('sqlite:///') ? 'sqlite:///'.length : 'sqlite:'.length);
+    return { database: sqliteFile(values, 'database', path, cwd) };
+  }
+  // URL requires a host after credentials, Postgres does not: `?host=` can name the folder of a socket, and
+  // overrides the host.
+  const url = text.replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://').replace('@/', '@localhost/');
+  const parsed = URL.parse(url);
+  if (!url.startsWith('postgres://') || parsed === null) throw values.error('database');
+  if (parsed.pathname.length < 2) throw values.error('database', 'the name of a database after HOST:PORT/');
+  const password = decode(parsed.password) || (parsed.searchParams.get('password') ?? undefined);
+  if (password !== undefined && decode(parsed.username) === '')
+    throw values.error('database', 'a USER before the password');
+  return { database: { engine: 'postgres', url }, password };
+
+  function decode(text: string): string {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      throw values.error('database', 'user and password percent-encoded (% itself as %25)');
+    }
+  }
+}
+
+function sqliteFile(values: Values, key: Key, path: string, cwd: string): DatabaseConfig {
+  if (path.includes(':memory:'))
+    throw values.error(key, 'the path of a file: a database in memory would lose acked steps');
+  if (path === '' || path.endsWith('/') || path.startsWith('//') || /[?\0]/u.test(path)) {
+    throw values.error(key, `${SQLITE_FILE}, as in sqlite:.anabranch/data.db`);
+  }
+  return { engine: 'sqlite', path: resolve(cwd, path) };
+}
+
+function postgresByParts(values: Values): FoundDatabase {
+  const user = values.text('postgresUser');
+  return postgresFromParts({
+    host: values.text('postgresHost'),
+    port: values.whole('postgresPort'),
+    name: values.env('postgresDb') ?? user,
+    user,
+    password: values.env('postgresPassword'),
+  });
+}
+
+function fleDatabase(values: Values, cwd: string): FoundDatabase {
+  const type = values.env('fleDbType') ?? (values.env('sqliteDbFile') ? 'sqlite' : 'postgres');
+  if (type === 'sqlite') {
+    return { database: sqliteFile(values, 'sqliteDbFile', values.text('sqliteDbFile'), cwd) };
+  }
+  if (type !== 'postgres' && type !== 'postgresql') throw values.error('fleDbType');
+  const missing = FLE_POSTGRES_PARTS.filter((key) => values.env(key) === undefined).map((key) => TABLE[key].name);
+  if (missing.length > 0) {
+    throw new ConfigError(
+      `${missing.join(', ')} ${missing.length === 1 ? 'is' : 'are'} not set: expected all five SKILLS_DB_… variables, because FLE's variables choose Postgres.`,
+    );
+  }
+  return postgresFromParts({
+    host: values.text('skillsDbHost'),
+    port: values.whole('skillsDbPort'),
+    name: values.text('skillsDbName'),
+    user: values.text('skillsDbUser'),
+    password: values.env('skillsDbPassword'),
+  });
+}
+
+interface PostgresParts {
+  readonly host: string;
+  readonly port: number;
+  readonly name: string;
+  readonly user: string;
+  readonly password: string | undefined;
+}
+
+function postgresFromParts({ host, port, name, user, password }: PostgresParts): FoundDatabase {
+  const credentials = encodeURIComponent(user) + (password === undefined ? '' : `:${encodeURIComponent(password)}`);
+  const bare = host.includes(':') && !host.startsWith('[') ? `[${host}]` : host;
+  const url = host.startsWith('/')
+    ? `postgres://${credentials}@localhost/${encodeURIComponent(name)}?host=${encodeURIComponent(host)}&port=${port}`
+    : `postgres://${credentials}@${bare}:${port}/${encodeURIComponent(name)}`;
+  return { database: { engine: 'postgres', url }, password };
+}

@@ -1,0 +1,176 @@
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
+export const LOG_FORMATS = ['pretty', 'json'] as const;
+
+export interface ConfigRow {
+  /** Environment variable. */
+  readonly name: string;
+  /** Command-line flag with a placeholder of its value. It overrides every variable. */
+  readonly flag?: string;
+  /** Default value as text. Undefined: no default. */
+  readonly default?: string;
+  /** Allowed values; completes "expected …". */
+  readonly expected: string;
+  readonly doc: string;
+  /** Smallest and largest allowed whole number. */
+  readonly bounds?: readonly [number, number];
+  /** Never printed, not even if it is invalid. */
+  readonly secret?: true;
+  /** Several values: the flag can be repeated, and the variable separates values by commas. */
+  readonly list?: true;
+}
+
+const whole = (from: number, to: number) =>
+  ({ expected: `a whole number from ${from} to ${to}`, bounds: [from, to] }) as const;
+const oneOf = (values: readonly string[]) => `one of ${values.join(', ')}`;
+const YES_OR_NO = 'true or false (or 1, 0, yes, no)';
+export const SQLITE_FILE = 'the path of a file';
+
+const MAX_CONNECTIONS = 10_000;
+/** Files that are not connections within the bound: reserve connections, the database, the log, and Node's own files. */
+export const OTHER_FILES = 200;
+
+export const TABLE = {
+  listen: {
+    name: 'ANABRANCH_LISTEN',
+    flag: '--listen HOST:PORT',
+    default: '127.0.0.1:50051',
+    expected: 'HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one)',
+    doc: 'Address to listen on, for gRPC, gRPC-Web, Connect and plain HTTP/1.1. An address beyond loopback also requires `--insecure`.',
+  },
+  insecure: {
+    name: 'ANABRANCH_INSECURE',
+    flag: '--insecure',
+    default: 'false',
+    expected: YES_OR_NO,
+    doc: 'Allow listening beyond loopback, although there is neither authentication nor TLS yet: everybody who reaches the port has full access.',
+  },
+  allowedHosts: {
+    name: 'ANABRANCH_ALLOWED_HOSTS',
+    flag: '--allowed-host HOST',
+    list: true,
+    expected: 'a host name or an address without scheme and port, such as anabranch.example, 10.0.0.7 or [fd00::7]',
+    doc: 'Host name that requests may use (their `Host`), in addition to loopback names. The flag can be repeated; the variable separates names by commas. A server that listens on loopback answers 421 to any other name. Beyond loopback the server answers to every name.',
+  },
+  allowedOrigins: {
+    name: 'ANABRANCH_ALLOWED_ORIGINS',
+    flag: '--allowed-origin ORIGIN',
+    list: true,
+    expected:
+      'SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://app.example or http://localhost:5173',
+    doc: 'Origin of web pages that may call the server from a browser (CORS). The flag can be repeated; the variable separates origins by commas. Other origins, except the server’s own, get 403.',
+  },
+  maxConnections: {
+    name: 'ANABRANCH_MAX_CONNECTIONS',
+    flag: '--max-connections N',
+    default: String(MAX_CONNECTIONS),
+    ...whole(1, 1_000_000),
+    doc: `Maximum number of connections. At the bound, each new connection closes the one that has been idle longest. The default is lower if the process may open fewer files: the limit of open files (\`ulimit -n\`) minus ${OTHER_FILES}.`,
+  },
+  database: {
+    name: 'DATABASE_URL',
+    flag: '--database URL',
+    default: 'sqlite:.anabranch/data.db',
+    expected:
+      'sqlite:PATH, sqlite:///PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE (also postgresql://, postgresql+psycopg2://)',
+    doc: 'The database. A relative SQLite path starts from the working directory (as in SQLAlchemy, `sqlite:///a.db` is relative and `sqlite:////a.db` absolute); the file and its folder are created if needed.',
+    secret: true,
+  },
+  postgresHost: {
+    name: 'POSTGRES_HOST',
+    default: '127.0.0.1',
+    expected: 'a host name, an address or the folder of a Unix socket',
+    doc: 'Host of Postgres. Used if `DATABASE_URL` is unset, and this or `POSTGRES_DB` is set.',
+  },
+  postgresPort: {
+    name: 'POSTGRES_PORT',
+    default: '5432',
+    ...whole(1, 65535),
+    doc: 'Port of `POSTGRES_HOST`.',
+  },
+  postgresDb: {
+    name: 'POSTGRES_DB',
+    default: 'the user’s name',
+    expected: 'the name of a database',
+    doc: 'Database on `POSTGRES_HOST`.',
+  },
+  postgresUser: {
+    name: 'POSTGRES_USER',
+    default: 'postgres',
+    expected: 'the name of a role',
+    doc: 'Role on `POSTGRES_HOST`.',
+  },
+  postgresPassword: {
+    name: 'POSTGRES_PASSWORD',
+    expected: 'a password',
+    doc: 'Password of the role. Unset: no password is sent.',
+    secret: true,
+  },
+  fleDbType: {
+    name: 'FLE_DB_TYPE',
+    expected: 'sqlite or postgres',
+    doc: 'As in the Factorio Learning Environment (FLE); the last in the order. `sqlite` requires nothing else; `postgres` requires all five `SKILLS_DB_…`. Unset: `SQLITE_DB_FILE` or `SKILLS_DB_HOST` decides.',
+  },
+  sqliteDbFile: {
+    name: 'SQLITE_DB_FILE',
+    default: '.anabranch/data.db',
+    expected: SQLITE_FILE,
+    doc: 'SQLite file for `FLE_DB_TYPE=sqlite`. Use a file for Anabranch alone, not one that FLE writes.',
+  },
+  skillsDbHost: {
+    name: 'SKILLS_DB_HOST',
+    expected: 'a host name, an address or the folder of a Unix socket',
+    doc: 'Postgres for `FLE_DB_TYPE=postgres`.',
+  },
+  skillsDbPort: { name: 'SKILLS_DB_PORT', ...whole(1, 65535), doc: 'Port of `SKILLS_DB_HOST`.' },
+  skillsDbName: { name: 'SKILLS_DB_NAME', expected: 'the name of a database', doc: 'Database on `SKILLS_DB_HOST`.' },
+  skillsDbUser: { name: 'SKILLS_DB_USER', expected: 'the name of a role', doc: 'Role on `SKILLS_DB_HOST`.' },
+  skillsDbPassword: { name: 'SKILLS_DB_PASSWORD', expected: 'a password', doc: 'Password of the role.', secret: true },
+  poolSize: {
+    name: 'ANABRANCH_POOL_SIZE',
+    flag: '--pool-size N',
+    default: '10',
+    ...whole(2, 500),
+    doc: 'Maximum number of connections to Postgres. SQLite ignores it.',
+  },
+  namedStatements: {
+    name: 'ANABRANCH_NAMED_STATEMENTS',
+    flag: '--named-statements BOOLEAN',
+    default: 'true',
+    expected: YES_OR_NO,
+    doc: 'Use named prepared statements in Postgres. Set false behind a pooler that does not support them, such as pgbouncer before 1.21 in transaction mode. SQLite ignores it.',
+  },
+  stateTtlHours: {
+    name: 'ANABRANCH_STATE_TTL_HOURS',
+    flag: '--state-ttl-hours HOURS',
+    default: '24',
+    ...whole(1, 8760),
+    doc: 'Hours that a state without references is kept after it was last put or requested.',
+  },
+  drainSeconds: {
+    name: 'ANABRANCH_DRAIN_SECONDS',
+    flag: '--drain-seconds SECONDS',
+    default: '25',
+    ...whole(0, 30),
+    doc: 'Seconds that a shutdown waits for open calls before it cancels them.',
+  },
+  logLevel: {
+    name: 'ANABRANCH_LOG_LEVEL',
+    flag: '--log-level LEVEL',
+    default: 'info',
+    expected: oneOf(LOG_LEVELS),
+    doc: 'Minimum severity of log lines. Payloads are never logged.',
+  },
+  logFormat: {
+    name: 'ANABRANCH_LOG_FORMAT',
+    flag: '--log-format FORMAT',
+    default: 'pretty',
+    expected: oneOf(LOG_FORMATS),
+    doc: 'Format of log lines: text for people, or JSON for programs.',
+  },
+} as const satisfies Record<string, ConfigRow>;
+
+export type Key = keyof typeof TABLE;
+export type NumberKey = { [K in Key]: (typeof TABLE)[K] extends { bounds: unknown } ? K : never }[Key];
+
+/** Every setting, in the order of the documentation. */
+export const CONFIG_TABLE: readonly ConfigRow[] = Object.values(TABLE);

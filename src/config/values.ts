@@ -1,0 +1,139 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseEnv } from 'node:util';
+import { z } from 'zod';
+import { scrubUrl } from './scrub_url.ts';
+import { type ConfigRow, type Key, type NumberKey, TABLE } from './table.ts';
+
+/** Flags by name, such as commander's options. Names that are not in CONFIG_TABLE are ignored. */
+export type ConfigFlags = Readonly<Record<string, unknown>>;
+
+export interface ConfigSources {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly flags: ConfigFlags;
+  /** Directory of `.env`, and base of relative SQLite paths. */
+  readonly cwd: string;
+  /** Reads a text file. Returns undefined if the file does not exist. */
+  readonly readFile?: (path: string) => string | undefined;
+  /** Returns how many files the process may have open at once. Undefined if unknown. */
+  readonly fileLimit?: () => number | undefined;
+}
+
+/** A setting is invalid. The message is for the person who set it. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+}
+
+/** The values of all settings, with the flag or variable that set them. */
+export class Values {
+  readonly #ofProcess: Readonly<Record<string, string | undefined>>;
+  readonly #env: Readonly<Record<string, string | undefined>>;
+  readonly #flags: ConfigFlags;
+
+  constructor({ env, flags, cwd, readFile = readTextFile }: ConfigSources) {
+    this.#ofProcess = env;
+    this.#env = { ...readDotEnv(join(cwd, '.env'), readFile), ...env };
+    this.#flags = flags;
+  }
+
+  flag(key: Key): string | undefined {
+    const value = this.#flags[flagKey(TABLE[key])];
+    return value === undefined || value === null ? undefined : String(value);
+  }
+
+  env(key: Key): string | undefined {
+    return this.#env[TABLE[key].name] || undefined;
+  }
+
+  /** Returns the variable's name, marked if the `.env` file set it. */
+  origin(key: Key): string {
+    const { name } = TABLE[key];
+    return this.#ofProcess[name] === undefined ? `${name} (.env)` : name;
+  }
+
+  /** Returns the text of the flag, else of the variable, else the default. */
+  text(key: Key): string {
+    const row: ConfigRow = TABLE[key];
+    return this.flag(key) ?? this.env(key) ?? row.default ?? '';
+  }
+
+  whole(key: NumberKey): number {
+    const [from, to] = TABLE[key].bounds;
+    const digits = z.string().regex(/^\d+$/u);
+    return this.#parse(key, digits.transform(Number).pipe(z.int().min(from).max(to)));
+  }
+
+  bool(key: Key): boolean {
+    return this.#parse(key, z.stringbool({ truthy: ['true', '1', 'yes'], falsy: ['false', '0', 'no'] }));
+  }
+
+  choice<const T extends readonly string[]>(key: Key, values: T): T[number] {
+    return this.#parse(key, z.enum(values));
+  }
+
+  isSet(key: Key): boolean {
+    return (this.flag(key) ?? this.env(key)) !== undefined;
+  }
+
+  /** Parses a list. `parse` returns undefined for an invalid value. */
+  list(key: Key, parse: (text: string) => string | undefined): string[] {
+    const texts = this.text(key).split(',');
+    return texts.flatMap((text) => {
+      if (text.trim() === '') return [];
+      const value = parse(text.trim());
+      if (value === undefined)
+        throw new ConfigError(`${this.nameOf(key)} is "${text.trim()}": expected ${TABLE[key].expected}.`);
+      return [value];
+    });
+  }
+
+  /** Returns the name of the flag or variable that set the value. */
+  nameOf(key: Key): string {
+    const row: ConfigRow = TABLE[key];
+    return this.flag(key) === undefined ? row.name : (row.flag?.split(' ')[0] ?? row.name);
+  }
+
+  /** Returns `--listen is "0.0.0.0": expected …`. The value of a secret is left out. */
+  error(key: Key, expected: string = TABLE[key].expected): ConfigError {
+    const row: ConfigRow = TABLE[key];
+    const name = this.nameOf(key);
+    if (key === 'database') return new ConfigError(`${name} is "${scrubUrl(this.text(key))}": expected ${expected}.`);
+    return new ConfigError(`${name} is ${row.secret ? 'invalid' : `"${this.text(key)}"`}: expected ${expected}.`);
+  }
+
+  #parse<T>(key: Key, schema: z.ZodType<T>): T {
+    const result = schema.safeParse(this.text(key).trim());
+    if (!result.success) throw this.error(key);
+    return result.data;
+  }
+}
+
+function readDotEnv(path: string, readFile: (path: string) => string | undefined): NodeJS.Dict<string> {
+  try {
+    return parseEnv(readFile(path) ?? '');
+  } catch (error) {
+    throw new ConfigError(`${path} cannot be read (${reasonOf(error)}): expected a readable .env file, or none.`, {
+      cause: error,
+    });
+  }
+}
+
+function readTextFile(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof Error) return 'code' in error ? String(error.code) : error.message;
+  return String(error);
+}
+
+/** Returns the name that commander gives a flag: `--log-level LEVEL` → `logLevel`. */
+function flagKey(row: ConfigRow): string {
+  const long = row.flag?.split(' ')[0]?.slice(2) ?? '';
+  return long.replace(/-(\w)/gu, (_, letter: string) => letter.toUpperCase());
+}
