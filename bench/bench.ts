@@ -1,5 +1,5 @@
-import type { Place } from './place.ts';
 import { percentile } from './programs/program.ts';
+import type { BenchResources } from './resources.ts';
 
 export type Engine = 'sqlite' | 'postgres';
 
@@ -23,7 +23,7 @@ export interface Run {
   readonly growthSteps: number;
   /** Points of each series of `metrics-read`. */
   readonly metricPoints: number;
-  readonly place: Place;
+  readonly resources: BenchResources;
   /** Shows progress to people. */
   say(what: string): void;
 }

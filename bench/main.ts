@@ -2,9 +2,9 @@ import process from 'node:process';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import type { Bench, Engine, Result, Run } from './bench.ts';
 import { BENCHES } from './catalogue.ts';
-import { Place } from './place.ts';
 import { cpuSeconds, machineCpuSeconds } from './processes.ts';
 import { jsonLine, machine, table } from './report.ts';
+import { BenchResources } from './resources.ts';
 
 interface Options {
   readonly json?: boolean;
@@ -38,18 +38,18 @@ await command.parseAsync();
 async function main(names: readonly string[], options: Options): Promise<void> {
   const chosen = choose(names);
   if (options.list === true) return list();
-  const place = await Place.make(process.env.BENCH_DATABASE_URL, options.profile);
+  const resources = await BenchResources.make(process.env.BENCH_DATABASE_URL, options.profile);
   const results: Result[] = [];
   try {
     if (options.json !== true) process.stdout.write(`${machine()}\n\n`);
     for (const bench of chosen) {
       for (const engine of bench.engines) {
         if (options.engine !== undefined && options.engine !== engine) continue;
-        results.push(...(await measure(bench, engine, options, place)));
+        results.push(...(await measure(bench, engine, options, resources)));
       }
     }
   } finally {
-    await place.close();
+    await resources.close();
   }
   if (options.json !== true) process.stdout.write(`\n${table(results)}`);
 }
@@ -68,11 +68,25 @@ function list(): void {
   }
 }
 
-async function measure(bench: Bench, engine: Engine, options: Options, place: Place): Promise<readonly Result[]> {
+async function measure(
+  bench: Bench,
+  engine: Engine,
+  options: Options,
+  resources: BenchResources,
+): Promise<readonly Result[]> {
   const progress = process.stderr.isTTY === true ? process.stderr : undefined;
   const say = (what: string) => progress?.write(`\r\x1b[K${bench.names[0]} on ${engine}, ${what}`);
   const { rounds, seconds, warmup, growthSteps, metricPoints } = options;
-  const run: Run = { engine, rounds, seconds, warmupSeconds: warmup, growthSteps, metricPoints, place, say };
+  const run: Run = {
+    engine,
+    rounds,
+    seconds,
+    warmupSeconds: warmup,
+    growthSteps,
+    metricPoints,
+    resources: resources,
+    say,
+  };
   const outside = watchOutside();
   try {
     const results = await bench.run(run);
@@ -83,7 +97,7 @@ async function measure(bench: Bench, engine: Engine, options: Options, place: Pl
     return results;
   } finally {
     progress?.write('\r\x1b[K');
-    await place.clear();
+    await resources.clear();
   }
 }
 

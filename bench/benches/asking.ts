@@ -20,7 +20,7 @@ export async function asking<Desc extends DescMessage>(
   let bytes = 0;
   return {
     async p50() {
-      const server = await run.place.server('real', run.engine, database);
+      const server = await run.resources.server('real', run.engine, database);
       const figures = await runProgram<AskFigures>('ask', {
         address: server.address,
         method: `/anabranch.v1.${rpc}`,
@@ -43,7 +43,7 @@ export function leastCall(run: Run) {
   const samples: number[] = [];
   return {
     async p50() {
-      const server = await run.place.server('null', run.engine);
+      const server = await run.resources.server('null', run.engine);
       const { warmupSeconds, seconds } = run;
       const method = '/grpc.health.v1.Health/Check';
       const settings: AskSettings = { address: server.address, method, request: '', warmupSeconds, seconds };

@@ -1,8 +1,8 @@
 import { alternate, type Bench, compare, figure, type Run } from '../bench.ts';
-import type { BenchServer } from '../place.ts';
 import { runProgram } from '../processes.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
 import type { StateFigures, StateSettings } from '../programs/state.ts';
+import type { BenchServer } from '../resources.ts';
 import { ingest, type Load } from './ingest.ts';
 
 const BYTES = 256_000;
@@ -15,9 +15,9 @@ export const bigState: Bench = {
     'MB/s of durable states of 256 KB, 4 streams, inline in steps; against the bare handler, and the driver’s own inserts; and put alone',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const server = await run.place.server('real', run.engine);
-    const bare = await run.place.server('bare', run.engine);
-    const database = await run.place.emptySchema(run.engine);
+    const server = await run.resources.server('real', run.engine);
+    const bare = await run.resources.server('bare', run.engine);
+    const database = await run.resources.emptySchema(run.engine);
     const samples = await alternate(run, {
       inline: async () => (await ingest(run, server, INLINE)) * MEGABYTES,
       put: async () => (await put(run, server)) * MEGABYTES,

@@ -1,7 +1,7 @@
 import { alternate, type Bench, compare, type Run } from '../bench.ts';
-import type { BenchServer } from '../place.ts';
 import { runProgram } from '../processes.ts';
 import type { BranchFigures, BranchSettings } from '../programs/branch.ts';
+import type { BenchServer } from '../resources.ts';
 import { ingest, type Load } from './ingest.ts';
 import { nested } from './lineage.ts';
 import { longTrajectory } from './read.ts';
@@ -33,7 +33,7 @@ export const branch: Bench = {
   about: 'p50 of BranchTrajectory at step 100,000; against step 10 of the same trajectory',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     const trajectoryId = await longTrajectory(run, server, 100_001);
     return [
       await branchBoth(run, { bench: 'branch', names: ['step 10', 'step 100,000'], aim: '<= 1.5' }, server, [
@@ -49,7 +49,7 @@ export const branchNesting: Bench = {
   about: 'p50 of BranchTrajectory of a branch nested 500 deep; against one nested once',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     const chain = await nested(run, server, 500, 1);
     return [
       await branchBoth(run, { bench: 'branch-nesting', names: ['nesting 1', 'nesting 500'], aim: '<= 2' }, server, [
@@ -68,7 +68,7 @@ export const branchWhileWriting: Bench = {
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const { warmupSeconds, seconds } = run;
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     let branches = 0;
     const samples = await alternate(run, {
       'with branches': () =>

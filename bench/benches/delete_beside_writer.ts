@@ -15,7 +15,7 @@ export const deleteBesideWriter: Bench = {
     'appends/s of one writer that waits for each ack, beside DeleteTrajectory of 100,000 steps; against the same writer alone. And its slowest append; against 50 ms more than its slowest alone',
   engines: ['sqlite', 'postgres'],
   async run(run): Promise<Result[]> {
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     const slowest: Record<'alone' | 'beside', number[]> = { alone: [], beside: [] };
     const deletes: number[] = [];
     const seen =

@@ -1,7 +1,7 @@
 import { alternate, type Bench, figure, type Run } from '../bench.ts';
-import type { BenchServer } from '../place.ts';
 import { runProgram } from '../processes.ts';
 import type { FollowFigures, FollowSettings } from '../programs/follow.ts';
+import type { BenchServer } from '../resources.ts';
 
 async function delivery(
   run: Run,
@@ -37,7 +37,7 @@ export const follow: Bench = {
     'ms from commit to delivery, p50 over 100 followers of one trajectory, 20 steps a second, on the server that commits',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     const { p50s, p99s } = await delivery(run, server, server);
     return [
       figure(run, { bench: 'follow', aim: '<= 5', unit: 'ms' }, p50s),
@@ -51,8 +51,8 @@ export const followRemote: Bench = {
   about: 'the same on another server of the same database',
   engines: ['postgres'],
   async run(run) {
-    const writer = await run.place.server('real', run.engine);
-    const reader = await run.place.server('real', run.engine, writer.database);
+    const writer = await run.resources.server('real', run.engine);
+    const reader = await run.resources.server('real', run.engine, writer.database);
     const { p50s, p99s } = await delivery(run, writer, reader);
     return [
       figure(run, { bench: 'follow-remote', aim: '<= 50', unit: 'ms' }, p50s),

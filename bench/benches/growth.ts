@@ -14,7 +14,7 @@ export const growth: Bench = {
   engines: ['sqlite', 'postgres'],
   onlyWhenNamed: true,
   async run(run) {
-    const full = await run.place.emptySchema(run.engine);
+    const full = await run.resources.emptySchema(run.engine);
     run.say(`loading ${run.growthSteps} steps`);
     const { perSecond } = await runProgram<DriverFigures>('driver', {
       task: 'load',
@@ -28,8 +28,8 @@ export const growth: Bench = {
     // The loaded gigabytes are still being written to disk, which would be measured instead.
     run.say('waiting until it is on the disk');
     await promisify(execFile)('sync');
-    const grown = await run.place.server('real', run.engine, full);
-    const empty = await run.place.server('real', run.engine);
+    const grown = await run.resources.server('real', run.engine, full);
+    const empty = await run.resources.server('real', run.engine);
     const samples = await alternate(run, {
       grown: () => ingest(run, grown, SINGLE),
       empty: () => ingest(run, empty, SINGLE),

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { alternate, type Bench, compare, median, type Result, type Run } from '../bench.ts';
-import type { BenchServer } from '../place.ts';
 import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
+import type { BenchServer } from '../resources.ts';
 
 export type Load = Omit<AppendSettings, 'address' | 'trajectories' | 'warmupSeconds' | 'seconds'> & {
   readonly streams: number;
@@ -48,9 +48,9 @@ export const ingestSingle: Bench = {
     'acked steps/s, 16 streams on 4 connections, 256 unacked, one step a message; against a null store, and a bare handler',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const real = await run.place.server('real', run.engine);
-    const over = await run.place.server('null', run.engine);
-    const bare = await run.place.server('bare', run.engine);
+    const real = await run.resources.server('real', run.engine);
+    const over = await run.resources.server('null', run.engine);
+    const bare = await run.resources.server('bare', run.engine);
     const seen: Record<'real' | 'null' | 'bare', Ingested[]> = { real: [], null: [], bare: [] };
     const samples = await alternate(run, {
       real: () => ingest(run, real, SINGLE, { seen: (figures) => seen.real.push(figures) }),
@@ -73,8 +73,8 @@ export const ingestBatch: Bench = {
     'acked steps/s, 4 streams, 64 steps a message; against the same rows by the driver alone, 1000 steps a commit (Postgres: binary COPY)',
   engines: ['sqlite', 'postgres'],
   async run(run): Promise<Result[]> {
-    const server = await run.place.server('real', run.engine);
-    const bulk = await run.place.emptySchema(run.engine);
+    const server = await run.resources.server('real', run.engine);
+    const bulk = await run.resources.emptySchema(run.engine);
     const seen: Ingested[] = [];
     const samples = await alternate(run, {
       real: () => ingest(run, server, BATCH, { seen: (figures) => seen.push(figures) }),
@@ -106,7 +106,7 @@ export const fanIn: Bench = {
     'acked steps/s with 1,000 streams on 10 connections; against 16 streams on 4; and the slowest stream against the fastest',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     const many: Load = { ...SINGLE, streams: 1000, connections: 10, window: 16 };
     const few: Load = { ...SINGLE };
     const slowest: number[] = [];
@@ -139,7 +139,7 @@ export const sharedStates: Bench = {
   about: 'acked steps/s of 12 streams that send the same states; against 12 streams with states of their own',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     const siblings: Load = { ...SINGLE, streams: 12, connections: 12 };
     // Each round uses new states, so that none is stored already.
     let states = 0;

@@ -1,8 +1,8 @@
 import { alternate, type Bench, compare, type Run } from '../bench.ts';
-import type { BenchServer } from '../place.ts';
 import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
 import type { ReadFigures, ReadSettings } from '../programs/read.ts';
+import type { BenchServer } from '../resources.ts';
 
 const DEPTH = 200;
 const STEPS_EACH = 10;
@@ -35,7 +35,7 @@ export const lineage: Bench = {
   about: 'ms to read 2,000 steps through 200 nested branches, each for the first time; against one trajectory',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     const chain = await nested(run, server, DEPTH - 2, STEPS_EACH);
     const [flat] = await server.trajectories(1);
     await server.append(flat!, 0, DEPTH * STEPS_EACH);
@@ -72,7 +72,7 @@ export const lineageAppend: Bench = {
     'p50 of one append that waits for its ack, to a branch nested 200 deep; against one to a trajectory without a parent',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     const chain = await nested(run, server, DEPTH - 1, 1);
     const { warmupSeconds, seconds } = run;
     const deep: number[] = [];

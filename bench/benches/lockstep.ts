@@ -1,8 +1,8 @@
 import { alternate, type Bench, compare, figure } from '../bench.ts';
-import type { BenchServer } from '../place.ts';
 import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
+import type { BenchServer } from '../resources.ts';
 
 export const lockstep: Bench = {
   names: ['lockstep', 'lockstep-p99'],
@@ -11,9 +11,9 @@ export const lockstep: Bench = {
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const { warmupSeconds, seconds } = run;
-    const real = await run.place.server('real', run.engine);
-    const over = await run.place.server('null', run.engine);
-    const database = await run.place.emptySchema(run.engine);
+    const real = await run.resources.server('real', run.engine);
+    const over = await run.resources.server('null', run.engine);
+    const database = await run.resources.emptySchema(run.engine);
     const p99s: number[] = [];
     const append = async (server: BenchServer, slow?: number[]) => {
       const [trajectory] = await server.trajectories(1);

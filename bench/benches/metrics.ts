@@ -16,8 +16,8 @@ export const metricsIngest: Bench = {
     'points/s of LogMetrics, 100 a call, 16 callers with a run each; against the same points by the driver alone (Postgres: binary COPY), 100 a commit, and 1,000',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const server = await run.place.server('real', run.engine);
-    const bare = await run.place.emptySchema(run.engine);
+    const server = await run.resources.server('real', run.engine);
+    const bare = await run.resources.emptySchema(run.engine);
     const { warmupSeconds, seconds } = run;
     const serverMicros: number[] = [];
     const clientMicros: number[] = [];
@@ -71,7 +71,7 @@ export const metricsRead: Bench = {
     'p50 of ReadMetrics, 10 series of 1,000,000 points down to 500 each; against the driver’s own min and max of the same stretches',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const writing = await run.place.server('real', run.engine);
+    const writing = await run.resources.server('real', run.engine);
     const [runId] = await writing.runs(1);
     await writing.series(runId!, SERIES);
     const { database } = writing;
@@ -81,7 +81,7 @@ export const metricsRead: Bench = {
     let bytes = 0;
     // SQLite allows one process per file, so each measurement has its own process.
     const read = async () => {
-      const server = await run.place.server('real', run.engine, database);
+      const server = await run.resources.server('real', run.engine, database);
       const request = create(ReadMetricsRequestSchema, { runIds: [runId!], maxPoints: MAX_POINTS });
       const figures = await runProgram<AskFigures>('ask', {
         address: server.address,

@@ -1,5 +1,5 @@
 import { alternate, type Bench, type Comparison, figure, type Run } from '../bench.ts';
-import type { BenchServer } from '../place.ts';
+import type { BenchServer } from '../resources.ts';
 import { beside, type Ingested, ingest, type Load } from './ingest.ts';
 
 /**
@@ -23,7 +23,7 @@ export const peers: Bench = {
   engines: ['sqlite', 'postgres'],
   onlyWhenNamed: true,
   async run(run) {
-    const server = await run.place.server('real', run.engine);
+    const server = await run.resources.server('real', run.engine);
     const one = await measure(run, server, ONE);
     const sixteen = await measure(run, server, SIXTEEN);
     const batches = await measure(run, server, BATCHES);

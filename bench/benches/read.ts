@@ -1,9 +1,9 @@
 import { alternate, type Bench, compare, type Run } from '../bench.ts';
-import type { BenchServer } from '../place.ts';
 import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
 import type { ReadFigures, ReadSettings } from '../programs/read.ts';
+import type { BenchServer } from '../resources.ts';
 
 const STEPS = 100_000;
 
@@ -32,14 +32,14 @@ export const read: Bench = {
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const { warmupSeconds, seconds } = run;
-    const writing = await run.place.server('real', run.engine);
+    const writing = await run.resources.server('real', run.engine);
     const trajectory = await longTrajectory(run, writing, STEPS);
     const { database } = writing;
     await writing.stop();
     let bytesPerStep = 0;
     // Two servers cannot share a SQLite file, so each measurement starts its own server.
     const measure = async (kind: 'real' | 'memory') => {
-      const server = await run.place.server(kind, run.engine, database);
+      const server = await run.resources.server(kind, run.engine, database);
       const settings: ReadSettings = { address: server.address, trajectories: [trajectory], warmupSeconds, seconds };
       const figures = await runProgram<ReadFigures>('read', settings);
       bytesPerStep = figures.bytesPerStep;

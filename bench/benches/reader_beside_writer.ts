@@ -1,7 +1,7 @@
 import { alternate, type Bench, compare, median, type Result, type Run } from '../bench.ts';
-import type { BenchServer } from '../place.ts';
 import { runProgram } from '../processes.ts';
 import type { GreedyFigures, GreedySettings } from '../programs/greedy.ts';
+import type { BenchServer } from '../resources.ts';
 import { type Ingested, ingest, type Load } from './ingest.ts';
 import { books } from './metrics.ts';
 import { longTrajectory } from './read.ts';
@@ -64,12 +64,12 @@ function benchName(task: GreedySettings['task'], protocol: GreedySettings['proto
 
 /** Starts a server with a long trajectory, and a run with a long metric series. */
 async function furnished(run: Run): Promise<{ server: BenchServer; trajectoryId: string; runId: string }> {
-  const filling = await run.place.server('real', run.engine);
+  const filling = await run.resources.server('real', run.engine);
   const [runId] = await filling.runs(1);
   await filling.series(runId!, 1);
   const trajectoryId = await longTrajectory(run, filling, STEPS);
   await filling.stop();
   run.say(`filling a series with ${run.metricPoints} points`);
   await books(run, filling.database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
-  return { server: await run.place.server('real', run.engine, filling.database), trajectoryId, runId: runId! };
+  return { server: await run.resources.server('real', run.engine, filling.database), trajectoryId, runId: runId! };
 }

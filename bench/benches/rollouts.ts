@@ -59,7 +59,7 @@ export const claimsDepth: Bench = {
 
 /** Creates a database with this many PENDING rollouts in one stage, and programs that claim them. */
 async function queueOf(run: Run, count: number) {
-  const making = await run.place.server('real', run.engine);
+  const making = await run.resources.server('real', run.engine);
   const { stageIds } = await making.stages();
   const { database } = making;
   await making.stop();
@@ -77,7 +77,7 @@ async function queueOf(run: Run, count: number) {
     bare: (putBackAfter: number) => claim(putBackAfter),
     /** Measures what the wire alone allows. */
     async call() {
-      const server = await run.place.server('null', run.engine);
+      const server = await run.resources.server('null', run.engine);
       try {
         return await claim(Number.MAX_SAFE_INTEGER, { address: server.address, request: '' });
       } finally {
@@ -85,7 +85,7 @@ async function queueOf(run: Run, count: number) {
       }
     },
     async claim(putBackAfter: number) {
-      const server = await run.place.server('real', run.engine, database);
+      const server = await run.resources.server('real', run.engine, database);
       try {
         return await claim(putBackAfter, { address: server.address, request });
       } finally {
@@ -100,13 +100,13 @@ const LIVE = 200;
 
 /** Creates a run of 100,000 ended rollouts and some live ones. */
 async function bigRun(run: Run) {
-  const server = await run.place.server('real', run.engine);
+  const server = await run.resources.server('real', run.engine);
   const { runId, stageIds } = await server.stages();
   const { database } = server;
   await server.stop();
   run.say(`making ${ROLLOUTS} rollouts`);
   await byHand(run, database, { name: 'fill', count: ROLLOUTS, as: 'done' });
-  const again = await run.place.server('real', run.engine, database);
+  const again = await run.resources.server('real', run.engine, database);
   await again.liveRollouts(stageIds.at(-1)!, LIVE, 3);
   await again.stop();
   return { database, runId, stageIds };
@@ -152,13 +152,13 @@ export const watchRun: Bench = {
     'p50 of WatchRun of a COMPLETED run of 20,000 rollouts, from the call to its end after the snapshot; against all its rows by SQL by hand',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const filling = await run.place.server('real', run.engine);
+    const filling = await run.resources.server('real', run.engine);
     const { runId } = await filling.stages();
     const { database } = filling;
     await filling.stop();
     run.say(`making ${WATCHED} rollouts`);
     await byHand(run, database, { name: 'fill', count: WATCHED, as: 'done' });
-    const ending = await run.place.server('real', run.engine, database);
+    const ending = await run.resources.server('real', run.engine, database);
     await ending.completeRun(runId);
     await ending.stop();
     const init = { runId, allStages: true, rollouts: true, untilTerminal: true };
@@ -222,7 +222,7 @@ export const readRollouts: Bench = {
     'steps/s of ReadRollouts of 200 rollouts of 99 turns; against ReadSteps of their trajectories, one after the other',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const writing = await run.place.server('real', run.engine);
+    const writing = await run.resources.server('real', run.engine);
     const { stageIds } = await writing.stages();
     run.say(`making ${READ} rollouts`);
     const trajectories = await writing.completedRollouts(stageIds[0]!, READ, TURNS);

@@ -13,7 +13,7 @@ export const runList: Bench = {
     'p50 of a page of 50 runs with progress, among 10,000 of 6 stages each; against its SQL by hand; and the same without the wire',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const writing = await run.place.server('real', run.engine);
+    const writing = await run.resources.server('real', run.engine);
     run.say(`making ${RUNS} runs`);
     await writing.runs(RUNS, { main: true });
     const { database } = writing;
@@ -48,7 +48,7 @@ export const runTree: Bench = {
     'p50 of GetRunTree of a root and 1,000 branches, all pages; against one SELECT of those rows; and the same without the wire',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const writing = await run.place.server('real', run.engine);
+    const writing = await run.resources.server('real', run.engine);
     run.say(`making ${BRANCHES} branches`);
     const runId = await writing.runTree(BRANCHES);
     const { database } = writing;

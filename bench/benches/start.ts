@@ -15,8 +15,8 @@ export const start: Bench = {
   async run(run) {
     const samples = await alternate(run, {
       start: async () => {
-        const database = await run.place.database('sqlite');
-        const port = await run.place.freePort();
+        const database = await run.resources.database('sqlite');
+        const port = await run.resources.freePort();
         const begun = performance.now();
         const args = [MAIN, 'serve', '--listen', `127.0.0.1:${port}`, '--database', database];
         const child = spawn(process.execPath, args, {

@@ -17,7 +17,7 @@ import type { ServerSettings } from './programs/server.ts';
  * folder may be in memory. Postgres starts when it is first needed, with fsync on. BENCH_DATABASE_URL names another
  * Postgres on which databases may be created.
  */
-export class Place {
+export class BenchResources {
   private readonly dir: string;
   private readonly givenPostgres: string | undefined;
   private readonly profileDir: string | undefined;
@@ -30,10 +30,10 @@ export class Place {
     this.profileDir = profileDir;
   }
 
-  static async make(givenPostgres: string | undefined, profileDir: string | undefined): Promise<Place> {
+  static async make(givenPostgres: string | undefined, profileDir: string | undefined): Promise<BenchResources> {
     const parent = path.resolve(import.meta.dirname, '../node_modules/.cache/bench');
     await mkdir(parent, { recursive: true });
-    return new Place(await mkdtemp(path.join(parent, 'run-')), givenPostgres, profileDir);
+    return new BenchResources(await mkdtemp(path.join(parent, 'run-')), givenPostgres, profileDir);
   }
 
   /** Creates a database, dropped by `clear`. Returns its URL. */
