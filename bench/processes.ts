@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers';
 export type ProgramName =
   | 'append'
   | 'ask'
-  | 'books'
+  | 'run_sql'
   | 'branch'
   | 'claims'
   | 'driver'
@@ -16,7 +16,7 @@ export type ProgramName =
   | 'greedy'
   | 'metrics'
   | 'read'
-  | 'rollouts'
+  | 'rollout_sql'
   | 'state'
   | 'use_case';
 

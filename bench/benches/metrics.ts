@@ -3,8 +3,8 @@ import { ReadMetricsRequestSchema } from '../../gen/es/anabranch/v1/run_service_
 import { alternate, type Bench, compare, median, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { AskFigures, AskSettings } from '../programs/ask.ts';
-import type { BooksFigures, BooksSettings } from '../programs/books.ts';
 import type { MetricsFigures, MetricsSettings } from '../programs/metrics.ts';
+import type { RunSqlFigures, RunSqlSettings } from '../programs/run_sql.ts';
 
 const CALLERS = 16;
 const POINTS_PER_CALL = 100;
@@ -40,8 +40,8 @@ export const metricsIngest: Bench = {
     const insert = async (pointsPerCommit: number) => {
       const task = { name: 'insert-points', firstSeries: series, pointsPerCommit } as const;
       series += 1000;
-      const settings: BooksSettings = { task, database: bare, warmupSeconds, seconds };
-      return (await runProgram<BooksFigures>('books', settings)).perSecond * pointsPerCommit;
+      const settings: RunSqlSettings = { task, database: bare, warmupSeconds, seconds };
+      return (await runProgram<RunSqlFigures>('run_sql', settings)).perSecond * pointsPerCommit;
     };
     const samples = await alternate(run, {
       LogMetrics: log,
@@ -77,7 +77,7 @@ export const metricsRead: Bench = {
     const { database } = writing;
     await writing.stop();
     run.say(`filling ${SERIES} series with ${run.metricPoints} points each`);
-    await books(run, database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
+    await runSql(run, database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
     let bytes = 0;
     // SQLite allows one process per file, so each measurement has its own process.
     const read = async () => {
@@ -102,7 +102,7 @@ export const metricsRead: Bench = {
     const samples = await alternate(run, {
       ReadMetrics: read,
       aggregate: async () => {
-        const { p50Ms, rows } = await books(run, database, task);
+        const { p50Ms, rows } = await runSql(run, database, task);
         if (rows !== SERIES * task.stretches) throw new Error(`there are ${rows} stretches`);
         return p50Ms;
       },
@@ -115,7 +115,7 @@ export const metricsRead: Bench = {
 };
 
 /** Runs hand-written SQL in the driver; with `once`, only once. */
-export function books(run: Run, database: string, task: BooksSettings['task'], once = false): Promise<BooksFigures> {
+export function runSql(run: Run, database: string, task: RunSqlSettings['task'], once = false): Promise<RunSqlFigures> {
   const { warmupSeconds, seconds } = once ? { warmupSeconds: 0, seconds: 0 } : run;
-  return runProgram<BooksFigures>('books', { task, database, warmupSeconds, seconds } satisfies BooksSettings);
+  return runProgram<RunSqlFigures>('run_sql', { task, database, warmupSeconds, seconds } satisfies RunSqlSettings);
 }

@@ -3,7 +3,7 @@ import { runProgram } from '../processes.ts';
 import type { GreedyFigures, GreedySettings } from '../programs/greedy.ts';
 import type { BenchServer } from '../resources.ts';
 import { type Ingested, ingest, type Load } from './ingest.ts';
-import { books } from './metrics.ts';
+import { runSql } from './metrics.ts';
 import { longTrajectory } from './read.ts';
 
 const STEPS = 1_000_000;
@@ -70,6 +70,6 @@ async function furnished(run: Run): Promise<{ server: BenchServer; trajectoryId:
   const trajectoryId = await longTrajectory(run, filling, STEPS);
   await filling.stop();
   run.say(`filling a series with ${run.metricPoints} points`);
-  await books(run, filling.database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
+  await runSql(run, filling.database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
   return { server: await run.resources.server('real', run.engine, filling.database), trajectoryId, runId: runId! };
 }

@@ -14,7 +14,7 @@ import { ReadStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_ser
 import { alternate, type Bench, compare, figure, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { ClaimsFigures, ClaimsSettings } from '../programs/claims.ts';
-import type { RolloutsFigures, RolloutsSettings } from '../programs/rollouts.ts';
+import type { RolloutSqlFigures, RolloutSqlSettings } from '../programs/rollout_sql.ts';
 import { asking, encoded, inProcess, leastCall } from './asking.ts';
 
 const WORKERS = 32;
@@ -64,7 +64,7 @@ async function queueOf(run: Run, count: number) {
   const { database } = making;
   await making.stop();
   run.say(`queueing ${count} rollouts`);
-  await byHand(run, database, { name: 'fill', count, as: 'queued' });
+  await rolloutSql(run, database, { name: 'fill', count, as: 'queued' });
   const init = { stageId: stageIds[0]!, workerId: 'w', leaseDuration: { seconds: 80_000n } };
   const request = encoded(ClaimRolloutsRequestSchema, init);
   const { warmupSeconds, seconds } = run;
@@ -105,7 +105,7 @@ async function bigRun(run: Run) {
   const { database } = server;
   await server.stop();
   run.say(`making ${ROLLOUTS} rollouts`);
-  await byHand(run, database, { name: 'fill', count: ROLLOUTS, as: 'done' });
+  await rolloutSql(run, database, { name: 'fill', count: ROLLOUTS, as: 'done' });
   const again = await run.resources.server('real', run.engine, database);
   await again.liveRollouts(stageIds.at(-1)!, LIVE, 3);
   await again.stop();
@@ -133,7 +133,7 @@ export const rolloutList: Bench = {
       'two pages': async () => (await list.p50()) + (await groups.p50()),
       'without the wire': local.p50,
       'a call that does nothing': least.p50,
-      'by hand': async () => (await byHand(run, database, { name: 'list' })).p50Ms,
+      'by hand': async () => (await rolloutSql(run, database, { name: 'list' })).p50Ms,
     });
     const note = `${list.note()} + ${groups.note()}; ${least.note()}`;
     const about = { aim: '<= 2', unit: 'ms' };
@@ -157,7 +157,7 @@ export const watchRun: Bench = {
     const { database } = filling;
     await filling.stop();
     run.say(`making ${WATCHED} rollouts`);
-    await byHand(run, database, { name: 'fill', count: WATCHED, as: 'done' });
+    await rolloutSql(run, database, { name: 'fill', count: WATCHED, as: 'done' });
     const ending = await run.resources.server('real', run.engine, database);
     await ending.completeRun(runId);
     await ending.stop();
@@ -166,7 +166,7 @@ export const watchRun: Bench = {
     const samples = await alternate(run, {
       WatchRun: watched.p50,
       'by hand': async () => {
-        const { p50Ms, rows } = await byHand(run, database, { name: 'snapshot' });
+        const { p50Ms, rows } = await rolloutSql(run, database, { name: 'snapshot' });
         if (rows < WATCHED) throw new Error(`the run has ${rows} rows`);
         return p50Ms;
       },
@@ -195,10 +195,10 @@ export const progress: Bench = {
     const samples = await alternate(run, {
       GetProgress: got.p50,
       'progress without the wire': progressLocal.p50,
-      'progress by hand': async () => (await byHand(run, database, { name: 'progress' })).p50Ms,
+      'progress by hand': async () => (await rolloutSql(run, database, { name: 'progress' })).p50Ms,
       Summarize: summed.p50,
       'summary without the wire': summaryLocal.p50,
-      'summary by hand': async () => (await byHand(run, database, { name: 'summarize' })).p50Ms,
+      'summary by hand': async () => (await rolloutSql(run, database, { name: 'summarize' })).p50Ms,
       'a call that does nothing': least.p50,
     });
     const about = (bench: string, note = '') => ({ bench, aim: '<= 1.5', unit: 'ms', ...(note && { note }) });
@@ -252,12 +252,12 @@ export const readRollouts: Bench = {
   },
 };
 
-function byHand(run: Run, database: string, task: RolloutsSettings['task']): Promise<RolloutsFigures> {
+function rolloutSql(run: Run, database: string, task: RolloutSqlSettings['task']): Promise<RolloutSqlFigures> {
   const { warmupSeconds, seconds } = run;
-  return runProgram<RolloutsFigures>('rollouts', {
+  return runProgram<RolloutSqlFigures>('rollout_sql', {
     task,
     database,
     warmupSeconds,
     seconds,
-  } satisfies RolloutsSettings);
+  } satisfies RolloutSqlSettings);
 }

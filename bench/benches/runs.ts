@@ -1,7 +1,7 @@
 import { GetRunTreeRequestSchema, ListRunsRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { alternate, type Bench, compare } from '../bench.ts';
 import { asking, inProcess, leastCall } from './asking.ts';
-import { books } from './metrics.ts';
+import { runSql } from './metrics.ts';
 
 const about = { aim: '<= 2', unit: 'ms' };
 const RUNS = 10_000;
@@ -18,7 +18,7 @@ export const runList: Bench = {
     await writing.runs(RUNS, { main: true });
     const { database } = writing;
     await writing.stop();
-    await books(run, database, { name: 'fill-stages', each: STAGES_EACH }, true);
+    await runSql(run, database, { name: 'fill-stages', each: STAGES_EACH }, true);
     const list = await asking(run, database, 'RunService/ListRuns', ListRunsRequestSchema, { pageSize: 50 });
     const local = inProcess(run, database, { name: 'list-runs' });
     const least = leastCall(run);
@@ -26,7 +26,7 @@ export const runList: Bench = {
       ListRuns: list.p50,
       'without the wire': local.p50,
       'a call that does nothing': least.p50,
-      'by hand': async () => (await books(run, database, { name: 'list' })).p50Ms,
+      'by hand': async () => (await runSql(run, database, { name: 'list' })).p50Ms,
     });
     return [
       compare(
@@ -68,7 +68,7 @@ export const runTree: Bench = {
       'without the wire': local.p50,
       'a call that does nothing': least.p50,
       'one SELECT': async () => {
-        const { p50Ms, rows } = await books(run, database, { name: 'tree', runId });
+        const { p50Ms, rows } = await runSql(run, database, { name: 'tree', runId });
         if (rows !== BRANCHES + 1) throw new Error(`the tree has ${rows} rows`);
         return p50Ms;
       },

@@ -1,5 +1,5 @@
 import { Client, credentials } from '@grpc/grpc-js';
-import { openRollouts } from '../rollouts.ts';
+import { openRolloutSql } from '../rollout_sql.ts';
 import { program } from './program.ts';
 
 /**
@@ -35,7 +35,7 @@ const STATUS = 0x08;
 
 await program(async (settings: ClaimsSettings): Promise<ClaimsFigures> => {
   const { database, service, workers, putBackAfter, warmupSeconds, seconds } = settings;
-  const keeper = await openRollouts(database);
+  const keeper = await openRolloutSql(database);
   const claimers = await (service === undefined ? byDriver(database, workers) : byService(service, workers));
   /** Returns the seconds that a number of claims took. */
   const burst = async (until: number): Promise<{ claims: number; seconds: number }> => {
@@ -69,8 +69,8 @@ await program(async (settings: ClaimsSettings): Promise<ClaimsFigures> => {
 
 /** SQLite allows one writer at a time, so its workers share a connection. */
 async function byDriver(database: string, workers: number): Promise<(() => Promise<boolean>)[]> {
-  const shared = database.startsWith('sqlite:') ? await openRollouts(database) : undefined;
-  const connections = Array.from({ length: workers }, async () => shared ?? openRollouts(database));
+  const shared = database.startsWith('sqlite:') ? await openRolloutSql(database) : undefined;
+  const connections = Array.from({ length: workers }, async () => shared ?? openRolloutSql(database));
   return (await Promise.all(connections)).map((connection) => () => connection.claim());
 }
 

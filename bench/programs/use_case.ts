@@ -13,8 +13,8 @@ import { loadConfig } from '../../src/config/config.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
 import { groupMethods } from '../../src/service/group/group.ts';
 import { openStore } from '../../src/store/open.ts';
-import { openBooks } from '../books.ts';
-import { openRollouts } from '../rollouts.ts';
+import { openRolloutSql } from '../rollout_sql.ts';
+import { openRunSql } from '../run_sql.ts';
 import { percentile, program } from './program.ts';
 
 /**
@@ -43,7 +43,7 @@ await program(async ({ task, database, warmupSeconds, seconds }: UseCaseSettings
   const logger = pino({ level: 'silent' });
   const store = await openStore(config.database, { logger });
   const app = createApp({ store, ids: { uuid: () => v7(), uid: randomUUID }, logger, settings: {} });
-  const byHand = await byHandOf(task, database);
+  const byHand = await handWrittenSql(task, database);
   const timesOf = async (work: () => Promise<unknown>): Promise<number[]> => {
     const times: number[] = [];
     const end = performance.now() + STRETCH_MS;
@@ -70,15 +70,15 @@ await program(async ({ task, database, warmupSeconds, seconds }: UseCaseSettings
   return { p50Ms: percentile(times.service, 0.5), byHandP50Ms: percentile(times.byHand, 0.5) };
 });
 
-async function byHandOf(task: UseCaseSettings['task'], database: string): Promise<() => Promise<unknown>> {
+async function handWrittenSql(task: UseCaseSettings['task'], database: string): Promise<() => Promise<unknown>> {
   if (task.name === 'run-tree') {
-    const books = await openBooks(database);
-    return () => books.tree(task.runId);
+    const sql = await openRunSql(database);
+    return () => sql.tree(task.runId);
   }
-  if (task.name === 'list-runs') return (await openBooks(database)).list;
-  const rollouts = await openRollouts(database);
-  const question = task.name === 'list-rollouts' ? 'list' : task.name;
-  return () => rollouts[question]();
+  if (task.name === 'list-runs') return (await openRunSql(database)).list;
+  const sql = await openRolloutSql(database);
+  const query = task.name === 'list-rollouts' ? 'list' : task.name;
+  return () => sql[query]();
 }
 
 async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {

@@ -1,8 +1,8 @@
-import { openRollouts } from '../rollouts.ts';
+import { openRolloutSql } from '../rollout_sql.ts';
 import { percentile, program } from './program.ts';
 
 /** Hand-written SQL for rollouts in the driver: repeats one query, or fills tables. */
-export interface RolloutsSettings {
+export interface RolloutSqlSettings {
   readonly task:
     | { readonly name: 'list' | 'snapshot' | 'progress' | 'summarize' }
     | { readonly name: 'fill'; readonly count: number; readonly as: 'queued' | 'done' };
@@ -11,16 +11,16 @@ export interface RolloutsSettings {
   readonly seconds: number;
 }
 
-export interface RolloutsFigures {
+export interface RolloutSqlFigures {
   readonly p50Ms: number;
   /** Rows of the last result. */
   readonly rows: number;
 }
 
-await program(async ({ task, database, warmupSeconds, seconds }: RolloutsSettings): Promise<RolloutsFigures> => {
-  const rollouts = await openRollouts(database);
+await program(async ({ task, database, warmupSeconds, seconds }: RolloutSqlSettings): Promise<RolloutSqlFigures> => {
+  const sql = await openRolloutSql(database);
   if (task.name === 'fill') {
-    await rollouts.fill(task.count, task.as);
+    await sql.fill(task.count, task.as);
     return { p50Ms: 0, rows: task.count };
   }
   let rows = 0;
@@ -29,7 +29,7 @@ await program(async ({ task, database, warmupSeconds, seconds }: RolloutsSetting
     const end = performance.now() + forSeconds * 1000;
     do {
       const begun = performance.now();
-      rows = await rollouts[task.name]();
+      rows = await sql[task.name]();
       times.push(performance.now() - begun);
     } while (performance.now() < end);
     return times;

@@ -1,8 +1,8 @@
-import { type BarePoint, openBooks } from '../books.ts';
+import { type BarePoint, openRunSql } from '../run_sql.ts';
 import { percentile, program } from './program.ts';
 
 /** Hand-written SQL for runs in the driver: repeats one query, inserts points, or fills tables. */
-export interface BooksSettings {
+export interface RunSqlSettings {
   readonly task:
     | { readonly name: 'list' }
     | { readonly name: 'tree'; readonly runId: string }
@@ -15,7 +15,7 @@ export interface BooksSettings {
   readonly seconds: number;
 }
 
-export interface BooksFigures {
+export interface RunSqlFigures {
   readonly p50Ms: number;
   /** Repetitions per second. */
   readonly perSecond: number;
@@ -26,26 +26,26 @@ export interface BooksFigures {
 const RUNS = 16;
 const SERIES_EACH = 10;
 
-await program(async ({ task, database, warmupSeconds, seconds }: BooksSettings): Promise<BooksFigures> => {
-  const books = await openBooks(database);
+await program(async ({ task, database, warmupSeconds, seconds }: RunSqlSettings): Promise<RunSqlFigures> => {
+  const sql = await openRunSql(database);
   let commits = 0;
   const once = async (): Promise<number> => {
     switch (task.name) {
       case 'list':
-        return books.list();
+        return sql.list();
       case 'tree':
-        return books.tree(task.runId);
+        return sql.tree(task.runId);
       case 'aggregate':
-        return books.aggregate(task.pointsEach, task.stretches);
+        return sql.aggregate(task.pointsEach, task.stretches);
       case 'insert-points':
-        await books.insertPoints(pointsOf(commits, task.firstSeries, task.pointsPerCommit));
+        await sql.insertPoints(pointsOf(commits, task.firstSeries, task.pointsPerCommit));
         commits += 1;
         return task.pointsPerCommit;
       case 'fill-series':
-        await books.fillSeries(task.pointsEach);
+        await sql.fillSeries(task.pointsEach);
         return 0;
       case 'fill-stages':
-        await books.fillStages(task.each);
+        await sql.fillStages(task.each);
         return 0;
     }
   };

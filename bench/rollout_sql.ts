@@ -5,7 +5,7 @@ import pg from 'pg';
  * Hand-written SQL for rollouts: what a user with one question would write against the schema. It runs in the
  * database's own driver, and rows are not converted.
  */
-export interface BareRollouts {
+export interface RolloutSql {
   /**
    * Inserts rollouts of one hundred tasks in groups of 8 in the ten existing stages: all PENDING in the first stage, or
    * all COMPLETED.
@@ -163,11 +163,11 @@ const NEXT = (
 
 const REQUEUE = `update rollouts set status = 'PENDING', worker_id = '', lease_ms = 0, lease_end_time = null where status in ('INITIALIZING', 'RUNNING')`;
 
-export async function openRollouts(database: string): Promise<BareRollouts> {
+export async function openRolloutSql(database: string): Promise<RolloutSql> {
   return database.startsWith('sqlite:') ? openSqlite(database.slice('sqlite:'.length)) : openPostgres(database);
 }
 
-function openSqlite(path: string): BareRollouts {
+function openSqlite(path: string): RolloutSql {
   const database = new DatabaseSync(path, { timeout: 10_000 });
   database.exec(`
     pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536; pragma temp_store = memory;
@@ -212,7 +212,7 @@ function openSqlite(path: string): BareRollouts {
   };
 }
 
-async function openPostgres(url: string): Promise<BareRollouts> {
+async function openPostgres(url: string): Promise<RolloutSql> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
   await client.query('set search_path = anabranch');

@@ -6,7 +6,7 @@ import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
  * Hand-written SQL for the tables of runs: what a user with one question would write against the schema. It runs in the
  * database's own driver, and rows are not converted.
  */
-export interface BareBooks {
+export interface RunSql {
   /**
    * Reads a page of 50 runs, newest first, with what a list shows and what progress needs. Returns the number of rows.
    */
@@ -33,7 +33,7 @@ export interface BarePoint {
 }
 
 /** Returns the placeholder of the n-th bound value. */
-type Place = (n: number) => string;
+type Placeholder = (n: number) => string;
 
 /** The BASIC view: all columns except those with JSON of unbounded size. */
 const RUN = `r.key, r.id, r.number, r.name, r.description, r.labels, r.plan, r.branch_point, r.status, r.status_message, r.phase, r.metrics,
@@ -51,10 +51,10 @@ const LIST = [
     where run in (select key ${NEWEST}) and status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`,
 ];
 
-const tree = ($: Place) =>
+const tree = ($: Placeholder) =>
   `select ${RUN}, r.parent, r.main_tree, r.main_trajectory from runs r where r.tree = (select tree from runs where namespace = 'default' and id = ${$(1)}) and not r.hidden order by r.key`;
 
-const aggregate = ($: Place, series: readonly unknown[]) =>
+const aggregate = ($: Placeholder, series: readonly unknown[]) =>
   `select series, metric_step * ${$(1)} / ${$(2)} as stretch, min(value) as smallest, max(value) as largest
     from metric_points where series in (${series.join(', ')}) group by 1, 2`;
 
@@ -69,11 +69,11 @@ const fillStages = (ordinals: string, id: string, time: string) =>
     select 1000000 + r.key * 100 + i, 'default', ${id}, r.key, 'TRAIN_STEP', i, case when i > ${ordinals} - 2 then 'RUNNING' else 'COMPLETED' end, '', 'training', '', '', '{}', '',
       case when i > ${ordinals} - 2 then 1 else 4 end, 4, '{}', 2, 3.5, ${time}, ${time}, 1, 1, 1`;
 
-export async function openBooks(database: string): Promise<BareBooks> {
+export async function openRunSql(database: string): Promise<RunSql> {
   return database.startsWith('sqlite:') ? openSqlite(database.slice('sqlite:'.length)) : openPostgres(database);
 }
 
-function openSqlite(path: string): BareBooks {
+function openSqlite(path: string): RunSql {
   const database = new DatabaseSync(path);
   database.exec(`
     pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536; pragma temp_store = memory;
@@ -86,7 +86,7 @@ function openSqlite(path: string): BareBooks {
     prepared.set(text, known);
     return known;
   };
-  const $: Place = (n) => `?${n}`;
+  const $: Placeholder = (n) => `?${n}`;
   const count = (to: number) => `with recursive n(i) as (select 0 union all select i + 1 from n where i < ${to - 1})`;
   return {
     async list() {
@@ -124,7 +124,7 @@ function openSqlite(path: string): BareBooks {
   };
 }
 
-async function openPostgres(url: string): Promise<BareBooks> {
+async function openPostgres(url: string): Promise<RunSql> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
   await client.query('set search_path = anabranch');
@@ -135,7 +135,7 @@ async function openPostgres(url: string): Promise<BareBooks> {
     names.set(text, name);
     return (await client.query({ name, text, values: [...values] })).rows.length;
   };
-  const $: Place = (n) => `$${n}::bigint`;
+  const $: Placeholder = (n) => `$${n}::bigint`;
   return {
     async list() {
       let all = 0;
