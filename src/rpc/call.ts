@@ -1,5 +1,6 @@
 import {
   create,
+  type DescMethod,
   type DescMethodBiDiStreaming,
   type DescMethodClientStreaming,
   type DescMethodServerStreaming,
@@ -11,10 +12,19 @@ import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { ConnectError, type HandlerContext, type MethodImpl, type ServiceImpl } from '@connectrpc/connect';
 import { type App, appWithin } from '../app/app.ts';
 import type { AnabranchError } from '../domain/errors.ts';
-import type { Call, Methods, Unary, UnaryNames } from '../service/method.ts';
+import type {
+  BidiStream,
+  Call,
+  ClientStream,
+  FramesCall,
+  Methods,
+  Sending,
+  ServerStream,
+  Unary,
+} from '../service/method.ts';
+import type { Logger } from '../stream/logger.ts';
 import { callerOf, cutOf } from './caller.ts';
 import { type Purpose, toConnectError } from './errors.ts';
-import type { Logger } from './logger.ts';
 import { nameField } from './named_field.ts';
 import { ReaderWatch, slowReader } from './slow_reader.ts';
 import type { Validator } from './validate.ts';
@@ -35,22 +45,15 @@ export interface Activity {
 /** What a handler is given by whoever serves its call. The signal may be made when it is first looked at. */
 export type CallContext = Pick<HandlerContext, 'signal' | 'values' | 'timeoutMs'>;
 
-function callOf({ app }: Wire, context: CallContext): Call {
+function callOf({ app, validator }: Wire, context: CallContext): FramesCall {
   return {
     app: appWithin(app, context),
     caller: callerOf(context.values),
+    check: validator.check,
     get signal() {
       return context.signal;
     },
   };
-}
-
-/** What is special about the answers of a stream. */
-interface Answering<T> {
-  /** The step from which a reader that did not take an answer can go on. */
-  readonly resumeAt?: (answer: T) => bigint | undefined;
-  /** Whether an answer takes so long to encode that it should wait for a turn (A5). */
-  readonly isLarge?: (answer: T) => boolean;
 }
 
 type Request<M extends { readonly input: DescMethodUnary['input'] }> = MessageShape<M['input']>;
@@ -77,33 +80,55 @@ export function unary<M extends DescMethodUnary>(
   return impl as unknown as MethodImpl<M>;
 }
 
-type UnaryHandlers<S extends DescService, Names extends keyof S['method']> = Pick<
+type Handlers<S extends DescService, Names extends keyof S['method']> = Pick<
   ServiceImpl<S>,
   Names & keyof ServiceImpl<S>
 >;
 
-/** Returns handlers for unary methods of a service. A method without side effects reads (see `Purpose`). */
-export function unaryMethods<S extends DescService, Names extends UnaryNames<S>>(
+/** Returns handlers for methods of a service. A unary method without side effects reads (see `Purpose`). */
+export function handlers<S extends DescService, Names extends keyof S['method']>(
   wire: Wire,
   service: S,
   methods: Methods<S, Names>,
-): UnaryHandlers<S, Names> {
-  const handlers = Object.entries<Unary<DescMethodUnary>>(methods).map(([name, answer]) => {
-    const method = service.method[name] as DescMethodUnary;
-    const purpose = method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS ? 'read' : 'write';
-    return [
-      name,
-      unary(wire, method, purpose, async (request, call) => create(method.output, await answer(request, call))),
-    ];
-  });
-  return Object.fromEntries(handlers);
+): Handlers<S, Names> {
+  const made = Object.entries<AnyMethod>(methods).map(([name, method]) => [
+    name,
+    handlerOf(wire, service.method[name] as DescMethod, method),
+  ]);
+  return Object.fromEntries(made);
+}
+
+type AnyMethod =
+  | ClientStream<DescMethodClientStreaming>
+  | Unary<DescMethodUnary>
+  | ServerStream<DescMethodServerStreaming>
+  | BidiStream<DescMethodBiDiStreaming>;
+
+function handlerOf(wire: Wire, method: DescMethod, implementation: AnyMethod) {
+  if ('messages' in implementation) {
+    return serverStream(wire, method as DescMethodServerStreaming, implementation.messages, implementation);
+  }
+  if (method.methodKind === 'bidi_streaming') {
+    return bidiStream(wire, method as DescMethodBiDiStreaming, implementation as BidiStream<DescMethodBiDiStreaming>);
+  }
+  if (method.methodKind === 'client_streaming') {
+    const answer = implementation as ClientStream<DescMethodClientStreaming>;
+    return clientStream(wire, method as DescMethodClientStreaming, async (frames, call) =>
+      create(method.output, await answer(frames, call)),
+    );
+  }
+  const answer = implementation as Unary<DescMethodUnary>;
+  const purpose = method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS ? 'read' : 'write';
+  return unary(wire, method as DescMethodUnary, purpose, async (request, call) =>
+    create(method.output, await answer(request, call)),
+  );
 }
 
 /** A client-streaming handler; it checks its frames itself. */
 export function clientStream<M extends DescMethodClientStreaming>(
   wire: Wire,
   _method: M,
-  handle: (frames: AsyncIterable<Request<M>>, call: Call) => Promise<Answer<M>>,
+  handle: (frames: AsyncIterable<Request<M>>, call: FramesCall) => Promise<Answer<M>>,
 ): MethodImpl<M> {
   const impl = (frames: AsyncIterable<Request<M>>, context: CallContext): Promise<Answer<M>> =>
     once(wire, context, 'write', () => handle(frames, callOf(wire, context)));
@@ -115,7 +140,7 @@ export function serverStream<M extends DescMethodServerStreaming>(
   wire: Wire,
   method: M,
   handle: (request: Request<M>, call: Call) => AsyncGenerator<Answer<M>>,
-  answering: Answering<Answer<M>> = {},
+  sending: Sending<Answer<M>> = {},
 ): MethodImpl<M> {
   const begin = (request: Request<M>, context: CallContext) => {
     wire.validator.checkRequest(method.input, request);
@@ -128,7 +153,7 @@ export function serverStream<M extends DescMethodServerStreaming>(
       'read',
       () => begin(request, context),
       (error) => nameField(error, method.input, request),
-      { resumeAt: () => undefined, ...answering },
+      { resumeAt: sending.resumeAt ?? (() => undefined), isLarge: sending.isLarge },
     );
   return impl as unknown as MethodImpl<M>;
 }
@@ -147,7 +172,7 @@ export function streamAnswers<T>(
 export function bidiStream<M extends DescMethodBiDiStreaming>(
   wire: Wire,
   _method: M,
-  handle: (frames: AsyncIterable<Request<M>>, call: Call) => AsyncGenerator<Answer<M>>,
+  handle: (frames: AsyncIterable<Request<M>>, call: FramesCall) => AsyncGenerator<Answer<M>>,
 ): MethodImpl<M> {
   const impl = (frames: AsyncIterable<Request<M>>, context: CallContext): AsyncIterable<Answer<M>> =>
     answers(wire, context, 'write', () => handle(frames, callOf(wire, context)));
@@ -208,7 +233,7 @@ function answers<T>(
   purpose: Purpose,
   begin: () => AsyncGenerator<T>,
   explain: (error: unknown) => unknown = same,
-  { resumeAt, isLarge }: Answering<T> = {},
+  { resumeAt, isLarge }: Sending<T> = {},
 ): AsyncIterable<T> {
   let inner: AsyncGenerator<T> | undefined;
   let over = false;

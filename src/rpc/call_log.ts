@@ -1,6 +1,6 @@
 import type { DescMethod } from '@bufbuild/protobuf';
 import { Code } from '@connectrpc/connect';
-import type { Logger } from './logger.ts';
+import type { Logger } from '../stream/logger.ts';
 
 /** Every call leaves one line: never what was said in it. `code` is undefined for one that went well. */
 export function logCall(

@@ -9,8 +9,8 @@ import {
 import { AnabranchError, type Reason, type Violation } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { beginning } from '../domain/text.ts';
+import type { Logger } from '../stream/logger.ts';
 import { fitError, fitMessage } from './error_size.ts';
-import type { Logger } from './logger.ts';
 
 export const ERROR_DOMAIN = 'anabranch.v1';
 
@@ -102,13 +102,6 @@ export function toConnectError(error: unknown, purpose: Purpose, logger: Logger)
     return error;
   }
   return internalError(error, logger);
-}
-
-/** The same, for what is thrown while a frame is read. */
-export function toAnabranchError(error: unknown): AnabranchError {
-  if (error instanceof AnabranchError) return error;
-  if (error instanceof ConnectError) return explainConnectError(error);
-  return toReadError(error) ?? new AnabranchError('INTERNAL', 'The server failed.', { cause: error });
 }
 
 /** Explains what reading a request throws when the request ends too early, or when a message takes too long. Undefined for other errors. */

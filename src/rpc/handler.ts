@@ -5,11 +5,11 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
 import type { App } from '../app/app.ts';
 import { ANONYMOUS } from '../domain/caller.ts';
+import type { Logger } from '../stream/logger.ts';
 import { createRpcHandler } from './adapter.ts';
 import type { Activity, Wire } from './call.ts';
 import { Health, healthService } from './health.ts';
 import { answer, type HttpHandler, type HttpRequest, pathOf } from './http.ts';
-import type { Logger } from './logger.ts';
 import { serveReflection } from './reflection.ts';
 import { rolloutService } from './rollout_service.ts';
 import { runService } from './run_service.ts';

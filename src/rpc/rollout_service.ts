@@ -3,23 +3,23 @@ import { RolloutService as Service } from '../../gen/es/anabranch/v1/rollout_ser
 import { environmentMethods } from '../service/environment/environment.ts';
 import { groupMethods } from '../service/group/group.ts';
 import { claimMethods } from '../service/rollout/claim.ts';
+import { readRollouts } from '../service/rollout/read.ts';
 import { rolloutMethods } from '../service/rollout/rollout.ts';
 import { validationMethods } from '../service/rollout/validation.ts';
 import { taskMethods } from '../service/task/task.ts';
 import { validatorMethods } from '../service/task/validator.ts';
-import { unaryMethods, type Wire } from './call.ts';
-import { readRollouts } from './read_rollouts.ts';
+import { handlers, type Wire } from './call.ts';
 
 /** Rollouts and their queue, a file a noun. */
 export function rolloutService(wire: Wire): ServiceImpl<typeof Service> {
   return {
-    ...unaryMethods(wire, Service, taskMethods),
-    ...unaryMethods(wire, Service, validatorMethods),
-    ...unaryMethods(wire, Service, groupMethods),
-    ...unaryMethods(wire, Service, rolloutMethods),
-    ...unaryMethods(wire, Service, validationMethods),
-    ...unaryMethods(wire, Service, claimMethods),
-    ...unaryMethods(wire, Service, environmentMethods),
-    readRollouts: readRollouts(wire),
+    ...handlers(wire, Service, taskMethods),
+    ...handlers(wire, Service, validatorMethods),
+    ...handlers(wire, Service, groupMethods),
+    ...handlers(wire, Service, rolloutMethods),
+    ...handlers(wire, Service, validationMethods),
+    ...handlers(wire, Service, claimMethods),
+    ...handlers(wire, Service, environmentMethods),
+    ...handlers(wire, Service, { readRollouts }),
   };
 }

@@ -4,20 +4,20 @@ import { experimentMethods } from '../service/experiment/experiment.ts';
 import { runMethods } from '../service/run/run.ts';
 import { summaryMethods } from '../service/run/summary.ts';
 import { runVerbs } from '../service/run/verbs.ts';
+import { watchRun } from '../service/run/watch.ts';
 import { stageMethods } from '../service/stage/stage.ts';
-import { unaryMethods, type Wire } from './call.ts';
+import { handlers, type Wire } from './call.ts';
 import { metricMethods } from './metric.ts';
-import { watchRun } from './watch.ts';
 
 /** The books of runs, a file a noun. */
 export function runService(wire: Wire): ServiceImpl<typeof Service> {
   return {
-    ...unaryMethods(wire, Service, experimentMethods),
-    ...unaryMethods(wire, Service, runMethods),
-    ...unaryMethods(wire, Service, runVerbs),
-    ...unaryMethods(wire, Service, stageMethods),
+    ...handlers(wire, Service, experimentMethods),
+    ...handlers(wire, Service, runMethods),
+    ...handlers(wire, Service, runVerbs),
+    ...handlers(wire, Service, stageMethods),
     ...metricMethods(wire),
-    ...unaryMethods(wire, Service, summaryMethods),
-    watchRun: watchRun(wire),
+    ...handlers(wire, Service, summaryMethods),
+    ...handlers(wire, Service, { watchRun }),
   };
 }

@@ -1,4 +1,14 @@
-import type { DescMethodUnary, DescService, MessageInitShape, MessageShape } from '@bufbuild/protobuf';
+import type {
+  DescMessage,
+  DescMethod,
+  DescMethodBiDiStreaming,
+  DescMethodClientStreaming,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  DescService,
+  MessageInitShape,
+  MessageShape,
+} from '@bufbuild/protobuf';
 import type { App } from '../app/app.ts';
 import type { Caller } from '../domain/caller.ts';
 
@@ -11,18 +21,54 @@ export interface Call {
   readonly signal: AbortSignal;
 }
 
+/** A call whose requests are frames of a stream: its method checks them itself. */
+export interface FramesCall extends Call {
+  /** Checks a frame against the rules of its proto. Errors: INVALID_REQUEST. */
+  readonly check: <Desc extends DescMessage>(schema: Desc, frame: MessageShape<Desc>) => void;
+}
+
 /** A unary method: takes the request, whose fields are checked, and returns what its response is made of. */
 export type Unary<M extends DescMethodUnary> = (
   request: MessageShape<M['input']>,
   call: Call,
 ) => Promise<MessageInitShape<M['output']>>;
 
-/** Names of the unary methods of a service. */
-export type UnaryNames<S extends DescService> = {
-  [N in keyof S['method']]: S['method'][N] extends DescMethodUnary ? N : never;
-}[keyof S['method']];
+/** How the messages of a response stream are sent. */
+export interface Sending<Message> {
+  /** Returns the step from which a reader that did not take a message can continue. */
+  readonly resumeAt?: ((message: Message) => bigint | undefined) | undefined;
+  /** Returns whether a message takes so long to encode that it waits for a turn (A5). */
+  readonly isLarge?: ((message: Message) => boolean) | undefined;
+}
 
-/** Some of the unary methods of a service. */
-export type Methods<S extends DescService, Names extends UnaryNames<S>> = {
-  readonly [N in Names]: Unary<Extract<S['method'][N], DescMethodUnary>>;
+/** A method that responds with a stream. */
+export interface ServerStream<M extends DescMethodServerStreaming> extends Sending<MessageShape<M['output']>> {
+  readonly messages: (request: MessageShape<M['input']>, call: Call) => AsyncGenerator<MessageShape<M['output']>>;
+}
+
+/** A method that takes a stream, and returns what its response is made of. */
+export type ClientStream<M extends DescMethodClientStreaming> = (
+  frames: AsyncIterable<MessageShape<M['input']>>,
+  call: FramesCall,
+) => Promise<MessageInitShape<M['output']>>;
+
+/** A method that takes a stream and responds with one. */
+export type BidiStream<M extends DescMethodBiDiStreaming> = (
+  frames: AsyncIterable<MessageShape<M['input']>>,
+  call: FramesCall,
+) => AsyncGenerator<MessageShape<M['output']>>;
+
+export type Method<M extends DescMethod> = M extends DescMethodUnary
+  ? Unary<M>
+  : M extends DescMethodServerStreaming
+    ? ServerStream<M>
+    : M extends DescMethodClientStreaming
+      ? ClientStream<M>
+      : M extends DescMethodBiDiStreaming
+        ? BidiStream<M>
+        : never;
+
+/** Some of the methods of a service. */
+export type Methods<S extends DescService, Names extends keyof S['method']> = {
+  readonly [N in Names]: Method<S['method'][N]>;
 };

@@ -1,0 +1,164 @@
+import { type DescMessage, type MessageShape, toBinary } from '@bufbuild/protobuf';
+import {
+  type AppendOpened,
+  type AppendSealed,
+  type AppendStepsRequest,
+  AppendStepsRequestSchema,
+  type AppendStepsResponse,
+  type TrajectoryService,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { OpenRequest } from '../../domain/append.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import {
+  type AppendEvent,
+  type AppendFrame,
+  type AppendSession,
+  type Opened,
+  openAppendSession,
+} from '../../stream/append/session.ts';
+import { serverDraining } from '../../stream/drain.ts';
+import { fromInstant, fromStatus } from '../convert/values.ts';
+import type { BidiStream, FramesCall } from '../method.ts';
+import { SUSPECT, screenStep } from './screen.ts';
+import { requireStepSize, toSeal } from './single_step.ts';
+import { toIncomingStep } from './step_in.ts';
+
+/**
+ * The write stream (W1 to W5). Frames are read while answers are written. A frame is only read when the session has room, so that HTTP/2
+ * flow control holds the client back.
+ */
+export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps> = async function* (requests, call) {
+  const frames = requests[Symbol.asyncIterator]();
+  const first = await firstFrame(call, frames);
+  if (first.done === true) throw invalidField('open', 'must be the first frame of the stream; the stream was empty');
+  const open = toOpenRequest(first.value, call);
+  // A grant is a write: who opens and leaves at once, by the thousand, must not hold up the others. Whether they left is known a turn later.
+  await new Promise((resolve) => setImmediate(resolve));
+  if (call.signal.aborted) return;
+  yield* converse(await openAppendSession(call.app, call.caller, open), frames, call);
+};
+
+/** A client that has said nothing yet is told at once when the server shuts down. */
+async function firstFrame<T>({ app }: FramesCall, frames: AsyncIterator<T>): Promise<IteratorResult<T>> {
+  const draining = Promise.withResolvers<undefined>();
+  const forget = app.drain.onBegin(() => draining.resolve(undefined));
+  try {
+    const first = await Promise.race([frames.next(), draining.promise]);
+    if (first === undefined) throw serverDraining();
+    return first;
+  } finally {
+    forget();
+  }
+}
+
+async function* converse(
+  session: AppendSession,
+  frames: AsyncIterator<AppendStepsRequest>,
+  call: FramesCall,
+): AsyncGenerator<AppendStepsResponse> {
+  // What was read is still committed when the client is gone.
+  const leave = () => session.abandon();
+  call.signal.addEventListener('abort', leave, { once: true });
+  if (call.signal.aborted) leave();
+  try {
+    yield responseOf({ opened: openedMessage(session.opened) });
+    void readFrames(session, frames, call);
+    for await (const event of session.events()) yield fromEvent(event);
+  } finally {
+    call.signal.removeEventListener('abort', leave);
+    leave();
+  }
+}
+
+/**
+ * Takes frames to the session until the client has sent everything, a frame cannot be read, or the session takes no more. Never rejects: a frame
+ * that cannot be read ends the session, whose events throw the error.
+ */
+async function readFrames(
+  session: AppendSession,
+  frames: AsyncIterator<AppendStepsRequest>,
+  call: FramesCall,
+): Promise<void> {
+  try {
+    while (session.accepting) {
+      const next = await frames.next();
+      if (next.done === true) break;
+      if (!session.push(toAppendFrame(next.value, call))) await session.room();
+    }
+    session.end();
+  } catch (error) {
+    session.fail(error);
+  }
+}
+
+/** The first frame of an append stream. Errors: INVALID_REQUEST. */
+function toOpenRequest(frame: AppendStepsRequest, { check }: FramesCall): OpenRequest {
+  const { open, steps, seal } = frame;
+  if (open === undefined) throw invalidField('open', 'must be the first frame of the stream, before any steps');
+  if (steps.length > 0 || seal !== undefined) {
+    throw invalidField('open', 'must stand alone in its frame: send steps and seal in the frames after it');
+  }
+  check(AppendStepsRequestSchema, frame);
+  const { trajectoryId, uid, writerId, takeOverEpoch, expectedNextStepNumber } = open;
+  return { trajectoryId, uid: uid === '' ? undefined : uid, writerId, takeOverEpoch, expectedNextStepNumber };
+}
+
+/** What a step, an action or an observation takes in memory at least, however few bytes it had on the wire. */
+const PART_BYTES = 128;
+
+/** Every frame after the first. Errors: INVALID_REQUEST. */
+function toAppendFrame(frame: AppendStepsRequest, { check }: FramesCall): AppendFrame {
+  const { open, steps, seal } = frame;
+  if (open !== undefined) throw invalidField('open', 'must be sent once, as the first frame of the stream');
+  if (steps.length === 0 && seal === undefined) {
+    throw invalidField('steps', 'must hold at least one step, unless the frame carries seal');
+  }
+  let bytes = 0;
+  let parts = 0;
+  let suspect = seal !== undefined;
+  for (let i = 0; i < steps.length; i += 1) {
+    parts += 1 + steps[i]!.actions.length + steps[i]!.observations.length;
+    const estimate = screenStep(steps[i]!);
+    if (estimate === SUSPECT) suspect = true;
+    else bytes += estimate;
+  }
+  if (suspect) {
+    check(AppendStepsRequestSchema, frame);
+    bytes = sizeOf(AppendStepsRequestSchema, frame);
+  }
+  if (bytes > LIMITS.stepBytes) {
+    for (let i = 0; i < steps.length; i += 1) requireStepSize(steps[i]!, `steps[${i}]`);
+    bytes = Math.min(bytes, LIMITS.messageBytes);
+  }
+  return {
+    steps: steps.map(toIncomingStep),
+    seal: seal === undefined ? undefined : toSeal(seal, 'seal'),
+    bytes: Math.max(bytes, parts * PART_BYTES),
+  };
+}
+
+function sizeOf<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): number {
+  return toBinary(schema, message).length;
+}
+
+function openedMessage({ epoch, uid, nextStepNumber, status }: Opened): AppendOpened {
+  return { $typeName: 'anabranch.v1.AppendOpened', epoch, uid, nextStepNumber, status: fromStatus(status) };
+}
+
+function fromEvent(event: AppendEvent): AppendStepsResponse {
+  const { nextStepNumber } = event;
+  if (event.kind === 'ack') {
+    const { duplicateSteps } = event;
+    const commitTime = fromInstant(event.commitTime);
+    return responseOf({ ack: { $typeName: 'anabranch.v1.AppendAck', nextStepNumber, commitTime, duplicateSteps } });
+  }
+  const { message, sealTime } = event;
+  const status = fromStatus(event.status);
+  const sealed: AppendSealed = { $typeName: 'anabranch.v1.AppendSealed', status, message, nextStepNumber };
+  return responseOf({ sealed: sealTime === undefined ? sealed : { ...sealed, sealTime: fromInstant(sealTime) } });
+}
+
+function responseOf(part: Pick<AppendStepsResponse, 'opened' | 'ack' | 'sealed'>): AppendStepsResponse {
+  return { $typeName: 'anabranch.v1.AppendStepsResponse', ...part };
+}
