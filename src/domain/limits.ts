@@ -79,3 +79,6 @@ export const LIMITS = Object.freeze({
   /** Combinations in one Summarize response. */
   summaries: 10_000,
 });
+
+/** Bytes that the rows of one answer may take. Leaves room for the message around them. */
+export const ANSWER_BYTES = LIMITS.messageBytes - 64 * 1024;

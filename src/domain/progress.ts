@@ -1,4 +1,5 @@
 import type { Status } from './lifecycle.ts';
+import { LIMITS } from './limits.ts';
 import { type Plan, STAGE_KINDS, type StageKind, type StagePlan } from './run.ts';
 
 /** Counts of one run from the store. `progressOf` computes progress from them (M2). */
@@ -97,6 +98,7 @@ export interface Progress {
   readonly meanTurnSeconds: number | undefined;
   readonly meanSubstepSeconds: number | undefined;
   readonly kinds: readonly KindProgress[];
+  /** The first of them. All open stages count. */
   readonly openStages: readonly StageProgress[];
 }
 
@@ -185,7 +187,9 @@ export function progressOf(status: Status, plan: Plan | undefined, tally: RunTal
     meanTurnSeconds,
     meanSubstepSeconds,
     kinds: STAGE_KINDS.flatMap((kind) => kindProgress(kind, plan, tally)),
-    openStages: open.map(({ stage, work }) => stageProgress(stage, planFor(plan, stage.kind), work)),
+    openStages: open
+      .slice(0, LIMITS.openStages)
+      .map(({ stage, work }) => stageProgress(stage, planFor(plan, stage.kind), work)),
   };
 }
 

@@ -1,6 +1,5 @@
 import type {
   Attempt,
-  Group,
   Rollout,
   RolloutResult,
   Task,
@@ -22,10 +21,6 @@ export function taskBytes(task: Task, view: BookView): number {
 
 export function validatorBytes({ taskId, type, query, method, expectedResult, configJson }: Validator): number {
   return 192 + sum([taskId, type, query, method, expectedResult, configJson]);
-}
-
-export function groupBytes({ labels, metrics, metadataJson }: Group, view: BookView): number {
-  return 448 + pairsBytes(labels) + namesBytes(metrics) + (view === 'FULL' ? 8 + utf8(metadataJson) : 0);
 }
 
 export function rolloutBytes(rollout: Rollout, view: BookView): number {

@@ -5,10 +5,10 @@ import { type Json, type JsonDifference, jsonDifferences, parseJson } from '../.
 import { LIMITS } from '../../domain/limits.ts';
 import type { Run } from '../../domain/run.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import { findRun } from '../../stream/find.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import type { App } from '../app.ts';
 import { type Comparison, compareWhole, type ListRange, requireListRange } from '../trajectory/compare.ts';
-import { findRun } from './get.ts';
 import { pathsBytes } from './row_bytes.ts';
 
 export interface CompareRunsArgs extends ListRange {

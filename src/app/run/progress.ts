@@ -1,9 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
-import { LIMITS } from '../../domain/limits.ts';
 import { type Progress, progressOf, type RunTally } from '../../domain/progress.ts';
 import type { Run } from '../../domain/run.ts';
+import { findRun } from '../../stream/find.ts';
 import type { App } from '../app.ts';
-import { findRun } from './get.ts';
 
 /** M2. Errors: RUN_NOT_FOUND. */
 export async function getProgress(app: App, caller: Caller, args: { readonly runId: string }): Promise<Progress> {
@@ -16,11 +15,5 @@ export async function getProgress(app: App, caller: Caller, args: { readonly run
 export function shownProgress(run: Run, tallies: ReadonlyMap<bigint, RunTally>): Progress {
   const tally = tallies.get(run.key);
   if (tally === undefined) throw new Error(`the store has tallied nothing of run ${run.id}`);
-  return progressFrom(run, tally);
-}
-
-/** All open stages count, the first of them are shown. */
-export function progressFrom({ status, plan }: Run, tally: RunTally): Progress {
-  const progress = progressOf(status, plan, tally);
-  return { ...progress, openStages: progress.openStages.slice(0, LIMITS.openStages) };
+  return progressOf(run.status, run.plan, tally);
 }

@@ -1,5 +1,5 @@
 import type { Progress } from '../../domain/progress.ts';
-import type { Run, Stage } from '../../domain/run.ts';
+import type { Run } from '../../domain/run.ts';
 import type { BookView } from '../../store/contract/experiment.ts';
 
 /** No fewer bytes than rows take when encoded: for answers that must stay below a limit (RD3). */
@@ -11,13 +11,6 @@ export function runBytes(run: Run, view: BookView): number {
   if (view === 'BASIC') return bytes;
   const { configJson, configOverridesJson, removedConfigPaths, metadataJson, resultJson } = run;
   return bytes + 16 + sum([configJson, configOverridesJson, metadataJson, resultJson]) + pathsBytes(removedConfigPaths);
-}
-
-export function stageBytes(stage: Stage, view: BookView): number {
-  const { statusMessage, phase, modelUri, modelCheckpointUri } = stage;
-  let bytes = 320 + sum([statusMessage, phase, modelUri, modelCheckpointUri]) + namesBytes(stage.metrics);
-  for (const name of stage.timings.keys()) bytes += 64 + utf8(name);
-  return view === 'BASIC' ? bytes : bytes + 8 + utf8(stage.metadataJson);
 }
 
 export function progressBytes({ openStages }: Pick<Progress, 'openStages'>): number {

@@ -6,10 +6,10 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
 import { DEFAULT_STATE_NAME } from '../../stream/append/incoming.ts';
 import { serverDraining } from '../../stream/drain.ts';
+import { findTrajectory } from '../../stream/find.ts';
 import { requireRange, requireStart } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import type { App } from '../app.ts';
-import { findTrajectory } from '../trajectory/get.ts';
 import { stateBytes, stateCorrupt } from './bytes.ts';
 
 export interface ReadStatesArgs {

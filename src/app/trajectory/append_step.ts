@@ -5,8 +5,8 @@ import type { Instant } from '../../domain/instant.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
 import type { BatchSource, Committed } from '../../stream/append/committer.ts';
 import { type IncomingStep, type PreparedSteps, prepareStep } from '../../stream/append/incoming.ts';
+import { findTrajectory } from '../../stream/find.ts';
 import type { App } from '../app.ts';
-import { findTrajectory } from './get.ts';
 
 /** What every unary write is given (W8). */
 export interface UnaryWriteArgs {

@@ -5,10 +5,10 @@ import { LIMITS } from '../../domain/limits.ts';
 import { type Segment, sharedSteps } from '../../domain/lineage.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
 import type { StepOutline } from '../../store/contract/step.ts';
+import { findTrajectory } from '../../stream/find.ts';
 import { requireRange } from '../../stream/steps/read.ts';
 import { readPage, trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import type { App } from '../app.ts';
-import { findTrajectory } from './get.ts';
 
 export interface CompareArgs extends ListRange {
   readonly trajectoryId: string;

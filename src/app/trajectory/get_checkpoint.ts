@@ -5,11 +5,11 @@ import type { StoredStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
 import { DEFAULT_STATE_NAME } from '../../stream/append/incoming.ts';
+import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { stepBytes } from '../../stream/steps/step_bytes.ts';
 import type { App } from '../app.ts';
 import { stateCorrupt, wholeState } from '../state/bytes.ts';
 import type { StepPlace } from './branch.ts';
-import { findTrajectory, requireStillThere } from './get.ts';
 import { resolvePlace, stepAt } from './get_step.ts';
 
 export interface GetCheckpointArgs {

@@ -1,8 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
+import { findTrajectory } from '../../stream/find.ts';
 import type { App } from '../app.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { findTrajectory } from './get.ts';
 
 export interface LineageSegment {
   readonly trajectoryId: string;

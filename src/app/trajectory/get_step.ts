@@ -3,9 +3,9 @@ import { stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import { parseTagName } from '../../domain/ids.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import { findTrajectory } from '../../stream/find.ts';
 import type { App } from '../app.ts';
 import type { StepPlace } from './branch.ts';
-import { findTrajectory } from './get.ts';
 
 export interface GetStepArgs {
   readonly trajectoryId: string;

@@ -1,9 +1,9 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import type { App } from '../app.ts';
 import { gatherPage } from '../page.ts';
 import { cursorInt, makePageToken, type PageArgs, type PageOf, pageLimit, readPageToken } from '../page_token.ts';
-import { findTrajectory, requireStillThere } from './get.ts';
 import { trajectorySource } from './page.ts';
 
 export interface GetTreeArgs extends PageArgs {

@@ -2,6 +2,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort, StepView } from '../../store/contract/step.ts';
+import { findExperiment, findRun, findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { stepBytes } from '../../stream/steps/step_bytes.ts';
 import type { App } from '../app.ts';
 import {
@@ -13,8 +14,6 @@ import {
   pageLimit,
   readPageToken,
 } from '../page_token.ts';
-import { findExperiment, findRun } from '../run/get.ts';
-import { findTrajectory, requireStillThere } from './get.ts';
 
 export interface ListStepsArgs extends PageArgs {
   /** Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment. */

@@ -3,9 +3,9 @@ import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
 import { isSealed } from '../../domain/lifecycle.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import { findTrajectory } from '../../stream/find.ts';
 import type { App } from '../app.ts';
 import { commitUnary, type UnaryWriteArgs } from './append_step.ts';
-import { findTrajectory } from './get.ts';
 
 export interface SealTrajectoryArgs extends UnaryWriteArgs {
   readonly seal: SealRequest;

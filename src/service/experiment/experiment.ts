@@ -2,9 +2,9 @@ import { ExperimentSchema, type Experiment as WireExperiment } from '../../../ge
 import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { deleteExperiment } from '../../app/run/delete.ts';
 import { requireNewName } from '../../app/run/fields.ts';
-import { findExperiment } from '../../app/run/get.ts';
 import { requireConfig } from '../../domain/json.ts';
 import type { Experiment } from '../../domain/run.ts';
+import { findExperiment } from '../../stream/find.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';

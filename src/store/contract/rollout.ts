@@ -196,6 +196,11 @@ export interface RolloutPlaceCursor {
   readonly number: bigint;
 }
 
+/** Returns the cursor of a rollout within a run, a stage or a group. */
+export function rolloutCursor({ stage, group, number }: Rollout): RolloutPlaceCursor {
+  return { stage: stage.key, groupNumber: group.number, number };
+}
+
 export interface ClaimRequest {
   readonly caller: Caller;
   readonly runId: string | undefined;

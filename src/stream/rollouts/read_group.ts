@@ -1,13 +1,13 @@
 import type { App } from '../../app/app.ts';
-import { PAGE_BYTES } from '../../app/page.ts';
-import { placeOf } from '../../app/rollout/list.ts';
-import { rolloutBytes } from '../../app/rollout/row_bytes.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
+import { ANSWER_BYTES } from '../../domain/limits.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Stage } from '../../domain/run.ts';
 import type { StoredStep } from '../../domain/step.ts';
+import { rolloutCursor } from '../../store/contract/rollout.ts';
+import { rowBytes } from '../row_bytes.ts';
 import { readRange } from '../steps/read.ts';
 import { stepBytes } from '../steps/step_bytes.ts';
 import type { StepsRead } from '../steps/steps_read.ts';
@@ -75,7 +75,7 @@ async function* rolloutsOf(
   const limit = FETCH[view];
   let last: Rollout | undefined;
   for (;;) {
-    const page = { limit, after: last && placeOf(last) };
+    const page = { limit, after: last && rolloutCursor(last) };
     const rows = await orDeleted(place, store.listRollouts(place.caller.namespace, { of: { groupId } }, page, view));
     yield* rows;
     last = rows.at(-1);
@@ -135,7 +135,7 @@ async function* readOpened(
     const read = await orDeleted(place, next);
     if (read.done === true) break;
     const { steps, nextStepNumber } = read.value;
-    if (begins !== undefined && !fitTogether(begins, steps, place.view)) {
+    if (begins !== undefined && !fitTogether(begins, steps)) {
       yield { rollout: begins, steps: [], rolloutDone: false, groupDone: false, caughtUp: false };
       begins = undefined;
     }
@@ -147,9 +147,9 @@ async function* readOpened(
   if (end === 0n) yield { rollout: begins, steps: [], rolloutDone: true, groupDone: isLast, caughtUp: false };
 }
 
-function fitTogether(rollout: Rollout, steps: readonly StoredStep[], view: 'BASIC' | 'FULL'): boolean {
-  const bytes = steps.reduce((sum, step) => sum + stepBytes(step), rolloutBytes(rollout, view));
-  return bytes <= PAGE_BYTES;
+function fitTogether(rollout: Rollout, steps: readonly StoredStep[]): boolean {
+  const bytes = steps.reduce((sum, step) => sum + stepBytes(step), rowBytes(rollout));
+  return bytes <= ANSWER_BYTES;
 }
 
 /** What is not found any more went with its run, unless the stage is still there. Errors: RUN_DELETED. */

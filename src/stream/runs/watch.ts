@@ -1,15 +1,14 @@
 import type { App } from '../../app/app.ts';
-import { findRun } from '../../app/run/get.ts';
-import { progressFrom } from '../../app/run/progress.ts';
-import { stageBytes } from '../../app/run/row_bytes.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
-import type { Progress } from '../../domain/progress.ts';
+import { type Progress, progressOf } from '../../domain/progress.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, Stage } from '../../domain/run.ts';
 import type { Horizon, RunChangesRead } from '../../store/contract/run.ts';
 import { serverDraining } from '../drain.ts';
+import { findRun } from '../find.ts';
+import { rowBytes } from '../row_bytes.ts';
 import { WatchPace } from '../watch_pace.ts';
 import { readSiblings, SiblingsShown } from './watch_rollouts.ts';
 
@@ -123,7 +122,7 @@ class Picture {
   private stages: ReadonlyMap<bigint, bigint> = new Map();
 
   news({ run, stages, tally }: RunChangesRead): News {
-    const progress = progressFrom(run, tally);
+    const progress = progressOf(run.status, run.plan, tally);
     const [runText, progressText] = [textOf(runSigns(run)), textOf(progress)];
     const news = {
       run: runText === this.run ? undefined : run,
@@ -177,7 +176,7 @@ function partsOf(stages: readonly Stage[]): Stage[][] {
   const parts: Stage[][] = [[]];
   let bytes = 0;
   for (const stage of stages) {
-    const size = stageBytes(stage, 'BASIC');
+    const size = rowBytes(stage);
     if (bytes + size > STAGES_BYTES) {
       parts.push([]);
       bytes = 0;

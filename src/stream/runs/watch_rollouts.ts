@@ -1,9 +1,9 @@
 import type { App } from '../../app/app.ts';
-import { groupBytes, rolloutBytes } from '../../app/rollout/row_bytes.ts';
 import type { Caller } from '../../domain/caller.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Page } from '../../store/contract/page.ts';
 import type { ChangeCursor, ChangedIn } from '../../store/contract/run.ts';
+import { rowBytes } from '../row_bytes.ts';
 
 /** Rows read by one statement. */
 const ROWS = 256;
@@ -30,7 +30,7 @@ export async function* readSiblings(
   }
   for await (const { rows, groups } of pages((page) => store.readChangedRollouts(namespace, run, where, page))) {
     yield* ofGroups(groups);
-    for (const rollouts of parts(rows, rolloutBytes)) yield { groups: [], rollouts };
+    for (const rollouts of parts(rows)) yield { groups: [], rollouts };
   }
   yield* readLive(store, namespace, run, where);
 }
@@ -45,14 +45,14 @@ async function* readLive(
   if (since === undefined) return;
   for (let after: bigint | undefined; ; ) {
     const rows = await store.readLiveRollouts(namespace, run, { limit: ROWS, after });
-    for (const rollouts of parts(rows, rolloutBytes)) yield { groups: [], rollouts };
+    for (const rollouts of parts(rows)) yield { groups: [], rollouts };
     if (rows.length < ROWS) return;
     after = rows.at(-1)?.key;
   }
 }
 
 function* ofGroups(all: readonly Group[]): Generator<Siblings> {
-  for (const groups of parts(all, groupBytes)) yield { groups, rollouts: [] };
+  for (const groups of parts(all)) yield { groups, rollouts: [] };
 }
 
 async function* pages<Found extends { readonly next: ChangeCursor | undefined }>(
@@ -67,11 +67,11 @@ async function* pages<Found extends { readonly next: ChangeCursor | undefined }>
 }
 
 /** Splits rows so that each part fits into a message. */
-function* parts<Row>(rows: readonly Row[], bytesOf: (row: Row, view: 'BASIC') => number): Generator<Row[]> {
+function* parts<Row>(rows: readonly Row[]): Generator<Row[]> {
   let part: Row[] = [];
   let bytes = 0;
   for (const row of rows) {
-    const size = bytesOf(row, 'BASIC');
+    const size = rowBytes(row);
     if (part.length > 0 && bytes + size > ROWS_BYTES) {
       yield part;
       [part, bytes] = [[], 0];

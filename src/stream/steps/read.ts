@@ -1,10 +1,10 @@
 import type { App } from '../../app/app.ts';
-import { findTrajectory } from '../../app/trajectory/get.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, invalidField } from '../../domain/errors.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
 import { serverDraining } from '../drain.ts';
+import { findTrajectory } from '../find.ts';
 import { followSteps } from './follow.ts';
 import { byOwner, readPage } from './step_page.ts';
 import type { ReadStepsArgs, StepsRead } from './steps_read.ts';

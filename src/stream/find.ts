@@ -1,0 +1,38 @@
+import type { Caller } from '../domain/caller.ts';
+import { experimentNotFound, runNotFound, trajectoryNotFound } from '../domain/errors.ts';
+import type { Experiment, Run } from '../domain/run.ts';
+import type { Trajectory } from '../domain/trajectory.ts';
+import type { ExperimentPlace } from '../store/contract/experiment.ts';
+import type { Store } from '../store/contract/store.ts';
+
+/** Where something is looked up. */
+interface Context {
+  readonly store: Store;
+}
+
+/** Errors: TRAJECTORY_NOT_FOUND. */
+export async function findTrajectory({ store }: Context, caller: Caller, id: string): Promise<Trajectory> {
+  const found = await store.getTrajectory(caller.namespace, id);
+  if (found === undefined) throw trajectoryNotFound(id);
+  return found;
+}
+
+/** What was deleted while it was looked at must not look like a short answer. Errors: TRAJECTORY_NOT_FOUND. */
+export async function requireStillThere({ store }: Context, caller: Caller, { id, ref }: Trajectory): Promise<void> {
+  const now = await store.getTrajectory(caller.namespace, id);
+  if (now?.ref.key !== ref.key) throw trajectoryNotFound(id);
+}
+
+/** Errors: RUN_NOT_FOUND. */
+export async function findRun({ store }: Context, caller: Caller, id: string): Promise<Run> {
+  const found = await store.getRun(caller.namespace, { id });
+  if (found === undefined) throw runNotFound(id);
+  return found;
+}
+
+/** By id or by name. Errors: EXPERIMENT_NOT_FOUND. */
+export async function findExperiment({ store }: Context, caller: Caller, place: ExperimentPlace): Promise<Experiment> {
+  const found = await store.getExperiment(caller.namespace, place);
+  if (found === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
+  return found;
+}
