@@ -1,4 +1,4 @@
-import type { ColumnType } from '../src/store/postgres/copy.ts';
+import type { PostgresType } from '../src/store/sql/tables/column.ts';
 import type { Engine } from './bench.ts';
 import { type Payload, type RowPayload, rowPayload, writeNonce } from './payload.ts';
 
@@ -10,7 +10,7 @@ export type RowTable = (typeof ROW_TABLES)[number];
 export type RowSet = Record<RowTable, unknown[][]>;
 
 /** Columns with their Postgres types. */
-export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string, type: ColumnType])[]>> = {
+export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string, type: PostgresType])[]>> = {
   states: [
     ['namespace', 'text'],
     ['digest', 'bytea'],

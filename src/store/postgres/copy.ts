@@ -1,7 +1,5 @@
 import pg from 'pg';
-
-/** Postgres types of columns. */
-export type ColumnType = 'int8' | 'float8' | 'bool' | 'text' | 'bytea' | 'timestamptz' | 'uuid';
+import type { PostgresType } from '../sql/tables/column.ts';
 
 type Callback = (error: Error | null, result: pg.QueryResult) => void;
 
@@ -45,7 +43,7 @@ const USUAL_BYTES = 16;
  * Encodes rows in Postgres' binary format. Values are bound as in other statements: flags are 0 or 1, times are texts
  * in UTC, and NaN may be a text.
  */
-export function encodeCopy(types: readonly ColumnType[], rows: readonly (readonly unknown[])[]): Buffer {
+export function encodeCopy(types: readonly PostgresType[], rows: readonly (readonly unknown[])[]): Buffer {
   const writer = new CopyWriter(HEAD_BYTES + rows.length * types.length * USUAL_BYTES);
   for (const row of rows) writer.row(types, row);
   return writer.finish();
@@ -63,7 +61,7 @@ class CopyWriter {
     this.length = SIGNATURE.copy(this.bytes);
   }
 
-  row(types: readonly ColumnType[], row: readonly unknown[]): void {
+  row(types: readonly PostgresType[], row: readonly unknown[]): void {
     this.reserve(2);
     this.length = this.bytes.writeInt16BE(types.length, this.length);
     for (let i = 0; i < types.length; i += 1) this.value(types[i]!, row[i]);
@@ -75,7 +73,7 @@ class CopyWriter {
     return this.bytes.subarray(0, this.length);
   }
 
-  private value(type: ColumnType, value: unknown): void {
+  private value(type: PostgresType, value: unknown): void {
     if (value === null) {
       this.reserve(4);
       this.length = this.bytes.writeInt32BE(-1, this.length);

@@ -37,11 +37,12 @@ import { nextTurn } from '../sql/reading/next_turn.ts';
 import { ReadTurns } from '../sql/reading/turns.ts';
 import { padded } from '../sql/statement_shapes.ts';
 import { STEP_COLUMNS, type StepRow } from '../sql/step/row.ts';
+import { STEPS } from '../sql/tables/steps.ts';
 import type { ColumnOf, StoredTable, Tables } from '../sql/tables.ts';
 import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
 import { bindDigest, bindOptionalReal, bindReal, readDigest } from '../sql/values.ts';
 import { postgresAggregates } from './aggregates.ts';
-import { ARRAY_TYPES, COLUMN_TYPES, typesOf } from './column_types.ts';
+import { ARRAY_TYPES, typesOf } from './column_types.ts';
 import { encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
@@ -727,7 +728,7 @@ function stepValues(): string {
     const known = HEAD_COLUMNS[column];
     if (known !== undefined) return known;
     parameter += 1;
-    return `$${parameter}::${COLUMN_TYPES.steps[column]}`;
+    return `$${parameter}::${STEPS.columns[column].type}`;
   }).join(', ');
 }
 

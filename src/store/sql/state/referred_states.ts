@@ -23,7 +23,7 @@ interface NamespaceStates {
 /**
  * States that the new steps of one transaction refer to.
  * A state that is referenced already is neither locked nor changed, so that writers that share states do not wait.
- * `StatesTable` explains why that is safe.
+ * `STATES` explains why that is safe.
  * All others are locked in one pass in order of namespace and digest, after all decisions. Every transaction takes
  * these locks in that order and none before the pass, so that transactions do not deadlock.
  */

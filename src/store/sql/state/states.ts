@@ -239,7 +239,7 @@ async function readChunk(engine: Engine, state: Digest, upload: string, ordinal:
   return decodeBytes(chunk, Number(chunk.size), state, (bytes) => chunkDigest(upload, ordinal, bytes) === kept);
 }
 
-/** `StatesTable` explains why the version makes this safe beside appends and deletions. */
+/** `STATES` explains why the version makes this safe beside appends and deletions. */
 export async function collectStates(engine: Engine, ttlHours: number, limit: number): Promise<number> {
   await dropBrokenUploads(engine, ttlHours, limit);
   const candidates = await engine.db

@@ -24,7 +24,7 @@ export class Unreferencing {
     }
   }
 
-  /** Marks the states as unreferenced. The collector looks for remaining references (see `StatesTable`). */
+  /** Marks the states as unreferenced. The collector looks for remaining references (see `STATES`). */
   async write(): Promise<void> {
     for (const [namespace, digests] of [...this.namespaces].sort(([a], [b]) => (a < b ? -1 : 1))) {
       for (const some of chunksOf([...digests].sort())) await this.change(namespace, some);

@@ -8,7 +8,7 @@ import { markBranches, markPurging } from './purge_marks.ts';
 const REFERENCES = ['step_states', 'content_states'] as const;
 
 /**
- * Removes rows of marked trajectories (see `TrajectoriesTable`): branches before their parents, and steps from the end
+ * Removes rows of marked trajectories (see `TRAJECTORIES`): branches before their parents, and steps from the end
  * with their references. One transaction removes at most `limit` steps and about as many references. It checks again
  * under its locks, so that several instances can purge at once. Returns about how many rows were removed; 0 if nothing
  * is marked.

@@ -1,0 +1,50 @@
+import type { ColumnType } from 'kysely';
+
+/** Postgres types of columns. SQLite stores times and uuids as text. */
+export type PostgresType = 'int8' | 'float8' | 'bool' | 'text' | 'bytea' | 'timestamptz' | 'uuid';
+
+/**
+ * A column of a table. `Typed` is its type in queries, and `Value` its type in rows that are written in bulk
+ * (`RowOf`).
+ */
+export interface Column<Typed, Value> {
+  readonly type: PostgresType;
+  readonly nullable: boolean;
+  /** Inserts of single rows may omit the column, because the schema has a default. */
+  readonly hasDefault: boolean;
+  /** For the compiler only; never set. */
+  readonly types?: { readonly typed: Typed; readonly value: Value };
+}
+
+function column<Typed, Value>(type: PostgresType): Column<Typed, Value> {
+  return { type, nullable: false, hasDefault: false };
+}
+
+/** Integers are bigint in both directions. Queries may also bind small ones as numbers. */
+export const int = column<ColumnType<bigint, bigint | number, bigint | number>, bigint>('int8');
+/** Written with `bindReal` and read with `readReal`. NaN is the text `NaN`, because SQLite would store NULL (W11). */
+export const real = column<ColumnType<number | string, number | string, number | string>, number | string>('float8');
+/** Bound as 0 or 1, and read with `isSet`, because the engines return different types. */
+export const flag = column<ColumnType<boolean | bigint | 0 | 1, 0 | 1, 0 | 1>, 0 | 1>('bool');
+export const text = column<ColumnType<string, string, string>, string>('text');
+export const uuid = column<ColumnType<string, string, string>, string>('uuid');
+export const bytes = column<ColumnType<Uint8Array, Uint8Array, Uint8Array>, Uint8Array>('bytea');
+/** ISO text in UTC with six fractional digits on both engines. Queries may also bind `Engine.now`. */
+export const time = column<ColumnType<string, unknown, unknown>, string>('timestamptz');
+
+export function nullable<Select, Insert, Update, Value>({
+  type,
+  hasDefault,
+}: Column<ColumnType<Select, Insert, Update>, Value>): Column<
+  ColumnType<Select | null, Insert | null, Update | null>,
+  Value | null
+> {
+  return { type, hasDefault, nullable: true };
+}
+
+export function withDefault<Select, Insert, Update, Value>({
+  type,
+  nullable,
+}: Column<ColumnType<Select, Insert, Update>, Value>): Column<ColumnType<Select, Insert | undefined, Update>, Value> {
+  return { type, nullable, hasDefault: true };
+}

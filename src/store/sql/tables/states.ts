@@ -1,0 +1,44 @@
+import { bytes, flag, int, nullable, text, time, uuid } from './column.ts';
+import { table } from './table.ts';
+
+/**
+ * Invariants of a row:
+ * - `referenced`: a step may refer to the state. An append that refers to the state sets it. Deleting such a step
+ *   resets it, and the collector then looks for other references.
+ * - `version` rises with every change of the row.
+ * An append neither locks nor changes a state that is referenced already. The collector makes this safe in three steps:
+ * 1. It selects states that are not referenced, and their versions.
+ * 2. It waits until all appends have ended that looked up states before (`Engine.outwaitReferrers`), and then reads all
+ *    references. This includes the references of appends that found a selected state while it was referenced.
+ * 3. It deletes selected states without references whose versions are unchanged. An append that found such a state
+ *    later found it unreferenced, and changed its version.
+ */
+export const STATES = table('states', {
+  namespace: text,
+  digest: bytes,
+  size: int,
+  encoding: text,
+  /** The whole state; null if it is stored in chunks. */
+  data: nullable(bytes),
+  /** The upload whose chunks hold the state, or null. */
+  upload: nullable(uuid),
+  referenced: flag,
+  version: int,
+  renew_time: time,
+});
+
+export const STATE_UPLOADS = table('state_uploads', {
+  upload: uuid,
+  namespace: text,
+  renew_time: time,
+});
+
+export const STATE_CHUNKS = table('state_chunks', {
+  upload: uuid,
+  ordinal: int,
+  namespace: text,
+  digest: bytes,
+  size: int,
+  encoding: text,
+  data: bytes,
+});

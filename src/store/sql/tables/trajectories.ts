@@ -1,0 +1,54 @@
+import { flag, int, nullable, real, text, time, uuid, withDefault } from './column.ts';
+import { table } from './table.ts';
+
+export const TRAJECTORIES = table('trajectories', {
+  tree: int,
+  key: int,
+  namespace: text,
+  id: uuid,
+  uid: uuid,
+  parent: nullable(int),
+  branch_point: nullable(int),
+  name: text,
+  task_id: text,
+  labels: text,
+  metadata_json: text,
+  metrics: text,
+  status: text,
+  status_message: text,
+  writer_id: text,
+  writer_epoch: int,
+  next_step_number: int,
+  reward_sum: real,
+  byte_sum: int,
+  hidden: flag,
+  create_time: time,
+  update_time: time,
+  seal_time: nullable(time),
+  /** Row keys of the run and the experiment of the trajectory. */
+  run: nullable(int),
+  experiment: nullable(int),
+  /** Number of branches between the trajectory and the root of its tree; 0 for a root. */
+  depth: int,
+  /** The trajectory is deleted and its rows are being removed. Such a row is hidden too. */
+  purging: withDefault(flag),
+  /**
+   * The trajectory is deleted but kept for its branches. Its steps after the last branch point are being removed. Such
+   * a row is hidden too.
+   */
+  trimming: withDefault(flag),
+  /**
+   * Sum of the rewards of own steps, in order. Null if no own step has a reward that counts, or if the trajectory was
+   * trimmed.
+   */
+  branch_reward_sum: nullable(real),
+});
+
+export const TAGS = table('tags', {
+  tree: int,
+  trajectory: int,
+  name: text,
+  namespace: text,
+  step_number: int,
+  update_time: time,
+});
