@@ -16,7 +16,8 @@ import type { AppSettings } from '../../src/stream/settings.ts';
 import { readSteps } from '../../src/stream/steps/read.ts';
 import type { ReadStepsArgs } from '../../src/stream/steps/steps_read.ts';
 import { logger, openOn } from '../store/on_store.ts';
-import { createDatabase, ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
+import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, textAction } from '../support/steps.ts';
 
 /** Short polls, so that tests need not wait; maintenance only where a test asks for it. */
@@ -51,7 +52,7 @@ export function describeApp(subject: string, define: (on: OnApp) => void): void 
       return createApp({ store: over, ids, logger, settings: { ...TEST_SETTINGS, commitLanes: lanes, ...settings } });
     };
     beforeAll(async () => {
-      database = await createDatabase(engine);
+      database = await createMigratedDatabase(engine);
       store = await openOn(database);
       app = newApp();
     });

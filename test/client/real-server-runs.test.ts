@@ -12,7 +12,8 @@ import {
   reasonOf,
   watchRun,
 } from '../../src/client/index.ts';
-import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
@@ -29,7 +30,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
   let runId: string;
 
   beforeAll(async () => {
-    database = await createDatabase(engine);
+    database = await createMigratedDatabase(engine);
     server = await startTestServer({ database });
   });
   afterAll(async () => {

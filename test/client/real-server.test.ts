@@ -11,7 +11,8 @@ import {
   reasonOf,
   uploadState,
 } from '../../src/client/index.ts';
-import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
@@ -30,7 +31,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
   let trajectoryId: string;
 
   beforeAll(async () => {
-    database = await createDatabase(engine);
+    database = await createMigratedDatabase(engine);
     server = await startTestServer({ database });
   });
   afterAll(async () => {

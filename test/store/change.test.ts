@@ -2,7 +2,7 @@ import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { createDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { Scene } from './scene.ts';
@@ -93,7 +93,7 @@ describeStore('hints for followers', (on) => {
 
 describe('hints between instances, on postgres', () => {
   it('R2: another instance hears of appends, seals and deletions, and again after its listening connection was cut', async () => {
-    await using database = await createDatabase('postgres');
+    await using database = await createMigratedDatabase('postgres');
     const [one, two] = [await openOn(database), await openOn(database)];
     const scene = new Scene(one);
     const ear = new Ear(two);
@@ -133,7 +133,7 @@ describe('hints between instances, on postgres', () => {
   });
 
   it('RD2: a group of fifteen hundred trajectories is told, if only as "anything"', async () => {
-    await using database = await createDatabase('postgres');
+    await using database = await createMigratedDatabase('postgres');
     const [one, two] = [await openOn(database), await openOn(database)];
     const scene = new Scene(one);
     const made: Trajectory[] = [];

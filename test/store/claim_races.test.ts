@@ -3,7 +3,8 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import type { TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
 import { claimed, describeClaims, RolloutScene, tokenOf } from './rollout_scene.ts';
@@ -101,7 +102,7 @@ describe('rollouts that another transaction holds, on postgres', () => {
   let other: pg.Client;
 
   beforeAll(async () => {
-    database = await createDatabase('postgres');
+    database = await createMigratedDatabase('postgres');
     [store, second] = [await openOn(database), await openOn(database)];
     other = new pg.Client(database.url);
     await other.connect();

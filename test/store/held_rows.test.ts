@@ -1,7 +1,8 @@
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Contended, type Store } from '../../src/store/contract/store.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import type { TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
@@ -16,7 +17,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
   let other: pg.Client;
 
   beforeAll(async () => {
-    database = await createDatabase('postgres');
+    database = await createMigratedDatabase('postgres');
     store = await openOn(database);
     other = new pg.Client(database.url);
     await other.connect();

@@ -3,7 +3,8 @@ import { pino } from 'pino';
 import { afterAll, beforeAll, describe } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
 import { openStore } from '../../src/store/open.ts';
-import { createDatabase, ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
+import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { Scene } from './scene.ts';
 import { type OutsideSql, outsideSql, sqlitePath } from './sql.ts';
 
@@ -38,7 +39,7 @@ export function describeStoreOn(engines: readonly Engine[], noun: string, define
     let store: Store;
     let sql: OutsideSql;
     beforeAll(async () => {
-      database = await createDatabase(engine);
+      database = await createMigratedDatabase(engine);
       store = await openOn(database);
       sql = await outsideSql(database);
     });

@@ -2,7 +2,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
 import { addAggregates } from '../../src/store/sqlite/sum_of_squares.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import type { TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { RunScene } from './run_scene.ts';
@@ -17,7 +18,7 @@ describe('what SQLite reads', () => {
   let store: Store;
   let planner: DatabaseSync;
   beforeAll(async () => {
-    database = await createDatabase('sqlite');
+    database = await createMigratedDatabase('sqlite');
     store = await openOn(database);
     planner = new DatabaseSync(sqlitePath(database));
     planner.function('anabranch_now', () => '');

@@ -6,6 +6,7 @@ import type { Stage } from '../../src/domain/run.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { claimed, RolloutScene, tokenOf } from './rollout_scene.ts';
@@ -232,7 +233,7 @@ describe('the order of a close and of what creates rollouts, on postgres', () =>
   let other: pg.Client;
 
   beforeAll(async () => {
-    database = await createDatabase('postgres');
+    database = await createMigratedDatabase('postgres');
     store = await openOn(database);
     other = new pg.Client(database.url);
     await other.connect();

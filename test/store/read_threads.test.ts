@@ -3,7 +3,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { StatementJob } from '../../src/store/sqlite/read_job.ts';
 import { ReadThreadHandle } from '../../src/store/sqlite/read_thread_handle.ts';
 import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import type { TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { sqlitePath } from './sql.ts';
 
 const ROWS = 3000;
@@ -26,7 +27,7 @@ describe('A5, A6: read threads of SQLite', () => {
   let database: TestDatabase;
   let threads: ReadThreads;
   beforeEach(async () => {
-    database = await createDatabase('sqlite');
+    database = await createMigratedDatabase('sqlite');
     const file = new DatabaseSync(sqlitePath(database));
     file.exec(`pragma journal_mode = wal; create table numbers (key integer primary key, word text);
       with recursive n(i) as (select 1 union all select i + 1 from n where i < ${ROWS})

@@ -1,7 +1,8 @@
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 import type { Run } from '../../src/domain/run.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import type { TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { RunScene, SILENT, substepPlan } from './run_scene.ts';
@@ -187,7 +188,7 @@ describe('changes that commit late, on postgres', () => {
   }
 
   it('M5: of two transactions held open the earlier that commits later is not missed, whatever commits and is looked at between', async () => {
-    await using database = await createDatabase('postgres');
+    await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RunScene(store);
     const { ids, watcher } = await watched(here, 3);
@@ -208,7 +209,7 @@ describe('changes that commit late, on postgres', () => {
   });
 
   it('M5: a row that an earlier transaction changes last is told again, though its mark falls', async () => {
-    await using database = await createDatabase('postgres');
+    await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RunScene(store);
     const { ids, watcher } = await watched(here, 2);
@@ -226,7 +227,7 @@ describe('changes that commit late, on postgres', () => {
   });
 
   it('M5: what is undone is never told, and holds nothing back for good', async () => {
-    await using database = await createDatabase('postgres');
+    await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RunScene(store);
     const { ids, watcher } = await watched(here, 2);
@@ -241,7 +242,7 @@ describe('changes that commit late, on postgres', () => {
   });
 
   it('M5: beside a transaction that stays open, a look reads what changed since the look before, and no more', async () => {
-    await using database = await createDatabase('postgres');
+    await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RolloutScene(store);
     const { run, stage } = await here.place();
@@ -261,7 +262,7 @@ describe('changes that commit late, on postgres', () => {
   });
 
   it('M5: after the connection to the database was lost, a look reads everything, and the next one what changed since', async () => {
-    await using database = await createDatabase('postgres');
+    await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RolloutScene(store);
     const { run, stage } = await here.place();
@@ -278,7 +279,7 @@ describe('changes that commit late, on postgres', () => {
   });
 
   it("M5: a verb of the store's own that commits late, held at its last statement, is not missed by another instance", async () => {
-    await using database = await createDatabase('postgres');
+    await using database = await createMigratedDatabase('postgres');
     const [store, other] = [await openOn(database), await openOn(database)];
     const here = new RunScene(store);
     const { ids } = await watched(here, 2);

@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Pool } from '../../src/store/postgres/pool.ts';
 import { StatementNames } from '../../src/store/postgres/statement_names.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import type { TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 
 describe('A9: names of prepared statements', () => {
   it('are the same for the same text in every process, whatever was named before', () => {
@@ -31,7 +32,7 @@ describe('A9: a pool of Postgres whose named statements are forgotten', () => {
   let pool: Pool;
   let forgotten: unknown[];
   beforeEach(async () => {
-    database = await createDatabase('postgres');
+    database = await createMigratedDatabase('postgres');
     forgotten = [];
     const onForgotten = (error: unknown) => forgotten.push(error);
     // Of one connection, so that whoever comes next gets the same one.

@@ -41,21 +41,65 @@ async function createFile(): Promise<TestDatabase> {
   return { engine: 'sqlite', url, adminUrl: url, drop, [Symbol.asyncDispose]: drop };
 }
 
-/** A fresh database on the given server, whose user may create databases and roles. */
-export async function createPostgresDatabase(server: string): Promise<TestDatabase> {
-  const name = `anabranch_test_${randomBytes(8).toString('hex')}`;
-  const password = randomBytes(12).toString('hex');
+/** A role of Postgres that may log in. */
+export interface Login {
+  readonly user: string;
+  readonly password: string;
+}
+
+function newLogin(): Login {
+  return { user: newName(), password: randomBytes(12).toString('hex') };
+}
+
+function newName(): string {
+  return `anabranch_test_${randomBytes(8).toString('hex')}`;
+}
+
+/** A fresh database and its role, which has the same name, on the given server, whose user may create both. */
+export async function createPostgresDatabase(server: string, login: Login = newLogin()): Promise<TestDatabase> {
+  const { user, password } = login;
   await administer(server, [
-    `CREATE ROLE ${name} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '${password}'`,
-    `CREATE DATABASE ${name}`,
-    `REVOKE ALL ON DATABASE ${name} FROM PUBLIC`,
-    `GRANT CONNECT, CREATE ON DATABASE ${name} TO ${name}`,
+    `CREATE ROLE ${user} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '${password}'`,
+    `CREATE DATABASE ${user}`,
+    ...grantOnly(user, login),
   ]);
-  const drop = () =>
-    administer(server, [`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`, `DROP ROLE IF EXISTS ${name}`]);
+  return postgresDatabase(server, user, login, () => dropPostgresDatabase(server, login));
+}
+
+/** Names the database that the tests of this run copy, and its role. Called once for a run, before its first test. */
+export function nameTemplate(): void {
+  const { user, password } = newLogin();
+  process.env.TEST_TEMPLATE = `${user}:${password}`;
+}
+
+export function templateLogin(): Login {
+  const [user, password] = process.env.TEST_TEMPLATE?.split(':') ?? [];
+  if (user === undefined || password === undefined)
+    throw new Error('TEST_TEMPLATE is set by the global setup of vitest');
+  return { user, password };
+}
+
+export function dropPostgresDatabase(server: string, { user }: Login): Promise<void> {
+  return administer(server, [`DROP DATABASE IF EXISTS ${user} WITH (FORCE)`, `DROP ROLE IF EXISTS ${user}`]);
+}
+
+/** A copy of the database that has this role's name. The role owns what is in it. */
+export async function copyPostgresDatabase(server: string, login: Login): Promise<TestDatabase> {
+  const name = newName();
+  await administer(server, [`CREATE DATABASE ${name} TEMPLATE ${login.user}`, ...grantOnly(name, login)]);
+  return postgresDatabase(server, name, login, () =>
+    administer(server, [`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`]),
+  );
+}
+
+function grantOnly(database: string, { user }: Login): string[] {
+  return [`REVOKE ALL ON DATABASE ${database} FROM PUBLIC`, `GRANT CONNECT, CREATE ON DATABASE ${database} TO ${user}`];
+}
+
+function postgresDatabase(server: string, name: string, login: Login, drop: () => Promise<void>): TestDatabase {
   return {
     engine: 'postgres',
-    url: withDatabase(server, name, { user: name, password }),
+    url: withDatabase(server, name, login),
     adminUrl: withDatabase(server, name),
     drop,
     [Symbol.asyncDispose]: drop,
@@ -73,7 +117,7 @@ async function administer(server: string, statements: readonly string[]): Promis
   }
 }
 
-function withDatabase(server: string, name: string, as?: { user: string; password: string }): string {
+function withDatabase(server: string, name: string, as?: Login): string {
   const url = new URL(server);
   url.pathname = `/${name}`;
   if (as) {

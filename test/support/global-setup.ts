@@ -2,6 +2,7 @@ import { chmod, mkdtemp, realpath, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
+import { dropPostgresDatabase, nameTemplate, templateLogin } from './database.ts';
 import { startJanitor } from './janitor.ts';
 import { startPostgres } from './postgres.ts';
 
@@ -12,7 +13,14 @@ import { startPostgres } from './postgres.ts';
  */
 export async function setup(): Promise<() => Promise<void>> {
   const removeFolder = await temporaryFolder();
-  if (process.env.TEST_DATABASE_URL) return removeFolder;
+  nameTemplate();
+  const given = process.env.TEST_DATABASE_URL;
+  if (given) {
+    return async () => {
+      await dropPostgresDatabase(given, templateLogin());
+      await removeFolder();
+    };
+  }
   const postgres = await startPostgres();
   process.env.TEST_DATABASE_URL = postgres.url;
   return async () => {

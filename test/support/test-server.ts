@@ -3,7 +3,8 @@ import process from 'node:process';
 import { pino } from 'pino';
 import { loadConfig } from '../../src/config/config.ts';
 import { type RunningServer, type ServerDeps, startServer } from '../../src/server.ts';
-import { createDatabase, type Engine, type TestDatabase } from './database.ts';
+import type { Engine, TestDatabase } from './database.ts';
+import { createMigratedDatabase } from './migrated_database.ts';
 
 export interface TestServerOptions {
   /** Default: `sqlite`. */
@@ -25,7 +26,7 @@ export interface TestServer extends RunningServer {
 
 /** `TEST_LOG_LEVEL=debug` shows what the server logs; it is silent otherwise. */
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
-  const database = options.database ?? (await createDatabase(options.engine ?? 'sqlite'));
+  const database = options.database ?? (await createMigratedDatabase(options.engine ?? 'sqlite'));
   const flags = { listen: '127.0.0.1:0', database: database.url, ...options.flags };
   const config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
   const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { Health, HealthCheckResponse_ServingStatus as Serving } from '../../gen/es/grpc/health/v1/health_pb.js';
-import { createDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { http2Session, RawCall, rawCall, until } from './raw.ts';
@@ -95,7 +95,7 @@ describe('A4: a server whose connections all have calls under way', () => {
 });
 
 it('A4: 1,000 idle connections do not lock anybody out of a process that may open 1,024 files', async () => {
-  await using database = await createDatabase('sqlite');
+  await using database = await createMigratedDatabase('sqlite');
   await using server = await spawnServer({ database: database.url, openFiles: 1024 });
   const watch = new RawCall(await http2Session(server.url), '/grpc.health.v1.Health/Watch');
   watch.stream.end(Buffer.alloc(5));

@@ -1,6 +1,7 @@
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { type OutsideSql, outsideSql } from '../store/sql.ts';
-import { createDatabase, type Engine } from '../support/database.ts';
+import type { Engine } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 
 /** The servers of one database, each a process of its own: two on Postgres, and one on SQLite, which has one process a file. */
@@ -19,7 +20,7 @@ export interface Doors {
 
 export async function openDoors(engine: Engine): Promise<Doors> {
   await using all = new AsyncDisposableStack();
-  const database = all.use(await createDatabase(engine));
+  const database = all.use(await createMigratedDatabase(engine));
   const servers: SpawnedServer[] = [];
   for (let i = 0; i < (engine === 'postgres' ? 2 : 1); i += 1)
     servers.push(all.use(await spawnServer({ database: database.url })));

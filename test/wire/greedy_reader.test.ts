@@ -3,7 +3,8 @@ import { createClient } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
 import { describe, expect, it } from 'vitest';
 import { StepOrder, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { AppendCall } from './append-call.ts';
 
@@ -26,7 +27,7 @@ const TRANSPORTS = [
 
 describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => {
   it.each(TRANSPORTS)('is served while a reader by %s takes all steps it can get', async (_name, transport) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     await using server = await spawnServer({ database: database.url });
     const reading = createClient(TrajectoryService, transport(server.url));
     const writing = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
@@ -59,7 +60,7 @@ describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => 
   });
 
   it('is served before forty readers whose statements take long, with its appends and its reads', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     await using server = await spawnServer({ database: database.url });
     const client = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
     const long = await filled(client);

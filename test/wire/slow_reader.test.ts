@@ -24,7 +24,7 @@ import { Port } from '../../src/listen/port.ts';
 import { createHandler } from '../../src/rpc/handler.ts';
 import { openStore } from '../../src/store/open.ts';
 import { RunScene } from '../store/run_scene.ts';
-import { createDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
 
 const TRAJECTORIES = '/anabranch.v1.TrajectoryService';
@@ -100,7 +100,7 @@ const SLOW_READER_MS = 600;
 
 /** A service with a trajectory of its own. */
 async function serve() {
-  const database = await createDatabase('sqlite');
+  const database = await createMigratedDatabase('sqlite');
   const logger = pino({ level: 'silent' });
   const config = loadConfig({ env: {}, flags: { database: database.url }, cwd: '/', readFile: () => undefined });
   const store = await openStore(config.database, { logger });
