@@ -51,7 +51,7 @@ async function listen(limits: Partial<PortLimits>) {
     return connected;
   }
 
-  /** A connection with a call under way, and how the call ends. */
+  /** A connection with a call in progress, and a function that ends the call. */
   async function busyPeer(path = '/call'): Promise<{ peer: Peer; end: () => void }> {
     const busy = await peer();
     busy.socket.write(GET.replace('/', path));
@@ -64,7 +64,7 @@ async function listen(limits: Partial<PortLimits>) {
   return { port, number, url, warnings, peer, busyPeer, settled };
 }
 
-/** A bare connection, and what it was sent. */
+/** A raw TCP connection, and the bytes that it received. */
 class Peer {
   readonly socket: net.Socket;
   readonly closed: Promise<unknown>;
@@ -84,7 +84,7 @@ class Peer {
 }
 
 describe('A4: at the bound on connections', () => {
-  it('each new connection closes the one that has been idle longest, whatever it speaks', async () => {
+  it('a new connection closes the connection that has been idle longest, whichever protocol that one speaks', async () => {
     const { port, url, peer, settled } = await listen({ maxConnections: 3 });
     const silent = await peer();
     const session: http2.ClientHttp2Session = await http2Session(url);
@@ -109,7 +109,7 @@ describe('A4: at the bound on connections', () => {
     expect(port.counts()).toMatchObject({ sockets: 3, sessions: 0, requests: 0 });
   });
 
-  it('a connection that is used again waits its turn anew', async () => {
+  it('a connection that is used again counts as idle from then on', async () => {
     const { peer, settled } = await listen({ maxConnections: 2 });
     const older = await peer();
     const newer = await peer();
@@ -120,7 +120,7 @@ describe('A4: at the bound on connections', () => {
     expect(older.socket.closed).toBe(false);
   });
 
-  it('a connection with a call under way is not closed: the next one in line is', async () => {
+  it('a connection with a call in progress is not closed: the next idle one is closed instead', async () => {
     const { url, port, peer, busyPeer } = await listen({ maxConnections: 3 });
     const busy = await busyPeer();
     const session = await http2Session(url);
@@ -139,7 +139,7 @@ describe('A4: at the bound on connections', () => {
   });
 });
 
-/** A socket without a peer. */
+/** A socket that is not connected. */
 class DeafSocket extends EventEmitter {
   destroyed = false;
 
@@ -149,7 +149,7 @@ class DeafSocket extends EventEmitter {
   }
 }
 
-it('A4: of any number of connections, used in any way, the one that has been idle longest is closed', () => {
+it('A4: with random connections and random use, the connection that has been idle longest is closed', () => {
   const action = fc.record({ what: fc.constantFrom('accept', 'begin', 'end', 'hang up'), which: fc.nat() });
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 6 }), fc.array(action, { maxLength: 200 }), (size, actions) => {
@@ -194,10 +194,10 @@ it('A4: of any number of connections, used in any way, the one that has been idl
   );
 });
 
-describe('A4: when every connection has calls under way', () => {
+describe('A4: when every connection has a call in progress', () => {
   const FULL = { maxConnections: 1, reserveConnections: 2 };
 
-  it('a connection of the reserve may check the health, is refused all else, and is closed after either', async () => {
+  it('a reserve connection may call health checks; other calls are refused; the connection is closed after either', async () => {
     const { peer, busyPeer } = await listen(FULL);
     const { peer: busy } = await busyPeer();
     for (const [path, answer] of [
@@ -213,7 +213,7 @@ describe('A4: when every connection has calls under way', () => {
     expect(busy.socket.closed).toBe(false);
   });
 
-  it('an HTTP/2 connection of the reserve is answered likewise, and told to go', async () => {
+  it('an HTTP/2 reserve connection gets the same answers and a GOAWAY frame', async () => {
     const { url, busyPeer } = await listen(FULL);
     await busyPeer();
     for (const [path, status, body] of [
@@ -229,7 +229,7 @@ describe('A4: when every connection has calls under way', () => {
     }
   });
 
-  it('calls that do not end do not fill the reserve: its oldest connection makes room', async () => {
+  it('calls that never end do not fill the reserve: the oldest reserve connection is closed for a new one', async () => {
     const { peer, busyPeer, warnings } = await listen(FULL);
     const regular = await busyPeer();
     const watches = [await busyPeer('/health/watch'), await busyPeer('/health/watch')];
@@ -245,7 +245,7 @@ describe('A4: when every connection has calls under way', () => {
     expect(warnings).toEqual([{ closedIdle: 0, refused: 1 }]);
   });
 
-  it('without a reserve a connection is closed when it is accepted', async () => {
+  it('without a reserve, a new connection is closed when it is accepted', async () => {
     const { number, busyPeer, warnings, port } = await listen({ maxConnections: 1, reserveConnections: 0 });
     await busyPeer();
     expect(await speak(number, GET)).toBe('');
@@ -253,7 +253,7 @@ describe('A4: when every connection has calls under way', () => {
     expect(warnings).toEqual([{ closedIdle: 0, refused: 1 }]);
   });
 
-  it('idle connections do not fill the reserve: the longest idle one makes room', async () => {
+  it('idle connections do not fill the reserve: the longest idle one is closed for a new one', async () => {
     const { peer, busyPeer } = await listen(FULL);
     await busyPeer();
     const idle = [await peer(), await peer()];
@@ -264,7 +264,7 @@ describe('A4: when every connection has calls under way', () => {
     expect(idle[1]!.socket.closed).toBe(false);
   });
 
-  it('a connection of the reserve is served as any other once there is room', async () => {
+  it('a reserve connection is served like any other once there is room below the bound', async () => {
     const { peer, busyPeer, settled } = await listen(FULL);
     const { peer: busy, end } = await busyPeer();
     const late = await peer();
@@ -281,8 +281,8 @@ describe('A4: when every connection has calls under way', () => {
   });
 });
 
-describe('A4: the operator is warned', () => {
-  it('at the first closed connection, then at most once a minute, with the number closed since', async () => {
+describe('A4: the server warns the operator', () => {
+  it('at the first closed connection, then at most once a minute, with the number of connections closed since', async () => {
     const { port, peer, warnings } = await listen({ maxConnections: 1 });
     for (let i = 0; i < 21; i += 1) await peer();
     expect(warnings).toEqual([{ closedIdle: 1, refused: 0 }]);
@@ -293,7 +293,7 @@ describe('A4: the operator is warned', () => {
     ]);
   });
 
-  it('again when the minute is over, if more were closed or refused', async () => {
+  it('again after a minute, if more connections were closed or refused', async () => {
     const { peer, busyPeer, warnings } = await listen({ maxConnections: 1, reserveConnections: 2, warnEveryMs: 100 });
     await peer();
     const { peer: busy } = await busyPeer();
@@ -306,7 +306,7 @@ describe('A4: the operator is warned', () => {
     expect(busy.socket.closed).toBe(false);
   });
 
-  it('of nothing as long as there is room', async () => {
+  it('not at all while there is room', async () => {
     const { port, peer, warnings } = await listen({ maxConnections: 3 });
     for (let i = 0; i < 3; i += 1) await peer();
     await port.drain(0);

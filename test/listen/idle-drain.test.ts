@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { Port } from '../../src/listen/port.ts';
 
-/** Far beyond any test: whoever waits for it fails by vitest's own timeout. */
+/** Longer than any test: a test that waits for it fails by the timeout of vitest. */
 const GRACE_MS = 600_000;
 
 async function listen(handler: ConstructorParameters<typeof Port>[0]['handler']) {
@@ -17,15 +17,15 @@ async function listen(handler: ConstructorParameters<typeof Port>[0]['handler'])
   return { port, client };
 }
 
-describe('a drain (A2)', () => {
-  it('does not wait for connections that have nothing under way', async () => {
+describe('A2: a drain', () => {
+  it('does not wait for idle connections', async () => {
     const { port, client } = await listen((_, response) => void response.end('done'));
     expect(await text(client.request({ ':path': '/' }))).toBe('done');
     await Promise.all([port.drain(GRACE_MS), once(client, 'close')]);
     expect(Object.entries(port.counts()).filter(([, count]) => count > 0)).toEqual([]);
   });
 
-  it('lets what is under way end, and then waits no longer', async () => {
+  it('lets calls in progress end, and then stops waiting', async () => {
     const called = Promise.withResolvers<() => void>();
     const { port, client } = await listen((_, response) => called.resolve(() => response.end('done')));
     const answer = text(client.request({ ':path': '/' }));

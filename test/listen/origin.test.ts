@@ -6,7 +6,7 @@ import { http2Session, RawCall, rawCall, speak, until } from '../wire/raw.ts';
 let open: Port | undefined;
 afterEach(() => open?.drain(0));
 
-/** A port on which everything that the guard lets through is answered 200. */
+/** A port that answers 200 to every request that the guard lets through. */
 async function listen(options: Partial<ListenOptions> = {}) {
   const port = new Port({
     host: '127.0.0.1',
@@ -27,7 +27,7 @@ async function listen(options: Partial<ListenOptions> = {}) {
 
 type Answer = readonly [status: number, head: string, body: string];
 
-/** What the port answers to a request with these header lines, over HTTP/1.1. */
+/** Sends a request with these header lines over HTTP/1.1 and returns the response. */
 async function ask(number: number, headers: readonly string[], target = '/', method = 'GET'): Promise<Answer> {
   const lines = [`${method} ${target} HTTP/1.1`, ...headers, 'Connection: close', '', ''];
   const said = await speak(number, lines.join('\r\n'));
@@ -116,7 +116,7 @@ describe('A7: a server on loopback', () => {
     session.destroy();
   });
 
-  it('beyond loopback answers requests to any name', async () => {
+  it('a server beyond loopback answers requests to any name', async () => {
     const number = await listen({ allowedHosts: undefined });
     for (const host of [...OWN, ...FOREIGN]) expect(await statusOf(number, [`Host: ${host}`]), host).toBe(200);
   });
@@ -137,7 +137,7 @@ describe('A7: a web page', () => {
     'https://app.example:8443',
     'https://sub.app.example',
     'https://app.example, https://app.example',
-  ])('of origin "%s" is answered 403, in plain text, and without leave to read it', async (origin) => {
+  ])('of origin "%s" gets 403 in plain text, which the page may not read', async (origin) => {
     const number = await listen();
     const [status, head, body] = await ask(number, ['Host: localhost:50051', `Origin: ${origin}`]);
     expect(status).toBe(403);
@@ -150,7 +150,7 @@ describe('A7: a web page', () => {
     session.destroy();
   });
 
-  it('of two Origins is answered 403, even if one of them is listed', async () => {
+  it('that sends two Origin headers gets 403, even if one of them is listed', async () => {
     const number = await listen();
     expect(await statusOf(number, ['Host: localhost', 'Origin: https://app.example', 'Origin: null'])).toBe(403);
   });
@@ -165,7 +165,7 @@ describe('A7: a web page', () => {
     },
   );
 
-  it('beyond loopback is held to the same rule', async () => {
+  it('gets the same answers from a server beyond loopback', async () => {
     const number = await listen({ allowedHosts: undefined });
     expect(await statusOf(number, ['Host: a.example', 'Origin: http://a.example'])).toBe(200);
     expect(await statusOf(number, ['Host: a.example', 'Origin: http://b.example'])).toBe(403);
@@ -181,7 +181,7 @@ describe('A7: a web page', () => {
     expect(head).toContain('vary: origin\r\n');
   });
 
-  it('answers that depend on the Origin say so to caches, also where none is given', async () => {
+  it('gets answers with Vary: Origin if they depend on the origin, even without an Origin header', async () => {
     const number = await listen();
     expect((await ask(number, ['Host: localhost']))[1]).toContain('vary: origin\r\n');
     await open?.drain(0);
@@ -196,7 +196,7 @@ describe('A7: a preflight', () => {
     'Access-Control-Request-Headers: content-type,x-grpc-web,x-user-agent',
   ];
 
-  it('of a listed origin is answered 204 with what the page may send', async () => {
+  it('of a listed origin gets 204 with the methods and headers that the page may send', async () => {
     const number = await listen();
     const headers = ['Host: localhost', 'Origin: https://app.example', ...PREFLIGHT];
     const [status, head, body] = await ask(number, headers, '/anything', 'OPTIONS');
@@ -218,7 +218,7 @@ describe('A7: a preflight', () => {
       expect(head).not.toContain('access-control-');
   });
 
-  it('is an OPTIONS request that asks for a method; any other goes to the handler', async () => {
+  it('is an OPTIONS request that asks for a method; other OPTIONS requests reach the handler', async () => {
     const number = await listen();
     const headers = ['Host: localhost', 'Origin: https://app.example'];
     expect((await ask(number, headers, '/', 'OPTIONS'))[0]).toBe(200);
@@ -243,7 +243,7 @@ describe('A7: the answer does not wait for the body', () => {
 
     const session = await http2Session(`http://127.0.0.1:${number}`);
     const call = new RawCall(session, '/', status === '421' ? { ':authority': 'evil.example' } : { origin: 'null' });
-    const outcome = await call.outcome; // the body is never ended
+    const outcome = await call.outcome; // the body never ends
     expect(outcome.http).toBe(Number(status));
     session.destroy();
     expect(handled).toBe(0);

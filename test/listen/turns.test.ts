@@ -17,11 +17,11 @@ const { NGHTTP2_NO_ERROR, NGHTTP2_CANCEL } = http2.constants;
 let port: Port;
 let number: number;
 let session: ClientHttp2Session;
-/** The paths of the requests whose messages have been read, and what hands each over and answers it. */
+/** Paths of the requests whose messages were read, and functions that hand over and answer each. */
 let read: string[];
 let decoded: Map<string, () => void>;
 
-/** A handler that reads the messages of a request one by one, and hands each over when the test says so. */
+/** A handler that reads the messages of a request one by one. The test decides when each is handed over. */
 async function handle(request: HttpRequest, intake: { handOver(): void }, answer: () => void): Promise<void> {
   const path = String(request.url);
   const dealWithMessage = async () => {
@@ -35,7 +35,7 @@ async function handle(request: HttpRequest, intake: { handOver(): void }, answer
     if (!enveloped) await dealWithMessage();
     answer();
   } catch {
-    // The request is gone.
+    // The request was cancelled.
   }
 }
 
@@ -74,7 +74,7 @@ function connect(settings: http2.Settings = {}): ClientHttp2Session {
 
 function open(path: string, headers: OutgoingHttpHeaders, on = session): ClientHttp2Stream {
   const stream = on.request({ ':method': 'POST', ':path': path, ...headers });
-  stream.on('error', () => undefined); // a reset is what these tests are about
+  stream.on('error', () => undefined); // a reset is expected in these tests
   return stream;
 }
 
@@ -85,13 +85,13 @@ function send(path: string, headers: OutgoingHttpHeaders, body: Uint8Array, on =
 const isRead = (path: string) => until(() => read.includes(path), `${path} is read`);
 const turns = (count: number) => until(() => port.counts().turns === count, `there are ${count} turns`);
 
-describe('MS1: a request that leaves gives back its turn', () => {
+describe('MS1: a request that is cancelled releases its turn', () => {
   it.each([
     ['Connect', '/one', CONNECT, LARGE],
     ['Connect, compressed', '/one', CONNECT_GZIP, Buffer.alloc(150)],
     ['gRPC', '/one', GRPC, inEnvelope(LARGE)],
     ['gRPC, compressed', '/one', GRPC, inEnvelope(Buffer.alloc(150), 1)],
-  ])('%s: while it waits in the queue, and while it has its turn', async (_way, path, headers, body) => {
+  ])('%s: while it waits in the queue, and while it holds its turn', async (_way, path, headers, body) => {
     await leaveWhileWaiting((name) => send(`${path}/${name}`, headers, body));
     expect(read).toEqual([`${path}/first`, `${path}/last`]);
   });
@@ -111,7 +111,7 @@ describe('MS1: a request that leaves gives back its turn', () => {
     },
   );
 
-  /** Thirty wait behind the first; all leave, those that wait before the first. Then the last is read. */
+  /** Thirty requests wait behind the first. All leave, the waiting ones first. Then the last message is read. */
   async function leaveWhileWaiting(begin: (name: string) => ClientHttp2Stream): Promise<void> {
     const first = begin('first');
     await until(() => read.length === 1, 'the first is read');
@@ -127,7 +127,7 @@ describe('MS1: a request that leaves gives back its turn', () => {
     last.close(NGHTTP2_CANCEL);
   }
 
-  it('HTTP/1.1: when its connection is cut', async () => {
+  it('HTTP/1.1: when its connection is closed', async () => {
     const post = (path: string) => {
       const socket = net.connect(number, '127.0.0.1');
       socket.write(`POST ${path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/proto\r\nContent-Encoding: gzip\r\n`);
@@ -147,7 +147,7 @@ describe('MS1: a request that leaves gives back its turn', () => {
     last.destroy();
   });
 
-  it('a connection that goes takes all its turns along', async () => {
+  it('a closed connection releases all its turns', async () => {
     const other = connect();
     for (let i = 0; i < 20; i += 1) send(`/one/${i}`, CONNECT_GZIP, Buffer.from('abc'), other);
     await turns(20);
@@ -159,12 +159,12 @@ describe('MS1: a request that leaves gives back its turn', () => {
   });
 });
 
-describe('MS1: a turn lasts until its message is handed over', () => {
+describe('MS1: a turn lasts until its message reaches the handler', () => {
   it.each([
     ['Connect', '/one', CONNECT, LARGE],
     ['gRPC', '/one', GRPC, inEnvelope(LARGE)],
     ['a stream of gRPC', '/stream', GRPC, inEnvelope(LARGE)],
-  ])('%s: and no longer, if nobody reads its answer', async (_way, path, headers, body) => {
+  ])('%s: the turn ends then, even if nobody reads the answer', async (_way, path, headers, body) => {
     const deaf = connect({ initialWindowSize: 0 });
     send(`${path}/first`, headers, body, deaf);
     await isRead(`${path}/first`);
@@ -179,7 +179,7 @@ describe('MS1: a turn lasts until its message is handed over', () => {
     deaf.destroy();
   });
 
-  it('small messages need none', async () => {
+  it('small messages need no turn', async () => {
     const first = send('/one/first', CONNECT_GZIP, Buffer.from('abc'));
     await isRead('/one/first');
     const small = send('/stream/small', GRPC, Buffer.concat([inEnvelope(Buffer.alloc(60_000)), inEnvelope(LARGE)]));

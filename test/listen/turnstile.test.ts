@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { Turnstile } from '../../src/listen/turnstile.ts';
 
-/** Enters and notes the name when the turn begins. */
+/** Enters the queue and records the name when the turn starts. */
 function visitor(turnstile: Turnstile, begun: string[]) {
   return (name: string, weight: number) => {
     const turn = turnstile.enter(weight);
@@ -10,11 +10,11 @@ function visitor(turnstile: Turnstile, begun: string[]) {
   };
 }
 
-/** Resolves when every promise that could be settled by now has called its reactions. */
+/** Resolves after the reactions of every promise that can settle now have run. */
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
 describe('MS1, T13: large messages take turns', () => {
-  it('as many turns are held as there is room for, first come, first served, also where a later one would fit', async () => {
+  it('turns are granted up to the capacity, in order of arrival, even if a later one would fit earlier', async () => {
     const begun: string[] = [];
     const enter = visitor(new Turnstile(10), begun);
     const first = enter('first', 6);
@@ -27,7 +27,7 @@ describe('MS1, T13: large messages take turns', () => {
     expect(begun).toEqual(['first', 'second', 'third']);
   });
 
-  it('a weight above the capacity goes alone', async () => {
+  it('a weight above the capacity gets a turn alone', async () => {
     const begun: string[] = [];
     const enter = visitor(new Turnstile(10), begun);
     const giant = enter('giant', Number.POSITIVE_INFINITY);
@@ -39,7 +39,7 @@ describe('MS1, T13: large messages take turns', () => {
     expect(begun).toEqual(['giant', 'small']);
   });
 
-  it('a turn that is ended twice is given back once', async () => {
+  it('a turn that is released twice is returned to the capacity once', async () => {
     const begun: string[] = [];
     const enter = visitor(new Turnstile(10), begun);
     const first = enter('first', 10);
@@ -51,7 +51,7 @@ describe('MS1, T13: large messages take turns', () => {
     expect(begun).toEqual(['first', 'second']);
   });
 
-  it('a turn that ends before it began leaves the queue, and takes nothing', async () => {
+  it('a turn that ends before it starts leaves the queue and uses no capacity', async () => {
     const begun: string[] = [];
     const turnstile = new Turnstile(10);
     const enter = visitor(turnstile, begun);

@@ -8,11 +8,11 @@ const failed = (): void => {
   throw new Error('gave up');
 };
 
-// Messages that a test does not end would time out in a later test of this process.
+// A test that leaves a message unfinished would cause a time-out in a later test of this process.
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date', 'performance'] }));
 afterEach(() => void vi.useRealTimers());
 
-/** Holds so many bytes, and tells whether there was room. */
+/** Reserves this many bytes. Returns whether there was room. */
 function hold(message: UnfinishedMessage, bytes: number): { waits: boolean } {
   const told = { waits: false };
   const room = message.hold(bytes);
@@ -79,7 +79,7 @@ describe('MS2: the bytes of unfinished messages', () => {
     expect(all.bytes).toBe(0);
   });
 
-  it('do not stop small messages at either bound, which count where there is room', () => {
+  it('never delay small messages, which count only where there is room', () => {
     for (const connections of [1, 7]) {
       const all = new UnfinishedMessages({ ...LIMITS, smallMessageBytes: 4 }, LARGEST);
       const shared = {};
@@ -102,7 +102,7 @@ describe('MS2: the bytes of unfinished messages', () => {
     }
   });
 
-  it('never stop messages that arrive side by side from becoming complete', () => {
+  it('never keep messages that arrive concurrently from becoming complete', () => {
     const arrivals = fc.array(
       fc.record({ connection: fc.nat({ max: 4 }), bytes: fc.integer({ min: 1, max: LARGEST }) }),
       { maxLength: 40 },
@@ -141,7 +141,7 @@ describe('MS2: the bytes of unfinished messages', () => {
 });
 
 describe('MS2: the time of unfinished messages', () => {
-  it('ends a while after the first byte of each, however many bytes followed', () => {
+  it('ends a fixed time after the first byte of each message, however many bytes followed', () => {
     const all = new UnfinishedMessages(LIMITS, LARGEST);
     const told: [string, MessageTimeoutError][] = [];
     const message = (name: string) => all.ofRequest({}, (error) => told.push([name, error]));
@@ -162,7 +162,7 @@ describe('MS2: the time of unfinished messages', () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  it('begins anew with each message of a request', () => {
+  it('starts again with each message of a request', () => {
     const all = new UnfinishedMessages(LIMITS, LARGEST);
     const message = all.ofRequest({}, failed);
     for (let i = 0; i < 5; i += 1) {
@@ -174,7 +174,7 @@ describe('MS2: the time of unfinished messages', () => {
     expect(all.bytes).toBe(0);
   });
 
-  it('also ends for one that waits for room, and its reader goes on', async () => {
+  it('also ends for a message that waits for room, and its reader continues', async () => {
     const all = new UnfinishedMessages(LIMITS, LARGEST);
     const connection = {};
     const told: number[] = [];
@@ -186,7 +186,7 @@ describe('MS2: the time of unfinished messages', () => {
     expect(all.bytes).toBe(0);
   });
 
-  it('needs one timer, however many messages there are', () => {
+  it('needs a single timer, however many messages there are', () => {
     const all = new UnfinishedMessages(LIMITS, 0);
     for (let i = 0; i < 50; i += 1) {
       const message = all.ofRequest({}, failed);

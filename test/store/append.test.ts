@@ -6,7 +6,7 @@ import { describeStore } from './on_store.ts';
 import { refusalOf } from './scene.ts';
 
 describeStore('appending', (on) => {
-  it('W2: steps come back in order with epoch, time of commit and running sum', async () => {
+  it('W2: steps are returned in order with epoch, commit time and running sum of rewards', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const epoch = await scene.open(made);
@@ -24,7 +24,7 @@ describeStore('appending', (on) => {
     expect(await scene.get(made.id)).toMatchObject({ nextStepNumber: 3n, rewardSum: 0.5, updateTime: two.commitTime });
   });
 
-  it('R1: what is acked is read at once', async () => {
+  it('R1: an acked step can be read at once', async () => {
     const scene = on.scene();
     const made = await scene.create();
     for (let n = 0n; n < 20n; n += 1n) {
@@ -33,7 +33,7 @@ describeStore('appending', (on) => {
     }
   });
 
-  it('W2, W6, I1: a replay is a duplicate and changes nothing, however it is cut into batches', async () => {
+  it('W2, W6, I1: a replay is a duplicate and changes nothing, whatever its batch boundaries', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b', 'c']);
     const before = await scene.steps(made);
@@ -44,7 +44,7 @@ describeStore('appending', (on) => {
     expect((await scene.steps(made)).slice(0, 3)).toEqual(before);
   });
 
-  it('W2: a replay behind a new step in one batch is a duplicate too', async () => {
+  it('W2: a replay that follows a new step in the same batch is a duplicate too', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b']);
     expect(await scene.append(made, [wordStep(2n, 'c'), wordStep(0n, 'a')])).toMatchObject({
@@ -54,7 +54,7 @@ describeStore('appending', (on) => {
     expect(await scene.words(made)).toEqual(['a', 'b', 'c']);
   });
 
-  it('W4: a replay is told the time of its first commit, by whatever name it is stored; new steps the time of now', async () => {
+  it('W4: a replay returns the time of the first commit, under any statement name; a new step has the current time', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((word, i) => wordStep(BigInt(i), word)) as [
@@ -87,7 +87,7 @@ describeStore('appending', (on) => {
     expect(await scene.words(root)).toEqual(['a', 'b', 'c']);
   });
 
-  it('W2: refusals write nothing: conflict, gap, epoch, seal', async () => {
+  it('W2: conflict, gap, epoch and seal are refused, and a refused append writes nothing', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b']);
     const epoch = await scene.open(made);
@@ -109,7 +109,7 @@ describeStore('appending', (on) => {
     expect(await scene.store.findStates(scene.namespace, [state.digest], false)).toEqual([]);
   });
 
-  it('W8: a unary call of another uid, of a hidden or of a deleted trajectory is NOT_FOUND', async () => {
+  it('W8: a unary append to another uid, or to a hidden or deleted trajectory, is NOT_FOUND', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await scene.branch(made, 0n);
@@ -124,7 +124,7 @@ describeStore('appending', (on) => {
     expect((await refusalOf(scene.append(gone, [next]))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
-  it('W3: of two different steps for one number at once, one is stored and the other told so', async () => {
+  it('W3: of two different steps sent concurrently for one number, one is stored and the other is refused', async () => {
     const scene = on.scene();
     for (let round = 0; round < 10; round += 1) {
       const made = await scene.create();
@@ -139,7 +139,7 @@ describeStore('appending', (on) => {
     }
   });
 
-  it('W6: the same step sent twice at once is stored once and acked twice', async () => {
+  it('W6: the same step sent twice concurrently is stored once and acked twice', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const results = await Promise.all(Array.from({ length: 6 }, () => scene.append(made, [wordStep(0n, 'a')])));
@@ -147,7 +147,7 @@ describeStore('appending', (on) => {
     for (const { nextStepNumber } of results) expect(nextStepNumber).toBe(1n);
   });
 
-  it('O1: positions past 2^53 are kept apart', async () => {
+  it('O1: positions above 2^53 stay distinct', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const end = 2n ** 53n;
@@ -167,7 +167,7 @@ describeStore('appending', (on) => {
     });
   });
 
-  it('W11: a sum of rewards that became NaN, of both infinities, does not stop the trajectory', async () => {
+  it('W11: a reward sum that became NaN, from both infinities, does not block later appends', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const rewards = [Infinity, -Infinity, 1];
@@ -182,7 +182,7 @@ describeStore('appending', (on) => {
     expect((await scene.branch(made, 0n)).rewardSum).toBe(Infinity);
   });
 
-  it('W3: as many steps as fit into a message of 1 MiB are one batch, and can be replayed, also on a branch', async () => {
+  it('W3: as many steps as fit into a message of 1 MiB form one batch, and can be replayed, also on a branch', async () => {
     const scene = on.scene();
     const made = await scene.create();
     // An empty step takes about seven bytes of a message: two for its place in the frame, and its number.
@@ -194,7 +194,7 @@ describeStore('appending', (on) => {
     await scene.delete(made, 'CASCADE');
   });
 
-  it('W3: a batch of a thousand steps is one batch', async () => {
+  it('W3: a batch of a thousand steps is stored as one batch', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const steps = Array.from({ length: 1000 }, (_, i) => wordStep(BigInt(i), `${i}`));

@@ -8,7 +8,7 @@ import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { outsideSql } from './sql.ts';
 
 it.each(ENGINES)(
-  'M3: the migration gives verdicts, metrics and environments of a rollout to its last attempt, on %s',
+  'M3: the migration moves verdicts, metrics and environments of a rollout to its last attempt, on %s',
   async (engine) => {
     await using database = await createDatabase(engine);
     const store = await openOn(database);

@@ -15,7 +15,7 @@ describeStore('the timeout of attempts', (on) => {
     return { scene, run, claim: await scene.claimOne({ leaseMs: 600_000 }) };
   };
 
-  it('Q3: an attempt that takes longer is requeued, whatever heartbeats and appends arrive, and its worker hears LEASE_LOST', async () => {
+  it('Q3: an attempt that exceeds it is requeued despite heartbeats and appends, and its worker gets LEASE_LOST', async () => {
     const { scene, claim } = await claimedWith({ attemptTimeoutMs: 1_000_000 });
     await letPass(on.sql, scene, 900);
     await scene.heartbeat([tokenOf(claim)]);
@@ -34,7 +34,7 @@ describeStore('the timeout of attempts', (on) => {
     expect(await refusalOf(scene.complete(claim))).toMatchObject({ reason: 'LEASE_LOST' });
   });
 
-  it('Q3: the next attempt has the whole timeout again', async () => {
+  it('Q3: the next attempt starts with the whole timeout', async () => {
     const { scene, claim } = await claimedWith({ attemptTimeoutMs: 300_000 });
     expect(claim.rollout.leaseEndTime).toBe(claim.rollout.updateTime + 300n * S);
     await letPass(on.sql, scene, 310);
@@ -51,7 +51,7 @@ describeStore('the timeout of attempts', (on) => {
     expect(await scene.rollout(claim.rollout.id)).toMatchObject({ status: 'FAILED', attempt: 1, success: false });
   });
 
-  it('Q3: a lease is shown to end no later than the attempt, and a heartbeat says how much of it is left', async () => {
+  it('Q3: the lease end returned is never later than the end of the attempt, and a heartbeat returns the time left', async () => {
     const { scene, claim } = await claimedWith({ attemptTimeoutMs: 1_000_000 });
     const end = claim.rollout.updateTime + 1000n * S;
     expect(claim.rollout.leaseEndTime).toBe(claim.rollout.updateTime + 600n * S);
@@ -67,14 +67,14 @@ describeStore('the timeout of attempts', (on) => {
     await scene.complete(claim);
   });
 
-  it('Q2: a result that arrives late, but before the sweep, is accepted', async () => {
+  it('Q2: a result that arrives after it, but before the sweep, is accepted', async () => {
     const { scene, claim } = await claimedWith({ attemptTimeoutMs: 10_000 });
     await letPass(on.sql, scene, 50);
     expect(await scene.complete(claim)).toMatchObject({ status: 'COMPLETED' });
     expect(await on.store.sweepLeases(100)).toBe(0);
   });
 
-  it('Q3: it does not run while the run is paused', async () => {
+  it('Q3: it does not count time while the run is paused', async () => {
     const { scene, run, claim } = await claimedWith({ attemptTimeoutMs: 1_000_000 });
     await letPass(on.sql, scene, 500);
     await scene.heartbeat([tokenOf(claim)], 3_600_000);
@@ -90,7 +90,7 @@ describeStore('the timeout of attempts', (on) => {
     expect((await scene.record(claim.rollout.id)).attempts[0]?.message).toContain('attempt_timeout');
   });
 
-  it('Q6: rollouts that exist must have been created with the same timeout and delay', async () => {
+  it('Q6: a rollout that exists conflicts with a create call that has another timeout or delay', async () => {
     const scene = new RolloutScene(on.store);
     const { stage } = await scene.place();
     const given = { attemptTimeoutMs: 5000, retryDelayMs: 7000 };

@@ -7,7 +7,7 @@ import { outsideSql } from './sql.ts';
 import { letPass } from './time_travel.ts';
 
 it.each(ENGINES)(
-  'Q3: the migration gives rollouts the default delay, and leases of paused runs do not run, on %s',
+  'Q3: the migration gives rollouts the default delay and suspends the leases of paused runs, on %s',
   async (engine) => {
     await using database = await createDatabase(engine);
     const store = await openOn(database);

@@ -36,7 +36,7 @@ describeStore('trajectories of runs and experiments', (on) => {
     return { experiment, one, two, mainOne, mainTwo, branch, side, loose, nobodys };
   }
 
-  it('a trajectory belongs to a run and its experiment, to an experiment alone, or to nobody; branches go with their source', async () => {
+  it('a trajectory belongs to a run and its experiment, to an experiment alone, or to neither; a branch belongs where its source does', async () => {
     const here = scene();
     const { experiment, one, branch, side, loose, nobodys, mainOne } = await populate(here);
     const ofRun = { runId: one.id, experimentId: experiment.id };
@@ -66,7 +66,7 @@ describeStore('trajectories of runs and experiments', (on) => {
     expect(await here.store.listTrajectories('other', { runId: one.id }, ALL)).toEqual([]);
   });
 
-  it('RD4: lists own steps of all trajectories of a run or an experiment, filtered and page by page', async () => {
+  it('RD4: lists own steps of all trajectories of a run or an experiment, filtered and in pages', async () => {
     const here = scene();
     const { experiment, one, two, mainOne } = await populate(here);
     expect(await words(here, { runId: one.id })).toEqual(['a0', 'd0', 'a1', 'c1']);
@@ -96,7 +96,7 @@ describeStore('trajectories of runs and experiments', (on) => {
     ).toEqual([]);
   });
 
-  it('RD4: steps of a trajectory that is deleted, or was with its run, are not listed', async () => {
+  it('RD4: steps of a trajectory that was deleted, alone or with its run, are not listed', async () => {
     const here = scene();
     const { experiment, one, two, mainOne } = await populate(here);
     await here.store.deleteTrajectory(here.namespace, mainOne, 'KEEP_SHARED');
@@ -111,7 +111,7 @@ describeStore('trajectories of runs and experiments', (on) => {
     expect(await words(here, { experimentId: experiment.id })).toEqual([]);
   });
 
-  it('what it is to belong to must be there, and the experiment must be that of the run', async () => {
+  it('the run and the experiment of a new trajectory must exist, and the experiment must be that of the run', async () => {
     const here = scene();
     const { experiment, one } = await populate(here);
     const other = await here.experiment();

@@ -76,7 +76,7 @@ describeStore('deleting runs and experiments', (on) => {
     await furnishRollouts(here, run);
   }
 
-  it('B4, K-C9: nothing of a deleted run is left in any table but idempotency keys, and states once they are collected', async () => {
+  it('B4, K-C9: a deleted run leaves no rows except idempotency keys, and states until they are collected', async () => {
     const here = scene();
     const bystander = await here.makeRunWith(['x', 'y']);
     await furnish(here, bystander, await main(here, bystander));
@@ -105,7 +105,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await reason(here.make({ mainTrajectory: newMain() }, key))).toBe('RUN_NOT_FOUND');
   });
 
-  it('B4, K-S4: nothing of a deleted experiment is left in any table but idempotency keys', async () => {
+  it('B4, K-S4: a deleted experiment leaves no rows except idempotency keys', async () => {
     const here = scene();
     const experiment = await here.experiment();
     const place = { id: experiment.id };
@@ -136,7 +136,7 @@ describeStore('deleting runs and experiments', (on) => {
     ]);
   });
 
-  it('B4: what is deleted is not found by any call, before it is purged and after', async () => {
+  it('B4: no call finds what was deleted, before the purge and after it', async () => {
     const here = scene();
     const experiment = await here.experiment({ name: 'e' });
     const run = await here.makeRunWith(['a', 'b'], { name: 'r', experiment: { id: experiment.id } });
@@ -199,7 +199,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await left(here)).toEqual([]);
   });
 
-  it('B4: names are free at once; ids only when their rows are gone', async () => {
+  it('B4: names can be used again at once; ids only after their rows were purged', async () => {
     const here = scene();
     const experiment = await here.experiment({ name: 'e' });
     const run = await here.makeRunWith(['a'], { name: 'r', experiment: { id: experiment.id } });
@@ -215,7 +215,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect((await here.experiment({ id: experiment.id })).runCount).toBe(0n);
   });
 
-  it('B4: REFUSE is refused where runs branch off, naming up to 20 of them, and hides nothing', async () => {
+  it('B4: REFUSE fails where other runs branch off, names up to 20 of them, and hides nothing', async () => {
     const here = scene();
     const root = await here.makeRunWith(['a', 'b', 'c']);
     const one = (await here.branchOff(root, 0n)).run;
@@ -234,7 +234,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await deleteRun(here, one)).toMatchObject({ runs: 1n });
   });
 
-  it('B4: CASCADE takes runs that branch off, and theirs, with all their trajectories; siblings and parents stay', async () => {
+  it('B4: CASCADE deletes runs that branch off, transitively, with all their trajectories; siblings and parents stay', async () => {
     const here = scene();
     const root = await here.makeRunWith(['a', 'b', 'c']);
     const one = (await here.branchOff(root, 1n)).run;
@@ -254,7 +254,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, runs: 0, steps: 0 });
   });
 
-  it('B4: a trajectory of no run that branches off counts as a branch too, and goes with CASCADE', async () => {
+  it('B4: a trajectory without a run that branches off counts as a branch too, and CASCADE deletes it', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a', 'b']);
     const stray = await here.branch(await main(here, run), 0n);
@@ -267,7 +267,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, runs: 0, steps: 0 });
   });
 
-  it('B2, B4: a hidden parent outside is trimmed, or purged with its last branch', async () => {
+  it('B2, B4: a hidden parent outside the run is trimmed, or purged with its last branch', async () => {
     const here = scene();
     const root = await here.makeRunWith(['a', 'b', 'c', 'd']);
     const trunk = await main(here, root);
@@ -284,7 +284,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, steps: 0, runs: 1 });
   });
 
-  it('B2, B4: hidden trajectories of a deleted run go with it, and a run without its main trajectory is deleted like others', async () => {
+  it('B2, B4: hidden trajectories of a deleted run are purged with it; a run without a main trajectory is deleted like others', async () => {
     const here = scene();
     const root = await here.makeRunWith(['a', 'b']);
     const trunk = await main(here, root);
@@ -299,7 +299,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, steps: 0, runs: 0 });
   });
 
-  it('B2, B4: a branch that is being purged does not block the deletion of its parent, which removes its rows too', async () => {
+  it('B2, B4: a branch that is being purged does not block the deletion of its parent, whose purge removes its rows too', async () => {
     const here = scene();
     const root = await here.makeRunWith(['a', 'b', 'c']);
     const trunk = await main(here, root);
@@ -312,7 +312,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await countRows(on.sql, here.namespace)).toMatchObject({ runs: 1 });
   });
 
-  it('B4: a purge goes in short batches, and goes on where it was broken off, on a store that is opened anew', async () => {
+  it('B4: a purge runs in short batches, and continues after an interruption on a store that is opened again', async () => {
     const here = scene();
     const experiment = await here.experiment();
     const root = await here.makeRunWith([], { experiment: { id: experiment.id } });
@@ -357,7 +357,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await left(here)).toEqual([]);
   });
 
-  it('B4: trajectories that were deleted with a run or an experiment before they had marks are marked by the migration', async () => {
+  it('B4: the migration marks trajectories whose run or experiment was deleted before marks existed', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a', 'b']);
     const experiment = await here.experiment();
@@ -370,7 +370,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, steps: 0, runs: 0 });
   });
 
-  it('B4: a hundred trajectories, each a tree of its own, go in a few batches', async () => {
+  it('B4: a hundred trajectories, each a tree of its own, are purged in a few batches', async () => {
     const here = scene();
     const run = await here.makeRun();
     for (let i = 0; i < 250; i += 1) await here.createWith(['a', 'b'], { runId: run.id });
@@ -379,7 +379,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, steps: 0, runs: 0 });
   });
 
-  it('N1: runs and experiments of another namespace do not exist', async () => {
+  it('N1: runs and experiments of another namespace are not found', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a']);
     const before = await dumpNamespace(on.sql, here.namespace);
@@ -392,7 +392,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await here.store.measureSeries('other', [1n], EVERYTHING)).toEqual(new Map());
   });
 
-  it('B4: those who follow or watch what goes are told', async () => {
+  it('B4: followers and watchers of deleted resources are notified', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a']);
     const trajectory = await main(here, run);

@@ -6,7 +6,7 @@ import { describeStore, openOn } from './on_store.ts';
 import { newMain, newStage, RunScene, SILENT } from './run_scene.ts';
 import { countRows } from './sql.ts';
 
-describeStore('deleting runs beside other work', (on) => {
+describeStore('deletion of runs concurrent with other work', (on) => {
   const scene = (store: Store = on.store, namespace?: string) => new RunScene(store, namespace);
   type Settled = PromiseSettledResult<unknown>;
   const told = (result: Settled) =>
@@ -19,7 +19,7 @@ describeStore('deleting runs beside other work', (on) => {
     while (await store.purgeDeleted(50));
   }
 
-  it('B4: whatever writes to a run while it is deleted and purged is whole before, or is refused, and leaves no row behind', async () => {
+  it('B4: every write to a run that is deleted and purged meanwhile commits first or is refused, and leaves no row', async () => {
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     try {
       const seen = new Set<string>();
@@ -88,7 +88,7 @@ describeStore('deleting runs beside other work', (on) => {
     }
   });
 
-  it('B4: a run branched while its source is deleted is whole, or was refused', async () => {
+  it('B4: a branch of a run that is deleted meanwhile is complete, or is refused', async () => {
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     try {
       for (let round = 0; round < 20; round += 1) {
@@ -120,7 +120,7 @@ describeStore('deleting runs beside other work', (on) => {
     }
   });
 
-  it('B4: runs made while their experiment is deleted are whole in one of that name, or were refused', async () => {
+  it('B4: a run created while its experiment is deleted is complete in an experiment of that name, or is refused', async () => {
     for (let round = 0; round < 10; round += 1) {
       const here = scene();
       const first = await here.makeRun();
@@ -143,7 +143,7 @@ describeStore('deleting runs beside other work', (on) => {
     }
   });
 
-  it('B2, B4: deletions of trajectories, runs and experiments of one tree at once all end, and leave nothing when all are gone', async () => {
+  it('B2, B4: concurrent deletions of trajectories, runs and experiments of one tree all end, and leave no rows', async () => {
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     try {
       for (let round = 0; round < 8; round += 1) {
@@ -178,7 +178,7 @@ describeStore('deleting runs beside other work', (on) => {
     }
   });
 
-  it('B4: of many deletions of one run at once, one deletes it', async () => {
+  it('B4: of many concurrent deletions of one run, one deletes it', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a']);
     const results = await Promise.allSettled(

@@ -5,7 +5,7 @@ import { describeStore } from './on_store.ts';
 import { refusalOf } from './scene.ts';
 
 describeStore('branches and lineage', (on) => {
-  it('B1: a branch is one row: the parent is the owner of the step, whichever trajectory was named', async () => {
+  it('B1: a branch is one row: its parent is the owner of the step, whichever trajectory was named', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c'], { taskId: 'T', labels: new Map([['x', '1']]), name: 'root' });
     const child = await scene.branch(root, 1n, { name: 'child', labels: new Map([['y', '2']]), metadataJson: '[]' });
@@ -31,7 +31,7 @@ describeStore('branches and lineage', (on) => {
       expect((await scene.branch(child, n)).parent).toMatchObject({ id: parent.id, branchPoint: n });
   });
 
-  it('O2: a branch begins with the sum of rewards at its branch point, and both go on apart', async () => {
+  it('O2: a branch starts with the reward sum at its branch point; later sums of parent and branch are independent', async () => {
     const scene = on.scene();
     const root = await scene.create();
     await scene.append(
@@ -49,7 +49,7 @@ describeStore('branches and lineage', (on) => {
     expect(await scene.words(root)).toEqual(['r', 'r', 'r', 'r', 'r']);
   });
 
-  it('B1: a branch point is a stored step: below 0 and from the end on is refused with the end, at both ends is fine', async () => {
+  it('B1: a branch point must be a stored step: below 0, or at the end and beyond, is refused with the end', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c']);
     for (const n of [3n, 4n, 2n ** 53n, 2n ** 63n - 1n])
@@ -64,7 +64,7 @@ describeStore('branches and lineage', (on) => {
     expect((await refusalOf(scene.branch({ id: randomUUID() }, 0n))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
-  it('B1: a sealed trajectory can be branched, and the branch goes on', async () => {
+  it('B1: a sealed trajectory can be branched, and the branch accepts steps', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     await scene.seal(root, 'FAILED', 'fell');
@@ -74,7 +74,7 @@ describeStore('branches and lineage', (on) => {
     expect(await scene.words(child)).toEqual(['a', 'b', 'c']);
   });
 
-  it('B5: a branch can be made at a tag of the source, of its own or of inherited steps', async () => {
+  it('B5: a branch can be created at a tag of the source, on an own or an inherited step', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c']);
     const child = await scene.branch(root, 1n);
@@ -118,7 +118,7 @@ describeStore('branches and lineage', (on) => {
     ]);
   });
 
-  it('the tree is listed by key, a parent before its branches, hidden ones included, page by page', async () => {
+  it('the tree is listed by key, parents before branches, hidden trajectories included, in pages', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const one = await scene.branch(root, 0n);
@@ -143,7 +143,7 @@ describeStore('branches and lineage', (on) => {
     expect(paged).toEqual(tree.map(({ id }) => id));
   });
 
-  it('O2: what the parent appends behind the branch point never shows in the branch', async () => {
+  it('O2: steps that the parent appends after the branch point never appear in the branch', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const child = await scene.branch(root, 1n);

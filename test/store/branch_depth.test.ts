@@ -30,7 +30,7 @@ describeStore('the depth of branches', (on) => {
   const setDepth = ({ id }: { readonly id: string }, depth: number) =>
     on.sql.rows(`update trajectories set depth = ${depth} where id = '${id}'`);
 
-  it('B1: a root has depth 0, a branch one more than the owner of its branch point, whatever trajectory is named', async () => {
+  it('B1: a root has depth 0; a branch is one deeper than the owner of its branch point, whichever trajectory is named', async () => {
     const here = scene();
     const root = await here.createWith(['a', 'b']);
     const child = await here.branch(root, 1n);
@@ -50,7 +50,7 @@ describeStore('the depth of branches', (on) => {
     expect(await depthsOf(claims.map(({ trajectory }) => trajectory))).toEqual([2, 0]);
   });
 
-  it(`B1: BranchTrajectory makes a branch of depth ${DEEPEST}, and none of it`, async () => {
+  it(`B1: BranchTrajectory creates a branch of depth ${DEEPEST}, and refuses to branch that one`, async () => {
     const here = scene();
     const root = await here.createWith(['a', 'b']);
     await setDepth(root, DEEPEST - 1);
@@ -68,7 +68,7 @@ describeStore('the depth of branches', (on) => {
     expect(await depthOf(await here.branch(deepest, 1n))).toBe(DEEPEST);
   });
 
-  it(`B1: BranchRun makes a branch of depth ${DEEPEST}, and none of it`, async () => {
+  it(`B1: BranchRun creates a branch of depth ${DEEPEST}, and refuses to branch that one`, async () => {
     const here = scene();
     const run = await here.makeRunWith(['a']);
     await setDepth(run.mainTrajectory!, DEEPEST - 1);
@@ -80,7 +80,7 @@ describeStore('the depth of branches', (on) => {
     expect((await here.runs()).length, 'nothing of the run is made').toBe(2);
   });
 
-  it('B1, Q3: a claim makes FAILED what would begin too deep, says why, and goes on to the next', async () => {
+  it('B1, Q3: a claim fails a rollout whose attempt would be too deep, with the reason, and takes the next one', async () => {
     const here = scene();
     const { stage } = await here.place();
     const [fits, tooDeep] = [await here.createWith(['a']), await here.createWith(['a'])];
@@ -109,7 +109,7 @@ describeStore('the depth of branches', (on) => {
     ]);
   });
 
-  it('B1: a chain is read in statements of a thousand ancestors, no further than asked, with other work in between', async () => {
+  it('B1: a lineage is read a thousand ancestors per statement, no further than requested, with other work in between', async () => {
     const here = scene();
     const root = await here.createWith(['a']);
     const depth = 20_500;
@@ -136,7 +136,7 @@ describeStore('the depth of branches', (on) => {
     expect([...owners.values()].map(({ id }) => id).sort()).toEqual(near.map(({ id }) => id).sort());
   });
 
-  it('B1: a step that an ancestor far above owns can be branched from, at any depth', async () => {
+  it('B1: a step of a distant ancestor can be a branch point, at any depth', async () => {
     const here = scene();
     const root = await here.createWith(['a']);
     const { idOf } = await makeDeepTree(on.engine, on.sql, root, 12_000);
@@ -150,7 +150,7 @@ describeStore('the depth of branches', (on) => {
 });
 
 it.each(ENGINES)(
-  'B1: the migration computes the depths of trees that are there, also of very deep ones, on %s',
+  'B1: the migration computes the depths of existing trees, including very deep ones, on %s',
   async (engine) => {
     await using database = await createDatabase(engine);
     const depth = 100_000;

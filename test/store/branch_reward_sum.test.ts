@@ -56,7 +56,7 @@ describeStore('sums of own rewards', (on) => {
   });
 
   it.each(CASES)(
-    'M3: a rollout that starts after a prefix of %s and earns %s has the reward %s, live and ended',
+    'M3: a rollout that starts after a prefix of %s and earns %s has the reward %s, while live and after its end',
     async (prefix, own, sum) => {
       const scene = new RolloutScene(on.store);
       const { stage } = await scene.place();
@@ -75,7 +75,7 @@ describeStore('sums of own rewards', (on) => {
     },
   );
 
-  it('M3: sums survive whatever else writes a trajectory: single appends, an open, an end of its attempt, a deletion of its source', async () => {
+  it('M3: sums stay correct through single appends, an open, the end of an attempt, and the deletion of the source', async () => {
     const scene = new RolloutScene(on.store);
     const { stage } = await scene.place();
     const root = await scene.create();
@@ -101,7 +101,7 @@ describeStore('sums of own rewards', (on) => {
   });
 });
 
-it.each(ENGINES)('M3: the migration adds up own rewards as appends do, on %s', async (engine) => {
+it.each(ENGINES)('M3: the migration computes the same sums of own rewards as appends do, on %s', async (engine) => {
   await using database = await createDatabase(engine);
   const store = await openOn(database);
   const scene = new Scene(store);

@@ -15,7 +15,7 @@ function key() {
 describeStore('branching runs', (on) => {
   const scene = () => new RunScene(on.store);
 
-  it('M4, B1: makes run and main trajectory at once, sharing steps 0 to n; the source stays as it is', async () => {
+  it('M4, B1: creates run and main trajectory together, which share steps 0 to n; the source is unchanged', async () => {
     const here = scene();
     const source = await here.makeRunWith(['a', 'b', 'c'], { name: 'base', plan: PLAN, heartbeatTimeoutMs: 7000 });
     const labels = new Map([['gain', '2']]);
@@ -51,7 +51,7 @@ describeStore('branching runs', (on) => {
     expect(await here.history('RUN', run)).toMatchObject([{ oldStatus: undefined, newStatus: 'RUNNING' }]);
   });
 
-  it("M4: the effective config is the parent's without the removed keys, with the overrides merged over it; what was sent is kept", async () => {
+  it('M4: the effective config is that of the parent, without removed keys, merged with the overrides; the request is kept as sent', async () => {
     const here = scene();
     const { id } = await here.experiment({ defaultConfigJson: '{"lr": 1, "a": {"x": 1, "y": 2}, "keep": 1.50}' });
     const source = await here.makeRunWith(['s'], { experiment: { id }, configJson: '{"lr": 2}' });
@@ -66,7 +66,7 @@ describeStore('branching runs', (on) => {
     expect(await here.run(run.id)).toEqual(run);
   });
 
-  it("M4: a removed path that leads to no key of the parent's effective config is refused with its index, and makes nothing", async () => {
+  it('M4: a removed path without a key in the effective config of the parent is refused with its index, and nothing is created', async () => {
     const here = scene();
     const { id } = await here.experiment({ defaultConfigJson: '{"lr": 1, "seed": 2}' });
     const source = await here.makeRunWith(['s'], { experiment: { id }, removedConfigPaths: ['/lr'] });
@@ -77,7 +77,7 @@ describeStore('branching runs', (on) => {
     expect(await here.runNames()).toHaveLength(1);
   });
 
-  it('M4: what a branch says of itself goes before what it would take over; labels and metadata are its own', async () => {
+  it('M4: values that the request sets replace values of the parent; labels and metadata are not inherited', async () => {
     const here = scene();
     const source = await here.makeRunWith(['a'], {
       plan: PLAN,
@@ -97,7 +97,7 @@ describeStore('branching runs', (on) => {
     expect(run.labels.size).toBe(0);
   });
 
-  it('B1: the step may be named by a tag of the main trajectory, and may be an inherited one', async () => {
+  it('B1: the branch point may be a tag of the main trajectory, and may be an inherited step', async () => {
     const here = scene();
     const source = await here.makeRunWith(['a', 'b', 'c']);
     await here.store.setTag(here.namespace, source.mainTrajectory?.id ?? '', 'best', 1n, undefined);
@@ -115,7 +115,7 @@ describeStore('branching runs', (on) => {
     });
   });
 
-  it('B1: a point that is not on the path of the run is refused, and nothing is made', async () => {
+  it('B1: a branch point that is not on the path of the run is refused, and nothing is created', async () => {
     const here = scene();
     const source = await here.makeRunWith(['a', 'b']);
     expect(await refusalOf(here.branchOff(source, 2n))).toMatchObject({
@@ -127,7 +127,7 @@ describeStore('branching runs', (on) => {
     expect(await here.runNames()).toEqual(['run-2', 'run-1']);
   });
 
-  it('M4: a run without a main trajectory, or whose main trajectory was deleted, cannot be branched', async () => {
+  it('M4: a run whose main trajectory is missing or deleted cannot be branched', async () => {
     const here = scene();
     const bare = await here.makeRun();
     expect(await refusalOf(here.branchOff(bare, 0n))).toMatchObject({
@@ -140,7 +140,7 @@ describeStore('branching runs', (on) => {
     expect((await refusalOf(here.branchOff({ id: randomUUID() }, 0n))).reason).toBe('RUN_NOT_FOUND');
   });
 
-  it('names and ids that are taken are refused, of runs and of trajectories', async () => {
+  it('names and ids that are in use are refused, of runs and of trajectories', async () => {
     const here = scene();
     const source = await here.makeRunWith(['a'], { name: 'one' });
     const trajectoryId = source.mainTrajectory?.id ?? '';
@@ -154,7 +154,7 @@ describeStore('branching runs', (on) => {
     expect((await here.branchOff(source, 0n)).run.number).toBe(2n);
   });
 
-  it('ID1: the same request again gives the branch made then, as it is now, however many come at once', async () => {
+  it('ID1: a repeated request returns the same branch in its current state, however many arrive concurrently', async () => {
     const here = scene();
     const source = await here.makeRunWith(['a']);
     const used = key();
@@ -171,7 +171,7 @@ describeStore('branching runs', (on) => {
     expect(await here.runNames({ parentId: source.id })).toEqual(['run-2']);
   });
 
-  it('a plain branch of a trajectory belongs to its run and experiment, and is no run', async () => {
+  it('a plain branch of a trajectory belongs to its run and experiment, and is not a run', async () => {
     const here = scene();
     const source = await here.makeRunWith(['a']);
     const branch = await here.branch({ id: source.mainTrajectory?.id ?? '' }, 0n);
@@ -179,7 +179,7 @@ describeStore('branching runs', (on) => {
     expect(await here.runNames()).toEqual(['run-1']);
   });
 
-  it('O2: while twenty branch, the writer of the main trajectory goes on, and the source can be moved', async () => {
+  it('O2: while twenty calls branch a run, its main trajectory accepts steps and its verbs succeed', async () => {
     const here = scene();
     const source = await here.makeRunWith(['0']);
     const main = await here.get(source.mainTrajectory?.id ?? '');
@@ -194,7 +194,7 @@ describeStore('branching runs', (on) => {
     expect(await here.runs({ parentId: source.id })).toHaveLength(20);
   });
 
-  it('a tree of runs lists parents before their branches, at any depth, page by page', async () => {
+  it('a tree of runs lists parents before their branches, at any depth, in pages', async () => {
     const here = scene();
     const root = await here.makeRunWith(['0'], { name: '0', configJson: '{"a":1}' });
     const other = await here.makeRunWith(['0'], { name: 'other' });

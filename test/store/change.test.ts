@@ -25,8 +25,8 @@ class Ear {
   }
 }
 
-describeStore('hints for followers', (on) => {
-  it('R2, RD2: come for an append, a seal and a deletion, after the commit', async () => {
+describeStore('notifications of changes', (on) => {
+  it('R2, RD2: are sent for an append, a seal and a deletion, after the commit', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const seen: bigint[] = [];
@@ -52,7 +52,7 @@ describeStore('hints for followers', (on) => {
     ear.stop();
   });
 
-  it('RD2: tell which trajectory of a group changed', async () => {
+  it('RD2: name the trajectories of a group that changed', async () => {
     const scene = on.scene();
     const made = await Promise.all([scene.create(), scene.create(), scene.create()]);
     const ear = new Ear(on.store);
@@ -63,7 +63,7 @@ describeStore('hints for followers', (on) => {
     ear.stop();
   });
 
-  it('RD2: a cascade tells of every trajectory that is gone', async () => {
+  it('RD2: name every trajectory that a cascade deleted', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a']);
     const child = await scene.branch(root, 0n);
@@ -73,7 +73,7 @@ describeStore('hints for followers', (on) => {
     ear.stop();
   });
 
-  it('stop when they are stopped, and one listener that throws hurts no other', async () => {
+  it('stop after the subscription ends; a listener that throws does not affect others', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const stopped = new Ear(on.store);
@@ -91,8 +91,8 @@ describeStore('hints for followers', (on) => {
   });
 });
 
-describe('hints between instances, on postgres', () => {
-  it('R2: another instance hears of appends, seals and deletions, and again after its listening connection was cut', async () => {
+describe('notifications between instances, on postgres', () => {
+  it('R2: reach another instance for appends, seals and deletions, also after its listening connection was cut', async () => {
     await using database = await createMigratedDatabase('postgres');
     const [one, two] = [await openOn(database), await openOn(database)];
     const scene = new Scene(one);
@@ -132,7 +132,7 @@ describe('hints between instances, on postgres', () => {
     await two.close();
   });
 
-  it('RD2: a group of fifteen hundred trajectories is told, if only as "anything"', async () => {
+  it('RD2: report a group of fifteen hundred trajectories, at least as "anything"', async () => {
     await using database = await createMigratedDatabase('postgres');
     const [one, two] = [await openOn(database), await openOn(database)];
     const scene = new Scene(one);

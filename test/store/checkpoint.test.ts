@@ -24,7 +24,7 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     return { tree: root.ref.tree, segments: await scene.segments(child), states };
   }
 
-  it('RD3: the latest step at or before a number that has a state, or all the states named', async () => {
+  it('RD3: the latest checkpoint is the last step up to a number that has a state, or that has all named states', async () => {
     const scene = on.scene();
     const { tree, segments } = await checkpoints(scene);
     const find = async (atOrBefore: bigint, ...names: string[]) =>
@@ -42,7 +42,7 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     expect(await find(5n, 'env', 'other')).toBeUndefined();
   });
 
-  it('RD3: the step found is whole, with its owner', async () => {
+  it('RD3: the checkpoint is a complete step, with its owner', async () => {
     const scene = on.scene();
     const { tree, segments, states } = await checkpoints(scene);
     const found = await scene.store.findCheckpoint(scene.namespace, tree, segments, 4n, ['env']);
@@ -53,14 +53,14 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     ]);
   });
 
-  it('RD3: without any state there is no checkpoint', async () => {
+  it('RD3: a trajectory without states has no checkpoint', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const segments = await scene.segments(made);
     expect(await scene.store.findCheckpoint(scene.namespace, made.ref.tree, segments, 9n, [])).toBeUndefined();
   });
 
-  it('S5: the states of one name come in order of step, across branch points, from a number on, at most so many', async () => {
+  it('S5: states of one name are listed in step order across branch points, from a given number, up to a limit', async () => {
     const scene = on.scene();
     const { tree, segments, states } = await checkpoints(scene);
     const read = (name: string, from = 0n, limit = 100) =>
@@ -77,7 +77,7 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     expect(await read('Env')).toEqual([]);
   });
 
-  it('S5: where states are rare a page is full all the same: a short one is the last', async () => {
+  it('S5: a page is full even if states are rare; only the last page is short', async () => {
     const scene = on.scene();
     const { tree, segments } = await checkpoints(scene);
     const read = async (limit: number) =>

@@ -11,7 +11,7 @@ describeStore('claims', (on) => {
     return { scene, ...(await scene.place()) };
   };
 
-  it('Q1, Q2: a claim carries all that a worker needs, and is what is read of it from then on', async () => {
+  it('Q1, Q2: a claim returns everything a worker needs, equal to what later reads return', async () => {
     const { scene, run, stage } = await fresh();
     await scene.task('open-settings', 12n);
     const validators = [
@@ -82,7 +82,7 @@ describeStore('claims', (on) => {
     ]);
   });
 
-  it('L5: a claim is written in the histories of the rollout and of its trajectory', async () => {
+  it('L5: a claim is recorded in the histories of the rollout and of its trajectory', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);
     const claim = await scene.claimOne();
@@ -93,7 +93,7 @@ describeStore('claims', (on) => {
     expect(await scene.history('TRAJECTORY', claim.trajectory)).toMatchObject([{ ordinal: 0n, newStatus: 'RUNNING' }]);
   });
 
-  it('Q1: a worker appends to the trajectory of its claim as to any other, and the rollout shows its turns and reward', async () => {
+  it('Q1: a worker appends to the trajectory of its claim like to any other, and the rollout shows its turns and reward', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne();
@@ -105,7 +105,7 @@ describeStore('claims', (on) => {
     expect(await scene.rollout(claim.rollout.id)).toMatchObject({ turns: 3n, reward: 1 });
   });
 
-  it('Q5: the higher priority comes first, then what was made first, over all stages', async () => {
+  it('Q5: higher priority is claimed first, then the oldest, across all stages', async () => {
     const { scene, run, stage } = await fresh();
     const other = await scene.stage(run, { kind: 'EVAL', number: 0n, status: 'RUNNING' });
     const a = await scene.queue(stage, 2, { priority: 1 });
@@ -119,7 +119,7 @@ describeStore('claims', (on) => {
     expect(first).toHaveLength(3);
   });
 
-  it('Q5: an update of the priority moves a rollout in the queue', async () => {
+  it('Q5: a change of the priority moves a rollout in the queue', async () => {
     const { scene, stage } = await fresh();
     const [a = '', b = '', c = ''] = await scene.queue(stage, 3);
     await scene.store.updateRollout(scene.namespace, c, undefined, { priority: 9 });
@@ -127,7 +127,7 @@ describeStore('claims', (on) => {
     expect(claims.map(({ rollout }) => rollout.id)).toEqual([c, a, b]);
   });
 
-  it('filters by run, stage, tasks, labels and priority must all hold', async () => {
+  it('filters by run, stage, tasks, labels and priority are combined with AND', async () => {
     const { scene, run, stage } = await fresh();
     const other = await scene.place();
     await scene.task('t1');
@@ -160,7 +160,7 @@ describeStore('claims', (on) => {
     expect(await ids({ runId: run.id, taskIds: ['t2'], labels, minPriority: 1 })).toEqual([t2]);
   });
 
-  it('N1: nothing of another namespace is claimed, or tells that it is there', async () => {
+  it('N1: rollouts of another namespace are not claimed, and no answer reveals them', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 1);
     const stranger = new RolloutScene(on.store);
@@ -169,7 +169,7 @@ describeStore('claims', (on) => {
     expect((await refusalOf(stranger.claims({ stageId: stage.id }))).reason).toBe('STAGE_NOT_FOUND');
   });
 
-  it('a run, or a stage of that run, that is not there refuses that request alone', async () => {
+  it('a request with an unknown run, or an unknown stage of a run, is refused without effect on others', async () => {
     const { scene, run, stage } = await fresh();
     const other = await scene.place();
     await scene.queue(stage, 2);
@@ -189,7 +189,7 @@ describeStore('claims', (on) => {
     ]);
   });
 
-  it('Q4: what is of a run or a stage that is paused or terminal is passed over', async () => {
+  it('Q4: rollouts of a paused or terminal run or stage are skipped', async () => {
     const { scene, run, stage } = await fresh();
     const other = await scene.place();
     const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 9 });
@@ -235,7 +235,7 @@ describeStore('claims', (on) => {
     expect((await scene.claimOne()).rollout.id).toBe(second);
   });
 
-  it('claims of many callers in one transaction are dealt in the order of their coming, none twice', async () => {
+  it('several claim requests in one transaction are served in order of arrival, and no rollout is claimed twice', async () => {
     const { scene, run, stage } = await fresh();
     const ids = await scene.queue(stage, 10);
     const outcomes = await scene.store.claimRollouts([
@@ -257,7 +257,7 @@ describeStore('claims', (on) => {
     for (const claim of of.flat()) expect(await scene.rollout(claim.rollout.id)).toEqual(claim.rollout);
   });
 
-  it('the most turns are the rollout’s own, else the task’s, else the plan’s', async () => {
+  it('the maximum of turns comes from the rollout, else from the task, else from the plan', async () => {
     const scene = new RolloutScene(on.store);
     const stagePlan = { kind: 'TRAIN_STEP', stages: 1, groupsPerStage: 1, groupSize: 1, maxTurns: 20, substeps: 0 };
     const plan = { stagePlans: [stagePlan], concurrency: 1 } as const;
@@ -272,7 +272,7 @@ describeStore('claims', (on) => {
     expect((await scene.claims({ count: 9 })).map(({ maxTurns }) => maxTurns)).toEqual([3n, 12n, 20n, 20n]);
   });
 
-  it('B4: what is of a deleted run is not claimed', async () => {
+  it('B4: rollouts of a deleted run are not claimed', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 2);
     await scene.store.deleteRun(scene.namespace, run.id, 'REFUSE', false);

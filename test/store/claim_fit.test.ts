@@ -10,7 +10,7 @@ describeClaims('claims that do not fit into one answer', (scenes) => {
   };
   const numbers = (claims: readonly Claim[]) => claims.map(({ rollout }) => Number(rollout.number));
 
-  it('Q2: are fewer; the others stay PENDING without an attempt, for the next request', async () => {
+  it('Q2: return fewer rollouts; the others stay PENDING without an attempt, for the next request', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t', 5n);
     await scene.validator('t', 'state');
@@ -36,7 +36,7 @@ describeClaims('claims that do not fit into one answer', (scenes) => {
     expect(numbers(await scene.claims({ count: 4, countFitting }))).toEqual([4]);
   });
 
-  it('Q2: what one request has no room for goes to the next one of the same transaction', async () => {
+  it('Q2: rollouts that do not fit into one answer go to the next request of the same transaction', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 6);
     const requests = [3, 1, 3].map((count) =>

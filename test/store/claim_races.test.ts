@@ -10,13 +10,13 @@ import { openOn } from './on_store.ts';
 import { claimed, describeClaims, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { statementsOf, textsOf } from './statement_count.ts';
 
-describeClaims('claims at once', (scenes, on) => {
+describeClaims('concurrent claims', (scenes, on) => {
   const fresh = async () => {
     const scene = scenes();
     return { scene, ...(await scene.place()) };
   };
 
-  it('Q4, F2: of many that claim at once none gets what another has, and all of the queue is dealt', async () => {
+  it('Q4, F2: of many concurrent claims none gets the rollout of another, and the whole queue is claimed', async () => {
     const { scene, stage } = await fresh();
     const ids = await scene.queue(stage, 60);
     const dealt: string[] = [];
@@ -35,7 +35,7 @@ describeClaims('claims at once', (scenes, on) => {
     for (const id of ids) expect((await scene.record(id)).attempts).toHaveLength(1);
   });
 
-  it('F2: workers that crash, come late, retry and end at random leave every attempt accounted for, and one end each', async () => {
+  it('F2: with random crashes, delays, retries and ends, every attempt is accounted for and has one end', async () => {
     const { scene, stage } = await fresh();
     const ids = await scene.queue(stage, 24, { maxAttempts: 100 });
     const completed = new Map<string, number>();
@@ -76,7 +76,7 @@ describeClaims('claims at once', (scenes, on) => {
     }
   }, 60_000);
 
-  it('statements of a claim do not grow with what is claimed, who claims, or what is queued', async () => {
+  it('the number of statements of a claim does not depend on claimed rollouts, callers or queue length', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t');
     await scene.queue(stage, 300, { taskId: 't' });
@@ -95,7 +95,7 @@ describeClaims('claims at once', (scenes, on) => {
 });
 
 /** Only Postgres has rows that one transaction holds while others go on; SQLite writes one transaction at a time. */
-describe('rollouts that another transaction holds, on postgres', () => {
+describe('rollouts that another transaction locks, on postgres', () => {
   let database: TestDatabase;
   let store: Store;
   let second: Store;
@@ -115,7 +115,7 @@ describe('rollouts that another transaction holds, on postgres', () => {
     await database?.drop();
   });
 
-  it('Q5: what is set for the plans of a claim is set before anything is looked for', async () => {
+  it('Q5: planner settings of a claim are set before its first query', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 3);
     const texts = await textsOf(() => scene.claims({ stageId: stage.id }));
@@ -140,7 +140,7 @@ describe('rollouts that another transaction holds, on postgres', () => {
     return { scene, ...(await scene.place()) };
   }
 
-  it('Q4: what another holds is passed over without waiting, and comes again when it lets go', async () => {
+  it('Q4: locked rollouts are skipped without waiting, and can be claimed after the lock is released', async () => {
     const { scene, stage } = await fresh();
     const [a = '', b = '', c = ''] = await scene.queue(stage, 3);
     const begun = performance.now();
@@ -152,7 +152,7 @@ describe('rollouts that another transaction holds, on postgres', () => {
     expect((await scene.claimOne()).rollout.id).toBe(a);
   });
 
-  it('Q4: a claim waits for no verb of its run or stage, nor for its group', async () => {
+  it('Q4: a claim waits for no verb of its run or stage, and not for its group', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 1);
     const claims = await holding(
@@ -163,7 +163,7 @@ describe('rollouts that another transaction holds, on postgres', () => {
     expect(claims).toHaveLength(1);
   });
 
-  it('Q3: one whose start point is held by a deletion stays PENDING, and delays nobody', async () => {
+  it('Q3: a rollout whose start point is locked by a deletion stays PENDING, and delays no other claim', async () => {
     const { scene, stage } = await fresh();
     const source = await scene.createWith(['a']);
     const [held = ''] = await scene.queue(stage, 1, { startFrom: { trajectoryId: source.id, stepNumber: 0n } });
@@ -175,7 +175,7 @@ describe('rollouts that another transaction holds, on postgres', () => {
     expect((await scene.claimOne()).rollout.id).toBe(held);
   });
 
-  it('Q3: the sweep leaves what others hold, rollouts and their trajectories, for the next time', async () => {
+  it('Q3: the sweep skips rollouts and trajectories that are locked, until the next sweep', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 3);
     const [a, b, c] = await scene.claims({ count: 3, leaseMs: 1 });
@@ -192,7 +192,7 @@ describe('rollouts that another transaction holds, on postgres', () => {
     expect(await store.sweepLeases(10)).toBe(2);
   });
 
-  it('B4: a run that is being deleted when its rollouts are taken is left alone', async () => {
+  it('B4: a run that is being deleted when its rollouts would be claimed is left alone', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 1);
     await other.query(`update runs set hidden = true where key = ${run.key}`);
@@ -201,7 +201,7 @@ describe('rollouts that another transaction holds, on postgres', () => {
     expect(await scene.claims()).toHaveLength(1);
   });
 
-  it('F2: two instances that deal from one queue never deal the same, over several stages', async () => {
+  it('F2: two instances that claim from one queue, over several stages, never claim the same rollout', async () => {
     const { scene, run, stage } = await fresh();
     const stages = [stage, await scene.stage(run, { kind: 'EVAL', number: 0n, status: 'RUNNING' })];
     const ids = [];
@@ -221,7 +221,7 @@ describe('rollouts that another transaction holds, on postgres', () => {
     expect([...dealt].sort()).toEqual(ids.sort());
   });
 
-  it('Q5: what is far behind in a long queue costs a claim no more, whatever the statistics say', async () => {
+  it('Q5: claiming from the far end of a long queue costs no more, whatever the statistics say', async () => {
     const { scene, stage } = await fresh();
     for (let group = 0n; group < 5n; group += 1n) {
       await scene.makeRollouts(

@@ -7,7 +7,7 @@ import { claimed, describeClaims, RolloutScene, tokenOf } from './rollout_scene.
 import { refusalOf } from './scene.ts';
 import { countRows } from './sql.ts';
 
-describeClaims('claims that come again', (scenes, on) => {
+describeClaims('repeated claims', (scenes, on) => {
   const fresh = async () => {
     const scene = scenes();
     return { scene, ...(await scene.place()) };
@@ -16,7 +16,7 @@ describeClaims('claims that come again', (scenes, on) => {
     key: { rpc: 'ClaimRollouts', requestId, requestDigest: sha256(request) },
   });
 
-  it('ID1, Q2: the same request again gives the claims that it was granted, as they are now', async () => {
+  it('ID1, Q2: a repeated request returns the claims that it was granted, in their current state', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t', 5n);
     await scene.validator('t', 'state');
@@ -30,7 +30,7 @@ describeClaims('claims that come again', (scenes, on) => {
     expect((await scene.rollouts({ stageId: stage.id }, { statuses: ['PENDING'] })).length).toBe(2);
   });
 
-  it('ID1: a claim is replayed without comparison if its key was kept by another version of the digest rules', async () => {
+  it('ID1: a claim is replayed without comparison if its key has another version of the digest rules', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 2);
     const { key } = keyed('k');
@@ -38,7 +38,7 @@ describeClaims('claims that come again', (scenes, on) => {
     expect(await scene.claims({ key: { ...key, requestDigest: versionedDigest(key.requestDigest) } })).toEqual(first);
   });
 
-  it('Q2: a replayed claim returns only attempts that still live', async () => {
+  it('Q2: a replayed claim returns only attempts that are still live', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 4);
     const [a, b, c, d] = await scene.claims({ count: 4, ...keyed('k') });
@@ -49,7 +49,7 @@ describeClaims('claims that come again', (scenes, on) => {
     expect(await scene.claims({ count: 4, ...keyed('k') })).toEqual([d]);
   });
 
-  it('ID1: another request under that key is refused, and refuses nobody else', async () => {
+  it('ID1: a different request under the same key is refused, without effect on others', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 3);
     await scene.claims(keyed('k'));
@@ -68,7 +68,7 @@ describeClaims('claims that come again', (scenes, on) => {
     ]);
   });
 
-  it('Q2: an empty answer is not kept: the same key may find something later', async () => {
+  it('Q2: an empty answer is not stored: the same key may claim something later', async () => {
     const { scene, stage } = await fresh();
     expect(await scene.claims(keyed('k'))).toEqual([]);
     expect((await countRows(on.sql, scene.namespace)).requests).toBe(0);
@@ -78,7 +78,7 @@ describeClaims('claims that come again', (scenes, on) => {
     expect(await scene.claims(keyed('k'))).toEqual(claims);
   });
 
-  it('ID1: of twenty that come at once with one key, together and apart, all get the one claim', async () => {
+  it('ID1: twenty concurrent requests with one key, in one group and apart, all get the same claim', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 30);
     const request = (): ClaimRequest => scene.request({ count: 2, ...keyed('k') });
@@ -94,7 +94,7 @@ describeClaims('claims that come again', (scenes, on) => {
     expect(live).toHaveLength(12);
   });
 
-  it('ID1, N1: a key is of its namespace and RPC alone', async () => {
+  it('ID1, N1: a key is scoped by namespace and RPC', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 2);
     const other = await fresh();
@@ -106,7 +106,7 @@ describeClaims('claims that come again', (scenes, on) => {
     expect((await scene.claims({ key: { rpc: 'Other', requestId: 'k', requestDigest: sha256('y') } })).length).toBe(1);
   });
 
-  it('N1: a key reaches no claim of another namespace, also where both read alike when joined by /', async () => {
+  it('N1: a key reaches no claim of another namespace, even if both read alike when joined by /', async () => {
     const { scene, stage } = await fresh();
     const other = new RolloutScene(scene.store, `${scene.namespace}/ClaimRollouts`);
     const { stage: otherStage } = await other.place();

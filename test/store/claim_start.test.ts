@@ -3,7 +3,7 @@ import { wordStep } from '../support/steps.ts';
 import { claimed, describeClaims, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 
-describeClaims('claims of rollouts that begin at a step', (scenes) => {
+describeClaims('claims of rollouts that start at a step', (scenes) => {
   const fresh = async () => {
     const scene = scenes();
     return { scene, ...(await scene.place()) };
@@ -59,7 +59,7 @@ describeClaims('claims of rollouts that begin at a step', (scenes) => {
     for (const claim of [first, second]) expect(await scene.get(claim!.trajectory.id)).toEqual(claim?.trajectory);
   });
 
-  it('Q3: one whose start point is gone is FAILED, and the claim goes on to the next', async () => {
+  it('Q3: a rollout whose start point was deleted is FAILED, and the claim takes the next one', async () => {
     const { scene, stage, run } = await fresh();
     const [kept, gone] = [await scene.createWith(['a']), await scene.createWith(['a'])];
     const lost = await scene.queue(stage, 5, { startFrom: { trajectoryId: gone.id, stepNumber: 0n }, priority: 1 });
@@ -83,7 +83,7 @@ describeClaims('claims of rollouts that begin at a step', (scenes) => {
     expect(group?.statistics).toMatchObject({ pending: 0n, failed: 5n });
   });
 
-  it('Q3: a start point that is kept only for its branches, or was made again shorter, is gone', async () => {
+  it('Q3: a start point that is kept only for branches, or whose trajectory was created again shorter, counts as deleted', async () => {
     const { scene, stage } = await fresh();
     const hidden = await scene.createWith(['a', 'b']);
     await scene.branch(hidden, 1n);
@@ -101,7 +101,7 @@ describeClaims('claims of rollouts that begin at a step', (scenes) => {
     for (const id of [first, second]) expect((await scene.rollout(id)).status).toBe('FAILED');
   });
 
-  it('B2, Q3: every claim beside the deletion of the start point is whole, or its rollout is FAILED', async () => {
+  it('B2, Q3: during the deletion of the start point every claim is complete, or its rollout is FAILED', async () => {
     const seen = new Set<string>();
     for (let round = 0; round < 12; round += 1) {
       const { scene, stage } = await fresh();
@@ -126,7 +126,7 @@ describeClaims('claims of rollouts that begin at a step', (scenes) => {
     expect([...seen].every((each) => ['3 HAS_BRANCHES', '0 done'].includes(each))).toBe(true);
   });
 
-  it('a start point is refused when it is named: on no trajectory, on a deleted one, beyond the end', async () => {
+  it('a start point without a trajectory, on a deleted one, or beyond the end is refused when the rollout is created', async () => {
     const { scene, stage } = await fresh();
     const source = await scene.createWith(['a']);
     const make = (trajectoryId: string, stepNumber: bigint) =>
@@ -139,7 +139,7 @@ describeClaims('claims of rollouts that begin at a step', (scenes) => {
     expect(await scene.store.getGroup(scene.namespace, { stageId: stage.id, number: 0n })).toBeUndefined();
   });
 
-  it('Q1: a requeued rollout begins at its start point again', async () => {
+  it('Q1: a requeued rollout starts at its start point again', async () => {
     const { scene, stage } = await fresh();
     const source = await scene.createWith(['a', 'b']);
     await scene.queue(stage, 1, { startFrom: { trajectoryId: source.id, stepNumber: 1n } });

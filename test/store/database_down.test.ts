@@ -9,7 +9,7 @@ import { logger, openOn } from './on_store.ts';
 import { refusalOf, Scene } from './scene.ts';
 
 /** SQLite has no server that could go away. The proxy stands for the network between the service and Postgres. */
-describe('a database that goes away, on postgres', () => {
+describe('an unreachable database, on postgres', () => {
   let server: PostgresServer;
   let proxy: TcpProxy;
   let database: TestDatabase;
@@ -40,7 +40,7 @@ describe('a database that goes away, on postgres', () => {
     }
   }
 
-  it('I1, D3: an append whose connection was cut, wherever, is stored whole or not at all, and its replay tells which', async () => {
+  it('I1, D3: an append whose connection was cut at any point is stored completely or not at all, and its replay shows which', async () => {
     const scene = new Scene(store);
     const made = await scene.create();
     let unknown = 0;
@@ -82,7 +82,7 @@ describe('a database that goes away, on postgres', () => {
     expect(unknown - stored).toBeGreaterThan(0);
   }, 60_000);
 
-  it('A1: a network that swallows everything is DATABASE_UNAVAILABLE within 5 s, for reads and writes, and passes by itself', async () => {
+  it('A1: a network that drops everything causes DATABASE_UNAVAILABLE within 5 s, for reads and writes; the store recovers by itself', async () => {
     const scene = new Scene(store);
     const made = await scene.createWith(['a']);
     proxy.blackhole();
@@ -102,7 +102,7 @@ describe('a database that goes away, on postgres', () => {
     expect(await settled(() => scene.words(made))).toEqual(['a', 'b']);
   });
 
-  it('A1: in a silent network, all that wait to commit are told within 5 s, however many groups they would be', async () => {
+  it('A1: in a silent network, all calls that wait to commit fail within 5 s, however many groups they would form', async () => {
     const scene = new Scene(store);
     const made = await Promise.all(Array.from({ length: 20 }, () => scene.create()));
     let groups = 0;
@@ -137,7 +137,7 @@ describe('a database that goes away, on postgres', () => {
     expect(groups).toBe(2);
   });
 
-  it('D1, A1: kill -9 of Postgres in the middle of appends loses nothing that was acked; the store goes on by itself', async () => {
+  it('D1, A1: kill -9 of Postgres during appends loses no acked step; the store recovers by itself', async () => {
     const scene = new Scene(store);
     const made = await Promise.all(Array.from({ length: 4 }, () => scene.create()));
     const acked = made.map(() => 0);

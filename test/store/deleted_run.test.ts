@@ -16,8 +16,8 @@ async function purgeAll(store: Store): Promise<void> {
   while (await store.purgeDeleted(50));
 }
 
-describeStore('what works on beside the purge of a run', (on) => {
-  it('Q3, B4: sweeps of leases pass over a deleted run, and nothing of it is left', async () => {
+describeStore('background work during the purge of a run', (on) => {
+  it('Q3, B4: lease sweeps skip a deleted run, and the purge removes all its rows', async () => {
     const here = new RolloutScene(on.store);
     const { run, stage } = await here.place();
     await here.queue(stage, 30);
@@ -35,7 +35,7 @@ describeStore('what works on beside the purge of a run', (on) => {
     expect(await left(on, here)).toEqual([]);
   });
 
-  it('B4: a trajectory that a claim made while its run was being deleted is purged with the run', async () => {
+  it('B4: a trajectory that a claim created while its run was being deleted is purged with the run', async () => {
     const here = new RolloutScene(on.store);
     const { run, stage } = await here.place();
     await here.queue(stage, 3);
@@ -64,7 +64,7 @@ describeStoreOn(['postgres'], 'B4: a deletion of a run that commits while others
     };
   }
 
-  it('Q2: HeartbeatRollouts keeps the other leases, and not those of the run', async () => {
+  it('Q2: HeartbeatRollouts extends the other leases, but not those of the run', async () => {
     const here = new RolloutScene(on.store);
     const [one, other] = [await here.place(), await here.place()];
     for (const { stage } of [one, other]) await here.queue(stage, 1);
@@ -83,7 +83,7 @@ describeStoreOn(['postgres'], 'B4: a deletion of a run that commits while others
     ]);
   });
 
-  it('a verb of a rollout that has ended, which the deletion does not lock, stores nothing, and the purge waits for it', async () => {
+  it('a verb on an ended rollout, which the deletion does not lock, stores nothing, and the purge waits for it', async () => {
     const here = new RolloutScene(on.store);
     const { run, stage } = await here.place();
     await here.queue(stage, 1);

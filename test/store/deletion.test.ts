@@ -16,7 +16,7 @@ describeStore('deletion', (on) => {
     ).map((row) => Number(row.step_number));
   const rows = async (scene: Scene) => (await countRows(on.sql, scene.namespace)).trajectories;
 
-  it('B2: REFUSE without branches deletes; what is gone is NOT_FOUND and cannot be deleted again', async () => {
+  it('B2: REFUSE without branches deletes; a deleted trajectory is NOT_FOUND and cannot be deleted again', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b']);
     expect(await scene.delete(made)).toEqual({ purged: 1n, keptShared: false, keys: [made.ref.key] });
@@ -31,7 +31,7 @@ describeStore('deletion', (on) => {
     expect(await scene.store.getLineage(scene.namespace, made.ref)).toEqual([]);
   });
 
-  it('B2: REFUSE with branches is refused, naming them, at most 20, and deletes nothing', async () => {
+  it('B2: REFUSE with branches fails, names at most 20 of them, and deletes nothing', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b']);
     const one = await scene.branch(made, 0n);
@@ -55,7 +55,7 @@ describeStore('deletion', (on) => {
     expect(await scene.words(leaf)).toEqual(['a', 'b', 'c']);
   });
 
-  it('B2: CASCADE deletes all branches and theirs, hidden ones too, and tells which keys are gone', async () => {
+  it('B2: CASCADE deletes all branches, transitively and including hidden ones, and returns the deleted keys', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const one = await scene.branch(root, 0n);
@@ -71,7 +71,7 @@ describeStore('deletion', (on) => {
     expect(await scene.words(outside)).toEqual(['x']);
   });
 
-  it('B2: CASCADE of a branch leaves its parent and its siblings', async () => {
+  it('B2: CASCADE of a branch leaves its parent and its siblings unchanged', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const one = await scene.branch(root, 0n);
@@ -90,7 +90,7 @@ describeStore('deletion', (on) => {
     expect(await rows(scene)).toBe(0);
   });
 
-  it('B2: KEEP_SHARED hides and trims to the highest branch point; branches read on as before', async () => {
+  it('B2: KEEP_SHARED hides and trims to the highest branch point; branches can be read as before', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c', 'd']);
     const low = await scene.branch(root, 0n);
@@ -111,7 +111,7 @@ describeStore('deletion', (on) => {
     expect((await scene.append(high, [wordStep(1n, 'b')])).duplicates).toBe(1);
   });
 
-  it('B2: is trimmed again whenever a child is purged, and purged with its last', async () => {
+  it('B2: a hidden trajectory is trimmed again whenever a child is purged, and purged with its last child', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c', 'd']);
     const low = await scene.branch(root, 0n);
@@ -126,7 +126,7 @@ describeStore('deletion', (on) => {
     expect(await rows(scene)).toBe(0);
   });
 
-  it('B2: and so on up: the last leaf takes a whole chain of hidden ancestors with it, but not a living one', async () => {
+  it('B2: the purge of the last leaf purges a whole chain of hidden ancestors, but no visible ancestor', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['0', '0']);
     const chain = [root];
@@ -142,7 +142,7 @@ describeStore('deletion', (on) => {
     expect(await scene.delete(root)).toMatchObject({ purged: 1n });
   });
 
-  it('B2: delete in both orders: parent first or child first, nothing is left and nothing is lost before', async () => {
+  it('B2: parent first or child first, deletion leaves nothing and loses nothing early', async () => {
     for (const parentFirst of [true, false]) {
       const scene = on.scene();
       const root = await scene.createWith(['a', 'b']);
@@ -161,7 +161,7 @@ describeStore('deletion', (on) => {
     }
   });
 
-  it('B2: a branch of a hidden ancestor is made by naming a living trajectory that holds the step', async () => {
+  it('B2: a hidden ancestor is branched by naming a visible trajectory that contains the step', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c']);
     const child = await scene.branch(root, 1n);
@@ -174,7 +174,7 @@ describeStore('deletion', (on) => {
     expect(await scene.words(late)).toEqual(['a']);
   });
 
-  it('B2: hidden ones are left out of lists, and shown as deleted in lineage and tree', async () => {
+  it('B2: hidden trajectories are absent from lists, and shown as deleted in lineage and tree', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b'], { taskId: 'T', name: 'n', labels: new Map([['k', 'v']]) });
     const child = await scene.branch(root, 0n);
@@ -188,7 +188,7 @@ describeStore('deletion', (on) => {
     expect((await list({ treeId: root.id })).map(({ id }) => id)).toEqual([child.id]);
   });
 
-  it('B3: an id that is hidden cannot be reused; once purged it can, under another uid and key', async () => {
+  it('B3: the id of a hidden trajectory cannot be used again; after the purge it can, with a new uid and key', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const child = await scene.branch(root, 0n);
@@ -202,7 +202,7 @@ describeStore('deletion', (on) => {
     expect(await scene.words(again)).toEqual(['z']);
   });
 
-  it('B3: a late writer gets NOT_FOUND, also after the id was made again, by stream, reopen and unary call', async () => {
+  it('B3: a late writer gets NOT_FOUND, also after the id was created again, by stream, reopen and unary call', async () => {
     const scene = on.scene();
     const old = await scene.createWith(['a']);
     const epoch = await scene.open(old);
@@ -222,7 +222,7 @@ describeStore('deletion', (on) => {
     expect((await scene.get(again.id)).writerEpoch).toBe(1n);
   });
 
-  it('B3: row keys are never given again, not even the highest', async () => {
+  it('B3: row keys are never used again, not even the highest', async () => {
     const scene = on.scene();
     const seen = new Set<bigint>();
     for (let i = 0; i < 5; i += 1) {
@@ -233,7 +233,7 @@ describeStore('deletion', (on) => {
     }
   });
 
-  it('B3: nothing of a deleted trajectory shows in one that is made under its id', async () => {
+  it('B3: no data of a deleted trajectory shows in one that is created with its id', async () => {
     const scene = on.scene();
     const old = await scene.createWith(['a', 'b', 'c']);
     await scene.store.setTag(scene.namespace, old.id, 'best', 2n, undefined);
@@ -245,7 +245,7 @@ describeStore('deletion', (on) => {
     expect(tags).toEqual([]);
   });
 
-  it('B2, S2: deletion is complete: no row of any table is left but idempotency keys', async () => {
+  it('B2, S2: deletion is complete: no row of any table remains except idempotency keys', async () => {
     const scene = on.scene();
     const states = ['a', 'b', 'c', 'd'].map((text) => newState(text.repeat(5000)));
     const root = await scene.create(
@@ -302,7 +302,7 @@ describeStore('deletion', (on) => {
     expect(await scene.delete(made)).toMatchObject({ purged: 1n });
   });
 
-  it('B2: ten thousand steps go at once', async () => {
+  it('B2: one call deletes ten thousand steps', async () => {
     const scene = on.scene();
     const made = await scene.create();
     for (let from = 0; from < 10_000; from += 1000)

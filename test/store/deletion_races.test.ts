@@ -5,12 +5,12 @@ import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { countRows } from './sql.ts';
 
-describeStore('deletion beside other work', (on) => {
+describeStore('deletion concurrent with other work', (on) => {
   type Settled = PromiseSettledResult<unknown>;
   const told = (result: Settled) =>
     result.status === 'fulfilled' ? 'done' : String((result.reason as { reason?: string }).reason ?? result.reason);
 
-  it('O2, B2: a branch made while its parent is appended to and deleted is whole, or was refused', async () => {
+  it('O2, B2: a branch created while its parent is appended to and deleted is complete, or is refused', async () => {
     const modes = ['REFUSE', 'KEEP_SHARED', 'CASCADE'] as const;
     const scene = on.scene();
     const seen = new Set<string>();
@@ -41,7 +41,7 @@ describeStore('deletion beside other work', (on) => {
     expect(seen.size).toBeGreaterThan(1);
   });
 
-  it('B2: deletes of one tree at once end all, and leave what a tree of them in some order leaves', async () => {
+  it('B2: concurrent deletes in one tree all end, with the result of some sequential order', async () => {
     for (let round = 0; round < 10; round += 1) {
       const scene = on.scene();
       const root = await scene.createWith(['a', 'b', 'c']);
@@ -57,7 +57,7 @@ describeStore('deletion beside other work', (on) => {
     }
   });
 
-  it('B2: of many deletes of one trajectory at once, one deletes it', async () => {
+  it('B2: of many concurrent deletes of one trajectory, one deletes it', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const results = await Promise.allSettled(Array.from({ length: 6 }, () => scene.delete(made)));
@@ -77,7 +77,7 @@ describeStore('deletion beside other work', (on) => {
     expect(await countRows(on.sql, scene.namespace)).toMatchObject({ tags: 0, trajectories: 0 });
   });
 
-  it('B3: appends, seals and attachments beside a delete leave no row behind', async () => {
+  it('B3: appends, seals and attachments concurrent with a delete leave no rows', async () => {
     const scene = on.scene();
     for (let round = 0; round < 15; round += 1) {
       const made = await scene.createWith(['a']);

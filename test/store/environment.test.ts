@@ -20,7 +20,7 @@ describeStore('environments', (on) => {
     here.store.createEnvironment(here.caller, newEnvironment(run.id, fields), key);
   const reason = (call: Promise<unknown>) => refusalOf(call).then((refusal) => refusal.reason);
 
-  it('C-38: an environment keeps what it was made with', async () => {
+  it('C-38: an environment keeps the values it was created with', async () => {
     const here = scene();
     const run = await here.makeRun();
     const labels = new Map([['zone', 'a']]);
@@ -37,7 +37,7 @@ describeStore('environments', (on) => {
     expect(await reason(make(scene(), run))).toBe('RUN_NOT_FOUND');
   });
 
-  it('ID1: the same request makes one, also when twenty race', async () => {
+  it('ID1: repeated requests create one environment, also when twenty race', async () => {
     const here = scene();
     const run = await here.makeRun();
     const key = { rpc: 'CreateEnvironment', requestId: 'r', requestDigest: 'd' };
@@ -49,7 +49,7 @@ describeStore('environments', (on) => {
     expect(await reason(make(here, run, {}, key))).toBe('ENVIRONMENT_NOT_FOUND');
   });
 
-  it('L2, L5, K-C10: verbs move its status, write its history, and are in effect once', async () => {
+  it('L2, L5, K-C10: verbs change its status and write its history; a repeated verb has no further effect', async () => {
     const here = scene();
     const run = await here.makeRun();
     const made = await make(here, run, { status: 'INITIALIZING', phase: 'booting' });
@@ -90,7 +90,7 @@ describeStore('environments', (on) => {
     expect(await reason(foreign)).toBe('ENVIRONMENT_NOT_FOUND');
   });
 
-  it('C-38: environments are found by run, by rollout and by status, newest first; one may serve several rollouts', async () => {
+  it('C-38: environments are listed by run, rollout and status, newest first; one may serve several rollouts', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     const made = [];
@@ -118,7 +118,7 @@ describeStore('environments', (on) => {
     expect(await reason(foreign)).toBe('ROLLOUT_NOT_FOUND');
   });
 
-  it('B4: with its run it is gone', async () => {
+  it('B4: it is deleted with its run', async () => {
     const here = scene();
     const run = await here.makeRun();
     const made = await make(here, run, { status: 'RUNNING' });

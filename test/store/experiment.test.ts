@@ -33,7 +33,7 @@ describeStore('experiments', (on) => {
     return found.map(({ name }) => name);
   }
 
-  it('what their maker said comes back as it was, by id and by name', async () => {
+  it('an experiment is returned as it was created, by id and by name', async () => {
     const here = scene();
     const id = randomUUID();
     const made = await here.experiment({ id, name: ODD, ...FULL });
@@ -44,7 +44,7 @@ describeStore('experiments', (on) => {
     expect(await here.store.getExperiment(here.namespace, { name: ODD })).toEqual(made);
   });
 
-  it('what is not said is absent, and what is not there is undefined', async () => {
+  it('unset fields are absent, and a missing experiment is undefined', async () => {
     const here = scene();
     const made = await here.experiment({ name: 'bare' });
     expect(made).toMatchObject({ maxSteps: undefined, seed: undefined, tags: [], defaultConfigJson: '' });
@@ -52,7 +52,7 @@ describeStore('experiments', (on) => {
     expect(await here.store.getExperiment(here.namespace, { name: 'Bare' })).toBeUndefined();
   });
 
-  it('ids and names that are taken are refused, and what has them stays as it is', async () => {
+  it('ids and names that are in use are refused, and their experiment is unchanged', async () => {
     const here = scene();
     const made = await here.experiment({ name: 'one' });
     expect(await refusalOf(here.experiment({ name: 'one' }))).toMatchObject({
@@ -67,7 +67,7 @@ describeStore('experiments', (on) => {
     expect(await scene().experiment({ name: 'one' })).toMatchObject({ name: 'one' });
   });
 
-  it('of twenty makers of one name at once one succeeds, the others are refused in words', async () => {
+  it('of twenty concurrent creations with one name one succeeds; the others get an error that names it', async () => {
     const here = scene();
     const results = await Promise.allSettled(Array.from({ length: 20 }, () => here.experiment({ name: 'one' })));
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
@@ -76,7 +76,7 @@ describeStore('experiments', (on) => {
     expect(await names(here)).toEqual(['one']);
   });
 
-  it('ID1: the same request again gives the experiment made then, as it is now; another one is refused', async () => {
+  it('ID1: a repeated request returns the experiment in its current state; a different one under the key is refused', async () => {
     const here = scene();
     const used = key();
     const made = await here.experiment({ name: 'one' }, used);
@@ -87,7 +87,7 @@ describeStore('experiments', (on) => {
     expect(await names(here)).toEqual(['renamed']);
   });
 
-  it('ID1: of twenty that come at once with one key, all get the one experiment', async () => {
+  it('ID1: twenty concurrent requests with one key all get the same experiment', async () => {
     const here = scene();
     const used = key();
     const made = await Promise.all(Array.from({ length: 20 }, () => here.experiment({ name: 'one' }, used)));
@@ -95,7 +95,7 @@ describeStore('experiments', (on) => {
     expect(await names(here)).toEqual(['one']);
   });
 
-  it('ID1: keys of one RPC say nothing of another that makes another noun', async () => {
+  it('ID1: a key of one RPC does not affect an RPC that creates another noun', async () => {
     const here = scene();
     const used = key();
     const made = await here.experiment({}, used);
@@ -104,7 +104,7 @@ describeStore('experiments', (on) => {
     expect(new Set([made.id, trajectory.id, run.id]).size).toBe(3);
   });
 
-  it('are listed newest first, page by page, without what can be large', async () => {
+  it('are listed newest first, in pages, without large fields', async () => {
     const here = scene();
     for (let i = 0; i < 5; i += 1) await here.experiment({ name: `${i}`, ...FULL });
     expect(await names(here)).toEqual(['4', '3', '2', '1', '0']);
@@ -122,7 +122,7 @@ describeStore('experiments', (on) => {
     expect(full).toMatchObject(FULL);
   });
 
-  it('are found by environment, agent and tags, all of which must hold', async () => {
+  it('are filtered by environment, agent and tags, combined with AND', async () => {
     const here = scene();
     await here.experiment({ name: 'a', environmentName: 'E', agentType: 'A', tags: ['x', ODD, 'a,b'] });
     await here.experiment({ name: 'b', environmentName: 'E', agentType: 'B', tags: ['x', 'y'] });
@@ -138,7 +138,7 @@ describeStore('experiments', (on) => {
     expect(await names(here, { environmentName: '' })).toEqual(['c']);
   });
 
-  it('an update changes what is given, clears what is given as nothing, and leaves the rest', async () => {
+  it('an update changes the fields it sets, clears fields set to empty, and leaves the rest', async () => {
     const here = scene();
     const made = await here.experiment({ name: 'one', ...FULL });
     const update = (changes: Parameters<typeof here.store.updateExperiment>[2]) =>
@@ -154,7 +154,7 @@ describeStore('experiments', (on) => {
     expect(updated.createTime).toBe(made.createTime);
   });
 
-  it('an update to a name that is taken is refused and changes nothing; one that is not there is not found', async () => {
+  it('an update to a name in use is refused and changes nothing; an unknown experiment is NOT_FOUND', async () => {
     const here = scene();
     await here.experiment({ name: 'one' });
     const made = await here.experiment({ name: 'two' });
@@ -165,7 +165,7 @@ describeStore('experiments', (on) => {
     expect((await refusalOf(nobody)).reason).toBe('EXPERIMENT_NOT_FOUND');
   });
 
-  it('count their runs, which do not change them', async () => {
+  it('count their runs, and creating a run changes nothing else of its experiment', async () => {
     const here = scene();
     const made = await here.experiment();
     await here.makeRun({ experiment: { id: made.id } });
@@ -174,7 +174,7 @@ describeStore('experiments', (on) => {
     expect(await here.store.getExperiment(here.namespace, { id: made.id })).toEqual({ ...made, runCount: 2n });
   });
 
-  it('N1: a stranger sees none, changes none, and may use the same names', async () => {
+  it('N1: another namespace sees and changes none, and may use the same names', async () => {
     const [here, stranger] = [scene(), scene()];
     const made = await here.experiment({ name: 'one', tags: ['x'] });
     expect(await stranger.store.getExperiment(stranger.namespace, { id: made.id })).toBeUndefined();

@@ -11,7 +11,7 @@ import { Scene } from './scene.ts';
 
 const ANABRANCH = 0x616e6162;
 
-describe('whose a SQLite file is', () => {
+describe('ownership of a SQLite file', () => {
   let root: string;
   beforeAll(() => {
     root = mkdtempSync(path.join(tmpdir(), 'anabranch-owner-'));
@@ -125,7 +125,7 @@ describe('whose a SQLite file is', () => {
   ];
 
   it.each(foreign)(
-    'D6: a file %s is refused in one line, and left byte for byte as it was',
+    'D6: a file %s is refused with one line, and left byte for byte as it was',
     async (_of, makeFile, why) => {
       const file = newFile();
       makeFile(file);
@@ -138,7 +138,7 @@ describe('whose a SQLite file is', () => {
     },
   );
 
-  it('D6: a file that another program has open is refused, and that program goes on', async () => {
+  it('D6: a file that another program has open is refused, and that program is not disturbed', async () => {
     const file = newFile();
     const program = new DatabaseSync(file);
     program.exec('pragma journal_mode = wal; create table a (x); begin immediate; insert into a values (1)');
@@ -150,7 +150,7 @@ describe('whose a SQLite file is', () => {
     program.close();
   });
 
-  it('D6: a new file has the id in itself, not only in its WAL, from the first moment on', async () => {
+  it('D6: a new file has the application id in the main file, not only in its WAL, from the start', async () => {
     const file = newFile();
     const store = await open(file);
     expect(applicationIdOf(file)).toBe(ANABRANCH);
@@ -163,7 +163,7 @@ describe('whose a SQLite file is', () => {
     ['of no bytes', ''],
     ['without tables', 'pragma user_version = 3'],
     ['whose tables were dropped', 'create table a (x integer primary key autoincrement); drop table a'],
-  ])('D6: a file %s is taken', async (_what, statements) => {
+  ])('D6: a file %s is accepted', async (_what, statements) => {
     const file = newFile();
     make(file, statements);
     expect(existsSync(file)).toBe(true);
@@ -171,7 +171,7 @@ describe('whose a SQLite file is', () => {
     expect(applicationIdOf(file)).toBe(ANABRANCH);
   });
 
-  it('D6: our file without the id is ours, receives it, and may hold tables of others', async () => {
+  it('D6: an Anabranch file without the application id is accepted, gets the id, and may hold tables of others', async () => {
     const file = newFile();
     make(file, `${await schemaWithoutId()} create table mine (x); insert into mine values (7);`);
     expect(applicationIdOf(file)).toBe(0);
@@ -186,14 +186,14 @@ describe('whose a SQLite file is', () => {
   it.each([
     ['', ''],
     [', although tables of another program are in the file itself', 'create table programs (x);'],
-  ])('D6: our file without the id whose schema stands in the WAL alone is ours%s', async (_also, first) => {
+  ])('D6: an Anabranch file without the id whose schema exists only in the WAL is accepted%s', async (_also, first) => {
     const file = newFile();
     makeKilled(file, `${first} pragma journal_mode = wal; ${await schemaWithoutId()}`);
     await use(file);
     expect(applicationIdOf(file)).toBe(ANABRANCH);
   });
 
-  it('D6: a file that was left between the making of the migration table and the first migration is taken', async () => {
+  it('D6: a file left between the creation of the migration table and the first migration is accepted', async () => {
     const file = newFile();
     make(
       file,

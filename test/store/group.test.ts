@@ -4,8 +4,8 @@ import { newState, newStep, sha256, stateRef, textAction, wordStep } from '../su
 import { describeStore } from './on_store.ts';
 import { committed } from './scene.ts';
 
-describeStore('groups', (on) => {
-  it('W7: outcomes stand in the order of the batches, and a refused one is refused alone', async () => {
+describeStore('groups of appends', (on) => {
+  it('W7: outcomes are in the order of the batches, and a refused batch does not affect others', async () => {
     const scene = on.scene();
     const made = await Promise.all(Array.from({ length: 6 }, () => scene.createWith(['a'])));
     const steps = [1n, 5n, 1n, 0n, 1n, 1n].map((n) => wordStep(n, 'b'));
@@ -19,7 +19,7 @@ describeStore('groups', (on) => {
     expect(new Set(times).size).toBe(1);
   });
 
-  it('W7: batches of one trajectory are decided in their order, each from where the one before left it', async () => {
+  it('W7: batches of one trajectory are checked in order, each against the end that the previous one left', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const other = await scene.create();
@@ -50,7 +50,7 @@ describeStore('groups', (on) => {
     expect(await scene.words(made)).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  it('W3: after a refused batch the later ones of its trajectory are refused likewise, the earlier stay', async () => {
+  it('W3: after a refused batch, later batches of its trajectory are refused with the same error, and earlier ones stay', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const outcomes = await scene.store.append(
@@ -68,7 +68,7 @@ describeStore('groups', (on) => {
     expect((await scene.get(made.id)).status).toBe('RUNNING');
   });
 
-  it('W7: a group of many namespaces keeps them apart, states and all', async () => {
+  it('W7: a group with many namespaces keeps them apart, including states', async () => {
     const scenes = Array.from({ length: 4 }, () => on.scene());
     const state = newState('the same bytes everywhere');
     const made = await Promise.all(scenes.map((scene) => scene.create()));
@@ -81,7 +81,7 @@ describeStore('groups', (on) => {
     expect(outcomes[3]).toMatchObject({ error: { reason: 'STATE_NOT_FOUND' } });
   });
 
-  it('D3: the inline states of a refused batch are not there for others to refer to', async () => {
+  it('D3: other batches cannot refer to the inline states of a refused batch', async () => {
     const scene = on.scene();
     const [one, other] = [await scene.create(), await scene.create()];
     const state = newState('only with the refused one');
@@ -99,7 +99,7 @@ describeStore('groups', (on) => {
     expect(await scene.store.findStates(scene.namespace, [state.digest], false)).toEqual([]);
   });
 
-  it('D3, O1: a batch refused for a state that is not here leaves the end where the batch before it put it', async () => {
+  it('D3, O1: a batch refused for an unknown state leaves the end where the previous batch put it', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const unknown = newStep(2n, { reward: 4, states: [stateRef(newState('never put'))] });
@@ -132,7 +132,7 @@ describeStore('groups', (on) => {
     expect(await on.sql.rows(`select size from states where namespace = '${scene.namespace}'`)).toHaveLength(1);
   });
 
-  it('W7: a group of two hundred trajectories is one transaction', async () => {
+  it('W7: a group of two hundred trajectories takes one transaction', async () => {
     const scene = on.scene();
     const made = await Promise.all(Array.from({ length: 200 }, () => scene.create()));
     const outcomes = await scene.store.append(
@@ -143,7 +143,7 @@ describeStore('groups', (on) => {
     expect(await scene.words(made[123] as Trajectory)).toEqual(['123', 'x']);
   });
 
-  it('W7: batches that refer to very many unknown states are refused alone', async () => {
+  it('W7: batches that refer to very many unknown states are refused without effect on others', async () => {
     const scene = on.scene();
     const made = await Promise.all(Array.from({ length: 6 }, () => scene.create()));
     const content = (i: number) => ({ kind: 'state', digest: sha256(`unknown ${i}`), mediaType: '', size: 0 }) as const;
@@ -158,12 +158,12 @@ describeStore('groups', (on) => {
     expect(told).toEqual([unknown, unknown, unknown, 'committed', unknown, unknown]);
   });
 
-  it('an empty group is nothing', async () => {
+  it('an empty group writes nothing', async () => {
     expect(await on.store.append([], 'never')).toEqual([]);
     expect(await on.store.append([], 'bounded')).toEqual([]);
   });
 
-  it('W7: groups that name the same trajectories and states in opposite orders all commit, without waiting for good', async () => {
+  it('W7: groups that name the same trajectories and states in opposite orders all commit without deadlock', async () => {
     const scene = on.scene();
     const made = await Promise.all(Array.from({ length: 6 }, () => scene.create()));
     const states = Array.from({ length: 6 }, (_, i) => newState(`state ${i}`));

@@ -24,7 +24,7 @@ describeStore('heartbeats of runs', (on) => {
     return here.runNames({ statuses: ['FAILED'] });
   }
 
-  it('a heartbeat is kept, tells where the run is, and counts as a change of its row', async () => {
+  it('a heartbeat is stored, returns the status of the run, and counts as a change of its row', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     expect(run.heartbeatTime).toBeUndefined();
@@ -40,7 +40,7 @@ describeStore('heartbeats of runs', (on) => {
     expect((await refusalOf(nobody)).reason).toBe('RUN_NOT_FOUND');
   });
 
-  it('a worker hears of a pause and of the end', async () => {
+  it('a heartbeat returns a pause and the end of the run', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     await here.move(run, 'pause', { message: 'wait' });
@@ -52,7 +52,7 @@ describeStore('heartbeats of runs', (on) => {
     expect(await here.store.heartbeatRun(here.namespace, run.id)).toMatchObject({ status: 'CANCELLED' });
   });
 
-  it("a run is stale once its last heartbeat is older than its timeout, by the database's clock, while it is INITIALIZING or RUNNING", async () => {
+  it('an INITIALIZING or RUNNING run is stale once its last heartbeat is older than its timeout, by the clock of the database', async () => {
     const here = scene();
     const make = async (name: string, status: 'INITIALIZING' | 'RUNNING' | 'PENDING' = 'RUNNING') => {
       const run = await here.makeRun({ name, status, heartbeatTimeoutMs: 10_000 });
@@ -77,7 +77,7 @@ describeStore('heartbeats of runs', (on) => {
     expect(await here.runNames({ staleOnly: true })).toEqual([]);
   });
 
-  it('a stale run that asked for it is failed by the sweep, which says why; others are shown only', async () => {
+  it('the sweep fails a stale run that has fail_when_stale, with a reason; others are only shown as stale', async () => {
     const here = scene();
     const fields = { status: 'RUNNING', heartbeatTimeoutMs: 10_000 } as const;
     const doomed = await here.makeRun({ ...fields, name: 'doomed', failWhenStale: true });
@@ -108,7 +108,7 @@ describeStore('heartbeats of runs', (on) => {
     expect(await here.store.heartbeatRun(here.namespace, doomed.id)).toMatchObject({ status: 'FAILED' });
   });
 
-  it('start, resume and reopen count as heartbeats of a run that is failed when it is stale, so that it is not failed at once', async () => {
+  it('start, resume and reopen count as heartbeats of a run with fail_when_stale, so that it does not fail at once', async () => {
     const here = scene();
     const run = await here.makeRun({ name: 'one', failWhenStale: true, heartbeatTimeoutMs: 10_000 });
     for (const [before, verb] of [
@@ -129,7 +129,7 @@ describeStore('heartbeats of runs', (on) => {
     expect((await here.move(free, 'start')).heartbeatTime).toBeUndefined();
   });
 
-  it('another timeout counts from the last heartbeat; to be failed when stale counts from when it was asked for, if there was none', async () => {
+  it('a new timeout counts from the last heartbeat, or from when fail_when_stale was set if there was none', async () => {
     const here = scene();
     const run = await here.makeRun({ name: 'one', status: 'RUNNING' });
     const update = (changes: Parameters<typeof here.store.updateRun>[2]) =>
@@ -148,7 +148,7 @@ describeStore('heartbeats of runs', (on) => {
     expect(await swept(here)).toEqual(['one']);
   });
 
-  it('the sweep takes so many at a time, those that wait longest first, of all namespaces', async () => {
+  it('the sweep takes a limited number of runs, the longest stale first, of all namespaces', async () => {
     const scenes = [scene(), scene()];
     for (const [i, here] of scenes.entries())
       for (let n = 0; n < 3; n += 1) {
@@ -162,7 +162,7 @@ describeStore('heartbeats of runs', (on) => {
     expect(await on.store.failStaleRuns(100)).toBe(0);
   });
 
-  it('many sweeps at once, of two instances on Postgres, fail each run once', async () => {
+  it('many concurrent sweeps, of two instances on Postgres, fail each run once', async () => {
     const here = scene();
     const runs = await Promise.all(
       Array.from({ length: 20 }, () =>
@@ -180,7 +180,7 @@ describeStore('heartbeats of runs', (on) => {
 
   // One transaction writes at a time on SQLite.
   if (on.engine === 'postgres')
-    it('the sweep does not wait for a run that somebody holds on Postgres, and takes it the next time', async () => {
+    it('the sweep does not wait for a locked run on Postgres, and takes it the next time', async () => {
       const here = scene();
       const fields = { status: 'RUNNING', failWhenStale: true, heartbeatTimeoutMs: 1000 } as const;
       const [held, free] = [

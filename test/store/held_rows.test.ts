@@ -11,7 +11,7 @@ import { committed, putState, refusalOf, Scene } from './scene.ts';
 import { waitingForLocks } from './sql.ts';
 
 /** Only Postgres has rows that one transaction holds while others go on; SQLite writes one transaction at a time. */
-describe('trajectories that another transaction holds, on postgres', () => {
+describe('trajectories that another transaction locks, on postgres', () => {
   let database: TestDatabase;
   let store: Store;
   let other: pg.Client;
@@ -41,7 +41,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
 
   const rowOf = (key: bigint, lock = 'update') => `select 1 from trajectories where key = ${key} for ${lock}`;
 
-  it('W7: with never, also a trajectory whose end is remembered is busy at once while it is held', async () => {
+  it('W7: in mode "never", a locked trajectory whose end is cached is reported busy at once', async () => {
     const scene = new Scene(store);
     const made = await scene.create();
     await scene.append(made, [wordStep(0n, '0')]);
@@ -55,7 +55,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect(await scene.words(made)).toEqual(['0', '1', '2']);
   });
 
-  it('W7: with never, a held trajectory is busy and nothing of it is written; the others commit without waiting', async () => {
+  it('W7: in mode "never", a locked trajectory is busy and nothing of it is written; others commit without waiting', async () => {
     const scene = new Scene(store);
     const made = await Promise.all(Array.from({ length: 8 }, () => scene.create()));
     const held = made[3] as (typeof made)[number];
@@ -82,7 +82,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect(committed(again[0])).toMatchObject({ duplicates: 1 });
   });
 
-  it('W7: a trajectory that is not there is NOT_FOUND, not busy, also beside a held one', async () => {
+  it('W7: a missing trajectory is NOT_FOUND, not busy, also beside a locked one', async () => {
     const scene = new Scene(store);
     const [held, gone, free] = [await scene.create(), await scene.create(), await scene.create()];
     await scene.delete(gone);
@@ -95,7 +95,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     ]);
   });
 
-  it('W7: bounded waits for the holder, and goes on when it lets go', async () => {
+  it('W7: in mode "bounded", an append waits for the lock and continues when it is released', async () => {
     const scene = new Scene(store);
     const made = await scene.create();
     let appending: ReturnType<typeof scene.append> | undefined;
@@ -107,7 +107,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect(await appending).toMatchObject({ nextStepNumber: 1n });
   });
 
-  it('W7, A1: bounded gives up after a few seconds with DATABASE_UNAVAILABLE, and nothing is written', async () => {
+  it('W7, A1: in mode "bounded", an append fails after a few seconds with DATABASE_UNAVAILABLE and writes nothing', async () => {
     const scene = new Scene(store);
     const [held, free] = [await scene.create(), await scene.create()];
     await holding(rowOf(held.ref.key), async () => {
@@ -121,7 +121,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     await scene.append(held, [wordStep(0n, 'a')]);
   });
 
-  it('W7: what was waited for in vain is named, and with never it is waited for only for a moment', async () => {
+  it('W7: a lock that timed out is named, and in mode "never" it is waited for only briefly', async () => {
     const scene = new Scene(store);
     const made = await scene.create();
     const held = newState('held');
@@ -145,7 +145,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect(await store.append([batch], 'never')).toMatchObject([{ kind: 'committed' }]);
   });
 
-  it('W1: an open waits for the holder of the row, and is granted when it lets go', async () => {
+  it('W1: an open waits for the row lock, and is granted when it is released', async () => {
     const scene = new Scene(store);
     const made = await scene.create();
     let opening: Promise<bigint> | undefined;
@@ -161,7 +161,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect((await scene.get(made.id)).writerEpoch).toBe(1n);
   });
 
-  it('W1, A1: opens that wait for rows hold no connection, so that other calls go on; they give up after a few seconds', async () => {
+  it('W1, A1: opens that wait for rows hold no connection, so other calls proceed; they fail after a few seconds', async () => {
     const scene = new Scene(store);
     const made = await Promise.all(Array.from({ length: 40 }, () => scene.create()));
     const keys = made.map(({ ref }) => ref.key).join(',');
@@ -180,7 +180,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     for (const each of made.slice(0, 3)) expect(await scene.open(each)).toBe(1n);
   });
 
-  it('B3: an open of what is being deleted waits for nobody: it is NOT_FOUND', async () => {
+  it('B3: an open of a trajectory that is being deleted does not wait: it is NOT_FOUND', async () => {
     const scene = new Scene(store);
     const made = await scene.createWith(['a']);
     const caller = new AbortController();
@@ -195,7 +195,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     while (await store.purgeDeleted(100));
   });
 
-  it('B1, O2: a branch waits for no writer of its parent, and no writer for a branch', async () => {
+  it('B1, O2: a branch does not wait for a writer of its parent, and a writer does not wait for a branch', async () => {
     const scene = new Scene(store);
     const root = await scene.createWith(['a', 'b']);
     // What an append holds.
@@ -208,7 +208,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect(outcome).toMatchObject([{ kind: 'committed' }]);
   });
 
-  it('D2: readers wait for nobody and see only what is committed', async () => {
+  it('D2: readers never wait, and see only committed data', async () => {
     const scene = new Scene(store);
     const made = await scene.createWith(['a']);
     await holding(
@@ -221,7 +221,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     );
   });
 
-  it('D3: a group that fails in the database is not there at all, and each of it can be retried alone', async () => {
+  it('D3: a group that fails in the database is not stored at all, and each batch can be retried alone', async () => {
     const scene = new Scene(store);
     const [bad, good] = [await scene.create(), await scene.create()];
     await other.query(`
@@ -241,7 +241,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect(await scene.append(bad, [wordStep(0n, 'a')])).toMatchObject({ duplicates: 0 });
   });
 
-  it('L2: rollouts that are cancelled with their stage do not wait for an append to the trajectory of another one', async () => {
+  it('L2: rollouts that are cancelled with their stage do not wait for an append to another rollout’s trajectory', async () => {
     const scene = new RolloutScene(store);
     const { stage } = await scene.place();
     await scene.queue(stage, 4);
@@ -257,7 +257,7 @@ describe('trajectories that another transaction holds, on postgres', () => {
     expect(await next()).toEqual({ cancelled: 4n, more: false });
   });
 
-  it('A1: connections that are cut cost an error each, and the store goes on by itself', async () => {
+  it('A1: each cut connection causes one error, and the store recovers by itself', async () => {
     const scene = new Scene(store);
     const made = await scene.createWith(['a']);
     const admin = new pg.Client(database.adminUrl);

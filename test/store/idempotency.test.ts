@@ -11,7 +11,7 @@ function key(fields: { rpc?: string; requestId?: string; request?: string } = {}
 }
 
 describeStore('idempotency keys', (on) => {
-  it('ID1, I2: the same request again gives the trajectory made then, as it is now', async () => {
+  it('ID1, I2: a repeated request returns the trajectory created first, in its current state', async () => {
     const scene = on.scene();
     const used = key();
     const made = await scene.create({ name: 'first' }, used);
@@ -23,7 +23,7 @@ describeStore('idempotency keys', (on) => {
     expect(await scene.create({ id: made.id, name: 'first' }, used)).toEqual(again);
   });
 
-  it('ID1: branches too', async () => {
+  it('ID1: the same holds for branches', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const used = key({ rpc: 'BranchTrajectory' });
@@ -37,7 +37,7 @@ describeStore('idempotency keys', (on) => {
     expect(branches).toHaveLength(1);
   });
 
-  it('ID1: another request under the same key is refused and makes nothing', async () => {
+  it('ID1: a different request under the same key is refused and creates nothing', async () => {
     const scene = on.scene();
     const used = key({ request: 'one' });
     await scene.create({}, used);
@@ -47,14 +47,14 @@ describeStore('idempotency keys', (on) => {
     expect(await scene.isThere(id)).toBe(false);
   });
 
-  it('ID1: a request is accepted without comparison if its key was kept by another version of the digest rules', async () => {
+  it('ID1: a request is accepted without comparison if its key has another version of the digest rules', async () => {
     const scene = on.scene();
     const used = key({ request: 'one' });
     const made = await scene.create({}, used);
     expect(await scene.create({}, { ...used, requestDigest: versionedDigest(sha256('one')) })).toEqual(made);
   });
 
-  it('ID1: keys are scoped by namespace and by RPC, and told apart by case', async () => {
+  it('ID1: keys are scoped by namespace and RPC, and are case-sensitive', async () => {
     const scene = on.scene();
     const used = key({ requestId: 'abc' });
     const made = await scene.create({}, used);
@@ -66,7 +66,7 @@ describeStore('idempotency keys', (on) => {
     expect(new Set([made.id, ...others.map(({ id }) => id)]).size).toBe(4);
   });
 
-  it('ID1: of many that come at once with one key, all get the one trajectory', async () => {
+  it('ID1: many concurrent requests with one key all get the same trajectory', async () => {
     const scene = on.scene();
     const used = key();
     const made = await Promise.all(Array.from({ length: 10 }, () => scene.create({}, used)));
@@ -74,7 +74,7 @@ describeStore('idempotency keys', (on) => {
     expect(await scene.store.listTrajectories(scene.namespace, {}, { limit: 9, after: undefined })).toHaveLength(1);
   });
 
-  it('ID1: of many that come at once with one key and one id, all get the one trajectory', async () => {
+  it('ID1: many concurrent requests with one key and one id all get the same trajectory', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a']);
     for (let round = 0; round < 20; round += 1) {
@@ -88,7 +88,7 @@ describeStore('idempotency keys', (on) => {
     }
   });
 
-  it('ID1: of many different requests at once under one key, one is made', async () => {
+  it('ID1: of many different concurrent requests under one key, one creates a trajectory', async () => {
     const scene = on.scene();
     const used = key();
     const results = await Promise.allSettled(
@@ -99,7 +99,7 @@ describeStore('idempotency keys', (on) => {
     for (const each of refused) expect(each.reason).toMatchObject({ reason: 'REQUEST_ID_REUSED' });
   });
 
-  it('ID1: what was made and deleted since is NOT_FOUND, even where its id was made again', async () => {
+  it('ID1: if the created trajectory was deleted, a repetition is NOT_FOUND, even if its id was created again', async () => {
     const scene = on.scene();
     const used = key();
     const made = await scene.create({}, used);
@@ -113,7 +113,7 @@ describeStore('idempotency keys', (on) => {
     expect((await refusalOf(scene.create({ id: made.id }, used))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
-  it('ID1: what is hidden since is NOT_FOUND', async () => {
+  it('ID1: if the created trajectory was hidden, a repetition is NOT_FOUND', async () => {
     const scene = on.scene();
     const used = key();
     const made = await scene.create({}, used);
@@ -123,7 +123,7 @@ describeStore('idempotency keys', (on) => {
     expect((await refusalOf(scene.create({}, used))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
-  it('ID1, D3: a refused request keeps no key, so that it can be sent again once it can succeed', async () => {
+  it('ID1, D3: a refused request stores no key, so it can be repeated once it can succeed', async () => {
     const scene = on.scene();
     const used = key();
     const state = newState('later');
@@ -134,7 +134,7 @@ describeStore('idempotency keys', (on) => {
     expect(await scene.create({ root, states: [state] }, used)).toMatchObject({ nextStepNumber: 1n });
   });
 
-  it('ID1: keys are kept for the days asked for, then expire, at most so many at a time', async () => {
+  it('ID1: keys are kept for the configured days, then expire in limited batches', async () => {
     const scene = on.scene();
     const keys = Array.from({ length: 5 }, () => key());
     for (const each of keys) await scene.create({}, each);

@@ -58,7 +58,7 @@ async function readMuch(here: RolloutScene): Promise<void> {
 }
 
 describeStoreOn(['sqlite'], 'A6: the look at whether a statement is still wanted', (on) => {
-  it('does not change by which indexes SQLite finds the rows', async () => {
+  it('the interruption condition does not change which indexes SQLite uses', async () => {
     const { reading } = await sqliteTextsByThread(() => readMuch(new RolloutScene(on.store)));
     expect(reading.length).toBeGreaterThan(20);
     const [plain, interruptible] = [open(), open()];
@@ -69,7 +69,7 @@ describeStoreOn(['sqlite'], 'A6: the look at whether a statement is still wanted
     interruptible.close();
   });
 
-  it('is made for rows of any table of a statement, whatever index and conditions it has', () => {
+  it('the interruption condition works for any table of a statement, whatever its index and conditions', () => {
     const database = new DatabaseSync(':memory:');
     database.exec(`create table rowids (number integer, word text); create index by_word on rowids (word);
       create table keyed (one integer, other integer, primary key (one, other)) without rowid;
@@ -93,7 +93,7 @@ describeStoreOn(['sqlite'], 'A6: the look at whether a statement is still wanted
     database.close();
   });
 
-  it('is made for every table that can grow without bound', () => {
+  it('the interruption condition is added for every table that can grow without bound', () => {
     const database = open();
     makeInterruptible(database, () => undefined);
     const viewed = database.prepare('select name from temp.sqlite_schema').all();
@@ -111,7 +111,7 @@ describeStoreOn(['sqlite'], 'A6: the look at whether a statement is still wanted
 });
 
 describeStoreOn(['sqlite'], 'A5: reads of SQLite', (on) => {
-  it('run on threads: the serving thread runs nothing but transactions', async () => {
+  it('reads run on threads: the serving thread runs only transactions', async () => {
     const here = new RolloutScene(on.store);
     const scene = new Scene(on.store, here.namespace);
     const root = await scene.createWith(['a', 'b', 'c']);
@@ -128,7 +128,7 @@ describeStoreOn(['sqlite'], 'A5: reads of SQLite', (on) => {
 });
 
 describeStoreOn(['sqlite'], 'A5: reads of one store', (on) => {
-  it('run beside each other: one that does not end holds up no other', async () => {
+  it('reads run in parallel: one that never ends delays no other', async () => {
     const { namespace } = on.scene();
     const run = vi.spyOn(ReadThreads.prototype, 'run').mockReturnValueOnce(new Promise(() => undefined));
     void on.store.listTrajectories(namespace, {}, PAGE);
@@ -150,7 +150,7 @@ describeStore('A6: a store within one call', (on) => {
     expect(await on.store.listTrajectories(namespace, {}, PAGE)).toEqual([]);
   });
 
-  it('does all the same as long as the call goes on', async () => {
+  it('works normally while the call is in progress', async () => {
     const { signal } = new AbortController();
     const outer = on.scene();
     const inner = new Scene(on.store.within({ signal }), outer.namespace);

@@ -15,7 +15,7 @@ const db = new Kysely<Tables>({
   },
 });
 
-describe('queries that are kept', () => {
+describe('cached queries', () => {
   const asking = () => {
     const kept = new KeptQueries();
     let built = 0;
@@ -28,7 +28,7 @@ describe('queries that are kept', () => {
     return { ask, built: () => built };
   };
 
-  it('are built once, and each time have the values of that time and their own', () => {
+  it('are built once, and each execution uses its own values', () => {
     const { ask, built } = asking();
     const first = ask('a', [1, 2], 5);
     const second = ask('b', [3, 4], 6);
@@ -38,7 +38,7 @@ describe('queries that are kept', () => {
     expect(second.parameters).toEqual(['odd', 'b', 3, 4, 6]);
   });
 
-  it('are others where a list is of another length', () => {
+  it('are separate for lists of different lengths', () => {
     const { ask, built } = asking();
     expect(ask('a', [1], 5).parameters).toEqual(['odd', 'a', 1, 5]);
     expect(ask('a', [1, 2, 3], 5).parameters).toEqual(['odd', 'a', 1, 2, 3, 5]);
@@ -46,7 +46,7 @@ describe('queries that are kept', () => {
     expect(built()).toBe(2);
   });
 
-  it('of a page have a usual limit in their text, and any other as a value', () => {
+  it('of a page have a common limit in their text, and any other limit as a value', () => {
     const kept = new KeptQueries();
     const ask = (limit: number) =>
       kept.page('page', limit, ['a'], (most, name) =>
@@ -58,7 +58,7 @@ describe('queries that are kept', () => {
     expect(ask(53).parameters).toEqual(['a', 53]);
   });
 
-  it('stay few: beyond a bound they are forgotten, and built again', () => {
+  it('are bounded in number: beyond it they are dropped, and built again', () => {
     const { ask, built } = asking();
     for (let length = 1; length <= 501; length += 1) ask('a', Array<number>(length).fill(1), 5);
     expect(ask('a', [9], 5).parameters).toEqual(['odd', 'a', 9, 5]);

@@ -5,7 +5,7 @@ import { describeStore, openOn } from './on_store.ts';
 import { Scene } from './scene.ts';
 
 /** A store may remember where a trajectory ended; what it remembers must never be told from what is so. */
-describeStore('trajectories whose end a store remembers', (on) => {
+describeStore('trajectories whose end a store caches', (on) => {
   /** A scene, and the same namespace through another instance where the engine has several: what is done there the first one does not see. */
   async function withDoors(work: (here: Scene, there: Scene) => Promise<void>): Promise<void> {
     const here = on.scene();
@@ -24,7 +24,7 @@ describeStore('trajectories whose end a store remembers', (on) => {
     return made;
   }
 
-  it('W2: what another instance has appended since is told from a replay, a conflict and a gap', async () => {
+  it('W2: steps that another instance appended are distinguished from a replay, a conflict and a gap', async () => {
     await withDoors(async (here, there) => {
       const made = await remembered(here);
       const elsewhere = await there.append(made, [wordStep(3n, 'theirs')]);
@@ -38,7 +38,7 @@ describeStore('trajectories whose end a store remembers', (on) => {
     });
   });
 
-  it('F1: an epoch that another instance has granted since fences at once, and the new writer goes on', async () => {
+  it('F1: an epoch that another instance granted fences at once, and the new writer can append', async () => {
     await withDoors(async (here, there) => {
       const made = await remembered(here);
       const old = await here.open(made, 'old');
@@ -54,7 +54,7 @@ describeStore('trajectories whose end a store remembers', (on) => {
     });
   });
 
-  it('W5: what another instance has sealed or deleted since takes nothing more', async () => {
+  it('W5: a trajectory that another instance sealed or deleted accepts no step', async () => {
     await withDoors(async (here, there) => {
       const [sealed, deleted, hidden] = [await remembered(here), await remembered(here), await remembered(here)];
       await there.seal(sealed);
@@ -69,7 +69,7 @@ describeStore('trajectories whose end a store remembers', (on) => {
     });
   });
 
-  it('W2: of instances that append the same number at once, one appends it and the others are refused', async () => {
+  it('W2: of instances that append the same number concurrently, one succeeds and the others are refused', async () => {
     await withDoors(async (here, there) => {
       const made = await remembered(here);
       await there.append(made, [wordStep(3n, '3')]);
@@ -93,7 +93,7 @@ describeStore('trajectories whose end a store remembers', (on) => {
     });
   });
 
-  it('M3: one by one or together, on a root or a branch, steps are the same rows with the same sums', async () => {
+  it('M3: stored singly or in a group, on a root or a branch, steps have the same rows and sums', async () => {
     const scene = on.scene();
     const rewards = [1.5, undefined, Number.NaN, -0, -3.25, 1e300, Number.POSITIVE_INFINITY, 2];
     const steps = rewards.map((reward, i) =>

@@ -7,7 +7,7 @@ import { describeStore } from './on_store.ts';
 
 /** Large groups take another way into the database than small ones: COPY on Postgres, a thread on SQLite. */
 describeStore('large groups', (on) => {
-  it('W11: what a large group stores comes back as it was, whatever is in it', async () => {
+  it('W11: a large group is returned as it was stored, whatever its values', async () => {
     const scene = on.scene();
     const made = await scene.create();
     let next = 0n;
@@ -41,7 +41,7 @@ describeStore('large groups', (on) => {
     );
   });
 
-  it('D3: when one row of a large group cannot be written, nothing of it is, and the store goes on', async () => {
+  it('D3: if one row of a large group cannot be written, nothing is, and the store continues to work', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const steps = (count: number) => Array.from({ length: count }, (_, i) => wordStep(BigInt(i), 'a'));

@@ -26,7 +26,7 @@ describeClaims('leases', (scenes, on) => {
     await age(claim, 'commit', seconds);
   }
 
-  it('Q2: a heartbeat keeps leases that are held, tells how each rollout and its run are, and loses the others', async () => {
+  it('Q2: a heartbeat extends the leases that it holds, returns the status of each rollout and run, and reports lost leases', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 4);
     const [a, b, c, d] = await scene.claims({ count: 4, leaseMs: 20_000 });
@@ -49,7 +49,7 @@ describeClaims('leases', (scenes, on) => {
     ]);
   });
 
-  it('Q2: a heartbeat moves the end of the lease from now on, by as much as it says or as was said last', async () => {
+  it('Q2: a heartbeat sets the end of the lease to now plus its duration, or plus the last given duration', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne({ leaseMs: 20_000 });
@@ -80,7 +80,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await on.store.sweepLeases(100)).toBe(2);
   });
 
-  it('Q3: after a shorter heartbeat, an append keeps the lease for the shorter time', async () => {
+  it('Q3: after a shorter heartbeat, an append extends the lease by the shorter time', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne({ leaseMs: 3_600_000 });
@@ -94,7 +94,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await on.store.sweepLeases(100)).toBe(1);
   });
 
-  it('Q3: to create the trajectory, or to update it, is no append', async () => {
+  it('Q3: creating or updating the trajectory does not count as an append', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne({ leaseMs: 3_600_000 });
@@ -103,7 +103,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await on.store.sweepLeases(100)).toBe(1);
   });
 
-  it('N1: a heartbeat of another namespace keeps nothing and tells nothing', async () => {
+  it('N1: a heartbeat of another namespace extends nothing and reveals nothing', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne();
@@ -112,7 +112,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await scene.rollout(claim.rollout.id)).toEqual(claim.rollout);
   });
 
-  it('Q3: a lease that ended requeues the rollout as a new attempt; the failed one stays visible', async () => {
+  it('Q3: an expired lease requeues the rollout as a new attempt; the failed one stays visible', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);
     const claim = await scene.claimOne({ workerId: 'gone', leaseMs: 100_000 });
@@ -136,7 +136,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await on.store.sweepLeases(100)).toBe(0);
   });
 
-  it('Q2: completing is refused once requeued, not merely late', async () => {
+  it('Q2: completion is refused after the requeue, not merely after the expiry', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne({ leaseMs: 100_000 });
@@ -145,7 +145,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await on.store.sweepLeases(100)).toBe(0);
   });
 
-  it('Q3: a heartbeat that comes late, but before the sweep, keeps the lease', async () => {
+  it('Q3: a heartbeat after the expiry, but before the sweep, extends the lease', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne({ leaseMs: 100_000 });
@@ -154,7 +154,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await on.store.sweepLeases(100)).toBe(0);
   });
 
-  it('Q3: an append keeps the lease as a heartbeat does, and the rollout shows until when', async () => {
+  it('Q3: an append extends the lease as a heartbeat does, and the rollout shows the new end', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne({ leaseMs: 100_000 });
@@ -171,7 +171,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await on.store.sweepLeases(100)).toBe(1);
   });
 
-  it('Q3: at max_attempts it is FAILED, with the turns and reward it came to', async () => {
+  it('Q3: at max_attempts the rollout is FAILED, with the turns and reward of the last attempt', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 2 });
     for (const attempt of [1, 2]) {
@@ -186,7 +186,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await scene.retry({ id, attempt: 2 })).toMatchObject({ status: 'PENDING', maxAttempts: 3 });
   });
 
-  it('Q3, F-49: after a sibling’s success under CANCEL_PENDING it is CANCELLED', async () => {
+  it('Q3, F-49: after the success of a sibling under CANCEL_PENDING it is CANCELLED', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 2, { onSuccess: 'CANCEL_PENDING' });
     const [a, b] = await scene.claims({ count: 2, leaseMs: 100_000 });
@@ -196,7 +196,7 @@ describeClaims('leases', (scenes, on) => {
     expect(await scene.rollout(b!.rollout.id)).toMatchObject({ status: 'CANCELLED', attempt: 1 });
   });
 
-  it('Q3: a worker whose trajectory was deleted loses its lease as any other', async () => {
+  it('Q3: a worker whose trajectory was deleted loses its lease like any other', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne({ leaseMs: 100_000 });
@@ -206,7 +206,7 @@ describeClaims('leases', (scenes, on) => {
     expect((await scene.rollout(claim.rollout.id)).status).toBe('PENDING');
   });
 
-  it('Q3: a sweep takes no more than its limit, and leases kept by appends do not stand before those that ended', async () => {
+  it('Q3: a sweep handles at most its limit, and leases extended by appends do not block expired ones', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 12);
     const claims = await scene.claims({ count: 12, leaseMs: 100_000 });
@@ -222,7 +222,7 @@ describeClaims('leases', (scenes, on) => {
     expect(pending.map(({ id }) => id)).toEqual(claims.slice(6).map(({ rollout }) => rollout.id));
   });
 
-  it('Q3: many sweeps at once requeue each rollout once', async () => {
+  it('Q3: many concurrent sweeps requeue each rollout once', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 30);
     const claims = await scene.claims({ count: 30, leaseMs: 100_000 });
@@ -235,7 +235,7 @@ describeClaims('leases', (scenes, on) => {
     }
   });
 
-  it('F2: a worker that completes while its lease is swept either completed or lost it, never both', async () => {
+  it('F2: a worker that completes during the sweep of its lease either completed or lost it, never both', async () => {
     const seen = new Set<string>();
     for (let round = 0; round < 15; round += 1) {
       const { scene, stage } = await fresh();

@@ -6,7 +6,7 @@ import { outsideSql } from './sql.ts';
 /** An hour: longer than any test, so that only a cancel request ends it. */
 const FOREVER = 'select pg_sleep(3600)';
 
-describe('A6: a connection of Postgres within one call', () => {
+describe('A6: a Postgres connection used by one call', () => {
   let database: TestDatabase;
   let pool: Pool;
   beforeEach(async () => {
@@ -30,7 +30,7 @@ describe('A6: a connection of Postgres within one call', () => {
     }
   };
 
-  it('ends its statement in the database when the call ends, and is then of use to the next call', async () => {
+  it('ends its statement in the database when the call ends, and then serves the next call', async () => {
     const controller = new AbortController();
     const reason = new Error('the deadline has passed');
     const lease = await pool.lease(controller.signal);
@@ -45,7 +45,7 @@ describe('A6: a connection of Postgres within one call', () => {
     expect(await sleepers()).toBe(0);
   });
 
-  it('ends the statements that were sent behind the running one, too, and stores nothing of a transaction', async () => {
+  it('ends the statements queued behind the running one too, and stores nothing of a transaction', async () => {
     const controller = new AbortController();
     const reason = new Error('the caller has left');
     const owner = await pool.lease();
@@ -67,7 +67,7 @@ describe('A6: a connection of Postgres within one call', () => {
     next.release();
   });
 
-  it('never passes a cancel request on to the statement of the next call', async () => {
+  it('never applies a cancel request to the statement of the next call', async () => {
     for (let round = 0; round < 40; round += 1) {
       const controller = new AbortController();
       const lease = await pool.lease(controller.signal);
@@ -85,7 +85,7 @@ describe('A6: a connection of Postgres within one call', () => {
     }
   });
 
-  it('is not waited for by a caller that has left', async () => {
+  it('is not waited for by a caller that has cancelled', async () => {
     const held = await pool.lease();
     const controller = new AbortController();
     const reason = new Error('the caller has left');

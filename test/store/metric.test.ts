@@ -56,7 +56,7 @@ describeStore('metrics', (on) => {
     return (await here.store.downsample(here.namespace, [{ key, extent }], maxPoints)).get(key)!;
   };
 
-  it('M1: points come back by step, whatever order they were logged in, with every value kept: NaN, infinities, -0', async () => {
+  it('M1: points are returned by step, whatever order they were logged in, with every value: NaN, infinities, -0', async () => {
     const here = scene();
     const run = await here.makeRun();
     const steps = [2n ** 63n - 1n, -(2n ** 63n), 0n, 7n, -1n, 2n ** 53n + 1n, 5n, 6n, 8n];
@@ -70,7 +70,7 @@ describeStore('metrics', (on) => {
     );
   });
 
-  it('M1: of two points with one identity the last arrival wins, within a call too', async () => {
+  it('M1: of two points with one identity the last to arrive wins, also within a call', async () => {
     const here = scene();
     const run = await here.makeRun();
     await log(here, run, [point('m', 1, 1), point('m', 2, 2), point('m', 1, 3), point('m', 0, 9), point('m', 1, 4)]);
@@ -90,7 +90,7 @@ describeStore('metrics', (on) => {
     expect((await countRows(on.sql, here.namespace)).metric_points).toBe(4);
   });
 
-  it('M1: a series is of a run or of a stage; names are told apart byte by byte', async () => {
+  it('M1: a series belongs to a run or to a stage; names are compared byte by byte', async () => {
     const here = scene();
     const run = await here.makeRun();
     const stage = await here.stage(run);
@@ -123,7 +123,7 @@ describeStore('metrics', (on) => {
     }
   });
 
-  it('M1: all points are stored or none: unknown runs and stages are refused by name, also beside others', async () => {
+  it('M1: all points are stored or none: unknown runs and stages are refused by name', async () => {
     const here = scene();
     const [run, other] = [await here.makeRun(), await here.makeRun()];
     const foreign = await here.stage(other);
@@ -144,7 +144,7 @@ describeStore('metrics', (on) => {
     expect(await dumpNamespace(on.sql, here.namespace)).toBe(before);
   });
 
-  it('N1: the series of another namespace do not exist', async () => {
+  it('N1: series of another namespace are not found', async () => {
     const here = scene();
     const run = await here.makeRun();
     await log(here, run, [point('m', 1, 1), point('m', 2, 2)]);
@@ -158,7 +158,7 @@ describeStore('metrics', (on) => {
     expect((await refusalOf(store.listSeries('other', filter, 9, undefined))).reason).toBe('RUN_NOT_FOUND');
   });
 
-  it('lists series by run as asked for, stage in the order of making, then name; filtered, and page by page', async () => {
+  it('lists series by run in request order, then by stage in creation order, then by name; filtered, and in pages', async () => {
     const here = scene();
     const runs = [await here.makeRun(), await here.makeRun(), await here.makeRun()] as [Run, Run, Run];
     const [first, second] = [await here.stage(runs[0], { number: 9n }), await here.stage(runs[0], { number: 1n })];
@@ -191,7 +191,7 @@ describeStore('metrics', (on) => {
     expect((await refusalOf(lost)).reason).toBe('RUN_NOT_FOUND');
   });
 
-  it('measures series: points, NaN among them, first and last step of the range', async () => {
+  it('summarises series: number of points, including NaN, first and last step of the range', async () => {
     const here = scene();
     const run = await here.makeRun();
     const values = [1, Number.NaN, 2, Number.NaN, 3, Number.POSITIVE_INFINITY];
@@ -215,7 +215,7 @@ describeStore('metrics', (on) => {
     expect([...both.values()].map(({ points }) => points).sort()).toEqual([1n, 6n]);
   });
 
-  it('counts a series to its end, however many statements that takes', async () => {
+  it('counts a series to its end, in as many statements as needed', async () => {
     const here = scene();
     const run = await here.makeRun();
     await log(here, run, [point('m', 0, 1)]);
@@ -234,7 +234,7 @@ describeStore('metrics', (on) => {
     );
   }
 
-  it('reads points of a range, at most so many', async () => {
+  it('reads points of a range, up to a limit', async () => {
     const here = scene();
     const run = await here.makeRun();
     await log(
@@ -259,7 +259,7 @@ describeStore('metrics', (on) => {
     { weight: 1, arbitrary: fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }) },
   );
 
-  it('M1: downsampling keeps first, last, and the extrema of buckets with equal numbers of points, as a plain reading finds them', async () => {
+  it('M1: downsampling keeps first, last and the extrema of buckets of equal size, as computed from a full read', async () => {
     const here = scene();
     const series = fc.uniqueArray(fc.tuple(arbitraryStep, arbitraryValue), {
       ...{ minLength: 1, maxLength: 300, selector: ([step]: [bigint, number]) => step, size: 'max' },
@@ -299,7 +299,7 @@ describeStore('metrics', (on) => {
     return [...kept].sort(([a], [b]) => (a < b ? -1 : 1));
   }
 
-  it('M1: one point far behind the others leaves their buckets as they are', async () => {
+  it('M1: one point far from the others does not change their buckets', async () => {
     const here = scene();
     const run = await here.makeRun();
     const points = Array.from({ length: 9999 }, (_, i): [bigint, number] => [BigInt(i), Math.sin(i)]);
@@ -314,7 +314,7 @@ describeStore('metrics', (on) => {
     expect(metricSteps.map((step, i) => [step, values[i]])).toEqual(plainly(points, 500));
   });
 
-  it('M1: a series of more points than one statement passes over is cut into equal buckets', async () => {
+  it('M1: a series longer than one statement reads is divided into equal buckets', async () => {
     const here = scene();
     const run = await here.makeRun();
     await log(here, run, [point('m', 0, 1)]);
@@ -330,7 +330,7 @@ describeStore('metrics', (on) => {
     }
   });
 
-  it('M1: a series from the first to the last step of int64 is downsampled, and a series of NaN has no points', async () => {
+  it('M1: a series from the first to the last step of int64 is downsampled; a series of NaN only has no points', async () => {
     const here = scene();
     const run = await here.makeRun();
     const [low, high] = [-(2n ** 63n), 2n ** 63n - 1n];
@@ -360,7 +360,7 @@ describeStore('metrics', (on) => {
     expect(found).toEqual({ metricSteps: [10n, 13n, 14n, 89n], values: [3, 6, 0, 5] });
   });
 
-  it('M1: points of a range are read without NaN on request', async () => {
+  it('M1: points of a range are returned without NaN on request', async () => {
     const here = scene();
     const run = await here.makeRun();
     await log(here, run, [point('m', 0, 1), point('m', 1, Number.NaN), point('m', 2, Infinity), point('m', 3, 4)]);
@@ -369,7 +369,7 @@ describeStore('metrics', (on) => {
     expect(values).toEqual([1, Number.POSITIVE_INFINITY]);
   });
 
-  it('M1: writers of the same points and series at once, in any order, all succeed; over two servers too', async () => {
+  it('M1: concurrent writers of the same points and series, in any order, all succeed, also over two servers', async () => {
     const here = scene();
     const run = await here.makeRun();
     const stages = await Promise.all([1n, 2n].map((number) => here.stage(run, { number })));
@@ -402,7 +402,7 @@ describeStore('metrics', (on) => {
     }
   });
 
-  it('M1: of calls that are written together each is stored or refused for itself', async () => {
+  it('M1: of calls that are written together each is stored or refused independently', async () => {
     const here = scene();
     const run = await here.makeRun();
     await log(here, run, [point('known', 0, 0)]);
@@ -427,7 +427,7 @@ describeStore('metrics', (on) => {
     expect((await list(here, [run])).map(({ name }) => name)).toEqual(['known', 'new 11', 'new 17', 'new 23', 'new 5']);
   });
 
-  it('A6: points of a caller that leaves before their group begins are not stored', async () => {
+  it('A6: points of a caller that cancels before its group starts are not stored', async () => {
     const here = scene();
     const run = await here.makeRun();
     await log(here, run, [point('m', 1, 1)]);
@@ -444,7 +444,7 @@ describeStore('metrics', (on) => {
     ]);
   });
 
-  it('K-C6: points of known series cost the same statements however many there are; reading does not grow with points', async () => {
+  it('K-C6: points of known series cost a constant number of statements; the cost of reads does not grow with points', async () => {
     const here = scene();
     const run = await here.makeRun();
     const points = (count: number) => Array.from({ length: count }, (_, i) => point('m', i, i));
@@ -458,7 +458,7 @@ describeStore('metrics', (on) => {
     expect(measured).toBe(1);
   });
 
-  it('ten thousand points of a thousand series are stored at once', async () => {
+  it('ten thousand points of a thousand series are stored in one call', async () => {
     const here = scene();
     const run = await here.makeRun();
     const points = Array.from({ length: 10_000 }, (_, i) => point(`s${i % 1000}`, Math.floor(i / 1000), i));

@@ -262,9 +262,9 @@ class Twin {
   }
 }
 
-describeStore('the store beside a naive list-copy model', (on) => {
+describeStore('the store compared with a naive list-copy model', (on) => {
   it(
-    'O1, O2, B1, B2, W2: random appends, branches of branches, seals and deletes in three modes come to the same',
+    'O1, O2, B1, B2, W2: random appends, nested branches, seals and deletes in three modes give the same result',
     async () => {
       await fc.assert(
         fc.asyncProperty(fc.array(operation, { minLength: 20, maxLength: 50, size: 'max' }), async (operations) => {

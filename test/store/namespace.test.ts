@@ -103,7 +103,7 @@ describeStore('namespaces', (on) => {
     };
   }
 
-  it('N1: nothing of another namespace is ever seen or touched, by any call of the contract', async () => {
+  it('N1: no call of the contract ever reads or changes anything of another namespace', async () => {
     const owner = on.scene();
     const stranger = on.scene();
     const owned = await tenant(owner);
@@ -121,7 +121,7 @@ describeStore('namespaces', (on) => {
     expect(await dumpNamespace(on.sql, stranger.namespace)).toBe('');
   });
 
-  it('N1: a step of one tenant cannot name the state of another, not even by its digest', async () => {
+  it('N1: a step of one namespace cannot refer to the state of another, not even by its digest', async () => {
     const [owner, stranger] = [on.scene(), on.scene()];
     await tenant(owner);
     const made = await stranger.create();
@@ -130,7 +130,7 @@ describeStore('namespaces', (on) => {
     expect((await refusalOf(stranger.create({ root: step }))).reason).toBe('STATE_NOT_FOUND');
   });
 
-  it('N1: two tenants may use the same ids, names, keys and states, and deleting the one leaves the other', async () => {
+  it('N1: two namespaces may use the same ids, names, keys and states, and deletion in one leaves the other unchanged', async () => {
     const [one, other] = [on.scene(), on.scene()];
     const { root } = await tenant(one);
     const twin = await other.create({ id: root.id, taskId: 'T', name: 'n' }, key('shared'));
@@ -144,7 +144,7 @@ describeStore('namespaces', (on) => {
     expect((await readWhole(on.store, one.namespace, STATE.digest)).toString()).toBe('a secret of one tenant');
   });
 
-  it('N1: namespaces that differ in one character only are two', async () => {
+  it('N1: namespaces that differ in one character are distinct', async () => {
     const { namespace } = on.scene();
     const scenes = [namespace, namespace.replaceAll('-', ''), `${namespace}-`, `0${namespace}`].map(
       (name) => new Scene(on.store, name),

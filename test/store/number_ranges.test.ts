@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { rangesOver } from '../../src/store/sql/step/number_ranges.ts';
 
 describe('ranges over numbers', () => {
-  it('hold every number, in order, apart, each of bounded length, and little else', () => {
+  it('contain every number once, in order, with bounded length each and little more', () => {
     const numbers = fc.array(fc.oneof(fc.bigInt(0n, 300n), fc.bigInt(0n, 2n ** 62n)), { maxLength: 200 });
     fc.assert(
       fc.property(numbers, (wanted) => {
@@ -19,7 +19,7 @@ describe('ranges over numbers', () => {
     );
   });
 
-  it('W2: a replay of numbers without a gap is one range, a long one a few', () => {
+  it('W2: a replay of numbers without gaps is one range, a long one a few', () => {
     const from = 2n ** 53n;
     const run = (length: number) => Array.from({ length }, (_, i) => from + BigInt(i));
     expect(rangesOver(run(5))).toEqual([{ from, to: from + 5n }]);

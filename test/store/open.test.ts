@@ -10,13 +10,13 @@ import { describeSchema } from './schema.ts';
 import { outsideSql, sqlitePath } from './sql.ts';
 
 describe.each(ENGINES)('opening a store, on %s', (engine) => {
-  it('makes the schema that is committed, and nothing else', async () => {
+  it('creates the committed schema, and nothing else', async () => {
     await using database = await createDatabase(engine);
     await (await openOn(database)).close();
     await expect(await describeSchema(database)).toMatchFileSnapshot(`./schema.${engine}.txt`);
   });
 
-  it('again changes nothing and keeps everything', async () => {
+  it('a second time changes nothing and keeps all data', async () => {
     await using database = await createDatabase(engine);
     const first = await openOn(database);
     const before = new Scene(first);
@@ -40,7 +40,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     expect(await describeSchema(database)).toBe(schema);
   });
 
-  it('B3: gives no row key again, not even that of the newest one, deleted before the restart', async () => {
+  it('B3: uses no row key again, not even that of the newest row, deleted before the restart', async () => {
     await using database = await createDatabase(engine);
     const first = await openOn(database);
     const before = new Scene(first);
@@ -52,7 +52,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     await second.close();
   });
 
-  it('refuses a schema of a newer version, says so, and changes nothing', async () => {
+  it('refuses a schema of a newer version with an error that says so, and changes nothing', async () => {
     await using database = await createDatabase(engine);
     await (await openOn(database)).close();
     const sql = await outsideSql(database);
@@ -69,7 +69,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     expect(await describeSchema(database)).toBe(schema);
   });
 
-  it('D3: a migration that fails half-way leaves nothing behind, and runs once what stood in its way is gone', async () => {
+  it('D3: a migration that fails half-way leaves nothing, and succeeds once its obstacle is removed', async () => {
     await using database = await createDatabase(engine);
     const inTheWay = async (text: string) => {
       if (engine === 'sqlite') {
@@ -95,7 +95,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     await store.close();
   });
 
-  it('refuses to work after it was closed, with an error and without hanging; closing twice is safe', async () => {
+  it('a closed store refuses calls with an error and without hanging; a second close is safe', async () => {
     await using database = await createDatabase(engine);
     const store = await openOn(database);
     const scene = new Scene(store);
@@ -125,7 +125,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     }
   });
 
-  it('ends its work before it is closed: what was acked by then is there, what was not has an error', async () => {
+  it('close waits for running work: acked writes are stored, all others fail', async () => {
     await using database = await createDatabase(engine);
     const store = await openOn(database);
     const scene = new Scene(store);
@@ -144,7 +144,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     await second.close();
   });
 
-  it('describes itself by engine and place, without secrets', async () => {
+  it('the description of a store names engine and location, without secrets', async () => {
     await using database = await createDatabase(engine);
     const store = await openOn(database);
     expect(store.description.startsWith(engine)).toBe(true);

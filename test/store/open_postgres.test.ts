@@ -9,7 +9,7 @@ import { readWhole, Scene } from './scene.ts';
 import { outsideSql } from './sql.ts';
 
 describe('opening a store, on postgres', () => {
-  it('from many instances at once on an empty database makes one schema, and all of them work', async () => {
+  it('concurrent opens by many instances on an empty database create one schema, and all of them work', async () => {
     await using database = await createDatabase('postgres');
     const stores = await Promise.all(Array.from({ length: 5 }, () => openOn(database)));
     for (const store of stores) await new Scene(store).createWith(['a']);
@@ -20,7 +20,7 @@ describe('opening a store, on postgres', () => {
     await sql.close();
   });
 
-  it('design 6: keeps to a schema of its own; a role that may connect and create a schema suffices', async () => {
+  it('design 6: uses a schema of its own; a role that may connect and create a schema is sufficient', async () => {
     await using database = await createDatabase('postgres');
     await (await openOn(database)).close();
     const client = new pg.Client(database.adminUrl);
@@ -34,7 +34,7 @@ describe('opening a store, on postgres', () => {
   });
 
   it.each(['off', 'local'])(
-    'D1: a role or database whose synchronous_commit is %s never gets an ack that a power cut could lose',
+    'D1: with synchronous_commit = %s on role or database, no ack is sent that a power cut could lose',
     async (setting) => {
       await using database = await createDatabase('postgres');
       const name = new URL(database.url).pathname.slice(1);
@@ -63,7 +63,7 @@ describe('opening a store, on postgres', () => {
     },
   );
 
-  it('D1: a role whose synchronous_commit is turned off while the store is open gets no ack either', async () => {
+  it('D1: the same holds if synchronous_commit of the role is turned off while the store is open', async () => {
     await using database = await createDatabase('postgres');
     const store = await openOn(database);
     const scene = new Scene(store);
@@ -85,7 +85,7 @@ describe('opening a store, on postgres', () => {
     await store.close();
   });
 
-  it('W11: is not misled by what a role has for defaults: forms of numbers, times and bytes, isolation, zone', async () => {
+  it('W11: defaults of the role have no effect: formats of numbers, times and bytes, isolation, time zone', async () => {
     await using database = await createDatabase('postgres');
     const name = new URL(database.url).pathname.slice(1);
     const defaults = {
@@ -125,7 +125,7 @@ describe('opening a store, on postgres', () => {
     await store.close();
   });
 
-  it('W11: a database that cannot hold all text is refused, and told why', async () => {
+  it('W11: a database that cannot store all text is refused with the reason', async () => {
     await using database = await createDatabase('postgres');
     const name = new URL(database.url).pathname.slice(1);
     const admin = new pg.Client(postgresUrl());
@@ -136,7 +136,7 @@ describe('opening a store, on postgres', () => {
     expect((await refusedOpen(openOn(database))).message).toMatch(/LATIN1.*UTF-?8/);
   });
 
-  it('D1: a server with fsync = off is refused, and told why', async () => {
+  it('D1: a server with fsync = off is refused with the reason', async () => {
     await using server = await startPostgres({ settings: { fsync: 'off' } });
     await using database = await createPostgresDatabase(server.url);
     const error = await refusedOpen(openOn(database));
@@ -144,7 +144,7 @@ describe('opening a store, on postgres', () => {
     expect(error.message).not.toContain(new URL(database.url).password);
   });
 
-  it('a server that is not there is told in words, without the password, and soon', async () => {
+  it('an unreachable server is reported quickly, in an error without the password', async () => {
     const url = 'postgres://somebody:hunter2@127.0.0.1:1/nothing';
     const begun = performance.now();
     const error = await refusedOpen(openStore({ engine: 'postgres', url }, { logger }));

@@ -41,7 +41,7 @@ describe('opening a store, on sqlite', () => {
     return { said: said.toString().trim(), child };
   }
 
-  it('design 6: a second process is refused and told who holds the file; one that was killed holds it no more', async () => {
+  it('design 6: a second process is refused with the name of the first; a killed process releases the file', async () => {
     await using database = await createDatabase('sqlite');
     const file = sqlitePath(database);
     const first = await anotherProcess(file);
@@ -63,7 +63,7 @@ describe('opening a store, on sqlite', () => {
     expect((await anotherProcess(file)).said).toBe('open');
   });
 
-  it('design 6: a second store of the same process is refused too, and the first goes on', async () => {
+  it('design 6: a second store of the same process is refused too, and the first keeps working', async () => {
     await using database = await createDatabase('sqlite');
     const store = await openOn(database);
     const error = await refusedOpen(openOn(database));
@@ -72,7 +72,7 @@ describe('opening a store, on sqlite', () => {
     await store.close();
   });
 
-  it('design 6: the file under another name is the same file', async () => {
+  it('design 6: the same file under another name is recognised as the same file', async () => {
     await using database = await createDatabase('sqlite');
     const file = sqlitePath(database);
     const store = await openOn(database);
@@ -83,7 +83,7 @@ describe('opening a store, on sqlite', () => {
     await store.close();
   });
 
-  it('design 6: others can read the file while it is held', async () => {
+  it('design 6: others can read the file while a store has it open', async () => {
     await using database = await createDatabase('sqlite');
     const store = await openOn(database);
     const scene = new Scene(store);
@@ -103,7 +103,7 @@ describe('opening a store, on sqlite', () => {
     await store.close();
   });
 
-  it('makes the folder of the file', async () => {
+  it('creates the folder of the file', async () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'anabranch-open-'));
     try {
       const file = path.join(folder, 'not', 'yet here', 'dätä.db');
@@ -116,7 +116,7 @@ describe('opening a store, on sqlite', () => {
     }
   });
 
-  it('a file that is no database is refused, named, and left as it is', async () => {
+  it('a file that is no database is refused, named in the error, and left as it was', async () => {
     await using database = await createDatabase('sqlite');
     const file = sqlitePath(database);
     const { readFileSync, writeFileSync } = await import('node:fs');
@@ -127,7 +127,7 @@ describe('opening a store, on sqlite', () => {
     expect(readFileSync(file, 'utf8')).toBe(text);
   });
 
-  it('D1: the connection that writes is WAL and synchronous = FULL, on the first open and on every later one', async () => {
+  it('D1: the writing connection uses WAL and synchronous = FULL, on the first open and on every later one', async () => {
     await using database = await createDatabase('sqlite');
     const seen = new Set<DatabaseSync>();
     const prepare = DatabaseSync.prototype.prepare;
@@ -161,8 +161,8 @@ describe('opening a store, on sqlite', () => {
   }
 });
 
-describe('what a killed process leaves, on sqlite', () => {
-  it('D1: every step that was acked is there after SIGKILL in the middle of appending', async () => {
+describe('the file of a killed process, on sqlite', () => {
+  it('D1: every acked step is there after SIGKILL during appends', async () => {
     await using database = await createDatabase('sqlite');
     const acked = await appendUntilKilled(database);
     const store = await openOn(database);

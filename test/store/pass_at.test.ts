@@ -38,7 +38,7 @@ function play(onSuccess: OnSuccess, workers: number, chance: number, random: () 
 
 describeStore('pass@k', (on) => {
   it.each(['CONTINUE', 'CANCEL_PENDING'] as const)(
-    `M3: is the true chance under %s, with 1, 2, 4 and 8 workers a group (seed ${SEED})`,
+    `M3: is the true probability under %s, with 1, 2, 4 and 8 workers a group (seed ${SEED})`,
     async (onSuccess) => {
       let seed = SEED;
       const random = () => {

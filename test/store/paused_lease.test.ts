@@ -14,7 +14,7 @@ describeStore('leases of paused runs', (on) => {
     return { scene, run, claims: await scene.claims({ count, leaseMs: 600_000 }) };
   };
 
-  it('Q3: none ends while the run is paused, and none ends because the run is resumed', async () => {
+  it('Q3: no lease expires while the run is paused, and none expires because the run is resumed', async () => {
     const { scene, run, claims } = await claimed(2);
     const [silent, appending] = claims;
     await scene.append(appending!.trajectory, [wordStep(0n, 'root')]);
@@ -32,7 +32,7 @@ describeStore('leases of paused runs', (on) => {
     expect(await on.store.sweepLeases(100)).toBe(2);
   });
 
-  it('Q3: a sweep skips paused runs, so that theirs do not stand before others', async () => {
+  it('Q3: a sweep skips paused runs, so that their leases do not block others', async () => {
     const { run, scene } = await claimed(5);
     await scene.move(run, 'pause');
     const other = await claimed();
@@ -43,7 +43,7 @@ describeStore('leases of paused runs', (on) => {
     expect(await on.store.sweepLeases(1)).toBe(0);
   });
 
-  it('Q3: a heartbeat in a pause is kept, and the lease lasts as long as it says from the end of the pause', async () => {
+  it('Q3: a heartbeat during a pause is stored, and the lease lasts its full duration from the end of the pause', async () => {
     const { scene, run, claims } = await claimed();
     await scene.move(run, 'pause');
     await letPass(on.sql, scene, 6000);
@@ -57,7 +57,7 @@ describeStore('leases of paused runs', (on) => {
     expect(await on.store.sweepLeases(100)).toBe(1);
   });
 
-  it('Q3: an append in a pause keeps the lease from the end of the pause', async () => {
+  it('Q3: an append during a pause extends the lease from the end of the pause', async () => {
     const { scene, run, claims } = await claimed();
     await letPass(on.sql, scene, 500);
     await scene.move(run, 'pause');
@@ -71,7 +71,7 @@ describeStore('leases of paused runs', (on) => {
     expect(await on.store.sweepLeases(100)).toBe(1);
   });
 
-  it('Q3: all pauses since the last append count, however many they were', async () => {
+  it('Q3: all pauses since the last append count, however many there were', async () => {
     const { scene, run, claims } = await claimed();
     await scene.append(claims[0]!.trajectory, [wordStep(0n, 'root')]);
     for (let i = 0; i < 4; i += 1) {
@@ -87,7 +87,7 @@ describeStore('leases of paused runs', (on) => {
     expect(await on.store.sweepLeases(100)).toBe(1);
   });
 
-  it('Q3: a lease has no end while its run is paused; afterwards it ends later by the pause', async () => {
+  it('Q3: a lease has no end while its run is paused; afterwards it ends later by the length of the pause', async () => {
     const { scene, run, claims } = await claimed();
     const { id, leaseEndTime } = claims[0]!.rollout;
     expect((await scene.rollout(id)).leaseEndTime).toBe(leaseEndTime);
@@ -102,7 +102,7 @@ describeStore('leases of paused runs', (on) => {
     expect((await scene.rollout(id)).leaseEndTime).toBe(leaseEndTime! + later - 300n * S);
   });
 
-  it('Q3: a claim after a pause has its whole lease and no more', async () => {
+  it('Q3: a claim after a pause has its full lease and no more', async () => {
     const scene = new RolloutScene(on.store);
     const { run, stage } = await scene.place();
     await scene.queue(stage, 1);
@@ -116,7 +116,7 @@ describeStore('leases of paused runs', (on) => {
     expect(await on.store.sweepLeases(100)).toBe(1);
   });
 
-  it('Q3: leases of a run that ends while it is paused go on from there', async () => {
+  it('Q3: leases of a run that ends while it is paused continue from that time', async () => {
     const { scene, run } = await claimed();
     await scene.move(run, 'pause');
     await letPass(on.sql, scene, 6000);

@@ -13,7 +13,7 @@ import { sqliteTextsOf } from './statement_count.ts';
 const NO_FILTER = { experimentId: undefined, stageKinds: [], taskIds: [], runLabels: new Map(), labels: new Map() };
 
 /** SQLite plans without a look at the rows; Postgres gathers statistics by itself. */
-describe('what SQLite reads', () => {
+describe('rows that SQLite reads', () => {
   let database: TestDatabase;
   let store: Store;
   let planner: DatabaseSync;
@@ -49,7 +49,7 @@ describe('what SQLite reads', () => {
     return { statements: statements.length, steps };
   };
 
-  it('of trajectories without a run is an index that holds no others', async () => {
+  it('for trajectories without a run come from an index that contains only these', async () => {
     const list = () => store.listTrajectories('n', { withoutRun: true, rootsOnly: true }, { limit: 50, after: 9n });
     const [text = ''] = await sqliteTextsOf(list);
     const plan = planner.prepare(`explain query plan ${text}`).all();
@@ -58,7 +58,7 @@ describe('what SQLite reads', () => {
     );
   });
 
-  it('S-10, F-13: of a list by experiment, parent run, run or task is an index of these, and of the branches of a trajectory one of its tree', async () => {
+  it('S-10, F-13: for a list by experiment, parent run, run or task come from an index on these; for branches, from the index of the tree', async () => {
     const here = new RunScene(store);
     const { id } = await here.experiment();
     const run = await here.makeRunWith(['a'], { experiment: { id } });
@@ -81,7 +81,7 @@ describe('what SQLite reads', () => {
     }
   });
 
-  it('of a few runs is what is theirs, and not all of their namespace', async () => {
+  it('for a few runs are those of these runs, not of the whole namespace', async () => {
     const here = new RolloutScene(store);
     const runs = [];
     for (let i = 0; i < 5; i += 1) {
@@ -118,7 +118,7 @@ describe('what SQLite reads', () => {
     }
   });
 
-  it('of a deletion is what is deleted, and not all of its tree', async () => {
+  it('for a deletion are the deleted ones, not the whole tree', async () => {
     const here = new RolloutScene(store);
     const root = await here.createWith(['a', 'b']);
     const kept = await here.branch(root, 1n);

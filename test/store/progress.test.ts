@@ -36,7 +36,7 @@ describeStore('progress with rollouts', (on) => {
     await here.append(claim.trajectory, steps);
   };
 
-  it('M2: 80 rollouts of at most 20 turns, 40 ended at 8, 8 live at 4, 8 at once, 30 s a turn: 55 %, 1080 s', async () => {
+  it('M2: 80 rollouts of at most 20 turns: 40 ended at 8, 8 live at 4, 8 in parallel, 30 s per turn: 55 %, 1080 s', async () => {
     const here = scene();
     const plan = planOf({ groupsPerStage: 10, groupSize: 8, maxTurns: 20 });
     const run = await here.makeRun({ status: 'RUNNING', plan });
@@ -64,7 +64,7 @@ describeStore('progress with rollouts', (on) => {
     });
   });
 
-  it('M2: turns whose times the client does not say are timed by the database, from the claim to the last of them', async () => {
+  it('M2: turns without times of the client are timed by the database, from the claim to the last turn', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     await here.queue(stage, 2);
@@ -80,7 +80,7 @@ describeStore('progress with rollouts', (on) => {
     expect(turns.seconds).toBeLessThanOrEqual(Number(elapsed) / 1e9);
   });
 
-  it('M2: a stage that fails keeps what was done and expected as of its end, live rollouts included', async () => {
+  it('M2: a FAILED stage keeps its done and expected counts as of its end, including live rollouts', async () => {
     const here = scene();
     const plan = planOf({ stages: 2, groupsPerStage: 1, groupSize: 4, maxTurns: 10 });
     const run = await here.makeRun({ status: 'RUNNING', plan });
@@ -109,7 +109,7 @@ describeStore('progress with rollouts', (on) => {
     expect(await look(here, run)).toMatchObject({ turnsDone: 12n, turnsExpected: 12n + 24n });
   });
 
-  it('M2: FailStage at 0 of 100 turns leaves the run at 0 %, without a time left', async () => {
+  it('M2: FailStage at 0 of 100 turns leaves the run at 0 %, without remaining time', async () => {
     const here = scene();
     const plan = planOf({ groupsPerStage: 5, groupSize: 2, maxTurns: 10 });
     const run = await here.makeRun({ status: 'RUNNING', plan });
@@ -121,7 +121,7 @@ describeStore('progress with rollouts', (on) => {
     expect((await here.history('STAGE', stage)).at(-1)).toMatchObject({ newStatus: 'FAILED', progressPercent: 0 });
   });
 
-  it('M2: rollouts that are cancelled before any attempt are left out of the mean, also where they are tried later', async () => {
+  it('M2: rollouts cancelled before any attempt are excluded from the mean, also if they are retried later', async () => {
     const here = scene();
     const plan = planOf({ groupsPerStage: 1, groupSize: 4, maxTurns: 10 });
     const run = await here.makeRun({ status: 'RUNNING', plan });
@@ -145,7 +145,7 @@ describeStore('progress with rollouts', (on) => {
     expect((await tallyOf(here, run)).openStages[0]!.terminalRollouts).toMatchObject({ count: 4n, tried: 2n });
   });
 
-  it('Q1, M2: a retry takes back what its rollout counted, and leaves how long turns take', async () => {
+  it('Q1, M2: a retry removes what its rollout had counted, and leaves the time per turn', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     await here.queue(stage, 1);
@@ -166,7 +166,7 @@ describeStore('progress with rollouts', (on) => {
     expect((await tallyOf(here, run)).openStages[0]?.liveTurns).toEqual([0n]);
   });
 
-  it('M2: a rollout that begins at a step of another trajectory counts only its own', async () => {
+  it('M2: a rollout that starts at a step of another trajectory counts only its own turns', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     const source = await here.createWith(['root', 'a', 'b', 'c']);
@@ -185,7 +185,7 @@ describeStore('progress with rollouts', (on) => {
     expect((await tallyOf(here, run)).openStages[0]?.liveTurns).toEqual([0n]);
   });
 
-  it('K-C5: nothing that a rollout does moves the status of its stage or its run', async () => {
+  it('K-C5: no action of a rollout changes the status of its stage or run', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     await here.queue(stage, 4);
@@ -202,7 +202,7 @@ describeStore('progress with rollouts', (on) => {
     expect(await here.history('RUN', run)).toHaveLength(2);
   });
 
-  it('K-C6, C-46: progress costs the same for one rollout and for two hundred, and so does a page of runs', async () => {
+  it('K-C6, C-46: progress takes the same statements for one rollout and for two hundred, and so does a page of runs', async () => {
     const here = scene();
     const few = await here.place();
     await here.queue(few.stage, 1);
@@ -225,7 +225,7 @@ describeStore('progress with rollouts', (on) => {
     expect(await cost(many.run, few.run)).toBe(4);
   });
 
-  it('M2: what groups count is what counting all rows gives, whatever is done in whatever order', async () => {
+  it('M2: group counters equal a count over all rows, after any actions in any order', async () => {
     const verbs = ['claim', 'play', 'complete', 'fail', 'cancel', 'release', 'retry', 'make'] as const;
     const does = fc.record({ verb: fc.constantFrom(...verbs), at: fc.nat(5), group: fc.nat(2) });
     await fc.assert(

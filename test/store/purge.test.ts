@@ -50,7 +50,7 @@ describeStore('a deletion in several transactions', (on) => {
     while (await on.store.purgeDeleted(limit));
   };
 
-  it('B2: what is being purged is found by no call, is absent from its tree, and keeps its id until its rows are gone', async () => {
+  it('B2: a trajectory that is being purged is found by no call, is absent from its tree, and keeps its id until its rows are deleted', async () => {
     const scene = on.scene();
     const { store, namespace, caller } = scene;
     const root = await scene.createWith(['a', 'b']);
@@ -94,7 +94,7 @@ describeStore('a deletion in several transactions', (on) => {
     expect((await scene.branch(root, 0n, { id })).uid).not.toBe(child.uid);
   });
 
-  it('B2: a branch that is being purged does not count, and its parent is deleted beside it', async () => {
+  it('B2: a branch that is being purged does not count as a branch, and its parent can be deleted meanwhile', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const child = await scene.branch(root, 1n);
@@ -103,7 +103,7 @@ describeStore('a deletion in several transactions', (on) => {
     expect(await rows(scene)).toMatchObject({ trajectories: 0, steps: 0, status_changes: 0 });
   });
 
-  it('B2: a CASCADE goes on without its caller and after a restart, also with branches that were not marked yet', async () => {
+  it('B2: a CASCADE continues without its caller and after a restart, including branches that were not yet marked', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     for (let i = 0; i < 3; i += 1) await Promise.all(Array.from({ length: 100 }, () => scene.branch(root, 1n)));
@@ -121,7 +121,7 @@ describeStore('a deletion in several transactions', (on) => {
     expect(await rows(scene)).toMatchObject({ trajectories: 0, steps: 0, status_changes: 0 });
   });
 
-  it('B2: a trim goes on without its caller and after a restart', async () => {
+  it('B2: a trim continues without its caller and after a restart', async () => {
     const scene = on.scene();
     const root = await createLarge(scene, 600);
     const child = await scene.branch(root, 150n);
@@ -137,7 +137,7 @@ describeStore('a deletion in several transactions', (on) => {
     expect(here.nextStepNumber).toBe(151n);
   });
 
-  it('B2: hidden ancestors that nothing needs any more go with a deletion whose caller left', async () => {
+  it('B2: hidden ancestors without remaining branches are purged by a deletion whose caller cancelled', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c']);
     const middle = await scene.branch(root, 1n);
@@ -178,7 +178,7 @@ describeStore('a deletion in several transactions', (on) => {
     expect(before).toMatchObject({ trajectories: 0, steps: 0, step_states: 0, tags: 0 });
   });
 
-  it('B2: a delete of many steps, and one of many branches, are many transactions; small branches share one', async () => {
+  it('B2: a delete of many steps, or of many branches, takes many transactions; small branches share one', async () => {
     const scene = on.scene();
     const large = await createLarge(scene, 2000);
     const commits = async (work: () => Promise<unknown>) =>
@@ -191,7 +191,7 @@ describeStore('a deletion in several transactions', (on) => {
     expect(cascade).toBeLessThan(20);
   });
 
-  it('W7, S2: states are changed at the end of a transaction of a delete, after all else', async () => {
+  it('W7, S2: a transaction of a delete changes states last', async () => {
     const scene = on.scene();
     const made = await createLarge(scene, 600);
     const texts = await writesOf(on, () => scene.delete(made));
@@ -208,7 +208,7 @@ describeStore('a deletion in several transactions', (on) => {
     }
   });
 
-  it('W7, S2: an append that names a state of a trajectory that is deleted, and others, end before the delete', async () => {
+  it('W7, S2: appends that share states with a trajectory being deleted, and other appends, end before the delete', async () => {
     const scene = on.scene();
     const large = await createLarge(scene, 10_000);
     const [sharing, other] = [await scene.createWith(['a']), await scene.createWith(['a'])];
@@ -231,7 +231,7 @@ describeStore('a deletion in several transactions', (on) => {
     expect(await scene.steps(sharing)).toHaveLength(2);
   });
 
-  it('S2: a state that only deleted steps referred to is collected, one that a later append named is not', async () => {
+  it('S2: a state that only deleted steps referred to is collected; one that a later append named is not', async () => {
     const scene = on.scene();
     const [shared, own] = [newState(randomUUID()), newState(randomUUID())];
     const made = await scene.create();
@@ -248,7 +248,7 @@ describeStore('a deletion in several transactions', (on) => {
 });
 
 describeStoreOn(['sqlite'], 'a deletion beside the serving thread', (on) => {
-  it('A5: lets the event loop turn after each transaction', async () => {
+  it('A5: yields to the event loop after each transaction', async () => {
     const scene = on.scene();
     const large = await createLarge(scene, 2000);
     const root = await scene.createWith(['a']);

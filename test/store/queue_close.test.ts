@@ -31,7 +31,7 @@ describeStore('closing a queue', (on) => {
     return { scene, run, stage, isDrained };
   };
 
-  it('Q2: sets queue_close_time once, and tells the watchers of the run; closing again writes nothing', async () => {
+  it('Q2: sets queue_close_time once, and notifies watchers of the run; closing again writes nothing', async () => {
     const { scene, run, stage } = await fresh();
     expect(stage.queueCloseTime).toBeUndefined();
     const told: (bigint | undefined)[] = [];
@@ -48,7 +48,7 @@ describeStore('closing a queue', (on) => {
     expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
   });
 
-  it('Q2: a closed queue accepts no new rollout, and changes nothing of the call that brings one', async () => {
+  it('Q2: a closed queue accepts no new rollout, and a call that contains one changes nothing', async () => {
     const { scene, stage } = await fresh();
     const first = await scene.makeRollouts(stage, [{ number: 0n }, { number: 1n }]);
     await close(scene, stage);
@@ -80,7 +80,7 @@ describeStore('closing a queue', (on) => {
     expect((await scene.claimOne()).rollout.attempt).toBe(2);
   });
 
-  it('Q2: a terminal move closes the queue and ReopenStage opens it; both keep the time of an earlier close', async () => {
+  it('Q2: a terminal status closes the queue and ReopenStage opens it; both keep the time of an earlier close', async () => {
     const { scene, run } = await fresh();
     for (const [i, verb] of (['complete', 'fail', 'cancel'] as const).entries()) {
       const stage = await scene.stage(run, { number: BigInt(10 + i), status: 'RUNNING' });
@@ -108,7 +108,7 @@ describeStore('closing a queue', (on) => {
     expect(await move(scene, stage, 'reopen')).toEqual(opened);
   });
 
-  it('Q2: a claim by stage is drained once the queue is closed and nothing that fits is PENDING, INITIALIZING or RUNNING', async () => {
+  it('Q2: a claim by stage is drained once the queue is closed and no matching rollout is PENDING, INITIALIZING or RUNNING', async () => {
     const { scene, run, stage, isDrained } = await fresh();
     const of = { stageId: stage.id };
     expect(await isDrained(of), 'nothing was created yet').toBe(false);
@@ -135,7 +135,7 @@ describeStore('closing a queue', (on) => {
     expect(await isDrained(of), 'open again').toBe(false);
   });
 
-  it('Q2: a claim by run is drained once the queues of all stages are closed, of which there is at least one', async () => {
+  it('Q2: a claim by run is drained once the queues of all stages are closed, and there is at least one stage', async () => {
     const { scene, run, stage, isDrained } = await fresh();
     const empty = await scene.makeRun({ status: 'RUNNING' });
     expect(await isDrained({ runId: empty.id }), 'a run without stages').toBe(false);
@@ -151,7 +151,7 @@ describeStore('closing a queue', (on) => {
     expect(await isDrained(of), 'a new stage').toBe(false);
   });
 
-  it('Q2, Q4: whatever is queued, a claim is drained if its stage or run is terminal', async () => {
+  it('Q2, Q4: a claim is drained if its stage or run is terminal, even if rollouts are queued', async () => {
     const { scene, run, stage, isDrained } = await fresh();
     await scene.queue(stage, 1);
     await scene.move(run, 'cancel');
@@ -164,7 +164,7 @@ describeStore('closing a queue', (on) => {
     for (const of of [{ runId: run.id }, { stageId: stage.id }]) expect(await isDrained(of)).toBe(true);
   });
 
-  it('Q2: a claim that names neither run nor stage is never drained', async () => {
+  it('Q2: a claim without run and stage is never drained', async () => {
     const { scene, run, stage, isDrained } = await fresh();
     await close(scene, stage);
     expect(await isDrained({})).toBe(false);
@@ -173,7 +173,7 @@ describeStore('closing a queue', (on) => {
     expect(await isDrained({})).toBe(false);
   });
 
-  it('N1: a stage of nobody, or of another namespace, or of a deleted run, is STAGE_NOT_FOUND', async () => {
+  it('N1: an unknown stage, or one of another namespace or a deleted run, is STAGE_NOT_FOUND', async () => {
     const { scene, run, stage } = await fresh();
     const nobody = crypto.randomUUID();
     expect((await refusalOf(close(scene, { id: nobody }))).metadata).toEqual({ stage: nobody });
@@ -182,7 +182,7 @@ describeStore('closing a queue', (on) => {
     expect((await refusalOf(close(scene, stage))).reason).toBe('STAGE_NOT_FOUND');
   });
 
-  it('Q2: after a close has returned nothing is created, whoever was about to, over two servers too', async () => {
+  it('Q2: after a close has returned, no concurrent call creates a rollout, also over two servers', async () => {
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     try {
       for (let round = 0; round < 6; round += 1) {
@@ -227,7 +227,7 @@ it.each(ENGINES)('Q2: the migration closes the queues of terminal stages, on %s'
   await reopened.close();
 });
 
-describe('the order of a close and of what creates rollouts, on postgres', () => {
+describe('the order of a close and of calls that create rollouts, on postgres', () => {
   let database: TestDatabase;
   let store: Store;
   let other: pg.Client;
@@ -260,7 +260,7 @@ describe('the order of a close and of what creates rollouts, on postgres', () =>
     expect((await closing).queueCloseTime).toBeDefined();
   });
 
-  it('Q2: a call that would create a rollout waits for a close under way, and then fails', async () => {
+  it('Q2: a call that would create a rollout waits for a concurrent close, and then fails', async () => {
     const scene = new RolloutScene(store);
     const { stage } = await scene.place();
     await other.query(`begin; select 1 from stages where key = ${stage.key} for update;

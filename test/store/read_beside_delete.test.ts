@@ -12,7 +12,7 @@ const NUMBER: StepSort = { by: 'NUMBER', descending: false };
 const REWARD: StepSort = { by: 'REWARD', descending: true };
 
 /** A read of more than one statement sees more than one state of the database: whatever is deleted in between, no step lacks its states. */
-describeStore('reads beside a delete', (on) => {
+describeStore('reads concurrent with a delete', (on) => {
   it('RD1: a page of steps that are deleted before their states are read is empty', async () => {
     const scene = on.scene();
     const made = await createWithStates(scene, 6);
@@ -23,7 +23,7 @@ describeStore('reads beside a delete', (on) => {
     expect(await between('step_states', () => scene.delete(made), read)).toEqual([]);
   });
 
-  it('RD1: a page over several owners ends before the first one whose steps are deleted', async () => {
+  it('RD1: a page over several owners ends before the first owner whose steps are deleted', async () => {
     const scene = on.scene();
     const root = await createWithStates(scene, 4);
     const leaf = await scene.branch(root, 2n);
@@ -35,7 +35,7 @@ describeStore('reads beside a delete', (on) => {
     expect(statesOf(await between('step_states', () => scene.delete(leaf), read))).toEqual([0, 1, 2]);
   });
 
-  it('RD1: a single step, and the latest checkpoint, that are deleted before their states are read are not found', async () => {
+  it('RD1: a single step or latest checkpoint that is deleted before its states are read is not found', async () => {
     const scene = on.scene();
     for (const read of [
       (made: Trajectory, segments: Awaited<ReturnType<Scene['segments']>>) =>
@@ -68,7 +68,7 @@ describeStore('reads beside a delete', (on) => {
     ['number', NUMBER],
     ['reward', REWARD],
   ])(
-    'RD4: a list by %s holds no step without its states: what takes the place of deleted steps is read instead',
+    'RD4: a list by %s contains no step without its states: deleted steps are replaced by the next ones',
     async (_name, order) => {
       const scene = on.scene();
       const [gone, kept] = [await createWithStates(scene, 3), await createWithStates(scene, 3)];

@@ -56,7 +56,7 @@ describe('A5: lanes of reads', () => {
     vi.useRealTimers();
   });
 
-  it('stay empty after a long read for as long as they are told to, and not after a quick one', async () => {
+  it('stay empty for the configured time after a long read, and not after a quick one', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     const scene = new Scene(1, 1, QUICK_MS, (milliseconds) => milliseconds / 2);
     const reads = ['a', 'b', 'c'].map((name) => scene.ask(name, 'list'));
@@ -71,7 +71,7 @@ describe('A5: lanes of reads', () => {
     await Promise.all(reads);
   });
 
-  it('keep a lane for quick kinds: others never run there', async () => {
+  it('reserve a lane for quick kinds of reads: other kinds never run there', async () => {
     const scene = new Scene(1, 1);
     await scene.learn('row');
     const reads = ['a', 'b'].map((name) => scene.ask(name, 'list'));
@@ -84,7 +84,7 @@ describe('A5: lanes of reads', () => {
     expect(await Promise.all(reads)).toEqual(['a', 'b']);
   });
 
-  it('run what has waited longest', async () => {
+  it('run the read that has waited longest', async () => {
     const scene = new Scene(2, 0);
     const reads = ['a', 'b', 'c', 'd'].map((name) => scene.ask(name));
     for (const name of ['b', 'a', 'd', 'c']) await scene.end(name, 100);
@@ -92,7 +92,7 @@ describe('A5: lanes of reads', () => {
     expect(scene.begun).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  it('let a kind that turned out to be slow no longer into the quick lane, although its reads were quick when they arrived', async () => {
+  it('keep a kind that turned out to be slow out of the quick lane, even if its reads were quick when they arrived', async () => {
     const scene = new Scene(1, 1);
     await scene.learn('list', 'row');
     const lists = ['a', 'b', 'c', 'd'].map((name) => scene.ask(name, 'list'));
@@ -104,7 +104,7 @@ describe('A5: lanes of reads', () => {
     await Promise.all([...lists, row]);
   });
 
-  it('keep a kind slow for a while although one of its reads is quick again', async () => {
+  it('treat a kind as slow for a while after one of its reads is quick again', async () => {
     const scene = new Scene(1, 1);
     const slow = scene.ask('a', 'list');
     await scene.end('a', 60_000);
@@ -118,7 +118,7 @@ describe('A5: lanes of reads', () => {
     await Promise.all(lists);
   });
 
-  it('learn from reads that fail after a long time', async () => {
+  it('count reads that fail after a long time as slow', async () => {
     // Everything takes longer than this.
     const scene = new Scene(1, 1, -1);
     const first = scene.ask('a', 'list').catch((error: Error) => error.message);
@@ -131,7 +131,7 @@ describe('A5: lanes of reads', () => {
     await Promise.all(lists);
   });
 
-  it('remember the kinds that were used last, however many there are', async () => {
+  it('remember the most recently used kinds, up to a bound', async () => {
     const scene = new Scene(1, 1);
     await scene.learn('row');
     for (let i = 0; i < 6000; i += 1) {
@@ -147,7 +147,7 @@ describe('A5: lanes of reads', () => {
     await Promise.all([list, row]);
   });
 
-  it('reject with the reason of whoever leaves while waiting, and begin nothing for them', async () => {
+  it('reject a waiting read with the reason of its cancellation, and never start it', async () => {
     const scene = new Scene(1, 0);
     const controller = new AbortController();
     const running = scene.ask('a');
@@ -161,7 +161,7 @@ describe('A5: lanes of reads', () => {
     expect(scene.begun).toEqual(['a', 'c']);
   });
 
-  it('A1: reject all that wait when they are told that it is in vain', async () => {
+  it('A1: reject all waiting reads when they are told that the database is unavailable', async () => {
     const scene = new Scene(1, 1);
     const running = scene.ask('a');
     const waiting = ['b', 'c'].map((name) => scene.ask(name).catch((error: Error) => error.message));
@@ -171,7 +171,7 @@ describe('A5: lanes of reads', () => {
     expect(await running).toBe('a');
   });
 
-  it('close: nothing begins any more, and no pause', async () => {
+  it('after close, start no read and no pause', async () => {
     const scene = new Scene(1, 0);
     const running = scene.ask('a');
     const waiting = scene.ask('b').catch((error: Error) => error.message);

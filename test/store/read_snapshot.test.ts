@@ -8,7 +8,7 @@ import { RolloutScene } from './rollout_scene.ts';
 
 describeStore('getRollout', (on) => {
   it.each(['attempts', 'validations'])(
-    'D3: reads one snapshot: an end that is committed before its statement on %s runs is shown as a whole or not at all',
+    'D3: reads one snapshot: an end committed before its statement on %s runs is shown completely or not at all',
     async (table) => {
       const scene = new RolloutScene(on.store);
       const { stage } = await scene.place();

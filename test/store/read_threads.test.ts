@@ -48,7 +48,7 @@ describe('A5, A6: read threads of SQLite', () => {
     return { ended, leave: (reason: unknown) => controller.abort(reason) };
   };
 
-  it('give rows as objects with bigints, or as arrays with numbers', async () => {
+  it('return rows as objects with bigints, or as arrays with numbers', async () => {
     const text = 'select key, word from numbers where key <= ? order by key';
     expect(await threads.run({ kind: 'objects', text, parameters: [2n] }, undefined)).toEqual([
       { key: 1n, word: 'word 1' },
@@ -60,7 +60,7 @@ describe('A5, A6: read threads of SQLite', () => {
     ]);
   });
 
-  it('see what was committed before a job began', async () => {
+  it('see everything committed before a job started', async () => {
     await threads.run(QUICK, undefined);
     const file = new DatabaseSync(sqlitePath(database));
     file.exec(`insert into numbers values (1000001, 'new')`);
@@ -68,7 +68,7 @@ describe('A5, A6: read threads of SQLite', () => {
     expect(await threads.run(rows('select word from numbers where key = 1000001'), undefined)).toEqual([['new']]);
   });
 
-  it('end a statement that is no longer wanted, and give its thread to the next job', async () => {
+  it('end a statement that was cancelled, and give its thread to the next job', async () => {
     const reason = new Error('the caller has left');
     const first = begin(endless());
     first.leave(reason);
@@ -77,7 +77,7 @@ describe('A5, A6: read threads of SQLite', () => {
     expect(await threads.run(rows('select count(*) from numbers'), undefined)).toEqual([[ROWS]]);
   });
 
-  it('end statements over keys of any pattern: also of those where all low bits are equal', async () => {
+  it('end statements over keys of any pattern, including keys whose low bits are all equal', async () => {
     const file = new DatabaseSync(sqlitePath(database));
     file.exec('create table spaced (key integer primary key); insert into spaced select key * 1024 + 1 from numbers');
     file.close();
@@ -87,7 +87,7 @@ describe('A5, A6: read threads of SQLite', () => {
     expect(await first.ended).toBe(reason);
   });
 
-  it('do not start a job whose caller has left while it waited', async () => {
+  it('do not start a job whose caller cancelled while it waited', async () => {
     const running = begin(endless());
     const waiting = begin(endless(1));
     const reason = new Error('the caller has left');
@@ -98,12 +98,12 @@ describe('A5, A6: read threads of SQLite', () => {
     expect(await threads.run(rows('select count(*) from numbers'), undefined)).toEqual([[ROWS]]);
   });
 
-  it('refuse a job whose caller has left before', async () => {
+  it('refuse a job whose caller has already cancelled', async () => {
     const reason = new Error('the caller has left');
     await expect(threads.run(QUICK, AbortSignal.abort(reason))).rejects.toBe(reason);
   });
 
-  it('serve quick jobs while all others wait behind long ones', async () => {
+  it('run quick jobs while all others wait behind long ones', async () => {
     await threads.run(QUICK, undefined);
     const long = Array.from({ length: 40 }, (_, variant) => begin(endless(variant)));
     for (let i = 0; i < 20; i += 1) expect(await threads.run(QUICK, undefined)).toEqual([[1]]);
@@ -111,12 +111,12 @@ describe('A5, A6: read threads of SQLite', () => {
     expect(await Promise.all(long.map(({ ended }) => ended))).toEqual(long.map(() => 'enough'));
   });
 
-  it('reject with what SQLite says, and go on', async () => {
+  it('reject with the error of SQLite, and stay usable', async () => {
     await expect(threads.run(rows('select * from missing'), undefined)).rejects.toThrow('no such table: missing');
     expect(await threads.run(QUICK, undefined)).toEqual([[1]]);
   });
 
-  it('pause at a moment when none of them reads, and begin nothing before they are resumed', async () => {
+  it('pause only between reads, and start nothing before they are resumed', async () => {
     await threads.run(QUICK, undefined);
     const long = begin(endless());
     const pausing = threads.pause();
@@ -135,7 +135,7 @@ describe('A5, A6: read threads of SQLite', () => {
     expect(await waiting).toEqual([[ROWS]]);
   });
 
-  it('end everything when they are closed', async () => {
+  it('end all jobs when they are closed', async () => {
     const running = begin(endless());
     const waiting = begin(endless(1));
     await threads.close();
@@ -143,7 +143,7 @@ describe('A5, A6: read threads of SQLite', () => {
     await expect(threads.run(QUICK, undefined)).rejects.toThrow('the store is closed');
   });
 
-  it('start anew after one of them has died, and tell its caller', async () => {
+  it('restart after one of them has died, and reject the job it was running', async () => {
     const thread = new ReadThreadHandle(sqlitePath(database));
     const first = thread.run(endless()).catch((error: unknown) => error);
     const died = new Error('it died');

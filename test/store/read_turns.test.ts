@@ -33,7 +33,7 @@ function countTurns() {
 }
 
 describe('A5: turns of readers', () => {
-  it('give large results one after the other, each a turn of the event loop after the work on the one before', async () => {
+  it('deliver large results one at a time, each one event-loop turn after the previous was processed', async () => {
     const turns = new ReadTurns();
     const loop = countTurns();
     const seen: { reader: number; turn: number }[] = [];
@@ -48,7 +48,7 @@ describe('A5: turns of readers', () => {
     for (const [i, { turn }] of seen.entries()) if (i > 0) expect(turn).toBeGreaterThan(seen[i - 1]!.turn);
   });
 
-  it('let the event loop turn between the large results of a single reader', async () => {
+  it('yield to the event loop between the large results of a single reader', async () => {
     const turns = new ReadTurns();
     const loop = countTurns();
     for (let page = 0; page < 10; page += 1) {
@@ -59,7 +59,7 @@ describe('A5: turns of readers', () => {
     expect(loop.turns).toBeGreaterThanOrEqual(9);
   });
 
-  it('let timers of others fire between two large results while somebody writes', async () => {
+  it('let other timers fire between two large results while there are writes', async () => {
     const turns = new ReadTurns();
     const order: string[] = [];
     for (let page = 0; page < 5; page += 1) {
@@ -72,7 +72,7 @@ describe('A5: turns of readers', () => {
     expect(order.join(' ')).toMatch(/^page timer page timer page timer page timer page/);
   });
 
-  it('do not hold up small results', async () => {
+  it('do not delay small results', async () => {
     const turns = new ReadTurns();
     const loop = countTurns();
     const large = Array.from({ length: 20 }, () => turns.handOver(LARGE).then(work));
@@ -85,7 +85,7 @@ describe('A5: turns of readers', () => {
     expect(loop.turns).toBeGreaterThan(begun);
   });
 
-  it('begin no earlier after a page for which many rows were parsed, while somebody writes', async () => {
+  it('while there are writes, wait after a page as long as its rows took to parse', async () => {
     const turns = new ReadTurns();
     turns.wrote();
     const order: string[] = [];
@@ -97,7 +97,7 @@ describe('A5: turns of readers', () => {
     expect(order).toEqual(['rest', 'page']);
   });
 
-  it('ask for no rest after a read while nobody writes, and for as long as it took otherwise, up to two seconds', () => {
+  it('require no pause after a read without writes; with writes, a pause as long as the read, at most two seconds', () => {
     const turns = new ReadTurns();
     expect(turns.restAfter(300)).toBe(0);
     turns.wrote();

@@ -6,7 +6,7 @@ import { RunScene } from './run_scene.ts';
 import { outsideSql } from './sql.ts';
 
 it.each(ENGINES)(
-  'M4: the migration computes no effective config again, and existing runs removed no paths, on %s',
+  'M4: the migration keeps the effective configs, and existing runs have no removed paths, on %s',
   async (engine) => {
     await using database = await createDatabase(engine);
     const store = await openOn(database);

@@ -18,7 +18,7 @@ describeClaims('the delay before the next attempt', (scenes, on) => {
     return claimableTime === undefined ? undefined : claimableTime - updateTime;
   };
 
-  it('Q3: a rollout that is released cannot be claimed before its delay, which doubles with each attempt', async () => {
+  it('Q3: a released rollout cannot be claimed before its delay, which doubles with each attempt', async () => {
     const { scene } = await queued({ retryDelayMs: 100_000, maxAttempts: 9 });
     for (const seconds of [100, 200, 300, 300]) {
       const claim = await scene.claimOne();
@@ -32,7 +32,7 @@ describeClaims('the delay before the next attempt', (scenes, on) => {
     expect((await scene.claimOne()).rollout.attempt).toBe(5);
   });
 
-  it('Q3: a rollout whose lease ended waits as well', async () => {
+  it('Q3: a rollout whose lease expired is delayed as well', async () => {
     const { scene } = await queued({ retryDelayMs: 100_000 });
     const claim = await scene.claimOne({ leaseMs: 60_000 });
     await letPass(on.sql, scene, 61);
@@ -43,7 +43,7 @@ describeClaims('the delay before the next attempt', (scenes, on) => {
     expect(await scene.claims()).toHaveLength(1);
   });
 
-  it('Q5: what is delayed is passed over, and then comes in its turn', async () => {
+  it('Q5: a delayed rollout is skipped, and later claimed at its place in the queue', async () => {
     const { scene, stage, ids } = await queued({ retryDelayMs: 100_000 }, 4);
     const [first, second] = await scene.claims({ count: 2 });
     await scene.release(tokenOf(first!));
@@ -57,7 +57,7 @@ describeClaims('the delay before the next attempt', (scenes, on) => {
     expect(order).toHaveLength(4);
   });
 
-  it('Q2: a claim that finds nothing else says when the next one that fits can be claimed, and is not drained', async () => {
+  it('Q2: a claim that finds only delayed rollouts returns when the next one can be claimed, and is not drained', async () => {
     const { scene, run, stage } = await queued({ retryDelayMs: 100_000 }, 2);
     const outcomeOf = async (fields: Parameters<typeof scene.request>[0] = {}) => {
       return claimed((await on.store.claimRollouts([scene.request(fields)]))[0]);
@@ -79,13 +79,13 @@ describeClaims('the delay before the next attempt', (scenes, on) => {
     expect(await outcomeOf(), 'something else').toMatchObject({ claims: [{}], nextInMs: undefined });
   });
 
-  it('Q3: without a delay it can be claimed at once', async () => {
+  it('Q3: without a delay a rollout can be claimed at once', async () => {
     const { scene } = await queued({ retryDelayMs: 0 });
     await scene.release(tokenOf(await scene.claimOne()));
     expect((await scene.claimOne()).rollout.attempt).toBe(2);
   });
 
-  it('Q3: RetryRollout does not wait', async () => {
+  it('Q3: RetryRollout ignores the delay', async () => {
     const { scene } = await queued({ retryDelayMs: 100_000, maxAttempts: 1 });
     const claim = await scene.claimOne();
     expect(await scene.release(tokenOf(claim))).toMatchObject({ status: 'FAILED', claimableTime: undefined });
@@ -105,7 +105,7 @@ describeClaims('the delay before the next attempt', (scenes, on) => {
     expect(rollouts.map(({ status, attempt }) => `${status} ${attempt}`)).toEqual(Array(50).fill('PENDING 1'));
   });
 
-  it('an attempt that is refunded counts for nothing: it neither delays the next one nor brings the rollout nearer to its end', async () => {
+  it('a refunded attempt does not count: it does not delay the next one and does not use up max_attempts', async () => {
     const { scene, ids } = await queued({ retryDelayMs: 100_000, maxAttempts: 2 });
     for (const attempt of [1, 2, 3]) {
       const claim = await scene.claimOne();
@@ -128,7 +128,7 @@ describeClaims('the delay before the next attempt', (scenes, on) => {
     expect(retried, 'one counted attempt more').toMatchObject({ status: 'PENDING', maxAttempts: 3 });
   });
 
-  it('a refund that is repeated changes nothing', async () => {
+  it('a repeated refund changes nothing', async () => {
     const { scene } = await queued({ retryDelayMs: 0 });
     const token = tokenOf(await scene.claimOne());
     const first = await scene.release(token, { refundAttempt: true });

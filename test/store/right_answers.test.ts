@@ -8,7 +8,7 @@ import { SILENT } from './run_scene.ts';
 import { outsideSql } from './sql.ts';
 
 it.each(ENGINES)(
-  'M2, M3: the migration counts the rollouts that had an attempt, and FAILED ones as no success, on %s',
+  'M2, M3: the migration counts rollouts that had an attempt, and counts FAILED ones as no success, on %s',
   async (engine) => {
     await using database = await createDatabase(engine);
     const store = await openOn(database);

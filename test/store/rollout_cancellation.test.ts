@@ -116,7 +116,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     return JSON.parse(JSON.stringify(value, replace) ?? 'null');
   }
 
-  it('L2: no transaction cancels more than 200, and other stages, runs and ended rollouts stay as they are', async () => {
+  it('L2: no transaction cancels more than 200; other stages, runs and ended rollouts are unchanged', async () => {
     const { scene, run, stage } = await fresh();
     const other = await scene.stage(run, { kind: 'EVAL', number: 0n, status: 'RUNNING' });
     const foreign = await scene.place();
@@ -135,7 +135,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     expect(await open(scene, { runId: foreign.run.id })).toHaveLength(3);
   });
 
-  it('Q4: from the move on none is claimed, though none is cancelled yet', async () => {
+  it('Q4: from the verb on no rollout is claimed, even before all are cancelled', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 3);
     await cancelRun(scene, run);
@@ -144,7 +144,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     expect(await scene.claims({ count: 3, stageId: stage.id })).toEqual([]);
   });
 
-  it('L5: the same move again continues, and counts all that were cancelled since', async () => {
+  it('L5: a repeated verb continues the cancellation, and counts all rollouts cancelled since', async () => {
     const { scene, run, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 250);
     await cancelRun(scene, run);
@@ -159,7 +159,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     expect(await finish(scene, { runId: run.id })).toEqual([251, 251]);
   });
 
-  it('L2, Q4: what is created or retried after the last batch is PENDING, is not claimed, and is cancelled by the same move again', async () => {
+  it('L2, Q4: a rollout created or retried after the last batch is PENDING, is not claimed, and is cancelled by the repeated verb', async () => {
     const { scene, run, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 2);
     await cancelRun(scene, run);
@@ -173,7 +173,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     expect(await finish(scene, { runId: run.id })).toEqual([4, 4]);
   });
 
-  it('L5: a run that was cancelled without its rollouts can be cancelled with them; a move that is refused marks none', async () => {
+  it('L5: a run that was cancelled without its rollouts can be cancelled with them; a refused verb marks none', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 2);
     await scene.move(run, 'cancel', said);
@@ -185,7 +185,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     expect(await finish(scene, { runId: run.id })).toEqual([2, 2]);
   });
 
-  it('L2: a run or stage that is reopened keeps what is left, and what is created then is not cancelled', async () => {
+  it('L2: a run or stage that is reopened keeps the remaining rollouts, and rollouts created later are not cancelled', async () => {
     for (const noun of ['run', 'stage'] as const) {
       const { scene, run, stage } = await fresh();
       await scene.queue(stage, 230);
@@ -201,7 +201,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     }
   });
 
-  it('L2: what a server left is found by any other, of all namespaces, until nothing is left', async () => {
+  it('L2: a cancellation that a server left unfinished is continued by any other, in all namespaces, until it is complete', async () => {
     const places = await Promise.all([fresh(), fresh()]);
     for (const { scene, run, stage } of places) {
       await scene.queue(stage, 210);
@@ -222,7 +222,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     }
   });
 
-  it('B4: a run that is deleted meanwhile is passed over, and its mark is purged with it', async () => {
+  it('B4: a run deleted meanwhile is skipped, and its mark is purged with it', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 2);
     await cancelRun(scene, run);
@@ -234,7 +234,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     expect((await countRows(on.sql, scene.namespace)).rollout_cancellations).toBe(0);
   });
 
-  it('Q3: of what is claimed, released and completed meanwhile none is left open or counted twice', async () => {
+  it('Q3: of rollouts claimed, released and completed meanwhile none stays open or is counted twice', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 300, { maxAttempts: 100 });
     const claims = [...(await scene.claims({ count: 60 })), ...(await scene.claims({ count: 60 }))];

@@ -24,7 +24,7 @@ describeStore('changes of groups and rollouts', (on) => {
     return { groups: [...new Map(all).values()], rollouts: rollouts.rows };
   };
 
-  it('M5: the snapshot is of open stages, or of all; BASIC, in pages', async () => {
+  it('M5: the snapshot contains open stages, or all stages; in BASIC view, in pages', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     const closed = await here.stage(run, { number: 1n, status: 'RUNNING' });
@@ -49,7 +49,7 @@ describeStore('changes of groups and rollouts', (on) => {
     expect((await here.store.readChangedRollouts('other', run.key, where, page())).rows).toEqual([]);
   });
 
-  it('M5, L4: from a horizon on there is what has changed since, whatever changed it; a group changes with its rollouts', async () => {
+  it('M5, L4: after a horizon every later change is returned, whatever caused it; a group changes with its rollouts', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     const other = await here.place();
@@ -93,7 +93,7 @@ describeStore('changes of groups and rollouts', (on) => {
     expect(groupStatus(first!.statistics)).toBe('COMPLETED');
   });
 
-  it('M5: live rollouts are read by key, in pages, with turns and reward as they are now, and no others', async () => {
+  it('M5: live rollouts, and only these, are read by key in pages, with current turns and reward', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     const other = await here.place();
@@ -116,7 +116,7 @@ describeStore('changes of groups and rollouts', (on) => {
     expect(await here.store.readLiveRollouts('other', run.key, { limit: 10, after: undefined })).toEqual([]);
   });
 
-  it('K-C6: looking costs the same for one change and for a hundred', async () => {
+  it('K-C6: a read of changes takes the same statements for one change and for a hundred', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     const since = await horizonOf(here, run);

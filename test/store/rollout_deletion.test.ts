@@ -26,7 +26,7 @@ describeStore('deleting runs with rollouts', (on) => {
     return counts.filter(([table, count]) => count > 0 && !['experiments', 'tasks', 'validators'].includes(table));
   };
 
-  it('B4: live rollouts refuse it, and are counted; nothing is hidden then', async () => {
+  it('B4: live rollouts make the deletion fail with their number, and nothing is hidden', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     await here.queue(stage, 5);
@@ -47,7 +47,7 @@ describeStore('deleting runs with rollouts', (on) => {
     expect(await left(here)).toEqual([]);
   });
 
-  it('B4: with cancel_live it goes on; what its workers still do is refused', async () => {
+  it('B4: with cancel_live the deletion proceeds, and later calls of the workers are refused', async () => {
     const here = scene();
     const { run, stage } = await here.place();
     await here.queue(stage, 3);
@@ -74,7 +74,7 @@ describeStore('deleting runs with rollouts', (on) => {
     expect(await left(here)).toEqual([]);
   });
 
-  it('B4: CASCADE takes runs whose rollouts began at its steps, and asks for their live ones too', async () => {
+  it('B4: CASCADE deletes runs whose rollouts started at its steps, and requires cancel_live for their live rollouts too', async () => {
     const here = scene();
     const source = await here.makeRunWith(['a', 'b', 'c']);
     const startFrom = { trajectoryId: source.mainTrajectory!.id, stepNumber: 1n };
@@ -92,7 +92,7 @@ describeStore('deleting runs with rollouts', (on) => {
     expect(await left(here)).toEqual([]);
   });
 
-  it('B4, K-C9: it goes in short batches, and leaves what is not its own', async () => {
+  it('B4, K-C9: the purge runs in short batches, and leaves rows of others unchanged', async () => {
     const here = scene();
     await furnishRollouts(here, await here.makeRun({ status: 'RUNNING' }));
     const before = await countRows(on.sql, here.namespace);
@@ -103,7 +103,7 @@ describeStore('deleting runs with rollouts', (on) => {
     expect(await countRows(on.sql, here.namespace)).toEqual(before);
   });
 
-  it('Q4, B4: claims that race with a deletion leave nothing behind', async () => {
+  it('Q4, B4: claims that race with a deletion leave no rows', async () => {
     for (let round = 0; round < 5; round += 1) {
       const here = scene();
       const { run, stage } = await here.place();
@@ -138,7 +138,7 @@ describeStore('deleting runs with rollouts', (on) => {
 });
 
 describeStoreOn(['postgres'], 'a run that is being deleted while something of it is written', (on) => {
-  it('B4, ID1: who comes too late is told that what it named is not there', async () => {
+  it('B4, ID1: calls that arrive too late are told that the named resource does not exist', async () => {
     const here = new RolloutScene(on.store);
     const { run, stage } = await here.place();
     await here.queue(stage, 1);

@@ -17,7 +17,7 @@ describeStore('ends of rollouts', (on) => {
     ...{ executionMs: 12, errorMessage: '', detailsJson: '{"a":1}' },
   });
 
-  it('Q1: completing keeps result, validations, metrics and timings, and seals the trajectory, in one transaction', async () => {
+  it('Q1: completion stores result, validations, metrics and timings, and seals the trajectory, in one transaction', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t');
     await scene.validator('t', 'state');
@@ -82,7 +82,7 @@ describeStore('ends of rollouts', (on) => {
     });
   });
 
-  it('Q1: another end of the trajectory than expected is refused with where it is, and nothing is written', async () => {
+  it('Q1: an unexpected end of the trajectory is refused with the actual end, and nothing is written', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne();
@@ -96,7 +96,7 @@ describeStore('ends of rollouts', (on) => {
     expect((await scene.complete(claim, { expectedNextStepNumber: 2n })).status).toBe('COMPLETED');
   });
 
-  it('M3, W11: without a result’s reward it is the sum over own steps, without NaN; none of them has one: none', async () => {
+  it('M3, W11: without a reward in the result it is the sum over own steps, without NaN; it is unset if no step has one', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 5);
     const [a, b, c, d, e] = await scene.claims({ count: 5 });
@@ -117,7 +117,7 @@ describeStore('ends of rollouts', (on) => {
     expect(await scene.complete(e!)).toMatchObject({ reward: undefined });
   });
 
-  it('L3: one that is PENDING, or held by anybody, can be cancelled; its worker is told LEASE_LOST', async () => {
+  it('L3: a PENDING or claimed rollout can be cancelled by anybody; its worker gets LEASE_LOST', async () => {
     const { scene, stage } = await fresh();
     const [first = '', second = ''] = await scene.queue(stage, 2);
     const claim = await scene.claimOne();
@@ -137,7 +137,7 @@ describeStore('ends of rollouts', (on) => {
     expect(await scene.claims()).toEqual([]);
   });
 
-  it('L3: a trajectory that the worker sealed, or that was deleted, stands in nobody’s way', async () => {
+  it('L3: a trajectory that the worker sealed, or that was deleted, does not prevent the end', async () => {
     const { scene, stage } = await fresh();
     const [first = '', second = ''] = await scene.queue(stage, 2);
     const [a, b] = await scene.claims({ count: 2 });
@@ -152,7 +152,7 @@ describeStore('ends of rollouts', (on) => {
     expect((await scene.record(first)).attempts).toMatchObject([{ trajectoryId: a!.trajectory.id }]);
   });
 
-  it('M2: a group counts its terminal rollouts and their turns, and a retry takes them back', async () => {
+  it('M2: a group counts its terminal rollouts and their turns, and a retry removes them from the count', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 3, { maxAttempts: 1 });
     const counts = async () => {
@@ -183,7 +183,7 @@ describeStore('ends of rollouts', (on) => {
     expect(await counts()).toEqual([3, 7]);
   });
 
-  it('of twenty that end the siblings of one group at once none is lost in its counts', async () => {
+  it('of twenty concurrent ends in one group the counters lose none', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 20);
     const claims = await scene.claims({ count: 20 });
@@ -194,7 +194,7 @@ describeStore('ends of rollouts', (on) => {
     expect(Number(row?.n)).toBe(20);
   });
 
-  it('W7: an end waits for the append in flight, or comes before it: no step is there that the end has not counted', async () => {
+  it('W7: an end waits for a concurrent append or commits before it: every stored step is counted', async () => {
     for (let round = 0; round < 10; round += 1) {
       const { scene, stage } = await fresh();
       await scene.queue(stage, 1);

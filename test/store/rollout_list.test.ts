@@ -16,7 +16,7 @@ describeStore('listing and changing rollouts', (on) => {
     return { stage: stage.key, groupNumber: group.number, number };
   };
 
-  it('are listed by stage in the order of making, then group number, then number, page by page', async () => {
+  it('are listed by stage in creation order, then group number, then number, in pages', async () => {
     const { scene, run, stage } = await fresh();
     const second = await scene.stage(run, { kind: 'EVAL', number: 0n, status: 'RUNNING' });
     const elsewhere = await scene.place();
@@ -50,7 +50,7 @@ describeStore('listing and changing rollouts', (on) => {
     }
   });
 
-  it('are found by task, status, label, reward and verdict, all of which must hold', async () => {
+  it('are filtered by task, status, label, reward and verdict, combined with AND', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t');
     const of = { stageId: stage.id };
@@ -80,7 +80,7 @@ describeStore('listing and changing rollouts', (on) => {
     expect(await numbers({ taskId: 't', success: true, minReward: 5, statuses: ['COMPLETED'] })).toEqual(['0/1']);
   });
 
-  it('Q6: of a task or a worker are listed across runs, the newest first, page by page', async () => {
+  it('Q6: of a task or a worker are listed across runs, newest first, in pages', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t');
     const other = await scene.place();
@@ -112,7 +112,7 @@ describeStore('listing and changing rollouts', (on) => {
     expect(await stranger.rollouts(undefined, { workerId: 'a' })).toEqual([]);
   });
 
-  it('Q6: a worker is that of the last attempt that began, also after its end', async () => {
+  it('Q6: the worker is that of the last attempt that started, also after its end', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 2);
     const first = await scene.claimOne({ workerId: 'a' });
@@ -129,7 +129,7 @@ describeStore('listing and changing rollouts', (on) => {
     }
   });
 
-  it('Q6: are found by the time of their creation, from a time on and before another', async () => {
+  it('Q6: are filtered by creation time, from an inclusive start to an exclusive end', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t');
     await scene.queue(stage, 3, { taskId: 't' });
@@ -151,7 +151,7 @@ describeStore('listing and changing rollouts', (on) => {
     }
   });
 
-  it('FM7: the BASIC view leaves out what can be large', async () => {
+  it('FM7: the BASIC view omits large fields', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1, { inputJson: '{"a":1}', metadataJson: '{"b":2}' });
     await scene.complete(await scene.claimOne(), { result: { ...NO_RESULT, errors: ['e'], summaryJson: '{}' } });
@@ -166,7 +166,7 @@ describeStore('listing and changing rollouts', (on) => {
     });
   });
 
-  it('of what is not there, or of another namespace, nothing is listed', async () => {
+  it('of an unknown parent, or of another namespace, none are listed', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 1);
     const [{ group }] = (await scene.rollouts({ stageId: stage.id })) as [Rollout];
@@ -189,7 +189,7 @@ describeStore('listing and changing rollouts', (on) => {
     expect(await scene.store.getRollout(scene.namespace, randomUUID())).toBeUndefined();
   });
 
-  it('an update changes what is given; labels and environments are replaced, metrics and timings merged', async () => {
+  it('an update changes the fields it sets; labels and environments are replaced, metrics and timings merged', async () => {
     const { scene, run, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1, { labels: new Map([['a', 'b']]), maxTurns: 4n });
     const environment = await scene.store.createEnvironment(
@@ -241,7 +241,7 @@ describeStore('listing and changing rollouts', (on) => {
     expect(await scene.history('ROLLOUT', { id })).toHaveLength(2);
   });
 
-  it('an update is refused whole: environments that are not there or of another run, too many metrics or timings', async () => {
+  it('an update is refused as a whole: unknown environments or those of another run, too many metrics or timings', async () => {
     const { scene, stage } = await fresh();
     const other = await scene.place();
     const [id = ''] = await scene.queue(stage, 1);
@@ -263,7 +263,7 @@ describeStore('listing and changing rollouts', (on) => {
     expect((await refusalOf(nowhere)).reason).toBe('ROLLOUT_NOT_FOUND');
   });
 
-  it('Q2: an update that carries an attempt is of that attempt alone, also after its end', async () => {
+  it('Q2: an update with an attempt applies to that attempt only, also after its end', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);
     const update = (attempt: number) =>
@@ -279,7 +279,7 @@ describeStore('listing and changing rollouts', (on) => {
     expect((await update(2)).phase).toBe('of 2');
   });
 
-  it('metrics set at once by twenty are all there', async () => {
+  it('metrics set by twenty concurrent updates are all stored', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);
     await scene.claimOne();

@@ -6,13 +6,13 @@ import { RolloutScene } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 import { countRows } from './sql.ts';
 
-describeStore('making rollouts', (on) => {
+describeStore('creating rollouts', (on) => {
   const fresh = async () => {
     const scene = new RolloutScene(on.store);
     return { scene, ...(await scene.place()) };
   };
 
-  it('Q6: makes rollouts with their groups, each PENDING with all that was said of it', async () => {
+  it('Q6: creates rollouts with their groups, each PENDING with all fields of the request', async () => {
     const { scene, run, stage } = await fresh();
     await scene.task('t');
     const source = await scene.createWith(['a']);
@@ -80,7 +80,7 @@ describeStore('making rollouts', (on) => {
     expect(group).toMatchObject({ id: made?.groupId, onSuccess: 'CANCEL_PENDING', statistics: { pending: 2n } });
   });
 
-  it('Q6: what is there by group number and number stays as it is, and is told', async () => {
+  it('Q6: a rollout that exists under a group number and number stays unchanged, and the answer says so', async () => {
     const { scene, stage } = await fresh();
     const first = await scene.makeRollouts(stage, [
       { groupNumber: 1n, number: 0n, priority: 3 },
@@ -97,7 +97,7 @@ describeStore('making rollouts', (on) => {
     expect(await scene.rollouts({ stageId: stage.id })).toHaveLength(3);
   });
 
-  it('Q6: what exists and was created with other values is ROLLOUT_CONFLICT, which names rollout and fields; nothing is made', async () => {
+  it('Q6: a rollout that exists with other values is ROLLOUT_CONFLICT, which names rollout and fields; nothing is created', async () => {
     const { scene, stage } = await fresh();
     for (const task of ['t', 'u']) await scene.task(task);
     const source = await scene.createWith(['root', 'a']);
@@ -128,7 +128,7 @@ describeStore('making rollouts', (on) => {
     expect(await countRows(on.sql, scene.namespace)).toEqual(before);
   });
 
-  it('Q6: it is compared with what was first given, whatever was changed since', async () => {
+  it('Q6: the comparison uses the values of the creation, whatever was changed since', async () => {
     const { scene, stage } = await fresh();
     const given: Partial<NewRollout> = { labels: new Map([['a', '1']]), priority: 3, maxTurns: 9n, maxAttempts: 1 };
     const [made] = await scene.makeRollouts(stage, [given]);
@@ -145,7 +145,7 @@ describeStore('making rollouts', (on) => {
     expect(metadata.fields).toBe('labels,priority,max_turns,max_attempts,model_uri,metadata_json');
   });
 
-  it('D3: one bad rollout refuses all, and nothing is half-done', async () => {
+  it('D3: one invalid rollout makes the call fail, and nothing is stored', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t');
     const [taken = ''] = await scene.queue(stage, 1, { groupNumber: 9n });
@@ -170,7 +170,7 @@ describeStore('making rollouts', (on) => {
     expect(await countRows(on.sql, scene.namespace)).toEqual(before);
   });
 
-  it('Q6: twenty racers that make the same thousand get the same thousand, each once', async () => {
+  it('Q6: twenty racers that create the same thousand rollouts get the same thousand, each once', async () => {
     const { scene, stage } = await fresh();
     const rollouts = Array.from({ length: 100 }, (_, i) => ({ groupNumber: BigInt(i % 10), number: BigInt(i) }));
     const answers = await Promise.all(
@@ -190,7 +190,7 @@ describeStore('making rollouts', (on) => {
     expect(Number(counted[0]?.n)).toBe(100);
   });
 
-  it('the largest numbers are kept, and found again', async () => {
+  it('the largest numbers are stored, and found again', async () => {
     const { scene, stage } = await fresh();
     const largest = 2n ** 63n - 1n;
     const [made] = await scene.makeRollouts(stage, [{ groupNumber: largest, number: largest }]);

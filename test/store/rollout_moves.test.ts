@@ -34,7 +34,7 @@ describeStore('verbs of rollouts', (on) => {
     CANCELLED: ['cancel'],
   };
 
-  it('L3, L5: every verb from every status moves and is written down, is in effect already, or is refused by name', async () => {
+  it('L3, L5: every verb from every status changes it and is recorded, has taken effect already, or is refused by name', async () => {
     const { scene, stage } = await fresh();
     for (const [status, way] of Object.entries(ways)) {
       for (const verb of ROLLOUT_VERBS) {
@@ -75,7 +75,7 @@ describeStore('verbs of rollouts', (on) => {
     }
   });
 
-  it('F2, Q2: a verb of an older attempt is LEASE_LOST and changes nothing, whatever came since', async () => {
+  it('F2, Q2: a verb of an older attempt is LEASE_LOST and changes nothing, whatever happened since', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 9 });
     const old = await scene.claimOne({ workerId: 'old' });
@@ -105,7 +105,7 @@ describeStore('verbs of rollouts', (on) => {
     expect(await scene.rollout(id)).toMatchObject({ status: 'COMPLETED', statusMessage: 'done', attempt: 2 });
   });
 
-  it('L5: the same end again writes nothing, another message or result is RESULT_CONFLICT', async () => {
+  it('L5: the same end again writes nothing; another message or result is RESULT_CONFLICT', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne();
@@ -128,7 +128,7 @@ describeStore('verbs of rollouts', (on) => {
     expect(await scene.complete(claim, { said, result })).toMatchObject({ statusMessage: 'looked at' });
   });
 
-  it('L5: metrics, timings and validations are part of an end: the same request again succeeds, whatever arrived since, another is RESULT_CONFLICT', async () => {
+  it('L5: metrics, timings and validations belong to an end: the same request succeeds again, another is RESULT_CONFLICT', async () => {
     const { scene, stage } = await fresh();
     const taskId = await scene.task('t');
     await scene.validator(taskId, 'state');
@@ -179,7 +179,7 @@ describeStore('verbs of rollouts', (on) => {
     expect(done.success).toBe(true);
   });
 
-  it('L5: a failure is compared as a completion is, and a cancellation by its message', async () => {
+  it('L5: a failure is compared like a completion, and a cancellation by its message', async () => {
     const { scene, stage } = await fresh();
     const [id = '', cancelled = ''] = await scene.queue(stage, 2);
     const [claim] = await scene.claims({ count: 2 });
@@ -208,7 +208,7 @@ describeStore('verbs of rollouts', (on) => {
     expect((await refusalOf(scene.complete(claim))).reason).toBe('RESULT_CONFLICT');
   });
 
-  it('L3: start sets the time, message and phase, and the attempt runs', async () => {
+  it('L3: start sets time, message and phase, and the attempt is RUNNING', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);
     const claim = await scene.claimOne();
@@ -229,7 +229,7 @@ describeStore('verbs of rollouts', (on) => {
     });
   });
 
-  it('Q1: release leaves the failed attempt to be seen, its trajectory sealed FAILED, and the rollout to the next worker', async () => {
+  it('Q1: release keeps the failed attempt visible with its trajectory sealed FAILED, and requeues the rollout', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);
     const claim = await scene.claimOne({ workerId: 'w1' });
@@ -258,7 +258,7 @@ describeStore('verbs of rollouts', (on) => {
     ]);
   });
 
-  it('Q3: the last attempt that is given back fails the rollout, with what it came to', async () => {
+  it('Q3: the release of the last attempt fails the rollout, with its turns and reward', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 2 });
     await scene.release(tokenOf(await scene.claimOne()));
@@ -273,7 +273,7 @@ describeStore('verbs of rollouts', (on) => {
     expect((await scene.record(id)).attempts).toHaveLength(2);
   });
 
-  it('Q2: retry gives one attempt more than there were, without what the last one left', async () => {
+  it('Q2: retry adds one attempt, without values of the last one', async () => {
     const { scene, stage } = await fresh();
     await scene.task('t');
     await scene.validator('t', 'state');
@@ -305,7 +305,7 @@ describeStore('verbs of rollouts', (on) => {
     expect((await refusalOf(scene.retry(tokenOf(again)))).reason).toBe('ILLEGAL_TRANSITION');
   });
 
-  it('Q2: one that was cancelled before its first claim is retried as attempt 0', async () => {
+  it('Q2: a rollout that was cancelled before its first claim is retried as attempt 0', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);
     await scene.cancel(id);
@@ -313,7 +313,7 @@ describeStore('verbs of rollouts', (on) => {
     expect((await scene.claimOne()).rollout).toMatchObject({ id, attempt: 1 });
   });
 
-  it('a rollout that is not there, or of another namespace, is ROLLOUT_NOT_FOUND for every verb', async () => {
+  it('an unknown rollout, or one of another namespace, is ROLLOUT_NOT_FOUND for every verb', async () => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne();
@@ -327,7 +327,7 @@ describeStore('verbs of rollouts', (on) => {
     }
   });
 
-  it('L5: of twenty verbs at once each that moved is written down once, in an order that holds', async () => {
+  it('L5: of twenty concurrent verbs each that changes the status is recorded once, in a valid order', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 100 });
     const claim = await scene.claimOne();

@@ -67,7 +67,7 @@ describeStoreOn(['sqlite'], 'plans of the pages of rollouts', (on) => {
     }
   };
 
-  it('no more than a page is read for a page, without statistics and with those of any day', async () => {
+  it('a page reads no more rows than it returns, with and without statistics', async () => {
     const here = scene();
     const large = await fill(here, 2, 1000);
     await fill(here, 2, 4);
@@ -92,7 +92,7 @@ describeStoreOn(['sqlite'], 'plans of the pages of rollouts across runs', (on) =
     return plan.slice(0, plan.indexOf('SCAN r'));
   };
 
-  it('Q6: are by the index of tasks or of workers, in its order, without statistics and with those of an operator', async () => {
+  it('Q6: pages by task or worker use the index on these, in its order, with and without statistics', async () => {
     const here = new RolloutScene(on.store);
     const { stage } = await here.place();
     for (let i = 0; i < 20; i += 1) {
@@ -157,7 +157,7 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
     expect(Math.max(...counted.map(({ rows }) => rows)), told).toBeLessThanOrEqual(most);
   };
 
-  it('K-C6: a page costs no more than its rows, also before Postgres has any statistics', async () => {
+  it('K-C6: a page costs in proportion to its rows, also before Postgres has any statistics', async () => {
     const here = new RolloutScene(on.store);
     const { run, stage, since } = await unanalysed(here);
     const { store, namespace } = here;
@@ -208,7 +208,7 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
     }
   });
 
-  it('M5: all pages of a look together read each row once, and the next look none', async () => {
+  it('M5: all pages of one read of changes read each row once, and the next read reads none', async () => {
     const here = new RolloutScene(on.store);
     const { run, since } = await unanalysed(here);
     const readAll = async (where: ChangedIn) => {

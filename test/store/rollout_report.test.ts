@@ -5,7 +5,7 @@ import { NO_RESULT, NOTHING_SAID, RolloutScene, tokenOf } from './rollout_scene.
 import { refusalOf } from './scene.ts';
 import { dumpNamespace } from './sql.ts';
 
-describeStore('what workers report with FailRollout and ReleaseRollout', (on) => {
+describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => {
   const validation = (name: string, success: boolean): NewValidation => ({
     ...{ name, advisory: false, success, query: '', expectedResult: '', actualResult: 'seen' },
     ...{ executionMs: 12, errorMessage: '', detailsJson: '' },
@@ -48,7 +48,7 @@ describeStore('what workers report with FailRollout and ReleaseRollout', (on) =>
     success: true,
   };
 
-  it('L3: a failed rollout keeps validations, metrics and timings with its attempt, and is no success', async () => {
+  it('L3: a failed rollout keeps validations, metrics and timings with its attempt, and is not a success', async () => {
     const { scene, id, claim, report } = await fresh(3);
     const result = { ...NO_RESULT, errors: ['e'] };
     const failed = await scene.fail(claim, { said, result, ...report });
@@ -58,7 +58,7 @@ describeStore('what workers report with FailRollout and ReleaseRollout', (on) =>
     await expectRepeatable(scene, id, (fields) => scene.fail(claim, { said, result, ...fields }), report);
   });
 
-  it('L3, Q1: a released attempt keeps validations, metrics and timings, and the next attempt starts without', async () => {
+  it('L3, Q1: a released attempt keeps validations, metrics and timings, and the next attempt starts without them', async () => {
     const { scene, id, claim, report } = await fresh(3);
     const released = await scene.release(tokenOf(claim), said, report);
     const nothing = { validationPassed: undefined, success: undefined, metrics: new Map(), timings: new Map() };
@@ -69,7 +69,7 @@ describeStore('what workers report with FailRollout and ReleaseRollout', (on) =>
     expect((await scene.record(id)).attempts[1]).toMatchObject({ metrics: new Map(), validations: [] });
   });
 
-  it('Q3: the release of the last attempt fails the rollout, which shows what was reported', async () => {
+  it('Q3: the release of the last attempt fails the rollout, which shows the report', async () => {
     const { scene, id, claim, report } = await fresh(1);
     const failed = await scene.release(tokenOf(claim), said, report);
     expect(failed).toMatchObject({ status: 'FAILED', validationPassed: true, success: false });
@@ -101,7 +101,7 @@ describeStore('what workers report with FailRollout and ReleaseRollout', (on) =>
     });
   });
 
-  it('Q2: an attempt that its worker did not end accepts no report by a release, so that none is lost unnoticed', async () => {
+  it('Q2: an attempt that its worker did not end refuses a release with a report, so that no report is lost unnoticed', async () => {
     for (const end of ['cancel', 'sweep'] as const) {
       const { scene, id, claim, report } = await fresh(3);
       if (end === 'cancel') await scene.cancel(id);
@@ -113,7 +113,7 @@ describeStore('what workers report with FailRollout and ReleaseRollout', (on) =>
     }
   });
 
-  it('Q3: an attempt that its worker did not end accepts no refund, so that none is lost unnoticed', async () => {
+  it('Q3: an attempt that its worker did not end refuses a refund, so that no refund is lost unnoticed', async () => {
     for (const end of ['cancel', 'sweep'] as const) {
       const { scene, id, claim } = await fresh(3);
       if (end === 'cancel') await scene.cancel(id);
@@ -125,7 +125,7 @@ describeStore('what workers report with FailRollout and ReleaseRollout', (on) =>
     }
   });
 
-  it('L5: a release with a refund and a report succeeds again; without the refund it is RESULT_CONFLICT', async () => {
+  it('L5: a repeated release with refund and report succeeds; without the refund it is RESULT_CONFLICT', async () => {
     const { scene, id, claim, report } = await fresh(1);
     const refund = { ...said, refundAttempt: true };
     const released = await scene.release(tokenOf(claim), refund, report);
@@ -143,7 +143,7 @@ describeStore('what workers report with FailRollout and ReleaseRollout', (on) =>
     expect((await scene.rollout(rollout.id)).status).toBe('PENDING');
   }
 
-  it('a report with too many metrics is refused, and nothing is half-done', async () => {
+  it('a report with too many metrics is refused, and nothing is stored', async () => {
     const { scene, claim, report } = await fresh(3);
     const many = { ...report, metrics: new Map(Array.from({ length: 256 }, (_, i) => [`m${i}`, i])) };
     const before = await dumpNamespace(on.sql, scene.namespace);

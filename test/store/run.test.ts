@@ -12,10 +12,10 @@ function key(request = 'r') {
   return { rpc: 'CreateRun', requestId: randomUUID(), requestDigest: sha256(request) };
 }
 
-describeStore('making, getting and listing runs', (on) => {
+describeStore('creating, getting and listing runs', (on) => {
   const scene = () => new RunScene(on.store);
 
-  it('L2: a new run is as its maker said, its own root, without what was not said', async () => {
+  it('L2: a new run has the values of the request, is its own root, and has no unset values', async () => {
     const here = scene();
     const labels = new Map([
       ['__proto__', 'x'],
@@ -54,7 +54,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.store.getRun(here.namespace, { name: ODD, experimentName: 'other' })).toBeUndefined();
   });
 
-  it('M4: the effective config is the default of the experiment with the own merged over it, stored when the run is made', async () => {
+  it('M4: the effective config is the default of the experiment merged with the run’s config, stored at creation', async () => {
     const here = scene();
     const defaultConfigJson = '{"lr": 1e-3, "opt": {"name": "adam", "eps": 1.0}, "drop": [1, {"a": null}]}';
     const { id } = await here.experiment({ defaultConfigJson });
@@ -67,7 +67,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.makeRun({ experiment: { id } })).toMatchObject({ configJson: '{}', configOverridesJson: '' });
   });
 
-  it('M4: removed paths take keys out of the default config before the own one is merged, and are kept as they were sent', async () => {
+  it('M4: removed paths delete keys of the default config before the merge, and are kept as sent', async () => {
     const here = scene();
     const defaultConfigJson = '{"lr": 1e-3, "opt": {"name": "adam", "eps": 1.0}, "a/b": {"🌊": null}}';
     const { id } = await here.experiment({ defaultConfigJson });
@@ -84,7 +84,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(full).toEqual(run);
   });
 
-  it('M4: a removed path that leads to no key of the default config is refused with its index, and makes nothing', async () => {
+  it('M4: a removed path without a key in the default config is refused with its index, and nothing is created', async () => {
     const here = scene();
     const { id } = await here.experiment({ defaultConfigJson: '{"lr": 1, "list": [{"a": 1}]}' });
     const ask = (removedConfigPaths: string[]) =>
@@ -99,7 +99,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.makeRun({ experiment: { id } })).toMatchObject({ number: 1n });
   });
 
-  it('M4: a config that grows too large by merging is refused by name, and makes nothing', async () => {
+  it('M4: a config that becomes too large by the merge is refused by name, and nothing is created', async () => {
     const here = scene();
     const half = (name: string) => JSON.stringify({ [name]: 'x'.repeat(131_072 - 20) });
     const { id } = await here.experiment({ defaultConfigJson: half('a') });
@@ -113,7 +113,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.runNames()).toEqual(['run-1']);
   });
 
-  it('M4: the main trajectory is made with the run, takes over its name and labels, and belongs to both', async () => {
+  it('M4: the main trajectory is created with the run, has its name and labels, and belongs to run and experiment', async () => {
     const here = scene();
     const state = newState('reset');
     const root = newStep(0n, { states: [stateRef(state)], reward: 2 });
@@ -137,7 +137,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect((await here.run(run.id)).mainTrajectory).toMatchObject({ nextStepNumber: 2n });
   });
 
-  it('D3: what is refused makes nothing at all: no run, no number, no trajectory, no experiment', async () => {
+  it('D3: a refused request creates nothing: no run, number, trajectory or experiment', async () => {
     const here = scene();
     const digest = sha256('nowhere');
     const root = newStep(0n, { states: [{ name: 'env', digest, mediaType: '', size: 0 }] });
@@ -152,7 +152,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.makeRun()).toMatchObject({ number: 1n });
   });
 
-  it('a main trajectory that was deleted counts as none', async () => {
+  it('a deleted main trajectory is shown as none', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a', 'b']);
     const main = { id: run.mainTrajectory?.id ?? '' };
@@ -164,7 +164,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect((await here.run(purged.id)).mainTrajectory).toBeUndefined();
   });
 
-  it('ids and names that are taken are refused, with the run that has them; names are of their experiment', async () => {
+  it('ids and names in use are refused, with the run that has them; names are scoped by experiment', async () => {
     const here = scene();
     const made = await here.makeRun({ name: 'one' });
     expect(await refusalOf(here.make({ name: 'one' }))).toMatchObject({
@@ -180,7 +180,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.run(made.id)).toEqual(made);
   });
 
-  it('an experiment that is not there is not found, and is not made', async () => {
+  it('an unknown experiment is not found, and is not created', async () => {
     const here = scene();
     expect(await refusalOf(here.make({ experiment: { name: 'none' } }))).toMatchObject({
       reason: 'EXPERIMENT_NOT_FOUND',
@@ -192,7 +192,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect((await refusalOf(list)).reason).toBe('EXPERIMENT_NOT_FOUND');
   });
 
-  it('M4: RETURN_EXISTING gives the run of the name as it is now, with its main trajectory, whatever else is said', async () => {
+  it('M4: RETURN_EXISTING returns the run of that name in its current state, with its main trajectory', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a'], { name: 'one', configJson: '{"lr": 1.0}', plan: PLAN });
     await here.move(run, 'start');
@@ -213,7 +213,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(made).toMatchObject({ created: true, run: { name: 'two', number: 2n } });
   });
 
-  it('M4: RETURN_EXISTING refuses another config or plan, naming every field that differs by value', async () => {
+  it('M4: RETURN_EXISTING refuses another config or plan, and names every field that differs', async () => {
     const here = scene();
     const { id } = await here.experiment({ defaultConfigJson: '{"lr": 2}' });
     const experiment = { id };
@@ -240,7 +240,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.run(made.id)).toEqual(made);
   });
 
-  it('M4: RETURN_EXISTING compares removed paths as they were sent, whatever the default config is now', async () => {
+  it('M4: RETURN_EXISTING compares removed paths as sent, whatever the current default config', async () => {
     const here = scene();
     const { id } = await here.experiment({ defaultConfigJson: '{"lr": 2, "seed": 1}' });
     const stated = { experiment: { id }, name: 'one', configJson: '{"a": 1}', removedConfigPaths: ['/lr', '/seed'] };
@@ -259,7 +259,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(without.metadata.fields).toBe('config_json/a');
   });
 
-  it('M4: RETURN_EXISTING of a run without a plan names the plan that is stated', async () => {
+  it('M4: RETURN_EXISTING of a run without a plan names the plan of the request', async () => {
     const here = scene();
     await here.makeRun({ name: 'one' });
     const stated = here.make({ name: 'one', returnExisting: true, plan: PLAN });
@@ -267,7 +267,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect((await here.make({ name: 'one', returnExisting: true, configJson: ' {} ' })).created).toBe(false);
   });
 
-  it('M4: of twenty racers with RETURN_EXISTING one makes the run, and all get it', async () => {
+  it('M4: of twenty racers with RETURN_EXISTING one creates the run, and all get it', async () => {
     const here = scene();
     const made = await Promise.all(
       Array.from({ length: 20 }, () =>
@@ -280,7 +280,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.store.listTrajectories(here.namespace, {}, { limit: 9, after: undefined })).toHaveLength(1);
   });
 
-  it('ID1: the same request again gives the run made then, as it is now', async () => {
+  it('ID1: a repeated request returns the run in its current state', async () => {
     const here = scene();
     const used = key();
     const { run, mainTrajectory } = await here.make({ name: 'one', mainTrajectory: newMain() }, used);
@@ -300,7 +300,7 @@ describeStore('making, getting and listing runs', (on) => {
     });
   });
 
-  it('ID1: of twenty that come at once with one key, all get the one run', async () => {
+  it('ID1: twenty concurrent requests with one key all get the same run', async () => {
     const here = scene();
     for (const name of ['one', '']) {
       const used = key(name);
@@ -313,7 +313,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.runNames()).toEqual(['run-2', 'one']);
   });
 
-  it('ID1: a request that RETURN_EXISTING answered is answered so again', async () => {
+  it('ID1: a request that RETURN_EXISTING answered gets the same answer when repeated', async () => {
     const here = scene();
     const run = await here.makeRun({ name: 'one' });
     const used = key();
@@ -324,7 +324,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.runNames()).toEqual(['renamed']);
   });
 
-  it('ID1: what was made and deleted since is NOT_FOUND, also when the deletion is done', async () => {
+  it('ID1: if the created run was deleted, a repetition is NOT_FOUND, also after the purge', async () => {
     const here = scene();
     const used = key();
     const run = await here.makeRun({ name: 'one' }, used);
@@ -339,7 +339,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect((await refusalOf(here.make({}, other))).reason).toBe('REQUEST_ID_REUSED');
   });
 
-  it('are listed newest first, page by page, without what can be large', async () => {
+  it('are listed newest first, in pages, without large fields', async () => {
     const here = scene();
     for (let i = 0; i < 5; i += 1)
       await here.makeRun({ name: `${i}`, configJson: '{"a":1}', metadataJson: '{}', plan: PLAN });
@@ -358,7 +358,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(next[0]).toEqual(await here.run(next[0]?.id ?? ''));
   });
 
-  it('F-41, F-45, S-14: are found by experiment, name, status, labels, parent and time, all of which must hold', async () => {
+  it('F-41, F-45, S-14: are filtered by experiment, name, status, labels, parent and time, combined with AND', async () => {
     const here = scene();
     const { id, name } = await here.experiment();
     const a = await here.makeRun({
@@ -395,7 +395,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.runNames({ experiment: { id }, statuses: ['PENDING'] })).toEqual(['b']);
   });
 
-  it('an update changes what is given and leaves the rest; metrics are merged by key, labels replaced', async () => {
+  it('an update changes the fields it sets and leaves the rest; metrics are merged by key, labels replaced', async () => {
     const here = scene();
     const made = await here.makeRun({
       name: 'one',
@@ -449,7 +449,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.run(made.id)).toMatchObject({ name: 'two', revision: 4n });
   });
 
-  it('L5: what an update says of phase and message moves no status and leaves no StatusChange', async () => {
+  it('L5: an update of phase and message changes no status and writes no StatusChange', async () => {
     const here = scene();
     const made = await here.makeRun({ status: 'RUNNING' });
     const changes = { phase: 'p', statusMessage: 'm', metrics: new Map([['a', 1]]) };
@@ -460,7 +460,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(await here.history('RUN', made)).toHaveLength(1);
   });
 
-  it('an update to a name that is taken, or over 256 metrics, is refused and changes nothing', async () => {
+  it('an update to a name in use, or to over 256 metrics, is refused and changes nothing', async () => {
     const here = scene();
     const one = await here.makeRun({ name: 'one' });
     const two = await here.makeRun({ name: 'two' });
@@ -481,7 +481,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect((await refusalOf(nobody)).reason).toBe('RUN_NOT_FOUND');
   });
 
-  it('metrics set at once by twenty are all there, and each counts as a revision', async () => {
+  it('metrics set by twenty concurrent updates are all stored, and each raises the revision', async () => {
     const here = scene();
     const made = await here.makeRun();
     const keys = Array.from({ length: 20 }, (_, i) => `m${i}`);
@@ -493,7 +493,7 @@ describeStore('making, getting and listing runs', (on) => {
     expect(now.revision).toBe(21n);
   });
 
-  it('N1: a stranger sees no run, changes none, and branches from none', async () => {
+  it('N1: another namespace sees and changes no run, and branches from none', async () => {
     const [here, stranger] = [scene(), scene()];
     const made = await here.makeRunWith(['a'], { name: 'one' });
     const { store, namespace, caller } = stranger;

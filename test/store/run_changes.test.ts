@@ -19,7 +19,7 @@ describeStore('changes of a run', (on) => {
     return heard;
   }
 
-  it('M5: the snapshot is the run as it is now, its open stages, and what its progress is made of', async () => {
+  it('M5: the snapshot contains the current run, its open stages, and the counts of its progress', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a'], { plan: substepPlan(3, 2), configJson: '{"a":1}' });
     const first = await here.stage(run, { number: 0n, status: 'RUNNING' });
@@ -33,7 +33,7 @@ describeStore('changes of a run', (on) => {
     expect(snapshot.tally.openStages).toHaveLength(2);
   });
 
-  it('M5: since a horizon come the stages that changed, ended ones too, each as it is now; the run always', async () => {
+  it('M5: after a horizon, stages that changed are returned in their current state, ended ones too; the run always', async () => {
     const here = scene();
     const run = await here.makeRun();
     const a = await here.stage(run, { number: 0n, status: 'RUNNING' });
@@ -56,7 +56,7 @@ describeStore('changes of a run', (on) => {
     expect(await late.news()).toEqual(['0@3', '1@2', '2@1']);
   });
 
-  it('M5: what was read is not read again', async () => {
+  it('M5: changes that were read are not read again', async () => {
     const here = scene();
     const run = await here.makeRun();
     await here.stage(run);
@@ -65,7 +65,7 @@ describeStore('changes of a run', (on) => {
     expect((await watcher.read()).stages).toEqual([]);
   });
 
-  it('M5: changes of other runs are not told', async () => {
+  it('M5: changes of other runs are not returned', async () => {
     const here = scene();
     const [run, other] = [await here.makeRun(), await here.makeRun()];
     const watcher = new Watcher(here, run);
@@ -74,7 +74,7 @@ describeStore('changes of a run', (on) => {
     expect((await watcher.read()).stages).toEqual([]);
   });
 
-  it('M5: whoever looks again and again, while twenty change twenty stages, ends with the picture of the tables', async () => {
+  it('M5: a reader that polls while twenty writers change twenty stages ends with the state of the tables', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     const stages = await Promise.all(Array.from({ length: 20 }, (_, i) => here.stage(run, { number: BigInt(i) })));
@@ -95,7 +95,7 @@ describeStore('changes of a run', (on) => {
     expect(watcher.picture).toEqual(new Map(stages.map(({ id }, i) => [id, BigInt(6 + (i % 3))])));
   });
 
-  it('M5: every write of a run is a change that listeners are told of, with a new revision', async () => {
+  it('M5: every write to a run notifies listeners and has a new revision', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a'], { failWhenStale: true, heartbeatTimeoutMs: 1 });
     const writes: Record<string, () => Promise<unknown>> = {
@@ -116,7 +116,7 @@ describeStore('changes of a run', (on) => {
     expect(await changedKeys(() => here.move(run, 'fail', { message: failed.statusMessage }))).not.toContain(run.key);
   });
 
-  it('M5: new runs and branches are told to listeners too', async () => {
+  it('M5: listeners are notified of new runs and branches too', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a']);
     const keys: bigint[] = [];
@@ -126,7 +126,7 @@ describeStore('changes of a run', (on) => {
     for (const key of keys) expect(heard).toContain(key);
   });
 
-  it('a run that is not there has no changes', async () => {
+  it('an unknown run has no changes', async () => {
     const here = scene();
     expect(await here.store.readRunChanges(here.namespace, crypto.randomUUID(), undefined, false)).toBeUndefined();
   });
@@ -187,7 +187,7 @@ describe('changes that commit late, on postgres', () => {
     return { ids, watcher };
   }
 
-  it('M5: of two transactions held open the earlier that commits later is not missed, whatever commits and is looked at between', async () => {
+  it('M5: of two open transactions the one that started first and commits last is not missed, whatever commits in between', async () => {
     await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RunScene(store);
@@ -208,7 +208,7 @@ describe('changes that commit late, on postgres', () => {
     await store.close();
   });
 
-  it('M5: a row that an earlier transaction changes last is told again, though its mark falls', async () => {
+  it('M5: a row that an earlier transaction changes last is returned again, although its mark decreases', async () => {
     await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RunScene(store);
@@ -226,7 +226,7 @@ describe('changes that commit late, on postgres', () => {
     await store.close();
   });
 
-  it('M5: what is undone is never told, and holds nothing back for good', async () => {
+  it('M5: changes that are rolled back are never returned, and do not hold others back', async () => {
     await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RunScene(store);
@@ -241,7 +241,7 @@ describe('changes that commit late, on postgres', () => {
     await store.close();
   });
 
-  it('M5: beside a transaction that stays open, a look reads what changed since the look before, and no more', async () => {
+  it('M5: with a transaction that stays open, a read returns what changed since the previous read, and no more', async () => {
     await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RolloutScene(store);
@@ -261,7 +261,7 @@ describe('changes that commit late, on postgres', () => {
     await store.close();
   });
 
-  it('M5: after the connection to the database was lost, a look reads everything, and the next one what changed since', async () => {
+  it('M5: after the connection to the database was lost, a read returns everything, and the next one only changes', async () => {
     await using database = await createMigratedDatabase('postgres');
     const store = await openOn(database);
     const here = new RolloutScene(store);
@@ -278,7 +278,7 @@ describe('changes that commit late, on postgres', () => {
     await store.close();
   });
 
-  it("M5: a verb of the store's own that commits late, held at its last statement, is not missed by another instance", async () => {
+  it('M5: a verb of the store that commits late is not missed by another instance', async () => {
     await using database = await createMigratedDatabase('postgres');
     const [store, other] = [await openOn(database), await openOn(database)];
     const here = new RunScene(store);

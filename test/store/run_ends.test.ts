@@ -30,7 +30,7 @@ describeStore('the end of a run and its main trajectory', (on) => {
     },
   );
 
-  it('L2: with keep_trajectory_open leaves it open, and a sealed one stays as it was sealed', async () => {
+  it('L2: with keep_trajectory_open the main trajectory stays open; a sealed one keeps its seal', async () => {
     const here = scene();
     const open = await here.makeRunWith(['a']);
     await here.move(open, 'complete', {}, { keepTrajectoryOpen: true });
@@ -43,7 +43,7 @@ describeStore('the end of a run and its main trajectory', (on) => {
     expect(await here.get(sealed.mainTrajectory!.id)).toMatchObject({ status: 'FAILED', statusMessage: 'fell' });
   });
 
-  it('the same verb again writes nothing, whatever became of the trajectory', async () => {
+  it('a repeated verb writes nothing, whatever happened to the trajectory', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a']);
     await here.move(run, 'complete', {}, { keepTrajectoryOpen: true });
@@ -52,7 +52,7 @@ describeStore('the end of a run and its main trajectory', (on) => {
     expect(await dumpNamespace(on.sql, here.namespace)).toEqual(before);
   });
 
-  it('a reopened run goes on in a branch of its sealed main trajectory, at its last step', async () => {
+  it('a reopened run continues in a branch of its sealed main trajectory, at its last step', async () => {
     const here = scene();
     const labels = new Map([['k', 'v']]);
     const run = await here.makeRunWith(['a', 'b'], { name: 'r', labels });
@@ -75,7 +75,7 @@ describeStore('the end of a run and its main trajectory', (on) => {
     expect(again.mainTrajectory?.id).toBe(main.id);
   });
 
-  it('a reopened run gets a new main trajectory where the sealed one has no step, and keeps an open one', async () => {
+  it('a reopened run gets a new main trajectory if the sealed one has no steps, and keeps an open one', async () => {
     const here = scene();
     const empty = await here.makeRunWith([]);
     await here.move(empty, 'cancel');
@@ -91,7 +91,7 @@ describeStore('the end of a run and its main trajectory', (on) => {
     expect((await here.move(none, 'reopen')).mainTrajectory).toBeUndefined();
   });
 
-  it('a stale run that the server fails is sealed, too', async () => {
+  it('a stale run that the server fails is sealed too', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a'], { status: 'RUNNING', failWhenStale: true, heartbeatTimeoutMs: 1000 });
     await on.sql.rows(`update runs set stale_time = create_time where key = ${run.key}`);
@@ -102,7 +102,7 @@ describeStore('the end of a run and its main trajectory', (on) => {
 });
 
 describeStoreOn(['postgres'], 'the sweep of stale runs', (on) => {
-  it('leaves a run to the next time while another transaction holds its main trajectory', async () => {
+  it('the sweep skips a run while another transaction locks its main trajectory', async () => {
     const here = new RunScene(on.store);
     const stale = { status: 'RUNNING', failWhenStale: true } as const;
     const [held, free] = [await here.makeRunWith(['a'], stale), await here.makeRunWith(['a'], stale)];

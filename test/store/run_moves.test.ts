@@ -38,7 +38,7 @@ describeStore('verbs of runs', (on) => {
     return run;
   }
 
-  it('L2: creation is in PENDING, INITIALIZING or RUNNING, and the first StatusChange says so', async () => {
+  it('L2: a run is created PENDING, INITIALIZING or RUNNING, and the first StatusChange records it', async () => {
     const here = scene();
     for (const status of INITIAL_STATUSES) {
       const run = await here.makeRun({ status });
@@ -59,7 +59,7 @@ describeStore('verbs of runs', (on) => {
     }
   });
 
-  it('L2, L5: every verb from every status does what the table says: moves and is written down, is in effect already, or is refused by name', async () => {
+  it('L2, L5: every verb from every status follows the table: changes it and is recorded, has taken effect already, or is refused', async () => {
     const here = scene();
     for (const status of STATUSES)
       for (const verb of VERBS) {
@@ -83,7 +83,7 @@ describeStore('verbs of runs', (on) => {
       }
   });
 
-  it('L5: what a verb says stands in the run and in its history; a phase stays unless another is given', async () => {
+  it('L5: message and phase of a verb are stored in the run and in its history; an unset phase stays', async () => {
     const here = scene();
     const made = await here.makeRun();
     const started = await here.move(made, 'start', { message: 'go', phase: 'rollout', metadataJson: '{"host":"a"}' });
@@ -105,7 +105,7 @@ describeStore('verbs of runs', (on) => {
     ]);
   });
 
-  it('L2: reopening clears end, message and result; the start stays, and a later end is another', async () => {
+  it('L2: reopening clears end, message and result; the start time stays, and a later end is a new one', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     const done = await here.move(run, 'complete', { message: 'won', resultJson: '1' });
@@ -120,7 +120,7 @@ describeStore('verbs of runs', (on) => {
     expect((await here.move(pending, 'reopen')).startTime).toBeDefined();
   });
 
-  it('L5: a terminal verb again with the same result writes nothing at all; with another it is RESULT_CONFLICT', async () => {
+  it('L5: a terminal verb again with the same result writes nothing; with another it is RESULT_CONFLICT', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     const said = { message: 'won', resultJson: '{"a":1}' };
@@ -135,7 +135,7 @@ describeStore('verbs of runs', (on) => {
     expect(await dumpNamespace(on.sql, here.namespace)).toBe(before);
   });
 
-  it('L5: what a run ended with is what its end said, whatever its row says since', async () => {
+  it('L5: a repeated end is compared with the first end, whatever the row contains since', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     await here.move(run, 'complete', { message: 'won' });
@@ -145,14 +145,14 @@ describeStore('verbs of runs', (on) => {
     expect(other.reason).toBe('RESULT_CONFLICT');
   });
 
-  it('L5: a verb that leads to RUNNING again is in effect whatever it says, and writes nothing', async () => {
+  it('L5: a verb that would lead to RUNNING again succeeds without effect, whatever it contains', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     expect(await here.move(run, 'start', { message: 'again', phase: 'x' })).toEqual(run);
     expect(await here.move(run, 'reopen')).toEqual(run);
   });
 
-  it('L5: of twenty that complete at once with different results one does, and the history has it once', async () => {
+  it('L5: of twenty concurrent completions with different results one succeeds, and the history has it once', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     const results = await Promise.allSettled(
@@ -166,7 +166,7 @@ describeStore('verbs of runs', (on) => {
     expect(await here.history('RUN', run)).toHaveLength(2);
   });
 
-  it('L5: of twenty that move to and fro at once each that moved is written down once, in an order that holds', async () => {
+  it('L5: of twenty concurrent verbs each that changes the status is recorded once, in a valid order', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     await Promise.allSettled(
@@ -192,7 +192,7 @@ describeStore('verbs of runs', (on) => {
     expect(await here.run(branch.id)).toEqual(branch);
   });
 
-  it('L5, M2: a StatusChange keeps how far the run was: nothing known without a plan, 0 at its creation, 100 when it is COMPLETED', async () => {
+  it('L5, M2: a StatusChange records the progress: unset without a plan, 0 at creation, 100 when COMPLETED', async () => {
     const here = scene();
     const bare = await here.makeRun({ status: 'RUNNING' });
     await here.move(bare, 'pause');
@@ -207,7 +207,7 @@ describeStore('verbs of runs', (on) => {
     expect(await percents(planned)).toEqual([0, 0, 25]);
   });
 
-  it('a terminal status has an end, and only a terminal one', async () => {
+  it('terminal statuses have an end time, and only these', async () => {
     const here = scene();
     for (const status of STATUSES) {
       const run = await runIn(here, status);

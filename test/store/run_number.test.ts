@@ -9,7 +9,7 @@ const RACERS = 20;
 describeStore('numbers and names of runs', (on) => {
   const scene = () => new RunScene(on.store);
 
-  it('L2: runs are numbered 1, 2, 3, … in each experiment, branches among them, and named so where no name is given', async () => {
+  it('L2: runs, including branches, are numbered 1, 2, 3, … in each experiment; the default name is run-1, run-2, …', async () => {
     const here = scene();
     const { id } = await here.experiment();
     const root = await here.makeRunWith(['a']);
@@ -22,7 +22,7 @@ describeStore('numbers and names of runs', (on) => {
     expect(await here.runNames({ experiment: { id } })).toEqual(['run-1']);
   });
 
-  it('a name that somebody took gets a count behind it, also in another run of counts', async () => {
+  it('a default name that is in use gets a suffix with a counter, also if that name has a counter', async () => {
     const here = scene();
     for (const name of ['run-3', 'run-3-2', 'run-3-4']) await here.makeRun({ name, experiment: undefined });
     const root = await here.makeRunWith(['a']);
@@ -34,7 +34,7 @@ describeStore('numbers and names of runs', (on) => {
     expect(await here.makeRun({ name: 'run-4' })).toMatchObject({ number: 8n });
   });
 
-  it('twenty racers get twenty numbers without a gap and twenty names, also where the experiment is not there yet', async () => {
+  it('twenty racers get twenty numbers without a gap and twenty names, also if the experiment does not exist yet', async () => {
     const here = scene();
     const made = await Promise.all(Array.from({ length: RACERS }, () => here.makeRun({ mainTrajectory: newMain() })));
     const wanted = Array.from({ length: RACERS }, (_, i) => BigInt(i + 1));
@@ -46,7 +46,7 @@ describeStore('numbers and names of runs', (on) => {
     expect(experiments).toMatchObject([{ name: 'default', runCount: 20n }]);
   });
 
-  it('twenty racers that branch one run get twenty numbers, beside others that make runs', async () => {
+  it('twenty racers that branch one run get twenty numbers, concurrent with others that create runs', async () => {
     const here = scene();
     const root = await here.makeRunWith(['a', 'b']);
     const made = await Promise.all(
@@ -56,7 +56,7 @@ describeStore('numbers and names of runs', (on) => {
     expect(numbers).toEqual(Array.from({ length: RACERS }, (_, i) => BigInt(i + 2)));
   });
 
-  it('of twenty racers for one name one gets it, the others are told who; none takes a number', async () => {
+  it('of twenty racers for one name one gets it, the others get an error with its run; none uses up a number', async () => {
     const here = scene();
     const root = await here.makeRunWith(['a']);
     const results = await Promise.allSettled(
@@ -73,7 +73,7 @@ describeStore('numbers and names of runs', (on) => {
     expect(await here.makeRun()).toMatchObject({ number: 3n });
   });
 
-  it('of twenty racers that rename to one name one gets it, the others are told who', async () => {
+  it('of twenty racers that rename to one name one gets it, the others get an error with its run', async () => {
     const here = scene();
     const runs = await Promise.all(Array.from({ length: RACERS }, () => here.makeRun()));
     const results = await Promise.allSettled(
@@ -105,7 +105,7 @@ describeStore('numbers and names of runs', (on) => {
     expect(await here.makeRun()).toMatchObject({ number: 2n, name: 'run-2' });
   });
 
-  it('B4: a deleted run leaves its name and keeps its number; its id is not given again as long as its row is there', async () => {
+  it('B4: a deleted run frees its name and keeps its number; its id can be used again after its row is purged', async () => {
     const here = scene();
     const [one, two] = [await here.makeRun({ name: 'one' }), await here.makeRun({ name: 'two' })];
     for (const { id } of [one, two]) await here.store.deleteRun(here.namespace, id, 'REFUSE');

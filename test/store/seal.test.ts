@@ -11,7 +11,7 @@ describeStore('sealing', (on) => {
        where namespace = '${scene.namespace}' and entity = ${trajectory.ref.key} order by ordinal`,
     );
 
-  it('W5: a seal stands in the same transaction as the steps of its batch, with its StatusChange', async () => {
+  it('W5: a seal is stored in the same transaction as the steps of its batch, with its StatusChange', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const seal = { status: 'COMPLETED', message: 'done 🌊' } as const;
@@ -34,7 +34,7 @@ describeStore('sealing', (on) => {
     });
   });
 
-  it('W5: an equal seal again is answered as before and writes nothing; another one is refused', async () => {
+  it('W5: a repeated equal seal gets the same answer and writes nothing; a different one is refused', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const first = await scene.seal(made, 'FAILED', 'why');
@@ -53,7 +53,7 @@ describeStore('sealing', (on) => {
     expect(await history(scene, made)).toHaveLength(2);
   });
 
-  it('L1: nothing can be appended any more, but what is stored can be replayed', async () => {
+  it('L1: a sealed trajectory accepts no new steps, but its stored steps can be replayed', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await scene.seal(made);
@@ -72,7 +72,7 @@ describeStore('sealing', (on) => {
     expect(await history(scene, made)).toHaveLength(1);
   });
 
-  it('an empty trajectory can be sealed, and of many seals at once one decides', async () => {
+  it('an empty trajectory can be sealed, and of many concurrent seals one takes effect', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const results = await Promise.allSettled(

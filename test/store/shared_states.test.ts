@@ -10,7 +10,7 @@ import { waitingForLocks } from './sql.ts';
 import { sqliteTextsByThread, textsOf } from './statement_count.ts';
 
 describeStore('states that trajectories share', (on) => {
-  it('W7: groups that name the same states, each others inline and others by digest, never wait for each other in a ring', async () => {
+  it('W7: groups that share states, inline in one and by digest in the other, never deadlock', async () => {
     const scene = on.scene();
     const texts = await (on.engine === 'postgres' ? textsOf : serving)(async () => {
       for (let round = 0; round < 20; round += 1) {
@@ -33,7 +33,7 @@ describeStore('states that trajectories share', (on) => {
 
   const serving = async (work: () => Promise<unknown>) => (await sqliteTextsByThread(work)).serving;
 
-  it('W9: bytes of a state that steps refer to already are not written again', async () => {
+  it('W9: bytes of a state that steps already refer to are not written again', async () => {
     const scene = on.scene();
     const [one, two] = [await scene.create(), await scene.create()];
     const shared = newState('shared');
@@ -71,7 +71,7 @@ describeStoreOn(['postgres'], 'states that trajectories share', (on) => {
        values ('${namespace}', '\\x${digest}', ${data.length}, 'raw', '\\x${Buffer.from(data).toString('hex')}', true, 0, now())`;
   const waiting = () => waitingForLocks(async (text) => (await other.query(text)).rows, 1);
 
-  it('W7: a state that steps refer to already is shared without waiting for whoever holds its row', async () => {
+  it('W7: a state that steps already refer to is shared without waiting for the lock on its row', async () => {
     const scene = on.scene();
     const [one, two] = [await scene.create(), await scene.create()];
     const shared = newState('shared');
@@ -84,7 +84,7 @@ describeStoreOn(['postgres'], 'states that trajectories share', (on) => {
     });
   });
 
-  it('S2: a state that loses its last step while an append that refers to it is under way is not collected', async () => {
+  it('S2: a state that loses its last step during an append that refers to it is not collected', async () => {
     const scene = on.scene();
     const [gone, made] = [await scene.create(), await scene.create()];
     const [shared, blocked] = [newState('shared'), newState('blocked')];
@@ -116,7 +116,7 @@ describeStoreOn(['postgres'], 'states that trajectories share', (on) => {
     return rows.length > 0;
   }
 
-  it('W9, D3: a state that is lost between the look and the lock refuses the step, and nothing of it is stored', async () => {
+  it('W9, D3: a state that disappears between check and lock refuses the step, and nothing of it is stored', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const [first, second] = [newState('a'), newState('b')].sort((a, b) => (a.digest < b.digest ? -1 : 1)) as [

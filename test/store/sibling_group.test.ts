@@ -12,7 +12,7 @@ import { statementsOf } from './statement_count.ts';
 const ALL = { limit: 1000, after: undefined };
 const RACERS = 20;
 
-describeStore('groups', (on) => {
+describeStore('groups of siblings', (on) => {
   const fresh = async () => {
     const here = new RolloutScene(on.store);
     return { here, ...(await here.place()) };
@@ -33,7 +33,7 @@ describeStore('groups', (on) => {
     }
   };
 
-  it('C-11, C-35: a group keeps what it was made with; one that is there is given as it is', async () => {
+  it('C-11, C-35: a group keeps the values of its creation; one that exists is returned unchanged', async () => {
     const { here, run, stage } = await fresh();
     const labels = new Map([['split', 'train']]);
     const making = { number: 7n, batch: -3n, onSuccess: 'CANCEL_PENDING', labels, metadataJson: '{"a": 1}' } as const;
@@ -49,7 +49,7 @@ describeStore('groups', (on) => {
     expect((await refusalOf(here.store.getOrCreateGroup('other', newGroup(stage.id)))).reason).toBe('STAGE_NOT_FOUND');
   });
 
-  it('C-35: one row however many race for it, by name or with its rollouts', async () => {
+  it('C-35: racing creations make one row, by name or with its rollouts', async () => {
     const { here, stage } = await fresh();
     const answers = await Promise.all(
       Array.from({ length: RACERS }, async (_, i) => {
@@ -63,7 +63,7 @@ describeStore('groups', (on) => {
     expect((await get(here, stage, 5n)).statistics.pending).toBe(BigInt(RACERS / 2));
   });
 
-  it('L4: its status is that of its siblings', async () => {
+  it('L4: its status follows from its siblings', async () => {
     const { here, stage } = await fresh();
     const status = async () => groupStatus((await get(here, stage)).statistics);
     await getOrCreate(here, stage);
@@ -83,7 +83,7 @@ describeStore('groups', (on) => {
     expect(await status()).toBe('COMPLETED');
   });
 
-  it('L4: it has started once a sibling has, also where that one was given back', async () => {
+  it('L4: it has started once a sibling has, also if that one was released', async () => {
     const { here, stage } = await fresh();
     await here.queue(stage, 1);
     const [claim] = await here.claims({ count: 1 });
@@ -93,7 +93,7 @@ describeStore('groups', (on) => {
     expect(groupStatus(statistics)).toBe('RUNNING');
   });
 
-  it('K-C8: its statistics are those of what its rollouts came to; missing rewards and NaN are left out', async () => {
+  it('K-C8: its statistics are over the results of its rollouts; missing rewards and NaN are excluded', async () => {
     const { here, stage } = await fresh();
     await end(here, stage, [2, 4, undefined, Number.NaN, 4, -1]);
     await here.makeRollouts(stage, [{ number: 10n }, { number: 11n }]);
@@ -116,7 +116,7 @@ describeStore('groups', (on) => {
     expect((await get(here, stage)).statistics).toMatchObject({ failed: 1n, judged: 6n, best: { reward: 100 } });
   });
 
-  it('W11: rewards without end have no spread, and are no fault', async () => {
+  it('W11: infinite rewards have no spread, and cause no error', async () => {
     const { here, stage } = await fresh();
     await end(here, stage, [Number.POSITIVE_INFINITY, 1, Number.NEGATIVE_INFINITY]);
     await end(here, stage, [1e308, 1e308, -1e308], 1n);
@@ -127,7 +127,7 @@ describeStore('groups', (on) => {
     expect(immense?.statistics.best?.reward).toBe(1e308);
   });
 
-  it('C-52: groups come by number, by page; statistics of a page cost the same for one and for fifty', async () => {
+  it('C-52: groups are listed by number, in pages; statistics take the same statements for one and for fifty', async () => {
     const { here, stage } = await fresh();
     const numbers = Array.from({ length: 50 }, (_, i) => BigInt((i * 7) % 50));
     await here.makeRollouts(
@@ -151,7 +151,7 @@ describeStore('groups', (on) => {
     expect((await refusalOf(here.store.listGroups('other', stage.id, ALL, 'BASIC'))).reason).toBe('STAGE_NOT_FOUND');
   });
 
-  it('FM7: an update replaces labels and merges metrics; the BASIC view leaves out JSON', async () => {
+  it('FM7: an update replaces labels and merges metrics; the BASIC view omits JSON', async () => {
     const { here, stage } = await fresh();
     const { group } = await getOrCreate(here, stage, { batch: 1n, labels: new Map([['a', '1']]), metadataJson: '{}' });
     const update = (changes: Parameters<typeof here.store.updateGroup>[2]) =>

@@ -3,7 +3,7 @@ import type { Claim, NewRollout, NewValidation } from '../../src/store/contract/
 import { describeStore } from './on_store.ts';
 import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
 
-describeStore('what a success means for its siblings', (on) => {
+describeStore('the effect of a success on its siblings', (on) => {
   const fresh = async () => {
     const scene = new RolloutScene(on.store);
     return { scene, ...(await scene.place()) };
@@ -11,7 +11,7 @@ describeStore('what a success means for its siblings', (on) => {
   const succeeded = { ...NO_RESULT, success: true };
   const failed = { ...NO_RESULT, success: false };
 
-  it('Q5, F-49: under CANCEL_PENDING a success cancels the siblings that are PENDING, and those requeued later', async () => {
+  it('Q5, F-49: under CANCEL_PENDING a success cancels PENDING siblings, and siblings requeued later', async () => {
     const { scene, stage } = await fresh();
     const ids = await scene.queue(stage, 5, { onSuccess: 'CANCEL_PENDING' });
     const [other = ''] = await scene.queue(stage, 1, { groupNumber: 1n });
@@ -37,7 +37,7 @@ describeStore('what a success means for its siblings', (on) => {
     expect(group?.statistics).toMatchObject({ pending: 0n, live: 0n, completed: 2n, cancelled: 3n });
   });
 
-  it('Q1, F-49: a sibling that is cancelled while PENDING shows what its last attempt came to, whoever cancels it', async () => {
+  it('Q1, F-49: a sibling cancelled while PENDING shows turns and reward of its last attempt, whoever cancels it', async () => {
     const { scene, stage } = await fresh();
     const ids = await scene.queue(stage, 4, { onSuccess: 'CANCEL_PENDING' });
     const claims = await scene.claims({ count: 3 });
@@ -61,7 +61,7 @@ describeStore('what a success means for its siblings', (on) => {
     expect(await scene.rollout(ids[3]!)).toMatchObject({ status: 'CANCELLED', attempt: 0, result: undefined });
   });
 
-  it('F-49: a success and requeues at once leave no sibling PENDING', async () => {
+  it('F-49: a success concurrent with requeues leaves no sibling PENDING', async () => {
     for (let round = 0; round < 8; round += 1) {
       const { scene, stage } = await fresh();
       await scene.queue(stage, 6, { onSuccess: 'CANCEL_PENDING' });
@@ -110,7 +110,7 @@ describeStore('what a success means for its siblings', (on) => {
     return { ...here, id, others, state, shot, record, override, statuses };
   };
 
-  it('Q5, F-49: so does one that its validations make a success after it was completed', async () => {
+  it('Q5, F-49: the same holds if validations make a rollout a success after its completion', async () => {
     const { scene, stage, others, state, shot, record, statuses } = await judging(3);
     const [other = ''] = await scene.queue(stage, 1, { groupNumber: 1n });
     await record(shot, false);
@@ -132,7 +132,7 @@ describeStore('what a success means for its siblings', (on) => {
     expect(await scene.claims({ count: 3 })).toMatchObject([{ rollout: { id: other } }]);
   });
 
-  it('Q5, F-49: so does one that is made a success by hand, of which those who watch are told', async () => {
+  it('Q5, F-49: the same holds for an override, and watchers are notified', async () => {
     const { scene, run, stage, others, override, statuses } = await judging(4);
     const live = await scene.claimOne();
     const told: (bigint | undefined)[] = [];
@@ -147,7 +147,7 @@ describeStore('what a success means for its siblings', (on) => {
     expect(Number(row?.n)).toBe(4);
   });
 
-  it('F-49: what is not completed is no success yet, and under CONTINUE none ends anything', async () => {
+  it('F-49: a rollout that is not completed is not a success, and under CONTINUE a success cancels none', async () => {
     const { scene, override, statuses } = await judging(4);
     const [first, second] = (await scene.claims({ count: 2 })) as [Claim, Claim];
     await scene.fail(second);
@@ -162,7 +162,7 @@ describeStore('what a success means for its siblings', (on) => {
     expect(await other.statuses()).toEqual(['PENDING']);
   });
 
-  it('F-49: only what becomes a success cancels: a sibling retried since then waits, whatever is said of the success', async () => {
+  it('F-49: only the transition to success cancels: a sibling retried later waits, even if the success is judged again', async () => {
     const { scene, others, state, record, override, statuses } = await judging(3);
     await override(true);
     await scene.retry({ id: others[0]!, attempt: 0 });
@@ -174,7 +174,7 @@ describeStore('what a success means for its siblings', (on) => {
     expect(await statuses()).toEqual(['CANCELLED', 'CANCELLED']);
   });
 
-  it('F-49: a success that is taken back brings nothing back: what was cancelled stays so until it is retried, what is requeued waits', async () => {
+  it('F-49: a withdrawn success restores nothing: cancelled siblings stay so until retried, requeued ones stay PENDING', async () => {
     const { scene, others, override, statuses } = await judging(3);
     const live = await scene.claimOne();
     await override(true);
@@ -188,7 +188,7 @@ describeStore('what a success means for its siblings', (on) => {
     expect(await scene.retry({ id: others[1]!, attempt: 0 })).toMatchObject({ status: 'PENDING' });
   });
 
-  it('F-49: a verdict and requeues at once leave no sibling PENDING', async () => {
+  it('F-49: a verdict concurrent with requeues leaves no sibling PENDING', async () => {
     for (let round = 0; round < 8; round += 1) {
       const { scene, stage, state, record, override } = await judging(6);
       const claims = await scene.claims({ count: 4 });

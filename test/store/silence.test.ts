@@ -64,7 +64,7 @@ describe('silence of Postgres', () => {
     return found;
   }
 
-  it('A1: a connection that hears nothing for 4.5 s is given up, counted from the last byte', () => {
+  it('A1: a connection that receives nothing for 4.5 s is closed, counted from the last byte', () => {
     const client = new FakeClient();
     watch.watch(client);
     pass(3000);
@@ -75,7 +75,7 @@ describe('silence of Postgres', () => {
     expect(client.silence).toMatchObject({ whole: true });
   });
 
-  it('A1: a statement on which the database works is no silence, however long it takes, alone and beside a waiter', async () => {
+  it('A1: a statement that the database is executing is not silence, however long it takes, alone and beside a waiter', async () => {
     findWorking = (processIds) => Promise.resolve(processIds);
     const client = new FakeClient(7);
     watch.watch(client);
@@ -87,7 +87,7 @@ describe('silence of Postgres', () => {
     expect(client.silence).toMatchObject({ whole: true });
   });
 
-  it('A1: a quiet connection for which the database does not work is given up alone, though no other connection is open', async () => {
+  it('A1: a quiet connection without a running statement in the database is closed, even if it is the only one', async () => {
     findWorking = () => Promise.resolve([]);
     const client = new FakeClient(7);
     watch.watch(client);
@@ -95,7 +95,7 @@ describe('silence of Postgres', () => {
     expect(client.silence).toMatchObject({ whole: false });
   });
 
-  it('A1: one quiet connection beside others that answer is given up alone, and whoever waits for a connection waits on', () => {
+  it('A1: one quiet connection beside others that answer is closed alone, and calls waiting for a connection keep waiting', () => {
     const [quiet, busy] = [new FakeClient(), new FakeClient()];
     watch.watch(quiet);
     watch.watch(busy);
@@ -107,7 +107,7 @@ describe('silence of Postgres', () => {
     expect([busy.silence, waiting.silence]).toEqual([undefined, undefined]);
   });
 
-  it('A1: when all are quiet, those that came a while ago are given up too, and those that just came soon after', () => {
+  it('A1: when all connections are quiet, older waiting calls fail too, and newer ones soon after', () => {
     const [first, second, third] = [new FakeClient(), new FakeClient(), new FakeClient()];
     watch.watch(first);
     pass(3000);
@@ -123,7 +123,7 @@ describe('silence of Postgres', () => {
     expect([third.silence?.whole, late.silence?.whole]).toEqual([true, true]);
   });
 
-  it('A1: short statements, each answered between two looks, are no silence', () => {
+  it('A1: short statements, each answered between two checks, are not silence', () => {
     const client = new FakeClient();
     const waiting = waiter();
     pass(60_000, () => {
@@ -134,7 +134,7 @@ describe('silence of Postgres', () => {
     expect([client.silence, waiting.silence]).toEqual([undefined, undefined]);
   });
 
-  it('A1: bytes that are taken from a queue are an answer, bytes that are merely sent are none', () => {
+  it('A1: bytes received after a queue count as an answer; bytes that are only sent do not', () => {
     const [uploading, sending] = [new FakeClient(), new FakeClient()];
     watch.watch(uploading);
     watch.watch(sending);
@@ -149,7 +149,7 @@ describe('silence of Postgres', () => {
     expect(sending.silence).toMatchObject({ whole: false });
   });
 
-  it('A1: where nobody waits nothing counts as silence', () => {
+  it('A1: without waiting calls nothing counts as silence', () => {
     const client = new FakeClient();
     watch.watch(client);
     pass(4000);
@@ -180,7 +180,7 @@ describe('a busy Postgres', () => {
     await database?.drop();
   });
 
-  it('A1: whoever waits for a connection longer than a silence lasts still gets it, as long as others get answers', async () => {
+  it('A1: a call that waits for a connection longer than the silence limit gets it, as long as others get answers', async () => {
     const ends = await Promise.all(
       [1, 2, 3, 4, 5, 6, 7, 8].map(async (turn) => {
         const lease = await pool.lease();
@@ -192,7 +192,7 @@ describe('a busy Postgres', () => {
     expect(ends).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
   }, 60_000);
 
-  it('A1: a statement that takes longer than a silence lasts gets its answer, though nothing else is asked meanwhile', async () => {
+  it('A1: a statement that takes longer than the silence limit is answered, even without other statements', async () => {
     const lease = await pool.lease();
     const { rows } = await lease.query('select pg_sleep(6), 1 as one');
     lease.release();

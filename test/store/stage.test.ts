@@ -25,7 +25,7 @@ describeStore('stages', (on) => {
     return tally;
   };
 
-  it('C-10: a stage is as its maker said, and is found by its id and by kind and number', async () => {
+  it('C-10: a stage has the values of its creation, and is found by its id and by kind and number', async () => {
     const here = scene();
     const run = await here.makeRun();
     const said = {
@@ -61,7 +61,7 @@ describeStore('stages', (on) => {
     expect(bare).toMatchObject({ batch: undefined, totalSubsteps: undefined, metadataJson: '' });
   });
 
-  it('one that is there is given as it is, whatever is said of it, and nothing is written', async () => {
+  it('a stage that exists is returned unchanged, whatever the request contains, and nothing is written', async () => {
     const here = scene();
     const run = await here.makeRun();
     const made = await here.stage(run, { number: 1n, phase: 'first' });
@@ -71,7 +71,7 @@ describeStore('stages', (on) => {
     expect(await dumpNamespace(on.sql, here.namespace)).toBe(before);
   });
 
-  it('twenty racers for one stage get one row and one first StatusChange, and one of them made it; over two servers too', async () => {
+  it('twenty racers for one stage get one row and one first StatusChange, and one of them created it, also over two servers', async () => {
     const here = scene();
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     try {
@@ -92,7 +92,7 @@ describeStore('stages', (on) => {
     }
   });
 
-  it('N1: a run of nobody, or of another namespace, has no stages', async () => {
+  it('N1: an unknown run, or one of another namespace, has no stages', async () => {
     const here = scene();
     const run = await here.makeRun();
     const stage = await here.stage(run);
@@ -116,7 +116,7 @@ describeStore('stages', (on) => {
     }
   });
 
-  it('lists stages in the order of making, by kind and status, page by page, either way', async () => {
+  it('lists stages in creation order or reverse, by kind and status, in pages', async () => {
     const here = scene();
     const run = await here.makeRun();
     const made: Stage[] = [];
@@ -163,7 +163,7 @@ describeStore('stages', (on) => {
     expect(await latest()).toBe(100n);
   });
 
-  it('FM7: an update changes what is given, merges metrics and timings by key, clears what is there and undefined', async () => {
+  it('FM7: an update changes the fields it sets, merges metrics and timings by key, and clears fields set to empty', async () => {
     const here = scene();
     const run = await here.makeRun();
     const stage = await here.stage(run, { batch: 3n, totalSubsteps: 9n });
@@ -212,7 +212,7 @@ describeStore('stages', (on) => {
     expect(second.updateTime).toBeGreaterThan(first.updateTime);
   });
 
-  it('FM7: more than 256 metrics or 64 timings in all are refused by name, and change nothing', async () => {
+  it('FM7: more than 256 metrics or 64 timings in total are refused by name, and change nothing', async () => {
     const here = scene();
     const stage = await here.stage(await here.makeRun());
     const some = <T>(count: number, from: number, value: T) =>
@@ -230,7 +230,7 @@ describeStore('stages', (on) => {
     expect(await here.store.getStage(here.namespace, { id: stage.id })).toEqual(full);
   });
 
-  it('L2, L5: every verb from every status does what the table says, with its StatusChange and its times', async () => {
+  it('L2, L5: every verb from every status follows the table, with its StatusChange and its times', async () => {
     const here = scene();
     const run = await here.makeRun();
     let number = 0n;
@@ -280,7 +280,7 @@ describeStore('stages', (on) => {
       }
   });
 
-  it('L5: the same end again writes nothing, another message is RESULT_CONFLICT; no verb of a stage moves its run', async () => {
+  it('L5: the same end again writes nothing, another message is RESULT_CONFLICT; no verb of a stage changes its run', async () => {
     const here = scene();
     const run = await here.makeRun();
     const stage = await here.stage(run, { status: 'RUNNING' });
@@ -297,7 +297,7 @@ describeStore('stages', (on) => {
     expect((await here.run(run.id)).status).toBe('PENDING');
   });
 
-  it('L5: progress updates never move a status, and the history tells how far the stage was', async () => {
+  it('L5: progress updates never change a status, and the history records the progress of the stage', async () => {
     const here = scene();
     const run = await here.makeRun({ plan: substepPlan(2, 4) });
     const stage = await here.stage(run, { status: 'RUNNING', phase: 'rollout' });
@@ -315,7 +315,7 @@ describeStore('stages', (on) => {
     expect((await here.history('STAGE', unplanned))[0]?.progressPercent).toBeUndefined();
   });
 
-  it('M2: substeps are timed by the database between reports: not before the first, not while it stands still, anew where the count falls', async () => {
+  it('M2: the database times substeps between reports: not before the first, not without progress, anew when the count falls', async () => {
     const here = scene();
     const run = await here.makeRun({ plan: substepPlan(1, 100) });
     const stage = await here.stage(run, { status: 'RUNNING', totalSubsteps: 100n });
@@ -344,7 +344,7 @@ describeStore('stages', (on) => {
     expect(again.seconds - seconds).toBeLessThan(3600);
   });
 
-  it('M2: the tally counts stages by kind and status, and every run asked for has one', async () => {
+  it('M2: the tally counts stages by kind and status, and has an entry for every requested run', async () => {
     const here = scene();
     const [run, bare] = [await here.makeRun({ plan: substepPlan(10, 4) }), await here.makeRun()];
     const stages: Stage[] = [];
@@ -402,7 +402,7 @@ describeStore('stages', (on) => {
     expect(await here.store.tallyRuns('other', [run.key])).toEqual(new Map([[run.key, empty]]));
   });
 
-  it('M2: counts at the end of int64 are kept, and their sums do no harm', async () => {
+  it('M2: counts at the limit of int64 are kept, and their sums do not overflow', async () => {
     const here = scene();
     const run = await here.makeRun({ plan: substepPlan(2, 4) });
     const most = 2n ** 63n - 1n;
@@ -435,7 +435,7 @@ describeStore('stages', (on) => {
     expect(await cost(12)).toBe(4);
   });
 
-  it('M5: every write of a stage raises its revision and tells the watchers of its run; what writes nothing tells nobody', async () => {
+  it('M5: every write to a stage raises its revision and notifies watchers of its run; a call without a write notifies nobody', async () => {
     const here = scene();
     const run = await here.makeRun();
     const told: (bigint | undefined)[] = [];
@@ -455,7 +455,7 @@ describeStore('stages', (on) => {
     expect(changed?.stages.map(({ number }) => number)).toEqual([0n, 9n]);
   });
 
-  it('updates, moves and creations of stages of one run at once all happen', async () => {
+  it('concurrent updates, verbs and creations of stages of one run all succeed', async () => {
     const here = scene();
     const run = await here.makeRun();
     const stage = await here.stage(run, { status: 'RUNNING' });

@@ -25,7 +25,7 @@ async function heldBytes(): Promise<number> {
   return external + heapUsed;
 }
 
-describeStore('putting and reading states', (on) => {
+describeStore('uploading and reading states', (on) => {
   it.each([
     ['0 bytes', new Uint8Array(), CHUNK],
     ['1 byte', new Uint8Array([0]), CHUNK],
@@ -35,14 +35,14 @@ describeStore('putting and reading states', (on) => {
     ['what compresses well', Buffer.alloc(3 * CHUNK + 17, 'abc'), CHUNK],
     ['chunks of odd sizes', randomBytes(700_001), 99_991],
     ['chunks of a byte', randomBytes(20), 1],
-  ])('S4: %s comes back byte for byte', async (_, bytes, chunk) => {
+  ])('S4: %s is returned byte for byte', async (_, bytes, chunk) => {
     const { namespace } = on.scene();
     const digest = await putState(on.store, namespace, bytes, chunk);
     expect((await readWhole(on.store, namespace, digest)).equals(bytes)).toBe(true);
     expect(await on.store.findStates(namespace, [digest], false)).toEqual([{ digest, size: bytes.length }]);
   });
 
-  it('S4: empty chunks are nothing', async () => {
+  it('S4: empty chunks are ignored', async () => {
     const { namespace } = on.scene();
     const upload = on.store.putState(namespace);
     for (const chunk of ['', 'ab', '', 'c', '']) await upload.write(Buffer.from(chunk));
@@ -50,7 +50,7 @@ describeStore('putting and reading states', (on) => {
     expect(await readWhole(on.store, namespace, sha256('abc'))).toEqual(Buffer.from('abc'));
   });
 
-  it('S4: 8 MiB are read from any offset, over the borders of chunks, never more than about 256 KiB at once', async () => {
+  it('S4: 8 MiB are read from any offset, across chunks, never more than about 256 KiB at a time', async () => {
     const { namespace } = on.scene();
     const bytes = randomBytes(8 * MIB);
     const digest = await putState(on.store, namespace, bytes);
@@ -65,7 +65,7 @@ describeStore('putting and reading states', (on) => {
     expect(await on.store.readState(namespace, digest, 8 * MIB)).toHaveLength(0);
   });
 
-  it('S4: a state that came inline is read in the same way', async () => {
+  it('S4: a state that was sent inline is read in the same way', async () => {
     const scene = on.scene();
     const state = newState(randomBytes(512 * KIB));
     const made = await scene.create();
@@ -78,7 +78,7 @@ describeStore('putting and reading states', (on) => {
     }
   });
 
-  it('a state that is not here is told so', async () => {
+  it('an unknown state is reported as such', async () => {
     const { namespace } = on.scene();
     const digest = sha256('nowhere');
     expect(await refusalOf(on.store.readState(namespace, digest, 0))).toMatchObject({
@@ -89,7 +89,7 @@ describeStore('putting and reading states', (on) => {
     expect(await on.store.findStates(namespace, [], true)).toEqual([]);
   });
 
-  it('S6: those that are here are told in the order given', async () => {
+  it('S6: existing states are listed in the order of the request', async () => {
     const { namespace } = on.scene();
     const digests: string[] = [];
     for (const text of ['a', 'bb', 'ccc']) digests.push(await putState(on.store, namespace, Buffer.from(text)));
@@ -103,7 +103,7 @@ describeStore('putting and reading states', (on) => {
     expect(await on.store.findStates(namespace, [...many.slice(1), a], true)).toEqual([{ digest: a, size: 1 }]);
   });
 
-  it('S4: nothing is to be found before finish, nor after abort', async () => {
+  it('S4: nothing is found before finish, nor after abort', async () => {
     const { namespace } = on.scene();
     const bytes = randomBytes(3 * CHUNK);
     const digest = sha256(bytes);
@@ -148,7 +148,7 @@ describeStore('putting and reading states', (on) => {
     expect((await readWhole(on.store, scene.namespace, state.digest)).equals(bytes)).toBe(true);
   });
 
-  it('S1: of many uploads of the same bytes at once, all finish and one is kept', async () => {
+  it('S1: concurrent uploads of the same bytes all finish, and one copy is kept', async () => {
     const { namespace } = on.scene();
     const bytes = randomBytes(2 * CHUNK + 5);
     await Promise.all(Array.from({ length: 6 }, () => putState(on.store, namespace, bytes)));
@@ -156,7 +156,7 @@ describeStore('putting and reading states', (on) => {
     expect((await readWhole(on.store, namespace, sha256(bytes))).equals(bytes)).toBe(true);
   });
 
-  it('S1: the same bytes put and sent inline at once are stored once, and can be read', async () => {
+  it('S1: the same bytes uploaded and sent inline concurrently are stored once, and can be read', async () => {
     const scene = on.scene();
     for (let round = 0; round < 10; round += 1) {
       const state = newState(randomBytes(CHUNK + 10));
@@ -173,7 +173,7 @@ describeStore('putting and reading states', (on) => {
     expect(await on.sql.rows(`select 1 as n from states where namespace = '${scene.namespace}'`)).toHaveLength(10);
   });
 
-  it('S1: two tenants never share: what one put the other neither finds nor reads, and deletes nothing of it', async () => {
+  it('S1: namespaces never share: a state of one is not found, read or deleted by the other', async () => {
     const [one, other] = [on.scene().namespace, on.scene().namespace];
     const bytes = randomBytes(2 * CHUNK);
     const digest = await putState(on.store, one, bytes);
@@ -183,7 +183,7 @@ describeStore('putting and reading states', (on) => {
     expect(await countRows(on.sql, other)).toEqual(await countRows(on.sql, one));
   });
 
-  it('design 5: memory is bounded by chunks, not by the state', async () => {
+  it('design 5: memory is bounded by the chunk size, not by the state', async () => {
     const { namespace } = on.scene();
     const before = await heldBytes();
     let most = 0;

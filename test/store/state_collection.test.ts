@@ -30,7 +30,7 @@ describeStore('collecting states', (on) => {
   const here = async (namespace: string, digests: readonly string[]) =>
     (await on.store.findStates(namespace, digests, false)).map(({ digest }) => digest);
 
-  it('S2: a state that no step refers to lives as long as it is told to, from its last renewal', async () => {
+  it('S2: a state without steps lives for the configured time after its last renewal', async () => {
     const { namespace } = on.scene();
     const small = await putState(on.store, namespace, Buffer.from('small'));
     const large = await putState(on.store, namespace, randomBytes(3 * CHUNK));
@@ -45,7 +45,7 @@ describeStore('collecting states', (on) => {
     expect(Object.values(await countRows(on.sql, namespace)).every((n) => n === 0)).toBe(true);
   });
 
-  it('S2, S6: is renewed by being put again, and by being asked for where that is wanted', async () => {
+  it('S2, S6: it is renewed by another upload, and by a query that asks for renewal', async () => {
     const { namespace } = on.scene();
     const texts = ['put again', 'renewed', 'only looked at', 'left alone'];
     const digests: string[] = [];
@@ -58,7 +58,7 @@ describeStore('collecting states', (on) => {
     expect(await here(namespace, digests)).toEqual(digests.slice(0, 2));
   });
 
-  it('S2: one that a step refers to is never taken: as a state, in a content, attached, or inherited only', async () => {
+  it('S2: a state with a step is never collected: as state, in a content, attached, or only inherited', async () => {
     const scene = on.scene();
     const [asState, inContent, attached] = ['state', 'content', 'attached'].map((text) => newState(text));
     if (!asState || !inContent || !attached) throw new Error('three states');
@@ -87,7 +87,7 @@ describeStore('collecting states', (on) => {
     expect(await here(scene.namespace, digests)).toEqual([]);
   });
 
-  it('S2: goes with its last step: not with the first of two, also where one state has two references', async () => {
+  it('S2: it is collected after its last step: not after the first of two, also if one state has two references', async () => {
     const scene = on.scene();
     const state = newState('twice');
     const one = await scene.create();
@@ -104,7 +104,7 @@ describeStore('collecting states', (on) => {
     expect(await here(scene.namespace, [state.digest])).toEqual([]);
   });
 
-  it('S2, B2: states of steps that were trimmed away go, those of shared steps stay', async () => {
+  it('S2, B2: states of trimmed steps are collected, those of shared steps stay', async () => {
     const scene = on.scene();
     const states = Array.from({ length: 4 }, (_, i) => newState(`s${i}`));
     const root = await scene.create();
@@ -128,7 +128,7 @@ describeStore('collecting states', (on) => {
     expect(await here(scene.namespace, digests)).toEqual([]);
   });
 
-  it('S2: takes at most so many at a time, and tells how many', async () => {
+  it('S2: one call collects a limited number, and returns it', async () => {
     await collectAll(0);
     const { namespace } = on.scene();
     for (let i = 0; i < 7; i += 1) await putState(on.store, namespace, Buffer.from(`${i}`));
@@ -139,7 +139,7 @@ describeStore('collecting states', (on) => {
     expect(await on.store.collectStates(24, 3)).toBe(0);
   });
 
-  it('S2: what a broken upload left goes too; one that is under way stays', async () => {
+  it('S2: the rest of a broken upload is collected too; an upload in progress stays', async () => {
     const { namespace } = on.scene();
     const bytes = randomBytes(3 * CHUNK);
     const broken = on.store.putState(namespace);
@@ -173,7 +173,7 @@ describeStore('collecting states', (on) => {
     else expect(await here(namespace, [sha256(bytes)])).toEqual([]);
   });
 
-  it('S2: an append that refers to a state while it is collected either has it or is refused', async () => {
+  it('S2: an append that refers to a state during its collection either has it or is refused', async () => {
     const scene = on.scene();
     let kept = 0;
     for (let round = 0; round < 40; round += 1) {
@@ -198,7 +198,7 @@ describeStore('collecting states', (on) => {
     expect(kept).toBeGreaterThanOrEqual(0);
   });
 
-  it('S2: bytes sent inline while the same state is deleted and collected are there afterwards', async () => {
+  it('S2: bytes sent inline during the deletion and collection of the same state are stored', async () => {
     const scene = on.scene();
     const state = newState('comes and goes');
     let holder = await scene.create();

@@ -29,7 +29,7 @@ describeStore('damaged states', (on) => {
   it.each([
     ['as they are', randomBytes(3000)],
     ['compressed', Buffer.alloc(100_000, 'compresses well ')],
-  ])('S3, D5: changed bytes of a whole state, kept %s, are told as corrupt, not returned', async (_, bytes) => {
+  ])('S3, D5: changed bytes of a whole state, stored %s, are reported as corrupt, not returned', async (_, bytes) => {
     const scene = on.scene();
     const state = newState(bytes);
     const made = await scene.create();
@@ -43,7 +43,7 @@ describeStore('damaged states', (on) => {
   it.each([
     ['as they are', randomBytes(4 * CHUNK)],
     ['compressed', Buffer.alloc(4 * CHUNK, 'compresses well ')],
-  ])('S3, D5: a changed chunk, kept %s, spoils the ranges that are cut from it, and says so', async (_, bytes) => {
+  ])('S3, D5: a changed chunk, stored %s, makes every range that contains it fail', async (_, bytes) => {
     const { namespace } = on.scene();
     const digest = await putState(on.store, namespace, bytes);
     await damage(
@@ -57,7 +57,7 @@ describeStore('damaged states', (on) => {
   });
 
   it.each(['first', 'middle', 'last'])(
-    'S3, D5: the %s chunk of three gone is corrupt, never a short state',
+    'S3, D5: if the %s chunk of three is missing, the state is corrupt, never short',
     async (which) => {
       const { namespace } = on.scene();
       const digest = await putState(on.store, namespace, randomBytes(3 * CHUNK));
@@ -73,7 +73,7 @@ describeStore('damaged states', (on) => {
     },
   );
 
-  it('S3, D5: chunks that changed places are corrupt', async () => {
+  it('S3, D5: chunks in the wrong order are corrupt', async () => {
     const { namespace } = on.scene();
     const bytes = randomBytes(3 * CHUNK);
     const digest = await putState(on.store, namespace, bytes);
@@ -93,7 +93,7 @@ describeStore('damaged states', (on) => {
     expect(told).toBe('STATE_CORRUPT');
   });
 
-  it('S3: the damage of one tenant is not the damage of another', async () => {
+  it('S3: damage in one namespace does not affect another', async () => {
     const [one, other] = [on.scene().namespace, on.scene().namespace];
     const bytes = randomBytes(3000);
     const digest = await putState(on.store, one, bytes);

@@ -19,7 +19,7 @@ describe('A9: names of prepared statements', () => {
     for (const name of given) expect(name).toMatch(/^[a-z0-9_]{1,63}$/);
   });
 
-  it('are given to 500 statements; later ones have none', () => {
+  it('are given to 500 statements; later ones are unnamed', () => {
     const names = new StatementNames();
     for (let i = 0; i < 500; i += 1) names.of(`select ${i}`);
     expect(names.of('select 500')).toBeUndefined();
@@ -27,7 +27,7 @@ describe('A9: names of prepared statements', () => {
   });
 });
 
-describe('A9: a pool of Postgres whose named statements are forgotten', () => {
+describe('A9: a pool of Postgres whose named statements are lost', () => {
   let database: TestDatabase;
   let pool: Pool;
   let forgotten: unknown[];
@@ -44,7 +44,7 @@ describe('A9: a pool of Postgres whose named statements are forgotten', () => {
     await database.drop();
   });
 
-  it('sends statements without names from then on, and says so once', async () => {
+  it('sends unnamed statements from then on, and logs it once', async () => {
     const lease = await pool.lease();
     const ask = () => lease.query('select $1::int as answer', [42]);
     const named = async () => (await lease.query('select name from pg_prepared_statements')).rows;
@@ -60,7 +60,7 @@ describe('A9: a pool of Postgres whose named statements are forgotten', () => {
     lease.release();
   });
 
-  it('keeps the names when something else went wrong', async () => {
+  it('keeps the names after any other error', async () => {
     const lease = await pool.lease();
     const error = await lease.query('select 1 / $1::int', [0]).catch((thrown: unknown) => thrown);
     expect(pool.forget(error)).toBe(false);

@@ -3,7 +3,7 @@ import { inPowersOfTwo, padded } from '../../src/store/sql/statement_shapes.ts';
 
 const upTo = (length: number) => Array.from({ length }, (_, i) => i);
 
-it('pads lists of all lengths to a few, with items that are in them', () => {
+it('pads lists of all lengths to a few lengths, with items of the list', () => {
   const lengths = new Set<number>();
   for (let length = 0; length <= 1024; length += 1) {
     const list = padded(upTo(length));
@@ -14,7 +14,7 @@ it('pads lists of all lengths to a few, with items that are in them', () => {
   expect([...lengths]).toEqual([0, ...upTo(11).map((power) => 2 ** power)]);
 });
 
-it('cuts lists of all lengths into stretches of a few, and loses nothing', () => {
+it('cuts lists of all lengths into a few lengths, and loses nothing', () => {
   for (let length = 0; length <= 200; length += 1) {
     const stretches = [...inPowersOfTwo(upTo(length), 64)];
     expect(stretches.flat()).toEqual(upTo(length));

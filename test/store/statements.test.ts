@@ -7,7 +7,7 @@ import { statementsOf as countStatements } from './statement_count.ts';
 describeStore('statements', (on) => {
   const statementsOf = (work: () => Promise<unknown>) => countStatements(on.engine, work);
 
-  it('RD1: a page of a lineage of eighty segments costs what a page of one segment costs', async () => {
+  it('RD1: a page over eighty segments takes the statements of a page of one segment', async () => {
     const scene = on.scene();
     const flat = await scene.create();
     await scene.append(
@@ -32,7 +32,7 @@ describeStore('statements', (on) => {
     expect(await statementsOf(() => scene.store.getLineage(scene.namespace, deep.ref))).toBe(1);
   });
 
-  it('W7: a group costs a handful of statements on Postgres, however many streams; on SQLite none waits for another', async () => {
+  it('W7: a group takes a handful of statements on Postgres, however many streams; on SQLite none waits for another', async () => {
     const scene = on.scene();
     const state = newState('shared');
     const append = async (count: number) => {
@@ -49,7 +49,7 @@ describeStore('statements', (on) => {
     if (on.engine === 'postgres') expect(many).toBeLessThan(few + 20);
   });
 
-  it('O2: a branch costs the same however long and however deep its source is', async () => {
+  it('O2: a branch takes the same statements however long and deep its source is', async () => {
     const scene = on.scene();
     const short = await scene.createWith(['a', 'b']);
     const long = await scene.create();
@@ -62,7 +62,7 @@ describeStore('statements', (on) => {
   });
 
   if (on.engine === 'postgres')
-    it('W7: a step that comes alone, as from a client that waits for each ack, costs one statement on Postgres', async () => {
+    it('W7: a single step, as from a client that waits for each ack, takes one statement on Postgres', async () => {
       const scene = on.scene();
       const made = await scene.create();
       await scene.append(made, [wordStep(0n, '0')]);

@@ -12,7 +12,7 @@ describeStore('histories of statuses', (on) => {
     return here.store.listStatusChanges(here.namespace, owner, { limit, after }, ascending);
   }
 
-  it('L5: are listed in either order, page by page, by ordinal', async () => {
+  it('L5: are listed in either order of ordinal, in pages', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     for (let i = 0; i < 4; i += 1) await here.move(run, i % 2 === 0 ? 'pause' : 'resume', { message: `${i}` });
@@ -27,7 +27,7 @@ describeStore('histories of statuses', (on) => {
     expect(await ordinals(10, 4n, true)).toEqual([]);
   });
 
-  it('L5: events of one second, even of one moment, keep their order', async () => {
+  it('L5: events of the same second, even of the same instant, keep their order', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
     for (let i = 0; i < 30; i += 1) await here.move(run, i % 2 === 0 ? 'pause' : 'resume', { message: `${i}` });
@@ -40,7 +40,7 @@ describeStore('histories of statuses', (on) => {
     expect(newest.map(({ message }) => message)).toEqual(['29', '28', '27']);
   });
 
-  it('L1, L5: a trajectory has its creation and its seal', async () => {
+  it('L1, L5: a trajectory records its creation and its seal', async () => {
     const here = scene();
     const made = await here.createWith(['a']);
     await here.seal(made, 'FAILED', 'lost');
@@ -51,7 +51,7 @@ describeStore('histories of statuses', (on) => {
     ]);
   });
 
-  it('L5: histories of a run, its stages and its trajectories are apart', async () => {
+  it('L5: histories of a run, its stages and its trajectories are separate', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a'], { status: 'RUNNING' });
     const one = await here.stage(run, { kind: 'EVAL', number: 1n });
@@ -68,7 +68,7 @@ describeStore('histories of statuses', (on) => {
     expect(await here.history('TRAJECTORY', { id: run.mainTrajectory?.id ?? '' })).toHaveLength(1);
   });
 
-  it("N1: what is not there, or is somebody else's, is not found, on every page", async () => {
+  it('N1: an unknown resource, or one of another namespace, is not found, on every page', async () => {
     const [here, stranger] = [scene(), scene()];
     const run = await here.makeRunWith(['a']);
     const stage = await here.stage(run);
@@ -83,7 +83,7 @@ describeStore('histories of statuses', (on) => {
       expect(await list(here, { noun, id: owners[noun] }, 9, 5n, true)).toEqual([]);
   });
 
-  it('what was deleted has no history any more', async () => {
+  it('a deleted resource has no history', async () => {
     const here = scene();
     const made = await here.createWith(['a']);
     await here.branch(made, 0n);

@@ -35,14 +35,14 @@ describeStore('listing steps', (on) => {
     return { leaf, of: { tree: leaf.ref.tree, segments } };
   }
 
-  it('RD4: of a lineage, inherited ones included, in both orders of number', async () => {
+  it('RD4: a lineage lists its steps, including inherited ones, in both orders of number', async () => {
     const scene = on.scene();
     const { of } = await lineage(scene);
     expect(words(await list(scene, { of }))).toEqual(WORDS);
     expect(words(await list(scene, { of }, { by: 'NUMBER', descending: true }))).toEqual([...WORDS].reverse());
   });
 
-  it('RD4: of a task, own steps of all its trajectories only, by number, then in order of making', async () => {
+  it('RD4: a task lists own steps of all its trajectories, by number, then in creation order', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a0', 'a1'], { taskId: 'T' });
     const child = await scene.branch(root, 0n);
@@ -60,7 +60,7 @@ describeStore('listing steps', (on) => {
     expect(await list(scene, { of: { taskId: 'nothing' } })).toEqual([]);
   });
 
-  it('RD4: steps of a deleted trajectory of the task that only live on for its branches are not listed', async () => {
+  it('RD4: steps of a deleted trajectory that are kept only for its branches are not listed', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a0', 'a1'], { taskId: 'T' });
     const child = await scene.branch(root, 0n);
@@ -87,7 +87,7 @@ describeStore('listing steps', (on) => {
     return { tree: root.ref.tree, segments: await scene.segments(child) };
   }
 
-  it('RD4, W11: by reward, missing and NaN last either way, page by page too', async () => {
+  it('RD4, W11: sorted by reward, missing and NaN are last in both orders, also in pages', async () => {
     const scene = on.scene();
     const of = await rewarded(scene);
     for (const descending of [false, true]) {
@@ -102,7 +102,7 @@ describeStore('listing steps', (on) => {
     }
   });
 
-  it('RD4, W11: reward bounds are both included, and neither NaN nor missing ever match', async () => {
+  it('RD4, W11: both reward bounds are inclusive; NaN and missing never match', async () => {
     const scene = on.scene();
     const of = await rewarded(scene);
     const between = async (minReward?: number, maxReward?: number) => {
@@ -120,7 +120,7 @@ describeStore('listing steps', (on) => {
     expect(await between(2, 1)).toEqual([]);
   });
 
-  it('RD4: by time of commit, whichever way, page by page too', async () => {
+  it('RD4: sorted by commit time, in both orders, also in pages', async () => {
     const scene = on.scene();
     const one = await scene.create({ taskId: 'T' });
     const two = await scene.create({ taskId: 'T' });
@@ -147,7 +147,7 @@ describeStore('listing steps', (on) => {
     ).toEqual(['1', '2']);
   });
 
-  it('RD4: steps of one commit have one time, and pages by time still lose none', async () => {
+  it('RD4: steps of one commit have the same time, and pages by time still lose none', async () => {
     const scene = on.scene();
     const made = await scene.create({ taskId: 'T' });
     await scene.append(
@@ -161,7 +161,7 @@ describeStore('listing steps', (on) => {
       }
   });
 
-  it('RD4: rewards 0 and -0 are one place in the order, and pages by reward lose none of them', async () => {
+  it('RD4: rewards 0 and -0 are equal in the order, and pages by reward lose none of them', async () => {
     const scene = on.scene();
     const made = await scene.create({ taskId: 'zeros' });
     const rewards = [0, -0, 1, -0, 0, -1];
@@ -190,7 +190,7 @@ describeStore('listing steps', (on) => {
     expect(words(await list(scene, { of, minReward: -0, maxReward: -0 }))).toEqual(['0', '1', '3', '4']);
   });
 
-  it('RD4: filters: terminal or truncated, and having a state, of a name or of any', async () => {
+  it('RD4: filters: terminal or truncated, and having a state, of a given name or any', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('s');
@@ -212,7 +212,7 @@ describeStore('listing steps', (on) => {
     expect(words(await list(scene, { of, hasState: 'agent', terminalOnly: true }))).toEqual(['agent']);
   });
 
-  it('RD3: a page ends early when its bytes are full, but holds at least one step', async () => {
+  it('RD3: a page ends early when its byte limit is reached, but contains at least one step', async () => {
     const scene = on.scene();
     const made = await scene.create({ taskId: 'T' });
     const infoJson = JSON.stringify('x'.repeat(100_000));

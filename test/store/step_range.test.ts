@@ -9,7 +9,7 @@ import { threeDeep, WORDS } from './three_deep.ts';
 const MANY = { maxSteps: 1000, maxBytes: 1024 * 1024 };
 
 describeStore('reading ranges of steps', (on) => {
-  it('RD1, O2: every range of a lineage is the slice of the naive copy, with its owners', async () => {
+  it('RD1, O2: every range of a lineage equals the slice of the naive copy, with its owners', async () => {
     const scene = on.scene();
     const { root, middle, leaf, segments } = await threeDeep(scene);
     const owners = [root, root, root, root, middle, leaf, leaf].map(({ id, ref }) => ({ id, key: ref.key }));
@@ -23,14 +23,14 @@ describeStore('reading ranges of steps', (on) => {
       }
   });
 
-  it('RD1: pages of one step make what one page of all makes', async () => {
+  it('RD1: pages of one step together equal one page of all', async () => {
     const scene = on.scene();
     const { leaf } = await threeDeep(scene);
     expect(await scene.steps(leaf, 'FULL', 1)).toEqual(await scene.steps(leaf, 'FULL', 1000));
     expect(await scene.steps(leaf, 'FULL', 2)).toEqual(await scene.steps(leaf, 'FULL', 1000));
   });
 
-  it('RD3: a page ends early when its bytes are full, but holds at least one step', async () => {
+  it('RD3: a page ends early when its byte limit is reached, but contains at least one step', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const text = 'x'.repeat(100_000);
@@ -52,7 +52,7 @@ describeStore('reading ranges of steps', (on) => {
     expect(await read(2_000_000)).toHaveLength(10);
   });
 
-  it('RD3: what is counted is bytes, not characters', async () => {
+  it('RD3: the limit counts bytes, not characters', async () => {
     const scene = on.scene();
     const made = await scene.create({ taskId: 'wide' });
     const infoJson = JSON.stringify('中'.repeat(100_000));
@@ -70,7 +70,7 @@ describeStore('reading ranges of steps', (on) => {
     expect(await scene.store.listSteps(scene.namespace, { of }, sort, page, 'FULL')).toHaveLength(2);
   });
 
-  it('RD3: bytes are counted along the lineage, also behind branch points of far longer parents', async () => {
+  it('RD3: bytes are counted along the lineage, also after branch points of far longer parents', async () => {
     const scene = on.scene();
     const text = JSON.stringify('x'.repeat(50_000));
     const fat = (n: number) => newStep(BigInt(n), { infoJson: text });
@@ -94,7 +94,7 @@ describeStore('reading ranges of steps', (on) => {
     expect(Math.max(...pages)).toBeGreaterThanOrEqual(2);
   });
 
-  it('FM7: BASIC leaves out actions, observations, info and metadata, and nothing else', async () => {
+  it('FM7: BASIC omits actions, observations, info and metadata, and nothing else', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('s');
@@ -147,7 +147,7 @@ describeStore('reading ranges of steps', (on) => {
     expect(await scene.store.getLineage(scene.namespace, leaf.ref)).toEqual([]);
   });
 
-  it('RD5: outlines hold numbers, rewards and content digests, from any number on, at most so many', async () => {
+  it('RD5: outlines contain numbers, rewards and content digests, from any number on, up to a limit', async () => {
     const scene = on.scene();
     const root = await scene.create();
     const steps = [0.5, undefined, Number.NaN, -Infinity].map((reward, i) => wordStep(BigInt(i), `${i}`, { reward }));

@@ -20,7 +20,7 @@ describeStore('states of steps', (on) => {
     ]);
   });
 
-  it('W9: a state by digest must have been put before, and its size is the one of its bytes', async () => {
+  it('W9: a state referred to by digest must have been uploaded, and its size is that of its bytes', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('put before');
@@ -34,7 +34,7 @@ describeStore('states of steps', (on) => {
     expect((await scene.steps(made))[0]?.step.states).toEqual([stateRef(state)]);
   });
 
-  it('FM4, S2: a state in a content must be there too, and its size is told', async () => {
+  it('FM4, S2: a state in a content must exist too, and its size is returned', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const shot = newState('screenshot');
@@ -58,7 +58,7 @@ describeStore('states of steps', (on) => {
     expect(await scene.store.findStates(scene.namespace, [state.digest], false)).toEqual([]);
   });
 
-  it('S1: the media type belongs to the reference: one state may be two things', async () => {
+  it('S1: the media type belongs to the reference: one state may have two media types', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('{}');
@@ -70,7 +70,7 @@ describeStore('states of steps', (on) => {
     ]);
   });
 
-  it('W9: names that differ in case only, or are odd, are different names, sorted by bytes', async () => {
+  it('W9: unusual names, and names that differ only in case, are distinct and sorted by bytes', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('s');
@@ -82,7 +82,7 @@ describeStore('states of steps', (on) => {
     expect((await scene.steps(made))[0]?.step.states.map(({ name }) => name)).toEqual(names);
   });
 
-  it('W6: a replay of a step with states is a duplicate, with the bytes or without', async () => {
+  it('W6: a replay of a step with states is a duplicate, with or without the bytes', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('s');
@@ -109,7 +109,7 @@ describeStore('attaching states', (on) => {
     });
   };
 
-  it('W10: adds a state to an own step, once; the same again changes nothing', async () => {
+  it('W10: adds a state to an own step once; a repetition changes nothing', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b']);
     const state = { name: 'env', digest: sha256('one'), mediaType: 'text/plain', size: 3 };
@@ -119,7 +119,7 @@ describeStore('attaching states', (on) => {
     expect((await scene.steps(made)).map(({ step }) => step.states)).toEqual([[], [state]]);
   });
 
-  it('W10: another state or media type of that name is a conflict; another name is not', async () => {
+  it('W10: another state or media type under that name is a conflict; another name is not', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await attach(scene, made, 0n, 'one');
@@ -133,7 +133,7 @@ describeStore('attaching states', (on) => {
     expect((await scene.steps(made))[0]?.step.states.map(({ name }) => name)).toEqual(['agent', 'env']);
   });
 
-  it('W10: is also refused where the step came with a state of that name', async () => {
+  it('W10: a name that the step was appended with is a conflict too', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('mine');
@@ -142,7 +142,7 @@ describeStore('attaching states', (on) => {
     expect((await attach(scene, made, 0n, 'mine')).duplicate).toBe(true);
   });
 
-  it('W10: refusals: unknown state, no such step, an inherited step, epoch, uid, no such trajectory', async () => {
+  it('W10: refused are an unknown state, step or trajectory, an inherited step, a wrong epoch or uid', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const made = await scene.branch(root, 0n);
@@ -159,14 +159,14 @@ describeStore('attaching states', (on) => {
     await attach(scene, made, 1n, 'x', { writerEpoch: 1n, uid: made.uid });
   });
 
-  it('W10, W6: the content stays what it was: the step as it was first sent is still a duplicate', async () => {
+  it('W10, W6: the content stays the same: the step as first sent is still a duplicate', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await attach(scene, made, 0n, 'later');
     expect((await scene.append(made, [wordStep(0n, 'a')])).duplicates).toBe(1);
   });
 
-  it('W10: sealed trajectories take it too, and branches see it', async () => {
+  it('W10: sealed trajectories accept attachments too, and branches see them', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const child = await scene.branch(made, 0n);
@@ -175,7 +175,7 @@ describeStore('attaching states', (on) => {
     expect((await scene.steps(child))[0]?.step.states.map(({ digest }) => digest)).toEqual([sha256('late')]);
   });
 
-  it('W9, W10: a step that has 16 states takes no other', async () => {
+  it('W9, W10: a step with 16 states accepts no other', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     for (let i = 0; i < 16; i += 1) await attach(scene, made, 0n, `${i}`, { name: `s${i}` });
@@ -184,7 +184,7 @@ describeStore('attaching states', (on) => {
     expect((await scene.steps(made))[0]?.step.states).toHaveLength(16);
   });
 
-  it('W10: of two different states at once one is attached', async () => {
+  it('W10: of two different states attached concurrently one is accepted', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const results = await Promise.allSettled(['x', 'y', 'z'].map((text) => attach(scene, made, 0n, text)));

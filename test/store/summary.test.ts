@@ -61,7 +61,7 @@ describeStore('summaries', (on) => {
     turns: fc.nat(3),
   });
 
-  it('M3: by whatever rollouts are told apart, it is what counting them one by one gives', async () => {
+  it('M3: for every grouping of rollouts, the summary equals counting them one by one', async () => {
     const dimension = fc.constantFrom<SummaryKey>(
       ...(['TASK', 'RUN', 'EXPERIMENT', 'STAGE_KIND', 'MODEL_URI', 'NUMBER'] as const),
       { label: 'model' },
@@ -211,7 +211,7 @@ describeStore('summaries', (on) => {
     });
   };
 
-  it('M3: duration, queue time, start time and metrics are those of the last attempt; of a failed one before it nothing counts', async () => {
+  it('M3: duration, queue time, start time and metrics are those of the last attempt; failed attempts before it do not count', async () => {
     const here = scene();
     const { train } = await furnish(here);
     const [id = '', cancelled = ''] = await here.queue(train, 2, { modelUri: 'tried again' });
@@ -284,7 +284,7 @@ describeStore('summaries', (on) => {
     expect([await listed(true), await listed(false)]).toEqual([4, 6]);
   });
 
-  it('M3: numbers that are large beside their differences keep their spread', async () => {
+  it('M3: the spread of large numbers with small differences is precise', async () => {
     const here = scene();
     const { train } = await furnish(here);
     await here.queue(train, 3);
@@ -299,7 +299,7 @@ describeStore('summaries', (on) => {
     expect(near?.rewards.squares).toEqual(closeTo(1 / 24));
   });
 
-  it('W11: rewards and tokens as large as doubles can be, and without end, are no fault on either engine', async () => {
+  it('W11: very large and infinite rewards and tokens cause no error on either engine', async () => {
     const here = scene();
     const { train } = await furnish(here);
     const ended = async (modelUri: string, rewards: readonly number[]) => {
@@ -328,7 +328,7 @@ describeStore('summaries', (on) => {
     expect(c?.rewards).toMatchObject({ count: 3n, sum: 7, median: 2, squares: closeTo(14 / 3) });
   });
 
-  it('F-49, M3: groups of CANCEL_PENDING are told by their siblings in queue order, whole, whatever the filters', async () => {
+  it('F-49, M3: CANCEL_PENDING groups are evaluated by their siblings in queue order, completely, whatever the filters', async () => {
     const here = scene();
     const { train } = await furnish(here);
     const won = { siblings: 3n, firstSuccess: 1n, firstUnknown: 2n };
@@ -367,7 +367,7 @@ describeStore('summaries', (on) => {
     expect(passAt[0]?.estimate?.value).toBeCloseTo(1 / 3, 12);
   });
 
-  it('M3: a CONTINUE group counts once it has as many siblings as its plan says, and all are judged', async () => {
+  it('M3: a CONTINUE group counts once it has as many siblings as planned, and all are judged', async () => {
     const here = scene();
     const none = { groupsPerStage: 1, maxTurns: 5, substeps: 0, stages: 1 };
     const stagePlans = [
@@ -396,7 +396,7 @@ describeStore('summaries', (on) => {
     expect(await tasks()).toEqual([{ groups: 1n, trials: 3n, successes: 1n, unfinished: 0n, stopping: [] }]);
   });
 
-  it('F-48: filters that are set must all hold', async () => {
+  it('F-48: filters are combined with AND', async () => {
     const here = scene();
     const experiment = await here.experiment();
     const labels = new Map([['sweep', '7']]);
@@ -426,7 +426,7 @@ describeStore('summaries', (on) => {
     expect(await reason(count({ runs: [other.run.id] }))).toBe('RUN_NOT_FOUND');
   });
 
-  it('K-C6: it costs as many statements for two hundred rollouts of fifty tasks as for one', async () => {
+  it('K-C6: a summary takes as many statements for two hundred rollouts of fifty tasks as for one', async () => {
     const here = scene();
     const { run, train } = await furnish(here);
     const cost = () =>

@@ -38,7 +38,7 @@ describeStore('tags', (on) => {
     expect(await reason(get(scene, root, 't'))).toBe('TAG_NOT_FOUND');
   });
 
-  it('B5: moves only from where it is expected to be; -1 expects it nowhere', async () => {
+  it('B5: moves only from the expected step; -1 expects no tag', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b', 'c']);
     expect(await refusalOf(set(scene, made, 't', 0n, 1n))).toMatchObject({
@@ -57,7 +57,7 @@ describeStore('tags', (on) => {
     expect((await get(scene, made, 't')).stepNumber).toBe(2n);
   });
 
-  it('B5: of many that compare and set at once, one wins', async () => {
+  it('B5: of many concurrent compare-and-set calls, one wins', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b', 'c']);
     for (const expected of [-1n, 0n]) {
@@ -69,14 +69,14 @@ describeStore('tags', (on) => {
     }
   });
 
-  it('B5: sealed trajectories take tags too', async () => {
+  it('B5: sealed trajectories accept tags too', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await scene.seal(made);
     expect(await set(scene, made, 'late', 0n)).toMatchObject({ stepNumber: 0n });
   });
 
-  it('B5: are listed by name in order of bytes, page by page; names that differ in case only are two', async () => {
+  it('B5: are listed by name in byte order, in pages; names that differ only in case are distinct', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b']);
     const names = ['a', 'B', 'b', 'A', 'a.1', 'a/1', 'a-1', 'a_1', 'a1', 'Z', 'z'];
@@ -97,7 +97,7 @@ describeStore('tags', (on) => {
     );
   });
 
-  it('B5: can be taken away, once', async () => {
+  it('B5: can be deleted, once', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await set(scene, made, 't', 0n);
@@ -110,7 +110,7 @@ describeStore('tags', (on) => {
     await set(scene, made, 't', 0n, -1n);
   });
 
-  it('B2: go with their trajectory, and those of branches on its steps stay', async () => {
+  it('B2: are deleted with their trajectory; tags of branches on its steps stay', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const child = await scene.branch(root, 0n);

@@ -17,7 +17,7 @@ describeStore('writers that take over from each other', (on) => {
     }
   }
 
-  it('F1: after an epoch is granted nothing older commits, whichever instance it comes through', async () => {
+  it('F1: after an epoch is granted nothing older commits, on any instance', async () => {
     await withStores(async (stores) => {
       const scenes = stores.map((store) => new Scene(store));
       const namespace = scenes[0]?.namespace as string;
@@ -81,7 +81,7 @@ describeStore('writers that take over from each other', (on) => {
     });
   });
 
-  it('F1: an open and an append at once: either the append is before the grant, or it is fenced', async () => {
+  it('F1: with a concurrent open and append, either the append commits before the grant, or it is fenced', async () => {
     await withStores(async ([one, two]) => {
       const scene = new Scene(one as Store);
       const door = new Scene(two as Store, scene.namespace);
@@ -103,7 +103,7 @@ describeStore('writers that take over from each other', (on) => {
     });
   });
 
-  it('ID1, I2: one request through both instances at once makes one trajectory', async () => {
+  it('ID1, I2: one request sent concurrently to both instances creates one trajectory', async () => {
     await withStores(async (stores) => {
       const { namespace } = new Scene(on.store);
       const doors = stores.map((store) => new Scene(store, namespace));
@@ -115,7 +115,7 @@ describeStore('writers that take over from each other', (on) => {
     });
   });
 
-  it('R1: what one instance acked the other reads at once', async () => {
+  it('R1: steps acked by one instance can be read from the other at once', async () => {
     await withStores(async ([one, two]) => {
       const scene = new Scene(one as Store);
       const door = new Scene(two as Store, scene.namespace);
@@ -127,7 +127,7 @@ describeStore('writers that take over from each other', (on) => {
     });
   });
 
-  it('W7: groups of two instances over the same trajectories and states neither block each other for good nor lose a step', async () => {
+  it('W7: groups of two instances over the same trajectories and states do not deadlock and lose no step', async () => {
     await withStores(async (stores) => {
       const namespace = new Scene(on.store).namespace;
       const doors = stores.map((store) => new Scene(store, namespace));

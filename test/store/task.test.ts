@@ -75,7 +75,7 @@ describeStore('the catalogue of tasks', (on) => {
       (await here.store.listTasks(here.namespace, filter, { after: undefined, ...page }, 'BASIC')).map(({ id }) => id),
   });
 
-  it('C-08, C-31: a task keeps all that is said of it, and what is not said is empty', async () => {
+  it('C-08, C-31: a task keeps all values of the request, and unset values are empty', async () => {
     const here = on.scene();
     const { upsert, get } = tasks(here);
     expect(await upsert(taskUpsert('whole', WHOLE), taskUpsert('bare'))).toEqual({
@@ -96,7 +96,7 @@ describeStore('the catalogue of tasks', (on) => {
     expect(await here.store.getTask(here.namespace, 'none')).toBeUndefined();
   });
 
-  it('C-31: what is absent never overwrites; what is given does, also with nothing', async () => {
+  it('C-31: unset fields never overwrite; set fields do, also with an empty value', async () => {
     const { upsert, get } = tasks(on.scene());
     await upsert(taskUpsert('t', WHOLE));
     const before = await get('t');
@@ -110,7 +110,7 @@ describeStore('the catalogue of tasks', (on) => {
     expect(after.updateTime).toBeGreaterThan(before.updateTime);
   });
 
-  it('one row however many race, and none of what they say is lost', async () => {
+  it('racing calls create one row, and none of their values is lost', async () => {
     const here = on.scene();
     const { upsert, get } = tasks(here);
     const fields = Object.entries(WHOLE);
@@ -125,7 +125,7 @@ describeStore('the catalogue of tasks', (on) => {
     expect((await countRows(on.sql, here.namespace)).tasks).toBe(4);
   });
 
-  it('lists newest first, by page and by what all filters say; the BASIC view leaves out JSON', async () => {
+  it('lists newest first, in pages, with all filters combined; the BASIC view omits JSON', async () => {
     const here = on.scene();
     const { upsert, ids } = tasks(here);
     for (const [id, difficulty, tags] of [
@@ -149,7 +149,7 @@ describeStore('the catalogue of tasks', (on) => {
     expect(basic).toMatchObject({ description: WHOLE.description, tags: ['y'], inputJson: '', metadataJson: '' });
   });
 
-  it('N1: the catalogue of one namespace is nothing to another', async () => {
+  it('N1: the catalogue of one namespace does not affect another', async () => {
     const [here, other] = [on.scene(), on.scene()];
     await tasks(here).upsert(taskUpsert('t', { name: 'ours' }));
     expect(await other.store.getTask(other.namespace, 't')).toBeUndefined();
@@ -161,7 +161,7 @@ describeStore('the catalogue of tasks', (on) => {
     );
   });
 
-  it('a thousand tasks cost as many statements as one, made, changed or left as they are', async () => {
+  it('a thousand tasks take as many statements as one, whether created, changed or unchanged', async () => {
     const { upsert } = tasks(on.scene());
     const cost = (count: number, name: string) =>
       statementsOf(on.engine, () =>
@@ -183,7 +183,7 @@ describeStore('the catalogue of tasks', (on) => {
     });
     const fields = { query: 'is it on?', method: 'adb', expectedResult: '1', configJson: '{"x":1}', advisory: true };
 
-    it('C-32: one validator of a type a task, found by the id that it got; what is absent never overwrites', async () => {
+    it('C-32: a task has one validator of each type, found by its assigned id; unset fields never overwrite', async () => {
       const here = on.scene();
       await tasks(here).upsert(taskUpsert('t'), taskUpsert('u'));
       const { upsert, list } = validators(here);
@@ -208,7 +208,7 @@ describeStore('the catalogue of tasks', (on) => {
       expect(await here.store.getValidator('other', whole.newId)).toBeUndefined();
     });
 
-    it('they come by type, in order of bytes', async () => {
+    it('validators are listed by type, in byte order', async () => {
       const here = on.scene();
       await tasks(here).upsert(taskUpsert('t'));
       const { upsert, list } = validators(here);
@@ -218,7 +218,7 @@ describeStore('the catalogue of tasks', (on) => {
       expect((await refusalOf(list('none'))).reason).toBe('TASK_NOT_FOUND');
     });
 
-    it('all or none: of validators of a task that is not there nothing is kept', async () => {
+    it('all or none: for an unknown task no validators are stored', async () => {
       const here = on.scene();
       await tasks(here).upsert(taskUpsert('t'));
       const refusal = await refusalOf(
@@ -228,7 +228,7 @@ describeStore('the catalogue of tasks', (on) => {
       expect(await validators(here).list('t')).toEqual([]);
     });
 
-    it('one row however many race, and all are told its id', async () => {
+    it('racing calls create one row, and all get its id', async () => {
       const here = on.scene();
       await tasks(here).upsert(taskUpsert('t'), taskUpsert('u'));
       const { upsert, list } = validators(here);

@@ -7,7 +7,7 @@ function controlled() {
   return { promise, resolve, reject };
 }
 
-it('statements sent together answer in their places, whatever is no promise among them', async () => {
+it('statements sent together return their results in place, also among values that are not promises', async () => {
   const [a, b] = [controlled(), controlled()];
   const all = together([a.promise, 2, undefined, b.promise]);
   b.resolve('b');
@@ -15,7 +15,7 @@ it('statements sent together answer in their places, whatever is no promise amon
   expect(await all).toEqual(['a', 2, undefined, 'b']);
 });
 
-it('D3: what is sent together has all ended when it fails, with what failed first, so that none of it runs after its transaction', async () => {
+it('D3: a failed group of statements rejects after all have ended, with the first error, so that none outlives its transaction', async () => {
   const [a, b, c] = [controlled(), controlled(), controlled()];
   let ended = false;
   const all = together([a.promise, b.promise, c.promise]).finally(() => {

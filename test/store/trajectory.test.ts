@@ -16,8 +16,8 @@ async function ids(scene: Scene, filter: TrajectoryFilter = {}): Promise<string[
   return (await list(scene, filter)).map(({ id }) => id);
 }
 
-describeStore('making and getting trajectories', (on) => {
-  it('L1: a new trajectory is RUNNING, empty, unheld, its own root, and what its maker said comes back', async () => {
+describeStore('creating and getting trajectories', (on) => {
+  it('L1: a new trajectory is RUNNING, empty, without a writer, its own root, and has the values of the request', async () => {
     const scene = on.scene();
     const labels = new Map([
       ['a', ''],
@@ -52,14 +52,14 @@ describeStore('making and getting trajectories', (on) => {
     expect(await scene.get(id)).toEqual(made);
   });
 
-  it('times are those of now, and the database gives them', async () => {
+  it('times are the current time of the database', async () => {
     const scene = on.scene();
     const { createTime, updateTime } = await scene.create();
     expect(createTime).toBe(updateTime);
     expect(Math.abs(Number(createTime / 1_000_000n) - Date.now())).toBeLessThan(60_000);
   });
 
-  it('a root step comes in the same transaction, with its state', async () => {
+  it('a root step is stored in the same transaction, with its state', async () => {
     const scene = on.scene();
     const state = newState('reset');
     const root = newStep(0n, { states: [stateRef(state)], reward: 2, infoJson: '{"seed":1}' });
@@ -73,7 +73,7 @@ describeStore('making and getting trajectories', (on) => {
     expect(step?.step.states).toEqual([stateRef(state)]);
   });
 
-  it('W9: a root that refers to an unknown state makes nothing at all', async () => {
+  it('W9: a root that refers to an unknown state creates nothing', async () => {
     const scene = on.scene();
     const id = randomUUID();
     const digest = sha256('nowhere');
@@ -86,7 +86,7 @@ describeStore('making and getting trajectories', (on) => {
     expect(await scene.create({ id })).toMatchObject({ id });
   });
 
-  it('an id that is taken is refused, and the trajectory that has it stays as it is', async () => {
+  it('an id in use is refused, and its trajectory is unchanged', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a'], { name: 'first' });
     expect(await refusalOf(scene.create({ id: made.id, name: 'second' }))).toMatchObject({
@@ -98,7 +98,7 @@ describeStore('making and getting trajectories', (on) => {
     expect(await ids(scene)).toEqual([made.id]);
   });
 
-  it('of many makers of one id at once one succeeds', async () => {
+  it('of many concurrent creations with one id one succeeds', async () => {
     const scene = on.scene();
     const id = randomUUID();
     const results = await Promise.allSettled(Array.from({ length: 8 }, (_, i) => scene.create({ id, name: `${i}` })));
@@ -107,7 +107,7 @@ describeStore('making and getting trajectories', (on) => {
       if (each.status === 'rejected') expect(each.reason).toMatchObject({ reason: 'TRAJECTORY_EXISTS' });
   });
 
-  it('an id that is not there is undefined', async () => {
+  it('an unknown id is undefined', async () => {
     expect(await on.store.getTrajectory(on.scene().namespace, randomUUID())).toBeUndefined();
   });
 
@@ -121,7 +121,7 @@ describeStore('making and getting trajectories', (on) => {
 });
 
 describeStore('updating trajectories', (on) => {
-  it('FM7: what is given changes, what is not stays; labels are replaced, metrics merge by key', async () => {
+  it('FM7: set fields change, unset fields stay; labels are replaced, metrics merged by key', async () => {
     const scene = on.scene();
     const made = await scene.create({ name: 'n', labels: new Map([['a', '1']]), metadataJson: '{}' });
     const update = (changes: Parameters<typeof scene.store.updateTrajectory>[2]) =>
@@ -162,7 +162,7 @@ describeStore('updating trajectories', (on) => {
     expect(now.createTime).toBe(made.createTime);
   });
 
-  it('metrics set at once by many are all there', async () => {
+  it('metrics set by many concurrent updates are all stored', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const keys = Array.from({ length: 20 }, (_, i) => `m${i}`);
@@ -172,7 +172,7 @@ describeStore('updating trajectories', (on) => {
     expect((await scene.get(made.id)).metrics).toEqual(new Map(keys.map((key, i) => [key, i])));
   });
 
-  it('256 metrics are taken, one more is refused and changes nothing', async () => {
+  it('256 metrics are accepted, one more is refused and changes nothing', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const many = new Map(Array.from({ length: 256 }, (_, i) => [`m${i}`, i]));
@@ -184,7 +184,7 @@ describeStore('updating trajectories', (on) => {
     expect((await scene.get(made.id)).metrics.size).toBe(256);
   });
 
-  it('a sealed trajectory takes it too; one that is not there does not', async () => {
+  it('a sealed trajectory can be updated; an unknown one cannot', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await scene.seal(made);
@@ -196,7 +196,7 @@ describeStore('updating trajectories', (on) => {
     expect((await refusalOf(nobody)).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
-  it('an update does not undo what is appended at the same time', async () => {
+  it('an update does not undo a concurrent append', async () => {
     const scene = on.scene();
     const made = await scene.create();
     await Promise.all([

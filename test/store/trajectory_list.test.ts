@@ -17,7 +17,7 @@ async function ids(scene: Scene, filter: TrajectoryFilter = {}): Promise<string[
 }
 
 describeStore('listing trajectories', (on) => {
-  it('FM7: newest first, and pages of one make what one page of all makes', async () => {
+  it('FM7: newest first, and pages of one together equal one page of all', async () => {
     const scene = on.scene();
     const made: string[] = [];
     for (let i = 0; i < 7; i += 1) made.unshift((await scene.create()).id);
@@ -33,7 +33,7 @@ describeStore('listing trajectories', (on) => {
     expect(paged).toEqual(made);
   });
 
-  it('rows made between two pages do not shift the next page', async () => {
+  it('rows created between two pages do not shift the next page', async () => {
     const scene = on.scene();
     const made: string[] = [];
     for (let i = 0; i < 4; i += 1) made.unshift((await scene.create()).id);
@@ -43,7 +43,7 @@ describeStore('listing trajectories', (on) => {
     expect([...first, ...second].map(({ id }) => id)).toEqual(made);
   });
 
-  it('trajectories made in the same millisecond keep the order in which they were made', async () => {
+  it('trajectories created in the same millisecond keep their creation order', async () => {
     const scene = on.scene();
     const made: Trajectory[] = [];
     for (let i = 0; i < 30; i += 1) made.unshift(await scene.create());
@@ -52,7 +52,7 @@ describeStore('listing trajectories', (on) => {
       if (i > 0) expect(ref.key < (made[i - 1] as Trajectory).ref.key).toBe(true);
   });
 
-  it('filters: task, name, labels and status, exactly and by case, and all that are set must hold', async () => {
+  it('filters: task, name, labels and status, exact and case-sensitive, combined with AND', async () => {
     const scene = on.scene();
     const a = await scene.create({ taskId: 'T', name: 'N', labels: new Map([['k', 'v']]) });
     const b = await scene.create({ taskId: 't', name: 'n', labels: new Map([['K', 'v']]) });
@@ -85,7 +85,7 @@ describeStore('listing trajectories', (on) => {
     expect(await ids(scene, { taskId: 't', name: 'N' })).toEqual([]);
   });
 
-  it('label keys and values are taken as they are, whatever JSON, SQL or paths would make of them', async () => {
+  it('label keys and values are compared literally, whatever they mean in JSON, SQL or paths', async () => {
     const scene = on.scene();
     const odd = ['a.b', 'a"b', "a'b", 'a\\b', '$', '$.a', '', '[0]', '%', ODD, 'a b', '*', '"', '#-1'];
     const made = new Map<string, string>();
@@ -98,7 +98,7 @@ describeStore('listing trajectories', (on) => {
     expect(await ids(scene, { labels: new Map([['b', 'a.b']]) })).toEqual([]);
   });
 
-  it('a label is its whole key and its whole value, not a part of another that looks like it', async () => {
+  it('a label matches by its whole key and whole value, never by a part', async () => {
     const scene = on.scene();
     const { id } = await scene.create({ labels: new Map([['k', 'v']]) });
     await scene.create({ labels: new Map([['x"k', 'v']]) });
@@ -109,7 +109,7 @@ describeStore('listing trajectories', (on) => {
     expect(await ids(scene, { labels: new Map([['k', 'v']]) })).toEqual([id]);
   });
 
-  it('a label is found by its pair whatever signs it is made of', async () => {
+  it('a label matches whatever characters it consists of', async () => {
     const scene = on.scene();
     const text = (minLength: number) => fc.string({ unit: fc.constantFrom(...'",:{}\\\n a'), minLength, maxLength: 3 });
     const maps = fc.sample(fc.array(fc.tuple(text(1), text(0)), { minLength: 1, maxLength: 3 }), {
@@ -153,7 +153,7 @@ describeStore('listing trajectories', (on) => {
     expect(await ids(scene, { rootsOnly: true, treeId: root.id })).toEqual([root.id]);
   });
 
-  it('filters: made at or after, and made before', async () => {
+  it('filters: created at or after, and created before', async () => {
     const scene = on.scene();
     const a = await scene.create();
     const b = await scene.create();

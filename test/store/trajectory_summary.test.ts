@@ -51,7 +51,7 @@ describeStore('summaries of trajectories', (on) => {
     metrics: new Map(Object.entries(metrics)),
   });
 
-  it('M3: by whatever trajectories are grouped, the result is that of counting them one by one', async () => {
+  it('M3: for every grouping of trajectories, the summary equals counting them one by one', async () => {
     const reward = fc.constantFrom(undefined, Number.NaN, 0, 1, -2.5, 1e9, 1e9 + 0.25);
     const metrics = fc.constantFrom(
       {},
@@ -167,7 +167,7 @@ describeStore('summaries of trajectories', (on) => {
     ]);
   });
 
-  it('M3: filters by run, experiment, task, labels and time of creation; a kind of stage excludes all', async () => {
+  it('M3: filters by run, experiment, task, labels and creation time; a stage kind excludes all', async () => {
     const here = scene();
     const experiment = await here.experiment();
     const one = await here.makeRun({ labels: new Map([['sweep', 'a']]) });
@@ -190,7 +190,7 @@ describeStore('summaries of trajectories', (on) => {
     expect((await refusalOf(summarize(here, [], { experimentId: unknown }))).reason).toBe('EXPERIMENT_NOT_FOUND');
   });
 
-  it('W11: rewards and metrics that are immense, infinite or NaN fail on neither engine', async () => {
+  it('W11: very large, infinite and NaN rewards and metrics cause no error on either engine', async () => {
     const here = scene();
     const run = await here.makeRun();
     for (const reward of [1e308, 1e308, -1e308, 5]) await add(here, run, plan([step(reward, { n: reward })], 'a'));

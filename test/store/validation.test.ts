@@ -51,7 +51,7 @@ describeStore('validations', (on) => {
   };
   const reason = (call: Promise<unknown>) => refusalOf(call).then((refusal) => refusal.reason);
 
-  it("C-38, C-45: one row an attempt and name, however often it is recorded; what it was asked is the validator's", async () => {
+  it('C-38, C-45: one row for each attempt and name, however often it is recorded; its input is that of the validator', async () => {
     const { here, id, state, ids } = await fresh();
     const said = { actualResult: 'off', executionMs: 12, errorMessage: 'late', detailsJson: '{"x":1}' };
     const first = await here.store.recordValidation(here.namespace, id, undefined, newValidation(state, false, said));
@@ -79,7 +79,7 @@ describeStore('validations', (on) => {
     expect((await countRows(on.sql, here.namespace)).validations).toBe(1);
   });
 
-  it("M3: all that are not advisory must succeed; the result's own flag decides only where there is none", async () => {
+  it('M3: all validations that are not advisory must succeed; the flag of the result decides only without any', async () => {
     const { here, id, claim, state, shot, hint, record, verdictOf } = await fresh();
     expect(await verdictOf()).toEqual([undefined, undefined, undefined]);
     await record(hint, false);
@@ -96,7 +96,7 @@ describeStore('validations', (on) => {
     expect((await here.record(id)).validations.map(({ name }) => name)).toEqual(['hint', 'shot', 'state']);
   });
 
-  it('M3: validations under free names judge as those of validators do, also of a rollout without a task', async () => {
+  it('M3: validations with free names judge like those of validators, also of a rollout without a task', async () => {
     const { here, stage, state } = await fresh();
     const [bare = ''] = await here.queue(stage, 1, { groupNumber: 1n });
     const claim = await here.claimOne();
@@ -126,7 +126,7 @@ describeStore('validations', (on) => {
     expect((await record('ä', false)).rollout.success, 'it is not advisory any more').toBe(false);
   });
 
-  it("M3: of a validator of the task its own flag counts, whatever the validation's says; a free name may stand beside it", async () => {
+  it('M3: for a validator of the task its own advisory flag counts, not that of the validation; a free name may stand beside it', async () => {
     const { here, id, state, hint, ids, verdictOf } = await fresh();
     const record = (name: string, success: boolean, advisory: boolean) =>
       here.store.recordValidation(here.namespace, id, undefined, newValidation(name, success, { advisory }));
@@ -154,7 +154,7 @@ describeStore('validations', (on) => {
     expect((await here.record(id)).validations.map(({ name }) => name)).toEqual([...names, state].sort());
   });
 
-  it('M3: a free name that became the type of a validator of the task names that validator from then on', async () => {
+  it('M3: a free name that became the type of a validator of the task refers to that validator from then on', async () => {
     const { here, id, record } = await fresh();
     expect((await record('late', false)).validation).toMatchObject({ validatorId: '', query: '' });
     const validatorId = await here.validator('t', 'late', true);
@@ -165,7 +165,7 @@ describeStore('validations', (on) => {
     ]);
   });
 
-  it('what was judged is not judged anew when a validator becomes advisory later', async () => {
+  it('past verdicts do not change when a validator becomes advisory later', async () => {
     const { here, id, state, record, verdictOf } = await fresh();
     await record(state, false);
     const nothing = { query: undefined, method: undefined, expectedResult: undefined, configJson: undefined };
@@ -194,7 +194,7 @@ describeStore('validations', (on) => {
     ]);
   });
 
-  it('M3: each attempt keeps its validations, override, result, verdict, metrics, timings and environments', async () => {
+  it('M3: each attempt keeps its own validations, override, result, verdict, metrics, timings and environments', async () => {
     const { here, run, id, claim, state, shot, record, override, update } = await fresh();
     const [first, second] = [await here.environment(run), await here.environment(run)];
     const span = { startTime: 1n, endTime: 2n };
@@ -233,7 +233,7 @@ describeStore('validations', (on) => {
     expect((await here.record(id)).attempts, 'a retry changes no attempt').toEqual(attempts);
   });
 
-  it('Q1: while PENDING after a release or a retry, a rollout shows number and trajectory of its last attempt, and nothing else of it', async () => {
+  it('Q1: while PENDING after a release or a retry, a rollout shows only number and trajectory of its last attempt', async () => {
     const { here, run, id, claim, state, record, update } = await fresh();
     const environment = await here.environment(run);
     const leave = async (token: LeaseToken) => {
@@ -264,7 +264,7 @@ describeStore('validations', (on) => {
     expect(await here.rollout(id)).toMatchObject({ status: 'CANCELLED', attempt: 2, success: true, reward: 1 });
   });
 
-  it('M3: verdicts, metrics, timings and environments reach any attempt that began, and are never LEASE_LOST', async () => {
+  it('M3: verdicts, metrics, timings and environments are accepted for any attempt that started, and are never LEASE_LOST', async () => {
     const { here, run, id, claim, state, record, override, update } = await fresh();
     const environment = await here.environment(run);
     await here.release(tokenOf(claim));
@@ -290,7 +290,7 @@ describeStore('validations', (on) => {
     expect(now.rollout.revision, 'an older attempt is no change of the rollout').toBe(rollout.revision);
   });
 
-  it('Q2: other fields of a rollout follow the lease, alone and beside those of an attempt', async () => {
+  it('Q2: other fields of a rollout require the lease, alone and with those of an attempt', async () => {
     const { here, claim, update } = await fresh();
     const metrics = new Map([['m', 1]]);
     await here.release(tokenOf(claim));
@@ -302,7 +302,7 @@ describeStore('validations', (on) => {
     expect((await here.record(second.rollout.id)).attempts[0]?.metrics).toEqual(new Map());
   });
 
-  it('NO_ATTEMPT: what belongs to an attempt is refused before the first one, and for one that has not begun', async () => {
+  it('NO_ATTEMPT: attempt fields are refused before the first attempt, and for one that has not started', async () => {
     const { here, run, stage, state, id } = await fresh();
     const [unclaimed = ''] = await here.queue(stage, 1, { taskId: 't', groupNumber: 1n });
     const environmentIds = [await here.environment(run)];
@@ -327,7 +327,7 @@ describeStore('validations', (on) => {
     expect(await here.record(unclaimed)).toEqual(before);
   });
 
-  it('M3: what validators said of the last attempt that there may be stands, though it was given back', async () => {
+  it('M3: validations of the last possible attempt stay valid, even if it was released', async () => {
     const { here, id, state, record, verdictOf } = await fresh();
     for (let attempt = 1; attempt <= 3; attempt += 1) {
       if (attempt > 1) await here.claimOne();
@@ -340,7 +340,7 @@ describeStore('validations', (on) => {
     expect([validations.length, ...attempts.map((attempt) => attempt.validations.length)]).toEqual([1, 1, 1, 1]);
   });
 
-  it('C-57: the log of overrides is one for all attempts, and names the attempt of each entry', async () => {
+  it('C-57: one log of overrides covers all attempts, and names the attempt of each entry', async () => {
     const { here, id, claim, override } = await fresh();
     await override(true);
     await here.release(tokenOf(claim));
@@ -356,7 +356,7 @@ describeStore('validations', (on) => {
     expect((await here.rollout(id)).override, 'of attempt 2 it stands').toEqual(log[1]);
   });
 
-  it('M3: a FAILED rollout is never a success, whatever its result, validations and override say', async () => {
+  it('M3: a FAILED rollout is never a success, whatever its result, validations and override', async () => {
     const { here, id, stage, state, shot, claim, record, verdictOf } = await fresh();
     await here.fail(claim, { result: { ...NO_RESULT, success: true } });
     expect(await verdictOf()).toEqual([undefined, undefined, false]);
@@ -372,7 +372,7 @@ describeStore('validations', (on) => {
     expect((await here.rollouts(of, { success: false })).map((each) => each.id)).toEqual([id]);
   });
 
-  it('C-57: an override stands above all, can be withdrawn, and its log only grows', async () => {
+  it('C-57: an override has precedence, can be withdrawn, and its log is append-only', async () => {
     const { here, id, state, record, verdictOf } = await fresh();
     const override = (success: boolean | undefined, reasonGiven: string, actor = '') =>
       here.store.overrideValidation(here.caller, id, undefined, { success, reason: reasonGiven, actor });
@@ -401,7 +401,7 @@ describeStore('validations', (on) => {
     expect(ordinals).toEqual(Array.from({ length: 23 }, (_, i) => BigInt(22 - i)));
   });
 
-  it('refuses a verdict for what is not there, and keeps nothing of it', async () => {
+  it('refuses a verdict for an unknown resource, and stores nothing of it', async () => {
     const { here, id } = await fresh();
     const of = (rollout: string, namespace = here.namespace) =>
       here.store.recordValidation(namespace, rollout, undefined, newValidation('free', true));

@@ -15,7 +15,7 @@ describeStore('values of steps', (on) => {
     return (await scene.steps(made))[0]?.step as StoredStep;
   }
 
-  it('W11: a step comes back as it was, whatever is in it', async () => {
+  it('W11: a step is returned as it was stored, whatever its values', async () => {
     const scene = on.scene();
     const made = await scene.create();
     let next = 0n;
@@ -50,7 +50,7 @@ describeStore('values of steps', (on) => {
     ['the largest', Number.MAX_VALUE],
     ['0.1', 0.1],
     ['beyond 2^53', 2 ** 60 + 2 ** 10],
-  ])('W11: a reward that is %s stays so', async (_, reward) => {
+  ])('W11: a reward of %s is kept', async (_, reward) => {
     expect((await throughStore({ reward })).reward).toBe(reward);
   });
 
@@ -72,7 +72,7 @@ describeStore('values of steps', (on) => {
     expect(step.metrics).toEqual(metrics);
   });
 
-  it('FM3: the five kinds of content, and none, are kept apart; empty text, bytes and uri are there', async () => {
+  it('FM3: the five kinds of content, and none, are kept distinct; empty text, bytes and uri are kept', async () => {
     const contents = [
       undefined,
       { kind: 'text', text: '' },
@@ -91,7 +91,7 @@ describeStore('values of steps', (on) => {
     expect(step.observations.map(({ isError }) => isError)).toEqual(contents.map((content) => content === undefined));
   });
 
-  it('FM1: JSON text is kept byte for byte: spaces, order, keys twice, numbers that no double holds', async () => {
+  it('FM1: JSON text is kept byte for byte: spaces, order, duplicate keys, numbers that no double can represent', async () => {
     const json = ' {"b":1,\r\n"a" : 1.00, "a":9007199254740993, "u":"\\u00e9\\ud83c\\udf0a\\u0000"}\t';
     const step = await throughStore({
       infoJson: json,
@@ -102,7 +102,7 @@ describeStore('values of steps', (on) => {
     expect(step.actions[0]?.content).toEqual({ kind: 'json', json });
   });
 
-  it('text is kept to the code point: astral, combining, marks of direction, line ends, byte order mark, noncharacters', async () => {
+  it('text is kept to the code point: astral, combining, direction marks, line ends, byte order mark, noncharacters', async () => {
     const text = '\ufeffe\u0301 \u00e9 🌊 👩‍👩‍👧 \u202e\u2028\u2029\r\n\u0001\u001f\u007f\u0085 \uffff \u{10ffff}';
     const step = await throughStore({ actions: [textAction(text, { type: text, name: text, callId: text })] });
     expect(step.actions[0]).toMatchObject({ type: text, name: text, callId: text, content: { text } });
@@ -120,7 +120,7 @@ describeStore('values of steps', (on) => {
     expect(await throughStore({ endTime: 0n })).toMatchObject({ startTime: undefined, endTime: 0n });
   });
 
-  it('a step of almost 1 MiB comes back whole', async () => {
+  it('a step of almost 1 MiB is returned complete', async () => {
     const text = '🌊é"\\'.repeat(100_000);
     expect((await throughStore({ observations: [textObservation(text)] })).observations[0]?.content).toEqual({
       kind: 'text',
@@ -128,7 +128,7 @@ describeStore('values of steps', (on) => {
     });
   });
 
-  it('W9: states inline of 0 bytes, 1 byte and 512 KiB, 16 of them, come back byte for byte', async () => {
+  it('W9: 16 inline states of 0 bytes, 1 byte and 512 KiB are returned byte for byte', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const large = new Uint8Array(512 * 1024);

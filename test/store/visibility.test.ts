@@ -5,8 +5,8 @@ import { describeStore } from './on_store.ts';
 /** Enough that writing takes many turns of the event loop, in which readers look. */
 const STEPS = 2000;
 
-describeStore('what readers see while others write', (on) => {
-  it('D2, D3: of a batch none or all, and nothing of it before its writer is told', async () => {
+describeStore('readers concurrent with writers', (on) => {
+  it('D2, D3: see all of a batch or nothing, and nothing before its writer is answered', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('a state of every step');
@@ -46,7 +46,7 @@ describeStore('what readers see while others write', (on) => {
     expect(seen.at(-1)).toMatchObject({ steps: BigInt(STEPS), rows: STEPS, states: 1, told: true });
   });
 
-  it('D2: what another transaction has written and not committed is nowhere to be seen', async () => {
+  it('D2: never see what another transaction has written and not committed', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await on.sql.rows('begin');

@@ -27,7 +27,7 @@ function saltOf(path: string): string {
 }
 
 describe('A5: the write-ahead log of SQLite', () => {
-  it('is started anew although readers overlap without end', async () => {
+  it('is restarted although readers overlap without end', async () => {
     await using database = await createDatabase('sqlite');
     const path = sqlitePath(database);
     const writer = openWriter(path);

@@ -19,7 +19,7 @@ describeStoreOn(['sqlite'], 'A1: a file that another program writes to', (on) =>
     };
   }
 
-  it('holds up neither reads nor the event loop; writes wait, and are done in order once it is free', async () => {
+  it('a locked database delays neither reads nor the event loop; writes wait, and run in order once it is free', async () => {
     const here = scene();
     const made = await here.createWith(['a']);
     const ended: string[] = [];
@@ -36,7 +36,7 @@ describeStoreOn(['sqlite'], 'A1: a file that another program writes to', (on) =>
     expect(await here.words(made)).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  it('is DATABASE_UNAVAILABLE for all that were asked for, at the time that each was asked for and not one after the other', async () => {
+  it('a locked database makes every waiting call fail with DATABASE_UNAVAILABLE, each at its own deadline', async () => {
     const here = scene();
     const run = await here.makeRun({ mainTrajectory: newMain(), status: 'RUNNING' });
     const made = await here.createWith(['a']);

@@ -15,11 +15,11 @@ function opening(trajectory: { readonly id: string }, fields: Partial<OpenReques
   };
 }
 
-describeStore('opening for append', (on) => {
+describeStore('opening a trajectory for append', (on) => {
   const open = (scene: Scene, trajectory: { readonly id: string }, fields: Partial<OpenRequest> = {}) =>
     scene.store.openForAppend(scene.caller, opening(trajectory, fields));
 
-  it('W1: grants epochs 1, 2, 3, … and writes epoch and writer durably', async () => {
+  it('W1: grants epochs 1, 2, 3, … and stores epoch and writer durably', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const first = await open(scene, made, { writerId: 'Wr🌊ter' });
@@ -31,7 +31,7 @@ describeStore('opening for append', (on) => {
     expect(await scene.get(made.id)).toMatchObject({ writerId: 'other', writerEpoch: 3n });
   });
 
-  it('W1: a refusal moves nothing', async () => {
+  it('W1: a refused open changes nothing', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await open(scene, made);
@@ -47,7 +47,7 @@ describeStore('opening for append', (on) => {
     expect(await scene.get(made.id)).toEqual(before);
   });
 
-  it('W1: of many writers that open at once, each with the epoch it saw, one is granted', async () => {
+  it('W1: of many concurrent opens, each with the epoch it saw, one is granted', async () => {
     const scene = on.scene();
     const made = await scene.create();
     await open(scene, made, { writerId: 'first' });
@@ -58,7 +58,7 @@ describeStore('opening for append', (on) => {
     expect((await scene.get(made.id)).writerEpoch).toBe(2n);
   });
 
-  it('W1: of many writers that open a fresh trajectory at once, one is granted', async () => {
+  it('W1: of many concurrent opens of a new trajectory, one is granted', async () => {
     const scene = on.scene();
     const made = await scene.create();
     const results = await Promise.allSettled(
@@ -67,7 +67,7 @@ describeStore('opening for append', (on) => {
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
   });
 
-  it('W1: a sealed trajectory may be opened; the answer tells that it is sealed', async () => {
+  it('W1: a sealed trajectory may be opened; the answer says that it is sealed', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     await scene.seal(made, 'CANCELLED');
