@@ -31,7 +31,7 @@ it.each(ENGINES)(
       ...{ errorMessage: '', detailsJson: '' },
     };
 
-    /** When rollouts became claimable, as their attempts and they themselves say it. */
+    /** The times at which rollouts became claimable, of attempts and of rollouts. */
     const timesOf = async () => {
       const outside = await outsideSql(database);
       const rows = await outside.rows('select rollout, number, claimable_time from attempts order by rollout, number');
@@ -63,7 +63,8 @@ it.each(ENGINES)(
     const sql = await outsideSql(database);
     const keyOf = async (id: string) => (await sql.rows(`select key from rollouts where id = '${id}'`))[0]?.key;
     await undoMigrations(sql, '0011_attempts');
-    // Before, what belonged to the current attempt stood with the rollout: validations under attempt 0, the rest in its row.
+    // Before this migration, data of the current attempt were stored with the rollout: validations under attempt 0,
+    // others in its row.
     await sql.rows(`update validations set attempt = 0 where rollout = ${await keyOf(ended)}`);
     await sql.rows(`insert into validations (rollout, validator, namespace, advisory, success, query, expected_result, actual_result,
         error_message, details_json, record_time, attempt)
@@ -80,7 +81,7 @@ it.each(ENGINES)(
     const after = await again.record(ended);
     expect(after).toEqual({
       ...before,
-      // Of what is stored it is the default.
+      // The stored value is the default.
       rollout: { ...before.rollout, retryDelayMs: 1000 },
       attempts: [{ ...before.attempts[0], environmentIds: [environment] }],
       environmentIds: [environment],

@@ -21,7 +21,10 @@ describeStore('trajectories of runs and experiments', (on) => {
     return steps.map(({ step }) => wordOf(step));
   };
 
-  /** An experiment with two runs, each with a main trajectory, a branch of one, one of the experiment alone, and one of nobody. */
+  /**
+   * An experiment with two runs (each with a main trajectory, one of them with a branch), a trajectory of the
+   * experiment alone, and one that belongs to neither.
+   */
   async function populate(here: RunScene) {
     const experiment = await here.experiment();
     const place = { experiment: { id: experiment.id } };

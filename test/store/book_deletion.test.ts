@@ -89,14 +89,14 @@ describeStore('deleting runs and experiments', (on) => {
     await here.appendWords(branched, ['b']);
     const full = await countRows(on.sql, here.namespace);
     for (const [table, count] of Object.entries(full)) {
-      // What is made once a namespace: states by their content, the catalogue by its names.
+      // Rows that exist once in a namespace: states by their content, the catalogue by its names.
       if (['state_uploads', 'experiments', 'state_chunks', 'tasks', 'validators'].includes(table)) continue;
       expect([table, count > (counts[table] ?? 0)]).toEqual([table, true]);
     }
     expect(await deleteRun(here, run)).toMatchObject({ runs: 1n, trajectories: 3n + FURNISHED_TRAJECTORIES });
     await purgeAll();
     await collectUnused(on.store);
-    // The experiment's counter has moved; what was unreferenced from the first is collected with the rest.
+    // The counter of the experiment has changed. States that were never referred to are collected with the rest.
     const rest = await countRows(on.sql, here.namespace);
     expect(rest).toEqual({ ...counts, requests: 1, states: 2, state_chunks: 0 });
     const same = (dump: string) =>
@@ -129,7 +129,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(await deleteExperiment(here, other)).toMatchObject({ runs: 0n, trajectories: 0n });
     await purgeAll();
     await collectUnused(on.store);
-    // Tasks and validators are the namespace's, not the experiment's.
+    // Tasks and validators belong to the namespace, not to the experiment.
     expect(await left(here)).toEqual([
       ['tasks', 1],
       ['validators', 1],
@@ -230,7 +230,7 @@ describeStore('deleting runs and experiments', (on) => {
     expect(many.metadata.branch_ids?.split(',')).toHaveLength(20);
     expect(many.message).toContain('and 5 more');
     expect(await deleteRun(here, two)).toMatchObject({ runs: 1n });
-    // A branch that is deleted and not purged yet is none.
+    // A branch that is deleted and not yet purged does not count.
     expect(await deleteRun(here, one)).toMatchObject({ runs: 1n });
   });
 
@@ -341,7 +341,7 @@ describeStore('deleting runs and experiments', (on) => {
     const rows = async () => Object.values(await countRows(on.sql, here.namespace)).reduce((sum, n) => sum + n, 0);
     await deleteExperiment(here, experiment);
     let [before, batches] = [await rows(), 0];
-    // Every few batches the store is closed, and another one goes on.
+    // Every few batches the store is closed, and another one continues.
     for (let more = true; more; ) {
       await on.reopen();
       for (let i = 0; more && i < 7; i += 1) {

@@ -26,7 +26,7 @@ describeStore('the depth of branches', (on) => {
     for (const each of trajectories) depths.push(await depthOf(each));
     return depths;
   };
-  /** As if it stood so deep in its tree. */
+  /** Sets the stored depth, without creating its ancestors. */
   const setDepth = ({ id }: { readonly id: string }, depth: number) =>
     on.sql.rows(`update trajectories set depth = ${depth} where id = '${id}'`);
 
@@ -64,7 +64,7 @@ describeStore('the depth of branches', (on) => {
     });
     expect(error.message).toContain(deepest.id);
     expect(error.message).toContain('create a new root trajectory');
-    // The owner of an inherited step is not as deep.
+    // The owner of an inherited step is less deep.
     expect(await depthOf(await here.branch(deepest, 1n))).toBe(DEEPEST);
   });
 
@@ -175,7 +175,7 @@ it.each(ENGINES)(
   },
 );
 
-/** A chain of that depth, and a tree with branches of branches beside it. */
+/** A chain of that depth, and beside it a tree with nested branches. */
 async function makeTrees(engine: Engine, store: Store, sql: OutsideSql, depth: number) {
   const scene = new Scene(store);
   const deep = await scene.createWith(['a']);

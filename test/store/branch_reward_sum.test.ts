@@ -10,7 +10,7 @@ import { outsideSql } from './sql.ts';
 
 const { POSITIVE_INFINITY, NEGATIVE_INFINITY } = Number;
 
-/** Rewards of a prefix, those of the branch, and the sum of the branch's. */
+/** Rewards of a prefix, rewards of the branch, and the sum over the branch's own. */
 const CASES: readonly (readonly [
   prefix: readonly (number | undefined)[],
   own: readonly (number | undefined)[],
@@ -39,7 +39,7 @@ async function appendRewards(scene: Scene, trajectory: Trajectory, rewards: read
   if (steps.length > 0) await scene.append(trajectory, steps);
 }
 
-/** A root with these rewards, and a branch of its last step with the others. */
+/** A root with the first rewards, and a branch at its last step with the others. */
 async function branched(scene: Scene, prefix: readonly (number | undefined)[], own: readonly (number | undefined)[]) {
   const root = await scene.create();
   await appendRewards(scene, root, prefix);

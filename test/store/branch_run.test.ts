@@ -105,7 +105,7 @@ describeStore('branching runs', (on) => {
     expect(run.parent?.branchPoint).toBe(1n);
     const deeper = await here.branchOff(run, 0n);
     expect(deeper.run.parent).toEqual({ key: run.key, id: run.id, branchPoint: 0n });
-    // The owner of step 0 is the source's trajectory, whatever run was named.
+    // The trajectory of the source owns step 0, whichever run was named.
     expect(deeper.mainTrajectory?.parent).toMatchObject({ id: source.mainTrajectory?.id, branchPoint: 0n });
     expect(deeper.run.tree).toEqual(source.tree);
     const none = here.branchOff({ id: run.id }, 'best');
@@ -219,7 +219,7 @@ describeStore('branching runs', (on) => {
     expect(page).toEqual(all.slice(10, 12));
     const rest = await treeOf(other, 9);
     expect(rest.map(({ name }) => name)).toEqual(['other']);
-    // Whatever run it is told of, each row has its own names.
+    // Each row has its own names, whichever run the tree was requested for.
     expect(all.map(({ experiment, tree }) => [experiment, tree])).toEqual(all.map(() => [root.experiment, root.tree]));
   });
 });

@@ -7,7 +7,7 @@ import { wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { Scene } from './scene.ts';
 
-/** Hints may come twice and may be lost, so tests wait until one is heard, and make the change again where it may not be. */
+/** Notifications may be repeated or lost. Tests wait until one arrives, and repeat the change if none does. */
 class Ear {
   readonly heard: (bigint | undefined)[] = [];
   readonly stop: () => void;
@@ -35,7 +35,7 @@ describeStore('notifications of changes', (on) => {
       if (key === made.ref.key)
         scene.store.getTrajectory(scene.namespace, made.id).then(
           (row) => seen.push(row?.nextStepNumber ?? -1n),
-          () => undefined, // the last look may meet the end of the store
+          () => undefined, // the last check may run after the store was closed
         );
     });
     await scene.append(made, [wordStep(0n, 'a')]);
@@ -113,7 +113,7 @@ describe('notifications between instances, on postgres', () => {
     );
     expect(rows.length).toBeGreaterThan(0);
     await admin.end();
-    // Whatever happened meanwhile: anything may have changed.
+    // Whatever happened meanwhile: the notification says that anything may have changed.
     await expect.poll(() => ear.heard.includes(undefined), { timeout: 10_000 }).toBe(true);
     ear.forget();
     const other = await scene.createWith(['b']);

@@ -12,7 +12,10 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     readonly states: readonly NewState[];
   }
 
-  /** States at 0 (env), 2 (env, agent), 3 (agent) of a root, and at 5 (env) of a branch at 3; the root has another at 4. */
+  /**
+   * States at 0 (env), 2 (env, agent) and 3 (agent) of a root, and at 5 (env) of a branch at 3. The root has another
+   * state at 4.
+   */
   async function checkpoints(scene: Scene): Promise<Told> {
     const states = Array.from({ length: 6 }, (_, i) => newState(`state ${i}`));
     const at = (n: number, ...names: string[]) =>

@@ -23,7 +23,7 @@ describeClaims('claims that do not fit into one answer', (scenes) => {
     const key = { rpc: 'ClaimRollouts', requestId: 'k', requestDigest: sha256('one') };
     const first = await scene.claims({ count: 4, countFitting, key });
     expect(numbers(first)).toEqual([0, 1]);
-    // What is measured is what is answered.
+    // The measured size is that of the answer.
     expect(offered).toHaveLength(1);
     expect(numbers(offered[0]!)).toEqual([0, 1, 2, 3]);
     expect(offered[0]!.slice(0, 2)).toEqual(first);

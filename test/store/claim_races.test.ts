@@ -89,12 +89,12 @@ describeClaims('concurrent claims', (scenes, on) => {
     const few = await cost(2);
     const many = await cost(64);
     expect(few).toBeLessThan(30);
-    // Rows go by the statement on Postgres; on SQLite none waits for another.
+    // Rows are sent one statement each on Postgres; on SQLite no statement waits for another.
     if (on.engine === 'postgres') expect(many).toBeLessThanOrEqual(few + 4);
   });
 });
 
-/** Only Postgres has rows that one transaction holds while others go on; SQLite writes one transaction at a time. */
+/** Only on Postgres can one transaction lock rows while others proceed; SQLite runs one write transaction at a time. */
 describe('rollouts that another transaction locks, on postgres', () => {
   let database: TestDatabase;
   let store: Store;

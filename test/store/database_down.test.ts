@@ -8,7 +8,10 @@ import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { logger, openOn } from './on_store.ts';
 import { refusalOf, Scene } from './scene.ts';
 
-/** SQLite has no server that could go away. The proxy stands for the network between the service and Postgres. */
+/**
+ * SQLite has no server that could become unreachable. The proxy stands for the network between the service and
+ * Postgres.
+ */
 describe('an unreachable database, on postgres', () => {
   let server: PostgresServer;
   let proxy: TcpProxy;
@@ -29,7 +32,7 @@ describe('an unreachable database, on postgres', () => {
     await server?.stop();
   });
 
-  /** A call whose outcome may be unknown is made again until it is told, as a client would (I1). */
+  /** A call whose outcome is unknown is repeated until it is answered, as a client would do (I1). */
   async function settled<T>(call: () => Promise<T>): Promise<T> {
     for (let tries = 0; ; tries += 1) {
       try {
@@ -46,7 +49,7 @@ describe('an unreachable database, on postgres', () => {
     let unknown = 0;
     let stored = 0;
     let expected = 0n;
-    // The answer to a commit has 18 bytes. Finer cuts than that leave it to no chance that some land before its end.
+    // The answer to a commit has 18 bytes. Finer cuts ensure that some of them fall before its end.
     for (const [direction, grain] of [
       ['toServer', 60],
       ['toClient', 15],
@@ -65,7 +68,7 @@ describe('an unreachable database, on postgres', () => {
           unknown += 1;
           stored += replayed.duplicates === 2 ? 1 : 0;
         }
-        // An append that needed fewer bytes leaves the cut to somebody else.
+        // An append that needed fewer bytes leaves the cut to a later call.
         for (let done = false; !done; ) {
           void cut.then(() => {
             done = true;
@@ -77,7 +80,7 @@ describe('an unreachable database, on postgres', () => {
         expect(row.nextStepNumber).toBe(expected);
       }
     expect(await settled(() => scene.steps(made))).toHaveLength(Number(expected));
-    // Otherwise nothing was proven: cuts must land before and after the commit.
+    // Otherwise nothing was proven: cuts must fall before and after the commit.
     expect(stored).toBeGreaterThan(0);
     expect(unknown - stored).toBeGreaterThan(0);
   }, 60_000);
@@ -89,7 +92,7 @@ describe('an unreachable database, on postgres', () => {
     const begun = performance.now();
     const calls = [
       scene.append(made, [wordStep(1n, 'b')]),
-      // More than read at a time: those that wait for the others are told with them.
+      // More steps than one read returns: calls that wait for others fail with them.
       ...Array.from({ length: 50 }, () => scene.get(made.id)),
       store.listTrajectories(scene.namespace, {}, { limit: 1, after: undefined }),
       store.ping(),

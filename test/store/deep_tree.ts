@@ -1,15 +1,16 @@
 import type { Engine } from '../support/database.ts';
 import type { OutsideSql } from './sql.ts';
 
-/** Branches of branches, as they could be made before there was a limit: too many to make them by calls. */
+/** Creates nested branches as they could exist before there was a limit: too many to create them by calls. */
 export interface DeepTree {
-  /** The id of the trajectory of a depth from 1 on. */
+  /** The id of the trajectory at a depth from 1 on. */
   idOf(depth: number): string;
 }
 
 /**
- * Writes a chain of branches below a root that owns exactly step 0: the branch of depth d begins behind step d - 1 and owns step d, which is a copy of step 0
- * with the reward `reward`, an SQL expression of `i` (d). Ids are unique within a namespace, for one chain.
+ * Writes a chain of branches below a root that owns exactly step 0. The branch of depth d starts after step d - 1 and
+ * owns step d. That step is a copy of step 0 with the reward `reward`, an SQL expression of `i` (d). Ids are unique
+ * within a namespace, for one chain.
  */
 export async function makeDeepTree(
   engine: Engine,
@@ -24,7 +25,7 @@ export async function makeDeepTree(
   const uuid = engine === 'sqlite' ? id : `(${id})::uuid`;
   const { key } = root.ref;
   const depths = `depths (i) as (select 1 union all select i + 1 from depths where i < ${depth})`;
-  // The copied row is read once, however the rest is planned.
+  // The copied row is read once, whatever the plan of the rest.
   const rowOf = `r as materialized (select * from trajectories where key = ${key})`;
   const stepOf = `s as materialized (select * from steps where tree = ${key} and trajectory = ${key} and step_number = 0)`;
   await sql.rows(`insert into trajectories (tree, key, namespace, id, uid, parent, branch_point, name, task_id, labels, metadata_json, metrics,
@@ -40,12 +41,13 @@ export async function makeDeepTree(
     select s.tree, ${first} + i, i, s.namespace, ${reward}, s.terminated, s.truncated, 0, 0, (i + 1) * s.byte_sum,
       s.commit_time, s.content_digest, s.metrics, s.actions, s.observations, s.info_json, s.metadata_json
     from depths cross join s`);
-  // Plans that the store keeps from when the tables were nearly empty would stay in use until Postgres gathers statistics by itself.
+  // Plans that the store cached while the tables were nearly empty would stay in use until Postgres gathers statistics
+  // by itself.
   if (engine === 'postgres') for (const table of ['trajectories', 'steps']) await sql.rows(`analyze ${table}`);
   return { idOf: (of) => `00000000-0000-4000-8000-${of.toString(16).padStart(12, '0')}` };
 }
 
-/** So many row keys, which the store gives nobody else; returns the last. */
+/** Reserves this many row keys, which the store will not use. Returns the last. */
 async function takeKeys(engine: Engine, sql: OutsideSql, count: number): Promise<bigint> {
   const [row] = await sql.rows(
     engine === 'sqlite'
@@ -55,7 +57,7 @@ async function takeKeys(engine: Engine, sql: OutsideSql, count: number): Promise
   return BigInt(String(row?.last));
 }
 
-/** How often the event loop turns meanwhile. */
+/** Counts the turns of the event loop meanwhile. */
 export async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
   let turns = 0;
   let counting = true;

@@ -41,7 +41,7 @@ describeStore('background work during the purge of a run', (on) => {
     await here.queue(stage, 3);
     const [claim] = await here.claims({ runId: run.id });
     await on.store.deleteExperiment(here.namespace, run.experiment.id, 'CASCADE', true);
-    // A claim that took its rollout before, and commits after, does not see that the run is deleted.
+    // A claim that took its rollout before the deletion, and commits after it, does not see that the run is deleted.
     await on.sql.rows(`update trajectories set hidden = false, purging = false where id = '${claim!.trajectory.id}'`);
     await purgeAll(on.store);
     expect(await left(on, here)).toEqual([]);
@@ -49,7 +49,7 @@ describeStore('background work during the purge of a run', (on) => {
 });
 
 describeStoreOn(['postgres'], 'B4: a deletion of a run that commits while others wait', (on) => {
-  /** Holds back those who write to a table, until they are let go. */
+  /** Blocks writers to a table until it is released. */
   async function gateOf(table: string): Promise<{ readonly client: pg.Client; open(): Promise<void> }> {
     const client = new pg.Client(on.database.adminUrl);
     await client.connect();

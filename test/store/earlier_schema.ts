@@ -1,6 +1,9 @@
 import type { OutsideSql } from './sql.ts';
 
-/** What takes a database back behind a migration, by its name, in the order of migrations. Data that it made are dropped. */
+/**
+ * Statements that revert each migration, by name, in the order of migrations. Data that a migration created are
+ * dropped.
+ */
 const UNDO = {
   '0006_branch_depth': ['alter table trajectories drop column depth'],
   '0007_purging': [
@@ -63,7 +66,8 @@ const UNDO = {
   ],
   '0015_removed_config_paths': ['alter table runs drop column removed_config_paths'],
   '0016_branch_reward_sum': ['alter table trajectories drop column branch_reward_sum'],
-  // The primary key changes, which SQLite cannot do, and must have its name on Postgres, which is free only when the table is gone.
+  // The primary key changes, which SQLite does not support. On Postgres its name is free only once the table is
+  // dropped.
   '0017_named_validations': [
     'create table kept_validations as select * from validations where validator is not null',
     'drop table validations',
@@ -77,7 +81,9 @@ const UNDO = {
   ],
 } as const;
 
-/** Takes the database of a closed store back to the schema before a migration, so that opening it migrates what is stored. */
+/**
+ * Reverts the database of a closed store to the schema before a migration, so that opening it migrates the stored data.
+ */
 export async function undoMigrations(sql: OutsideSql, first: keyof typeof UNDO): Promise<void> {
   const names = Object.keys(UNDO).filter((name) => name >= first) as (keyof typeof UNDO)[];
   for (const name of names.reverse()) {

@@ -18,7 +18,7 @@ describe('ownership of a SQLite file', () => {
   });
   afterAll(() => rmSync(root, { recursive: true, force: true }));
 
-  /** A path for a file in a folder of its own. */
+  /** Returns a path for a file in a folder of its own. */
   function newFile(): string {
     return path.join(mkdtempSync(path.join(root, 'case-')), 'data.db');
   }
@@ -29,7 +29,10 @@ describe('ownership of a SQLite file', () => {
     database.close();
   }
 
-  /** The files as a program leaves them that is killed after these statements: in WAL mode, with all that it wrote in the WAL. */
+  /**
+   * The files that a program leaves if it is killed after these statements: in WAL mode, with everything it wrote in
+   * the WAL.
+   */
   function makeKilled(file: string, statements: string): void {
     const origin = path.join(path.dirname(file), 'origin');
     mkdirSync(origin);
@@ -41,7 +44,7 @@ describe('ownership of a SQLite file', () => {
     expect(statSync(`${file}-wal`).size).toBeGreaterThan(0);
   }
 
-  /** Every file of the folder, byte for byte, with the times of its last changes. */
+  /** Every file of the folder, byte for byte, with its modification time. */
   function contentsOf(file: string): string[] {
     const folder = path.dirname(file);
     const timeOf = (each: string) => statSync(each, { bigint: true }).mtimeNs;
@@ -67,7 +70,7 @@ describe('ownership of a SQLite file', () => {
     await store.close();
   }
 
-  /** The statements that make our schema, as a version without application_id left it in the file. */
+  /** The statements that create our schema, as a version without application_id left it in the file. */
   async function schemaWithoutId(): Promise<string> {
     const file = newFile();
     await (await open(file)).close();

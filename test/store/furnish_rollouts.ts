@@ -4,10 +4,13 @@ import { NO_RESULT, newEnvironment, RolloutScene, tokenOf } from './rollout_scen
 import type { RunScene } from './run_scene.ts';
 import { SILENT } from './run_scene.ts';
 
-/** How many trajectories `furnishRollouts` makes. */
+/** Number of trajectories that `furnishRollouts` creates. */
 export const FURNISHED_TRAJECTORIES = 3n;
 
-/** Rows in every table of rollouts: none of them is live at the end, one is PENDING. Tasks and validators are made once a namespace. */
+/**
+ * Creates rows in every table of rollouts: none is live at the end, one is PENDING. Tasks and validators are created
+ * once per namespace.
+ */
 export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> {
   const here = new RolloutScene(scene.store, scene.namespace);
   const taskId = await here.task('furnished');

@@ -10,7 +10,7 @@ const SECOND = 1_000_000_000n;
 describeStore('heartbeats of runs', (on) => {
   const scene = () => new RunScene(on.store);
 
-  /** As if the run's last heartbeat had been so many seconds earlier. */
+  /** Moves the last heartbeat of the run this many seconds into the past. */
   async function age({ id }: { readonly id: string }, seconds: number): Promise<void> {
     const earlier = (column: string) => on.sql.earlier(column, seconds);
     await on.sql.rows(
@@ -18,7 +18,7 @@ describeStore('heartbeats of runs', (on) => {
     );
   }
 
-  /** Sweeps until nothing is left, and tells which of a scene's runs are FAILED then. */
+  /** Sweeps until nothing is left, and returns which runs of a scene are FAILED then. */
   async function swept(here: RunScene): Promise<string[]> {
     while ((await on.store.failStaleRuns(100)) > 0);
     return here.runNames({ statuses: ['FAILED'] });
@@ -178,7 +178,7 @@ describeStore('heartbeats of runs', (on) => {
     for (const run of runs) expect(await here.history('RUN', run)).toHaveLength(2);
   });
 
-  // One transaction writes at a time on SQLite.
+  // SQLite runs one write transaction at a time.
   if (on.engine === 'postgres')
     it('the sweep does not wait for a locked run on Postgres, and takes it the next time', async () => {
       const here = scene();

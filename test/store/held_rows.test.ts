@@ -10,7 +10,7 @@ import { SILENT } from './run_scene.ts';
 import { committed, putState, refusalOf, Scene } from './scene.ts';
 import { waitingForLocks } from './sql.ts';
 
-/** Only Postgres has rows that one transaction holds while others go on; SQLite writes one transaction at a time. */
+/** Only on Postgres can one transaction lock rows while others proceed; SQLite runs one write transaction at a time. */
 describe('trajectories that another transaction locks, on postgres', () => {
   let database: TestDatabase;
   let store: Store;
@@ -198,10 +198,10 @@ describe('trajectories that another transaction locks, on postgres', () => {
   it('B1, O2: a branch does not wait for a writer of its parent, and a writer does not wait for a branch', async () => {
     const scene = new Scene(store);
     const root = await scene.createWith(['a', 'b']);
-    // What an append holds.
+    // The locks that an append takes.
     const child = await holding(rowOf(root.ref.key, 'no key update'), () => scene.branch(root, 0n));
     expect(await scene.words(child)).toEqual(['a']);
-    // What a branch holds.
+    // The locks that a branch takes.
     const outcome = await holding(rowOf(root.ref.key, 'key share'), () =>
       store.append([scene.batch(root, [wordStep(2n, 'c')])], 'never'),
     );
@@ -281,7 +281,7 @@ describe('trajectories that another transaction locks, on postgres', () => {
     await store.ping();
   });
 
-  /** A call whose outcome may be unknown is made again, as a client would (I1). */
+  /** A call whose outcome is unknown is repeated, as a client would do (I1). */
   async function settled(call: () => Promise<unknown>): Promise<void> {
     for (let tries = 0; ; tries += 1) {
       try {

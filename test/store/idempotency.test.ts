@@ -16,7 +16,7 @@ describeStore('idempotency keys', (on) => {
     const used = key();
     const made = await scene.create({ name: 'first' }, used);
     await scene.appendWords(made, ['a']);
-    // A retry that lets the server choose ids comes with other ones.
+    // If the server chooses ids, a retry contains different ones.
     const again = await scene.create({ name: 'first' }, used);
     expect(again).toEqual(await scene.get(made.id));
     expect(again.nextStepNumber).toBe(1n);
@@ -107,7 +107,7 @@ describeStore('idempotency keys', (on) => {
     const error = await refusalOf(scene.create({ id: made.id }, used));
     expect(error.reason).toBe('TRAJECTORY_NOT_FOUND');
     expect(error.message).toContain(used.requestId);
-    // What metadata names is an id, or nothing.
+    // The metadata contain an id, or nothing.
     expect(error.metadata.trajectory_id ?? made.id).toMatch(/^[0-9a-f-]{36}$/);
     await scene.create({ id: made.id });
     expect((await refusalOf(scene.create({ id: made.id }, used))).reason).toBe('TRAJECTORY_NOT_FOUND');

@@ -13,7 +13,7 @@ const PAGE = { limit: 20, after: undefined };
 const NO_FILTER = { experimentId: undefined, stageKinds: [], taskIds: [], runLabels: new Map(), labels: new Map() };
 const SORTS = (['NUMBER', 'REWARD', 'TIME'] as const).map((by) => ({ by, descending: true }));
 
-/** Reads of every kind that can grow with what is stored. */
+/** Reads of every kind whose cost can grow with the stored data. */
 async function readMuch(here: RolloutScene): Promise<void> {
   const { store, namespace } = here;
   const scene = new Scene(store, namespace);
@@ -161,8 +161,8 @@ describeStore('A6: a store within one call', (on) => {
 });
 
 /**
- * The steps of a plan, without the names of tables: a view shows the table's own name in place of its alias. What SQLite searches for EXISTS is
- * the same as a part of a join or as a subquery.
+ * The steps of a plan, without the names of tables, since a view shows the name of the table in place of its alias. For
+ * EXISTS, SQLite searches the same whether it is part of a join or a subquery.
  */
 function planOf(database: DatabaseSync, text: string): string[] {
   const details = database

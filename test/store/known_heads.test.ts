@@ -4,9 +4,12 @@ import { newStep, wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { Scene } from './scene.ts';
 
-/** A store may remember where a trajectory ended; what it remembers must never be told from what is so. */
+/** A store may cache where a trajectory ends. Callers must never notice a stale cache. */
 describeStore('trajectories whose end a store caches', (on) => {
-  /** A scene, and the same namespace through another instance where the engine has several: what is done there the first one does not see. */
+  /**
+   * A scene, and the same namespace through another instance if the engine supports several. The first does not see
+   * what the other one does.
+   */
   async function withDoors(work: (here: Scene, there: Scene) => Promise<void>): Promise<void> {
     const here = on.scene();
     const second: Store | undefined = on.engine === 'sqlite' ? undefined : await openOn(on.database);
@@ -17,7 +20,7 @@ describeStore('trajectories whose end a store caches', (on) => {
     }
   }
 
-  /** Ends at 3, and `here` remembers it. */
+  /** The trajectory ends at 3, and `here` has cached that. */
   async function remembered(here: Scene) {
     const made = await here.create();
     for (let number = 0n; number < 3n; number += 1n) await here.append(made, [wordStep(number, `${number}`)]);

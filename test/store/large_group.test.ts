@@ -5,7 +5,7 @@ import { anyStep } from '../support/arbitrary-steps.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 
-/** Large groups take another way into the database than small ones: COPY on Postgres, a thread on SQLite. */
+/** Large groups are written differently from small ones: by COPY on Postgres, by a thread on SQLite. */
 describeStore('large groups', (on) => {
   it('W11: a large group is returned as it was stored, whatever its values', async () => {
     const scene = on.scene();
@@ -46,7 +46,7 @@ describeStore('large groups', (on) => {
     const made = await scene.create();
     const steps = (count: number) => Array.from({ length: count }, (_, i) => wordStep(BigInt(i), 'a'));
     const { tree, key } = made.ref;
-    // A row that nobody expects, in the way of step 50.
+    // An unexpected row that occupies the place of step 50.
     const no = on.engine === 'sqlite' ? '0' : 'false';
     await on.sql.rows(`insert into steps (tree, trajectory, step_number, namespace, terminated, truncated, writer_epoch, reward_sum, byte_sum,
       commit_time, content_digest, metrics, actions, observations, info_json, metadata_json)

@@ -11,7 +11,7 @@ describeClaims('leases', (scenes, on) => {
     return { scene, ...(await scene.place()) };
   };
 
-  /** Moves what a lease is counted from into the past, as if that much time had gone by. */
+  /** Moves the start of a lease into the past, as if that much time had passed. */
   async function age(claim: Claim, what: 'lease' | 'commit', seconds: number): Promise<void> {
     const ago = (column: string) => on.sql.earlier(column, seconds);
     await on.sql.rows(

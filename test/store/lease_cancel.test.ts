@@ -3,7 +3,7 @@ import { Pool } from '../../src/store/postgres/pool.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { outsideSql } from './sql.ts';
 
-/** An hour: longer than any test, so that only a cancel request ends it. */
+/** An hour: longer than any test, so that only a cancel request ends the statement. */
 const FOREVER = 'select pg_sleep(3600)';
 
 describe('A6: a Postgres connection used by one call', () => {
@@ -12,7 +12,7 @@ describe('A6: a Postgres connection used by one call', () => {
   beforeEach(async () => {
     database = await createDatabase('postgres');
     const options = { url: database.url, namedStatements: true, bounded: false };
-    // Of one connection, so that whoever comes next gets the same one.
+    // A pool of one connection, so that the next call gets the same one.
     pool = new Pool({ ...options, poolSize: 1, onLost: () => undefined });
   });
   afterEach(async () => {

@@ -249,7 +249,7 @@ describeStore('metrics', (on) => {
     expect(await steps({ from: 100n, to: undefined }, 2)).toEqual([]);
   });
 
-  /** Values with many ties, and some that engines treat differently. */
+  /** Values with many ties, and some that the engines treat differently. */
   const arbitraryValue = fc.oneof(
     { weight: 8, arbitrary: fc.integer({ min: -10, max: 10 }) },
     { weight: 1, arbitrary: fc.constantFrom(...ODD) },
@@ -395,7 +395,7 @@ describeStore('metrics', (on) => {
         expect(values).toHaveLength(10);
         for (const value of values) seen.add(value);
       }
-      // Calls are stored whole, one after the other: one of them was the last.
+      // Calls are stored completely, one after the other: one of them was the last.
       expect(seen.size).toBe(1);
     } finally {
       if (other !== on.store) await other.close();
@@ -450,7 +450,7 @@ describeStore('metrics', (on) => {
     const points = (count: number) => Array.from({ length: count }, (_, i) => point('m', i, i));
     await log(here, run, points(1));
     const cost = (count: number) => statementsOf(on.engine, () => log(here, run, points(count)));
-    // SQLite's statements are calls in the process: one a point.
+    // On SQLite statements are calls within the process: one for each point.
     if (on.engine === 'postgres') expect([await cost(1), await cost(5000)]).toEqual([1, 1]);
     else await log(here, run, points(5000));
     const key = await onlySeries(here, run);

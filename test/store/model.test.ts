@@ -33,13 +33,16 @@ type Operation =
   | { readonly kind: 'delete'; readonly at: number; readonly mode: OnBranches }
   | { readonly kind: 'read'; readonly at: number; readonly from: number; readonly to: number };
 
-/** Among them rewards that do not count, and rewards whose sums lose what is small. Infinities are rare, since a sum never leaves them. */
+/**
+ * Includes rewards that do not count, and rewards whose sums lose small values. Infinities are rare, since a sum stays
+ * infinite.
+ */
 const reward = fc.oneof(
   { weight: 40, arbitrary: fc.constantFrom(undefined, Number.NaN, -0, 1, 0.1, -0.3, 1e16, -1e16, 5e-324) },
   { weight: 1, arbitrary: fc.constantFrom(1e308, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY) },
 );
 
-/** `FC_RUNS=1000` looks harder. */
+/** `FC_RUNS=1000` runs more cases. */
 const RUNS = Number(process.env.FC_RUNS ?? 25);
 
 const at = fc.nat(30);
@@ -67,13 +70,13 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('read' as const), at, from: fc.nat(20), to: fc.nat(20) }) },
 );
 
-/** Added from left to right; what is missing or NaN does not count. Undefined: nothing counts. */
+/** Adds from left to right, without missing values and NaN. Undefined if no value counts. */
 function sumOf(rewards: readonly (number | undefined)[]): number | undefined {
   const counted = rewards.filter((each) => each !== undefined && !Number.isNaN(each)) as number[];
   return counted.length === 0 ? undefined : counted.reduce((sum, each) => sum + each, 0);
 }
 
-/** Both at once: every operation is done to the store and to the model, and must come to the same. */
+/** Applies every operation to the store and to the model, and compares the results. */
 class Twin {
   private readonly scene: Scene;
   private all: Naive[] = [];
@@ -96,7 +99,7 @@ class Twin {
     else await this.read(target, operation.from, operation.to);
   }
 
-  /** Everything that can be seen is as the model says. */
+  /** Checks that everything visible is as in the model. */
   async compare(): Promise<void> {
     const { scene } = this;
     const living = this.living();
@@ -117,7 +120,7 @@ class Twin {
     this.rows = { trajectories: this.all.length, steps: own.reduce((sum, n) => sum + n, 0) };
   }
 
-  /** Rows that the tables should hold. */
+  /** Rows that the tables should contain. */
   rows = { trajectories: 0, steps: 0 };
 
   private living(): Naive[] {
@@ -128,7 +131,7 @@ class Twin {
     return this.all.filter(({ parent }) => parent === of);
   }
 
-  /** How many own steps are stored: a hidden one is trimmed to its highest branch point. */
+  /** Number of own steps stored: a hidden trajectory is trimmed to its highest branch point. */
   private ownEnd(naive: Naive): number {
     const begin = naive.parent === undefined ? 0 : naive.branchPoint + 1;
     if (!naive.hidden) return naive.words.length - begin;
@@ -176,7 +179,7 @@ class Twin {
   }
 
   private async branch(source: Naive, step: number): Promise<void> {
-    // One step beyond the end is tried now and then.
+    // Now and then one step beyond the end is tried.
     const n = step % (source.words.length + 1);
     const id = randomUUID();
     const outcome = await this.attempt(this.scene.branch(source.row, BigInt(n), { id }));
@@ -219,7 +222,7 @@ class Twin {
     }
   }
 
-  /** Takes one and all below it away, then hidden ancestors that nothing needs any more. */
+  /** Removes a trajectory and all below it, then hidden ancestors without remaining branches. */
   private purge(naive: Naive): void {
     const gone = new Set<Naive>([naive]);
     for (const each of this.all) if (each.parent !== undefined && gone.has(each.parent)) gone.add(each);

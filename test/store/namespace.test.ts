@@ -10,7 +10,7 @@ import { dumpNamespace } from './sql.ts';
 const STATE = newState('a secret of one tenant');
 const PAGE = { limit: 100, after: undefined };
 
-/** A tenant with something of everything. */
+/** A namespace with a row of every kind. */
 async function tenant(scene: Scene): Promise<{ root: Trajectory; child: Trajectory }> {
   const root = await scene.create({ taskId: 'T', name: 'n', labels: new Map([['k', 'v']]) }, key('shared'));
   await scene.append(root, [newStep(0n, { states: [stateRef(STATE)], reward: 1 }), wordStep(1n, 'mine')], {
@@ -26,7 +26,7 @@ function key(requestId: string) {
 }
 
 describeStore('namespaces', (on) => {
-  /** Every call of the contract that names something, made by a stranger with everything that the owner knows. */
+  /** Every call of the contract that names a resource, made from another namespace with all that the owner knows. */
   function attempts(store: Store, stranger: Scene, { root, child }: { root: Trajectory; child: Trajectory }) {
     const { namespace, caller } = stranger;
     const { tree } = root.ref;

@@ -10,19 +10,19 @@ import { type OutsideSql, outsideSql, sqlitePath } from './sql.ts';
 
 export const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
 
-/** Opens a store on the database as the service does; it migrates by itself. */
+/** Opens a store on the database as the service does; opening runs the migrations. */
 export function openOn(database: TestDatabase): Promise<Store> {
   const { engine, url } = database;
   return openStore(engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url }, { logger });
 }
 
-/** What the tests of one noun on one engine stand on: a database of their own, and in it a namespace for each test. */
+/** The environment for the tests of one noun on one engine: a database, and in it a namespace for each test. */
 export interface OnStore {
   readonly engine: Engine;
   readonly database: TestDatabase;
   readonly store: Store;
   readonly sql: OutsideSql;
-  /** Closes the store, as a server does that ends, and opens it anew; scenes made before hold the closed one. */
+  /** Closes the store, as a server does that ends, and opens it again. Scenes created before keep the closed store. */
   reopen(): Promise<void>;
   scene(): Scene;
 }
@@ -32,7 +32,7 @@ export function describeStore(noun: string, define: (on: OnStore) => void): void
   describeStoreOn(ENGINES, noun, define);
 }
 
-/** What only some engines have to do. */
+/** Tests that apply to some engines only. */
 export function describeStoreOn(engines: readonly Engine[], noun: string, define: (on: OnStore) => void): void {
   describe.each(engines)(`${noun}, on %s`, (engine) => {
     let database: TestDatabase;
@@ -68,7 +68,7 @@ export function describeStoreOn(engines: readonly Engine[], noun: string, define
   });
 }
 
-/** What the opening of a store is refused with. */
+/** Returns the error with which the opening of a store is refused. */
 export async function refusedOpen(opening: Promise<Store>): Promise<Error> {
   try {
     await (await opening).close();

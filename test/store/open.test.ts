@@ -74,7 +74,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     const inTheWay = async (text: string) => {
       if (engine === 'sqlite') {
         const db = new DatabaseSync(sqlitePath(database));
-        // A file with tables and without our id would be another program's.
+        // A file with tables and without our application id would belong to another program.
         db.exec(`pragma application_id = ${APPLICATION_ID}; ${text}`);
         db.close();
         return;

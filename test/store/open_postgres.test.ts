@@ -47,7 +47,8 @@ describe('opening a store, on postgres', () => {
         expect(store.message).toContain('synchronous_commit');
         return;
       }
-      // It was opened: then the transactions that append must override it. `local` is durable on this server.
+      // The setting changes after the store was opened, so appending transactions must override it. `local` is durable
+      // on this server.
       const scene = new Scene(store);
       const made = await scene.create();
       const sql = await outsideSql(database);
@@ -115,7 +116,7 @@ describe('opening a store, on postgres', () => {
     expect((await readWhole(store, scene.namespace, state.digest)).equals(state.data)).toBe(true);
     const { createTime } = await scene.get(made.id);
     expect(Math.abs(Number(createTime / 1_000_000n) - Date.now())).toBeLessThan(60_000);
-    // Writers that meet wait for each other; none is told of a conflict between transactions.
+    // Concurrent writers wait for each other; none gets a serialization failure.
     await Promise.all(
       Array.from({ length: 20 }, (_, i) =>
         store.updateTrajectory(scene.namespace, made.id, { metrics: new Map([[`m${i}`, i]]) }),

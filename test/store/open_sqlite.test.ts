@@ -23,7 +23,7 @@ describe('opening a store, on sqlite', () => {
     }
   });
 
-  /** Another process that opens a store on the file; resolves with what it says first: `open`, or why not. */
+  /** Starts another process that opens a store on the file. Resolves with its first line: `open`, or the error. */
   async function anotherProcess(file: string): Promise<{ said: string; child: ChildProcess }> {
     const entry = JSON.stringify(path.resolve(import.meta.dirname, '../../src/store/open.ts'));
     const program = `import { openStore } from ${entry};
@@ -93,7 +93,7 @@ describe('opening a store, on sqlite', () => {
       id: made.id,
       n: 1,
     });
-    // A reader in the middle of its work does not stop the writer.
+    // A reader in the middle of its work does not block the writer.
     reader.exec('begin');
     reader.prepare('select count(*) from steps').get();
     await scene.appendWords(made, ['b']);
@@ -174,7 +174,9 @@ describe('the file of a killed process, on sqlite', () => {
     await store.close();
   });
 
-  /** A process that appends and tells each ack; it is killed with an append under way. Gives how many acks it told. */
+  /**
+   * Starts a process that appends and prints each ack, and kills it during an append. Returns how many acks it printed.
+   */
   async function appendUntilKilled(database: TestDatabase): Promise<number> {
     const at = (file: string) => JSON.stringify(path.resolve(import.meta.dirname, file));
     const program = `import { openStore } from ${at('../../src/store/open.ts')};
@@ -186,7 +188,7 @@ describe('the file of a killed process, on sqlite', () => {
       for (let n = 0n; ; n += 1n) {
         await scene.append(made, [wordStep(n, String(n))]);
         process.stdout.write(n + '\\n');
-        // Sees that nobody listens any more, and ends.
+        // The process notices that its output is closed, and ends.
         await new Promise(setImmediate);
       }`;
     const child = spawn(process.execPath, ['--input-type=module', '-e', program], {

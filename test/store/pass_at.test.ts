@@ -4,9 +4,9 @@ import { summaryOf } from '../../src/domain/summary.ts';
 import { describeStore } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 
-/** The test draws from this seed alone, so that it gives the same numbers each time. */
+/** All random numbers of the test come from this seed, so that every run has the same numbers. */
 const SEED = 20_261_122;
-/** The chances of tasks that one try succeeds. Their mean is 0.3. */
+/** The probability that one attempt succeeds, for each task. The mean is 0.3. */
 const CHANCES = [0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7];
 const GROUPS = 30;
 const SIBLINGS = 8;
@@ -20,7 +20,10 @@ const COLUMNS: Readonly<Record<Fate, string>> = {
   cancelled: `status = 'CANCELLED', success = null`,
 };
 
-/** The fates of siblings in queue order. Each worker takes the next sibling when it is free; tries that fail take longer. */
+/**
+ * The outcomes of siblings in queue order. Each worker takes the next sibling when it is free; failed attempts take
+ * longer.
+ */
 function play(onSuccess: OnSuccess, workers: number, chance: number, random: () => number): Fate[] {
   const fates: Fate[] = Array.from({ length: SIBLINGS }, () => 'cancelled');
   const freeAt = Array.from({ length: workers }, () => 0);
@@ -66,7 +69,7 @@ describeStore('pass@k', (on) => {
             for (const [number, fate] of fates.entries()) places[fate].push(group * SIBLINGS + number);
           }
         }
-        // As if all had been played: the statistics are made of rows alone.
+        // Writes the rows as if all had been played: the statistics depend on rows only.
         for (const [fate, some] of Object.entries(places)) {
           if (some.length === 0) continue;
           await on.sql.rows(`update rollouts set ${COLUMNS[fate as Fate]}
@@ -81,7 +84,7 @@ describeStore('pass@k', (on) => {
         for (const { k, estimate, tasks, groupsExcluded } of summaryOf(row!, KS).passAt) {
           const truths = CHANCES.map((chance) => 1 - (1 - chance) ** k);
           const truth = truths.reduce((sum, value) => sum + value, 0) / truths.length;
-          // One 0 or 1 a group; what CONTINUE groups tell is at least as exact.
+          // One 0 or 1 for each group. The estimate from CONTINUE groups is at least as precise.
           const variance = truths.reduce((sum, value) => sum + (value * (1 - value)) / GROUPS, 0) / truths.length ** 2;
           const what = `pass@${k} with ${workers} workers: ${estimate?.value}, in truth ${truth}`;
           expect([tasks, groupsExcluded], what).toEqual([BigInt(CHANCES.length), 0n]);

@@ -12,7 +12,7 @@ import { sqliteTextsOf } from './statement_count.ts';
 
 const NO_FILTER = { experimentId: undefined, stageKinds: [], taskIds: [], runLabels: new Map(), labels: new Map() };
 
-/** SQLite plans without a look at the rows; Postgres gathers statistics by itself. */
+/** SQLite plans without statistics; Postgres gathers statistics by itself. */
 describe('rows that SQLite reads', () => {
   let database: TestDatabase;
   let store: Store;
@@ -30,7 +30,10 @@ describe('rows that SQLite reads', () => {
     await database?.drop();
   });
 
-  /** Of every statement that runs meanwhile: the steps of its plan that go through a table, through all of a namespace or of a tree. */
+  /**
+   * Returns, for every statement that runs meanwhile, the steps of its plan that scan a whole table, a whole namespace
+   * or a whole tree.
+   */
   const wide = async (work: () => Promise<unknown>): Promise<{ statements: number; steps: string[] }> => {
     const texts = new Set((await sqliteTextsOf(work)).map((text) => text.trim()));
     const statements = [...texts].filter((text) => /^(?:select|update|delete|with)\b/iu.test(text));

@@ -2,18 +2,18 @@ import pg from 'pg';
 import { vi } from 'vitest';
 import type { TestDatabase } from '../support/database.ts';
 
-/** A step of a plan that was carried out. */
+/** A step of a plan that was executed. */
 export interface PlanStep {
   readonly node: string;
   readonly index: string | undefined;
   readonly table: string | undefined;
-  /** Rows that it found, those included that did not meet its conditions. */
+  /** Rows that the step read, including those that did not match its conditions. */
   readonly rows: number;
 }
 
 /**
- * Returns the plans of the reads that work sends: for each read, the steps of the plan that is made for any values, under the settings that the read is sent
- * with. The plans are carried out again.
+ * Returns the plans of the reads that `work` sends: for each read, the steps of its generic plan, under the settings it
+ * was sent with. The reads are executed again for this.
  */
 export async function plansOf(database: TestDatabase, work: () => Promise<unknown>): Promise<PlanStep[][]> {
   const sent = await queriesOf(work);
@@ -36,7 +36,7 @@ interface Query {
   readonly values: readonly unknown[];
 }
 
-/** Returns reads, and what begins and ends their transactions, connection by connection. */
+/** Returns the reads, and the statements that start and end their transactions, by connection. */
 async function queriesOf(work: () => Promise<unknown>): Promise<Query[]> {
   const spy = vi.spyOn(pg.Client.prototype, 'query');
   try {

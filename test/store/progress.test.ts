@@ -20,12 +20,12 @@ describeStore('progress with rollouts', (on) => {
   };
   const tallyOf = async (here: RolloutScene, run: Run): Promise<RunTally> =>
     (await here.store.tallyRuns(here.namespace, [run.key])).get(run.key)!;
-  /** The run as it is now, with its progress. */
+  /** The current run, with its progress. */
   const look = async (here: RolloutScene, run: Run) => {
     const now = await here.run(run.id);
     return progressOf(now.status, now.plan, await tallyOf(here, now));
   };
-  /** A root and so many turns, which took so long by the client's clock, or by no clock. */
+  /** A root and this many turns, with durations by the client's clock, or without times. */
   const play = async (here: RolloutScene, claim: Claim, turns: number, seconds?: bigint) => {
     const times = (i: number) => {
       const startTime = BigInt(i) * 100n * SECOND;
@@ -101,7 +101,7 @@ describeStore('progress with rollouts', (on) => {
     };
     expect(await look(here, run)).toMatchObject(after);
     expect((await here.history('STAGE', cut)).at(-1)).toMatchObject({ newStatus: 'FAILED', progressPercent: 37.5 });
-    // A stage that is reopened counts as it is again.
+    // A stage that is reopened is counted in its current state again.
     await here.store.moveStage(here.caller, cut.id, 'reopen', SILENT);
     await play(here, live!, 2);
     await here.complete(live!);
@@ -131,7 +131,7 @@ describeStore('progress with rollouts', (on) => {
     await play(here, live!, 2);
     await here.cancel(third!);
     expect(await look(here, run)).toMatchObject({ turnsDone: 2n, turnsExpected: 30n });
-    // One that had an attempt is in the mean, though it waits when it is cancelled.
+    // A rollout that had an attempt is in the mean, even if it was waiting when it was cancelled.
     await play(here, released!, 6);
     await here.release(tokenOf(released!));
     await here.cancel(released!.rollout.id);
@@ -177,7 +177,7 @@ describeStore('progress with rollouts', (on) => {
     expect((await tallyOf(here, run)).openStages[0]?.liveTurns).toEqual([2n]);
     await here.complete(claim);
     expect((await tallyOf(here, run)).openStages[0]?.terminalRollouts).toEqual({ count: 1n, tried: 1n, turns: 2n });
-    // One whose trajectory is deleted has no turns that could be shown.
+    // A rollout whose trajectory is deleted has no turns to show.
     await here.queue(stage, 1, { groupNumber: 1n });
     const gone = await here.claimOne();
     await play(here, gone, 3);
@@ -272,7 +272,7 @@ describeStore('progress with rollouts', (on) => {
     return here[verb](tokenOf(claim));
   };
 
-  /** Deeds come in any order, so many are refused; what is refused must count for nothing. */
+  /** Actions come in any order, so many are refused. A refused action must not change any count. */
   const orRefused = async (call: Promise<unknown>) => {
     try {
       await call;

@@ -12,12 +12,12 @@ import { sqliteTextsByThread, textsOf } from './statement_count.ts';
 const STATES = Array.from({ length: 20 }, (_, i) => newState(`state ${i}`));
 const PAGE = { limit: 1000, after: undefined };
 
-/** The statements of the connection that writes, in order. */
+/** The statements of the writing connection, in order. */
 async function writesOf(on: OnStore, work: () => Promise<unknown>): Promise<string[]> {
   return on.engine === 'sqlite' ? (await sqliteTextsByThread(work)).serving : textsOf(work);
 }
 
-/** Deletes a trajectory, with a caller that leaves after the first transaction. */
+/** Deletes a trajectory, with a caller that cancels after the first transaction. */
 async function deleteAndLeave(scene: Scene, { id, ref }: Trajectory, onBranches: OnBranches): Promise<void> {
   const caller = new AbortController();
   const left = new Error('the caller left');
@@ -111,7 +111,7 @@ describeStore('a deletion in several transactions', (on) => {
     const leaf = await scene.branch(some!, 0n);
     await deleteAndLeave(scene, root, 'CASCADE');
     const left = await scene.store.listTrajectories(scene.namespace, {}, PAGE);
-    // Otherwise nothing is shown: some must be marked, and some not.
+    // Otherwise the test shows nothing: some must be marked, and some not.
     expect(left.length).toBeGreaterThan(0);
     expect(left.length).toBeLessThan(300);
     for (const each of left.slice(0, 3)) expect(await scene.words(each)).toHaveLength(each.id === leaf.id ? 1 : 2);
@@ -170,7 +170,7 @@ describeStore('a deletion in several transactions', (on) => {
       const now = await rows(scene);
       for (const table of ['steps', 'tags']) expect(before[table]! - now[table]!).toBeLessThanOrEqual(100);
       expect(before.step_states! - now.step_states!).toBeLessThanOrEqual(100 + crowded.length);
-      // A step goes with its references.
+      // A step is deleted with its references.
       expect(now.step_states).toBe(now.steps! > 500 ? 500 + (now.steps! - 500) * crowded.length : now.steps);
       before = now;
     }

@@ -11,7 +11,10 @@ import type { Scene } from './scene.ts';
 const NUMBER: StepSort = { by: 'NUMBER', descending: false };
 const REWARD: StepSort = { by: 'REWARD', descending: true };
 
-/** A read of more than one statement sees more than one state of the database: whatever is deleted in between, no step lacks its states. */
+/**
+ * A read of several statements sees several states of the database. Whatever is deleted in between, no step may lack
+ * its states.
+ */
 describeStore('reads concurrent with a delete', (on) => {
   it('RD1: a page of steps that are deleted before their states are read is empty', async () => {
     const scene = on.scene();
@@ -87,7 +90,7 @@ describeStore('reads concurrent with a delete', (on) => {
     },
   );
 
-  /** Runs `change` just before the first statement of `read` whose text matches, and after the statements before it. */
+  /** Runs `change` just before the first statement of `read` whose text matches, and after all statements before it. */
   async function between<T>(text: string, change: () => Promise<unknown>, read: () => Promise<T>): Promise<T> {
     const pattern = new RegExp(text);
     let changing: Promise<unknown> | undefined;
@@ -138,7 +141,7 @@ async function appendStates(scene: Scene, made: Trajectory, from: number, count:
   await scene.append(made, steps, { states });
 }
 
-/** The numbers of the steps, each of which must have its own state. */
+/** The numbers of the steps. Checks that each has its own state. */
 function statesOf(steps: readonly OwnedStep[]): number[] {
   return steps.map(({ step }) => {
     expect(step.states.map(({ name }) => name)).toEqual([`${step.stepNumber}`]);

@@ -3,7 +3,7 @@ import { ReadLanes } from '../../src/store/sql/reading/lanes.ts';
 
 const QUICK_MS = 50;
 
-/** Lanes, and the order in which reads began. */
+/** Lanes, and the order in which reads started. */
 class Scene {
   readonly lanes: ReadLanes;
   readonly begun: string[] = [];
@@ -14,7 +14,7 @@ class Scene {
     this.lanes = new ReadLanes({ long, quick, quickMs, ...(restFor === undefined ? {} : { restFor }) });
   }
 
-  /** Asks for a read, which runs until it is told to end. */
+  /** Requests a read, which runs until the test ends it. */
   ask(name: string, kind = name, signal?: AbortSignal): Promise<string> {
     return this.lanes.run(kind, signal, () => {
       this.begun.push(name);
@@ -25,7 +25,7 @@ class Scene {
     });
   }
 
-  /** Ends a read that took so long; resolves when whoever waited has begun. */
+  /** Ends a read with this duration. Resolves when the waiting reads have started. */
   async end(name: string, milliseconds: number): Promise<void> {
     this.#ends.get(name)?.(milliseconds);
     await turn();
@@ -36,7 +36,7 @@ class Scene {
     await turn();
   }
 
-  /** Makes kinds known as quick. */
+  /** Makes kinds known as quick by running quick reads. */
   async learn(...kinds: string[]): Promise<void> {
     for (const kind of kinds) {
       const read = this.ask(`first ${kind}`, kind);
@@ -119,7 +119,7 @@ describe('A5: lanes of reads', () => {
   });
 
   it('count reads that fail after a long time as slow', async () => {
-    // Everything takes longer than this.
+    // Every read takes longer than this.
     const scene = new Scene(1, 1, -1);
     const first = scene.ask('a', 'list').catch((error: Error) => error.message);
     await scene.fail('a', new Error('the deadline has passed'));

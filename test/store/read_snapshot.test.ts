@@ -49,13 +49,13 @@ const PASSED: NewValidation = {
   ...{ executionMs: undefined, errorMessage: '', detailsJson: '' },
 };
 
-/** Statuses of the rollout and its attempt, and how many attempts and validations are listed. */
+/** Statuses of the rollout and its attempt, and the number of attempts and validations listed. */
 function outline({ rollout, attempts }: RolloutRecord): string {
   const [attempt] = attempts;
   return `${rollout.status} ${attempts.length} ${attempt?.status} ${attempt?.validations.length}`;
 }
 
-/** Statements of one connection keep their order: those behind a held one wait for it. */
+/** Statements of one connection keep their order: those behind a blocked one wait for it. */
 function holdStatements(hold: (text: string) => Promise<void> | undefined) {
   const query = Lease.prototype.query;
   const lastOf = new WeakMap<Lease, Promise<unknown>>();

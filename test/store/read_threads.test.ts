@@ -13,7 +13,7 @@ function rows(text: string, ...parameters: unknown[]): StatementJob {
   return { kind: 'arrays', text, parameters };
 }
 
-/** Visits 27 thousand million rows, which takes hours, unless it is ended. Each variant is a kind of its own. */
+/** Visits 27 thousand million rows, which takes hours unless it is cancelled. Each variant is a kind of its own. */
 function endless(variant = 0): StatementJob {
   return rows(
     `select count(*) from numbers as a, numbers as b, numbers as c where a.key + b.key + c.key < ${-variant}`,
@@ -22,7 +22,7 @@ function endless(variant = 0): StatementJob {
 
 const QUICK = rows('select key from numbers where key = ?', 1n);
 
-/** One thread for jobs of any length, and the one for quick jobs. */
+/** One thread for jobs of any length, and one for quick jobs. */
 describe('A5, A6: read threads of SQLite', () => {
   let database: TestDatabase;
   let threads: ReadThreads;
@@ -33,7 +33,7 @@ describe('A5, A6: read threads of SQLite', () => {
       with recursive n(i) as (select 1 union all select i + 1 from n where i < ${ROWS})
       insert into numbers select i, 'word ' || i from n`);
     file.close();
-    // What has ended once counts as quick, however slow the machine is.
+    // A job that has ended once counts as quick, however slow the machine is.
     threads = new ReadThreads(sqlitePath(database), 1, Number.POSITIVE_INFINITY);
   });
   afterEach(async () => {
@@ -41,7 +41,7 @@ describe('A5, A6: read threads of SQLite', () => {
     await database.drop();
   });
 
-  /** Starts an endless job; when it is ended, `ended` resolves with what it was rejected with. */
+  /** Starts an endless job. `ended` resolves with its rejection. */
   const begin = (job: StatementJob) => {
     const controller = new AbortController();
     const ended = threads.run(job, controller.signal).catch((error: unknown) => error);
@@ -73,7 +73,7 @@ describe('A5, A6: read threads of SQLite', () => {
     const first = begin(endless());
     first.leave(reason);
     expect(await first.ended).toBe(reason);
-    // This kind is unknown, so it waits for the only thread that the endless statement could have.
+    // This kind is unknown, so it waits for the only thread that may run the endless statement.
     expect(await threads.run(rows('select count(*) from numbers'), undefined)).toEqual([[ROWS]]);
   });
 
@@ -120,7 +120,7 @@ describe('A5, A6: read threads of SQLite', () => {
     await threads.run(QUICK, undefined);
     const long = begin(endless());
     const pausing = threads.pause();
-    expect(await threads.run(QUICK, undefined)).toEqual([[1]]); // while the long one is waited for
+    expect(await threads.run(QUICK, undefined)).toEqual([[1]]); // while the long job is waited for
     const waiting = threads.run(rows('select count(*) from numbers'), undefined);
     long.leave('enough');
     const resume = await pausing;

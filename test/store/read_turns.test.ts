@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { ReadTurns } from '../../src/store/sql/reading/turns.ts';
 
-/** More than a stretch of work lasts. */
+/** Longer than a stretch of work. */
 const LONG_MS = 5;
-/** Less than the time for which a writer counts as writing after its last write. */
+/** Shorter than the time for which the store counts as being written to after its last write. */
 const PARSED_MS = 10;
 
 const LARGE = Array.from({ length: 1000 }, (_, i) => i);

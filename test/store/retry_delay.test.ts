@@ -98,7 +98,7 @@ describeClaims('the delay before the next attempt', (scenes, on) => {
     const { scene, stage } = await queued({ retryDelayMs: 1000 }, 50);
     for (let claims = await scene.claims(); claims.length > 0; claims = await scene.claims()) {
       await scene.release(tokenOf(claims[0]!));
-      // As quickly as it can: no time passes, whatever this machine takes.
+      // Runs without delays, so that the result does not depend on the speed of the machine.
       await on.sql.rows(`update rollouts set claimable_time = '2100-01-01T00:00:00.000000Z' where attempt > 0`);
     }
     const rollouts = await scene.rollouts({ stageId: stage.id });

@@ -39,7 +39,7 @@ it.each(ENGINES)(
     const again = await openOn(database);
     const after = (await again.tallyRuns(here.namespace, [run.key])).get(run.key)!;
     expect(after.openStages).toEqual(before.openStages);
-    // What was expected of the stage that failed is not known any more.
+    // The expected count of the FAILED stage is not known any more.
     const abandonedStages = { turns: 3n, expectedTurns: 3, shares: 1, weightedShares: 3 };
     expect(after.kinds[0]).toMatchObject({ terminalRollouts: before.kinds[0]!.terminalRollouts, abandonedStages });
     expect((await new RolloutScene(again, here.namespace).rollout(claim.rollout.id)).success).toBe(false);

@@ -25,7 +25,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
   const reopenStage = (scene: RolloutScene, stage: { readonly id: string }) =>
     scene.store.moveStage(scene.caller, stage.id, 'reopen', SILENT);
 
-  /** Cancels batch by batch until none is left; how many had been cancelled after each. */
+  /** Cancels batch by batch until none is left. Returns how many were cancelled after each batch. */
   const finish = async (scene: RolloutScene, of: RolloutsOf): Promise<number[]> => {
     const counts: number[] = [];
     for (;;) {
@@ -37,7 +37,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
   const open = async (scene: RolloutScene, of: RolloutsOf): Promise<Rollout[]> =>
     (await scene.rollouts(of)).filter(({ status }) => !isTerminal(status));
 
-  /** Rollouts of every status, with all that an attempt can have. */
+  /** Rollouts of every status, with all data that an attempt can have. */
   const fill = async (scene: RolloutScene, stage: Stage): Promise<string[]> => {
     const ids = await scene.queue(stage, 6, { maxAttempts: 5, labels: new Map([['stage', stage.id]]) });
     const labels = new Map([['stage', stage.id]]);
@@ -92,7 +92,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     for (const [i, id] of all.entries()) expect(await told(id), `rollout ${i}`).toEqual(await told(one[i]!));
     const counts = async ({ id }: { readonly id: string }) => {
       const [group] = await scene.store.listGroups(scene.namespace, id, { limit: 9, after: undefined }, 'FULL');
-      // Its counters are written once for many.
+      // The counters of the stage are written once for many rollouts.
       return plain({ ...group, revision: 0n });
     };
     expect(await counts(other)).toEqual(await counts(stage));
@@ -105,7 +105,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     expect(rows[0]).toMatchObject({ terminal_rollouts: expect.toSatisfy((count) => Number(count) === 6) });
   });
 
-  /** Without ids, keys and times. */
+  /** The rows without ids, keys and times. */
   function plain(value: unknown): unknown {
     const left = /^(?:\w*(?:[iI]d|[kK]ey|Time)|run|stage|labels|tree|ref|ordinalTime)$/;
     const replace = (name: string, each: unknown): unknown => {

@@ -56,7 +56,7 @@ describeStore('changes of groups and rollouts', (on) => {
     await here.queue(stage, 2);
     await here.queue(stage, 2, { groupNumber: 1n });
     await here.queue(other.stage, 1);
-    // Some may be told twice: what is new of what is told bears a revision that was not seen before.
+    // Some changes may be returned twice. A change is new if its revision was not seen before.
     const seen = new Set<string>();
     const unseen = <T extends { readonly id: string; readonly revision: bigint }>(told: readonly T[]) =>
       told.filter(({ id, revision }) => !seen.has(`${id} ${revision}`));
@@ -85,7 +85,7 @@ describeStore('changes of groups and rollouts', (on) => {
       [9n],
       [],
     ]);
-    // Terminal stages too: what changes there has changed.
+    // Includes terminal stages: they can still change.
     await here.store.moveStage(here.caller, stage.id, 'complete', SILENT);
     const [waiting] = await here.rollouts({ stageId: stage.id }, { statuses: ['PENDING'] });
     expect(await after(() => here.cancel(waiting!.id))).toEqual([[0n], ['0/1']]);

@@ -19,7 +19,7 @@ describeStore('deleting runs with rollouts', (on) => {
     while (await on.store.purgeDeleted(limit)) rounds += 1;
     return rounds;
   };
-  /** What is left of a namespace but its experiments and catalogue, after everything was purged. */
+  /** The remaining rows of a namespace, except its experiments and catalogue, after everything was purged. */
   const left = async (here: RolloutScene) => {
     await purgeAll();
     const counts = Object.entries(await countRows(on.sql, here.namespace));
@@ -127,7 +127,7 @@ describeStore('deleting runs with rollouts', (on) => {
     }
   });
 
-  /** Who comes too late finds no stage. */
+  /** A call that arrives too late finds no stage. */
   const orGone = async (call: Promise<unknown>) => {
     try {
       await call;
@@ -155,11 +155,11 @@ describeStoreOn(['postgres'], 'a run that is being deleted while something of it
       CreateEnvironment: () => here.store.createEnvironment(here.caller, newEnvironment(run.id)),
     };
     await on.sql.rows('begin');
-    // As a deletion does.
+    // Takes the same locks as a deletion.
     await on.sql.rows(`select 1 from runs where id = '${run.id}' for update`);
     await on.sql.rows(`update runs set hidden = true where id = '${run.id}'`);
     const late = Object.entries(calls).map(async ([name, call]) => [name, (await refusalOf(call())).reason]);
-    // All have seen what they name, and wait for the run's row.
+    // All calls have checked what they name, and wait for the row of the run.
     await waitingForLocks(on.sql.rows, late.length);
     await on.sql.rows('commit');
     expect(Object.fromEntries(await Promise.all(late))).toEqual({

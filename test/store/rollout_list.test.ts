@@ -75,7 +75,7 @@ describeStore('listing and changing rollouts', (on) => {
     expect(await numbers({ maxReward: 2 })).toEqual(['0/0', '1/1']);
     expect(await numbers({ minReward: 2, maxReward: 4 })).toEqual(['0/0']);
     expect(await numbers({ success: true })).toEqual(['0/1']);
-    // One that FAILED is no success, whatever its result says.
+    // A FAILED rollout is no success, whatever its result.
     expect(await numbers({ success: false })).toEqual(['1/0', '1/1']);
     expect(await numbers({ taskId: 't', success: true, minReward: 5, statuses: ['COMPLETED'] })).toEqual(['0/1']);
   });

@@ -175,7 +175,7 @@ describeStore('creating rollouts', (on) => {
     const rollouts = Array.from({ length: 100 }, (_, i) => ({ groupNumber: BigInt(i % 10), number: BigInt(i) }));
     const answers = await Promise.all(
       Array.from({ length: 20 }, (_, racer) => {
-        // Each in an order of its own.
+        // Each racer uses an order of its own.
         const turned = [...rollouts.slice(racer * 5), ...rollouts.slice(0, racer * 5)];
         return scene.makeRollouts(stage, turned);
       }),

@@ -24,7 +24,7 @@ describeStore('verbs of rollouts', (on) => {
     retry: () => scene.retry(tokenOf(claim)),
   });
 
-  /** How a rollout that was claimed once comes to a status. */
+  /** The verbs that bring a claimed rollout to a status. */
   const ways: Record<string, readonly RolloutVerb[]> = {
     PENDING: ['release'],
     INITIALIZING: [],
@@ -189,7 +189,7 @@ describeStore('verbs of rollouts', (on) => {
     expect((await refusalOf(scene.fail(claim!, { result: { ...result, reward: 2 } }))).reason).toBe('RESULT_CONFLICT');
     expect((await refusalOf(scene.fail(claim!))).reason).toBe('RESULT_CONFLICT');
     await scene.retry({ id, attempt: 1 });
-    // The attempt before it had a result, which is none of the cancellation.
+    // The attempt before had a result, which does not belong to the cancellation.
     for (const each of [id, cancelled]) {
       const now = await scene.cancel(each, 'enough');
       expect(await scene.cancel(each, 'enough')).toEqual(now);

@@ -8,7 +8,10 @@ import { type PlanStep, plansOf } from './postgres_plans.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { sqliteTextsOf } from './statement_count.ts';
 
-/** Statistics that an operator made (`sqlite3 data.db ANALYZE`) may be of another day, when there was little else than one large run. */
+/**
+ * Statistics that an operator made (`sqlite3 data.db ANALYZE`) may be outdated, from when there was little but one
+ * large run.
+ */
 describeStoreOn(['sqlite'], 'plans of the pages of rollouts', (on) => {
   const scene = () => new RolloutScene(on.store);
   const fill = async (here: RolloutScene, stages: number, rollouts: number) => {
@@ -24,7 +27,7 @@ describeStoreOn(['sqlite'], 'plans of the pages of rollouts', (on) => {
     return run;
   };
 
-  /** How SQLite comes to a page: what it does with each of the tables in turn. */
+  /** How SQLite finds a page: the plan step for each table in turn. */
   const planOf = async (page: () => Promise<unknown>): Promise<string[]> => {
     const text = (await sqliteTextsOf(page)).at(-1) ?? '';
     expect(text).toContain('"rollouts" as "r"');
@@ -54,10 +57,10 @@ describeStoreOn(['sqlite'], 'plans of the pages of rollouts', (on) => {
             plan.find((step) => /^(?:SEARCH|SCAN) r USING/.test(step)),
             told,
           ).toMatch(index);
-          // In the order of the index, so that it ends with the page; a group is sorted.
+          // In index order, so that the read ends with the page; a group is sorted.
           const inner = plan.slice(0, plan.indexOf('SCAN r'));
           if (!('groupId' in of)) expect(inner, told).not.toContain('USE TEMP B-TREE FOR ORDER BY');
-          // The page itself is gone through, and what is of one row.
+          // Reads the page itself, and the rows that belong to each of its rows.
           expect(
             plan.filter((step) => /^SCAN (?!r$|x$|CONSTANT ROW$)|AUTOMATIC/.test(step)),
             told,
@@ -127,7 +130,10 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
   const ROLLOUTS_OF_GROUP = 8;
   const PAGE = 256;
 
-  /** A run without statistics: since nothing was ever analysed, Postgres takes every condition for rare. */
+  /**
+   * A run without statistics: since nothing was ever analysed, Postgres estimates that every condition matches few
+   * rows.
+   */
   async function unanalysed(here: RolloutScene) {
     for (const table of await on.sql.tables())
       await on.sql.rows(`alter table ${table} set (autovacuum_enabled = false)`);
@@ -152,7 +158,7 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
       steps.filter(({ node }) => /Seq Scan|Bitmap|Hash/.test(node)),
       told,
     ).toEqual([]);
-    // What comes from several sources is merged or sorted; that is no more than a page.
+    // Rows from several sources are merged or sorted; those are no more than a page.
     const counted = steps.filter(({ node, index }: PlanStep) => index !== undefined || node.includes('Sort'));
     expect(Math.max(...counted.map(({ rows }) => rows)), told).toBeLessThanOrEqual(most);
   };
@@ -188,7 +194,7 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
       { since: undefined, allStages: false },
       { since: undefined, allStages: true },
       { since, allStages: false },
-      // Beside transactions that stay open.
+      // With other transactions that stay open.
       { since: { ...since, open: [1n, 2n, 3n] }, allStages: false },
     ]) {
       let after: ChangeCursor | undefined;
@@ -201,7 +207,7 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
       do {
         const page: Page<ChangeCursor> = { limit: PAGE, after };
         const rollouts = () => store.readChangedRollouts(namespace, run.key, where, page);
-        // A page ends within a group, of which all rollouts are counted.
+        // A page ends within a group, whose rollouts are all counted.
         await expectByIndex('changed rollouts', PAGE + 2 * ROLLOUTS_OF_GROUP, rollouts);
         after = (await rollouts()).next;
       } while (after !== undefined);

@@ -30,7 +30,7 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
   };
   type Scene = Awaited<ReturnType<typeof fresh>>['scene'];
 
-  /** Requests that differ from the one given in one thing each. */
+  /** Requests that differ from the given one in one field each. */
   const others = ({ validations, metrics, timings }: AttemptReport): AttemptReport[] => [
     { validations: [], metrics, timings },
     { validations: validations.map((each) => ({ ...each, success: false })), metrics, timings },
@@ -84,7 +84,7 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
     end: (report: AttemptReport) => Promise<unknown>,
     report: AttemptReport,
   ): Promise<void> {
-    // What arrives later does not make the same request a different one.
+    // Data that arrive later do not make the same request a different one.
     await scene.store.updateRollout(scene.namespace, id, 1, { metrics: new Map([['late', 1]]) });
     const before = await dumpNamespace(on.sql, scene.namespace);
     await end(report);

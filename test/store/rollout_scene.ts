@@ -24,18 +24,20 @@ import type { Store } from '../../src/store/contract/store.ts';
 import { describeStore, type OnStore } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
 
-/** Of what a request asks that does not say: of all that there is, or of the stage that was made last. */
+/** Defaults of a request: all rollouts, or the stage that was created last. */
 type ClaimsFrom = (typeof CLAIMS_FROM)[number];
 const CLAIMS_FROM = ['anywhere', 'a stage'] as const;
 
-/** The same tests twice, since what is next in a stage that is named is found another way. */
+/** The same tests twice, since the next rollout of a named stage is found differently. */
 export function describeClaims(noun: string, define: (scenes: () => RolloutScene, on: OnStore) => void): void {
   for (const from of CLAIMS_FROM) {
     describeStore(`${noun}, from ${from}`, (on) => define(() => new RolloutScene(on.store, undefined, from), on));
   }
 }
 
-/** A namespace in which rollouts are made, claimed and ended, and short ways to say what their tests say often. */
+/**
+ * A namespace in which rollouts are created, claimed and ended, with short forms of calls that the tests make often.
+ */
 export class RolloutScene extends RunScene {
   private readonly claimsFrom: ClaimsFrom;
   private placed: string | undefined;
@@ -45,7 +47,7 @@ export class RolloutScene extends RunScene {
     this.claimsFrom = claimsFrom;
   }
 
-  /** A stage of a run of its own, both RUNNING. */
+  /** Creates a stage in a run of its own, both RUNNING. */
   async place(): Promise<{ readonly run: Run; readonly stage: Stage }> {
     const run = await this.makeRun({ status: 'RUNNING' });
     const stage = await this.stage(run, { status: 'RUNNING' });
@@ -57,7 +59,7 @@ export class RolloutScene extends RunScene {
     return this.store.createRollouts(this.caller, stage.id, rollouts.map(newRollout));
   }
 
-  /** So many rollouts of one group, numbered from 0; gives their ids. */
+  /** Creates this many rollouts of one group, numbered from 0. Returns their ids. */
   async queue(stage: { readonly id: string }, count: number, fields: Partial<NewRollout> = {}): Promise<string[]> {
     const rollouts = Array.from({ length: count }, (_, i) => ({ number: BigInt(i), ...fields }));
     return (await this.makeRollouts(stage, rollouts)).map(({ rolloutId }) => rolloutId);
@@ -75,7 +77,7 @@ export class RolloutScene extends RunScene {
     return id;
   }
 
-  /** Gives its id. */
+  /** Returns its id. */
   async validator(taskId: string, type: string, advisory = false): Promise<string> {
     const said = { query: `is it ${type}?`, method: undefined, expectedResult: 'yes', configJson: undefined };
     const making = { newId: randomUUID(), taskId, type, ...said, advisory };
@@ -83,7 +85,7 @@ export class RolloutScene extends RunScene {
     return ids[0] ?? '';
   }
 
-  /** Gives its id. */
+  /** Returns its id. */
   async environment(run: Run): Promise<string> {
     return (await this.store.createEnvironment(this.caller, newEnvironment(run.id), undefined)).id;
   }
@@ -111,14 +113,14 @@ export class RolloutScene extends RunScene {
     return claimed(outcome).claims;
   }
 
-  /** The next one; there must be one. */
+  /** Claims the next rollout; there must be one. */
   async claimOne(fields: Partial<ClaimRequest> = {}): Promise<Claim> {
     const [claim] = await this.claims(fields);
     if (claim === undefined) throw new Error('nothing was claimed');
     return claim;
   }
 
-  /** With the validations and environments of the attempt that the rollout shows. */
+  /** Includes validations and environments of the attempt that the rollout shows. */
   async record(id: string): Promise<RolloutRecord & Pick<Attempt, 'validations' | 'environmentIds'>> {
     const found = await this.store.getRollout(this.namespace, id);
     if (found === undefined) throw new Error(`rollout ${id} is not there`);
@@ -170,7 +172,7 @@ export class RolloutScene extends RunScene {
     });
   }
 
-  /** The trajectory of an attempt, as it is now. */
+  /** The current trajectory of an attempt. */
   trajectoryOf(claim: Claim): Promise<Trajectory> {
     return this.get(claim.trajectory.id);
   }
@@ -197,7 +199,7 @@ export function newRollout(fields: Partial<NewRollout> = {}): NewRollout {
     maxTurns: undefined,
     maxAttempts: 3,
     attemptTimeoutMs: undefined,
-    // Most tests claim again at once what was released.
+    // Most tests claim a released rollout again at once.
     retryDelayMs: 0,
     startFrom: undefined,
     modelUri: '',

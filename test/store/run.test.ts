@@ -227,7 +227,7 @@ describeStore('creating, getting and listing runs', (on) => {
       metadata: { run_id: made.id, fields: 'config_json/optimizer/lr,config_json/seed' },
     });
     expect(other.message).toContain('config_json/optimizer/lr');
-    // What the experiment gives is not stated by the run.
+    // Values from the experiment do not count as stated by the run.
     expect((await ask({ configJson: '{}' })).metadata.fields).toBe('config_json/a~1b,config_json/optimizer');
     const plan = { ...substepPlan(11, 4), concurrency: 2 };
     expect((await ask({ plan })).metadata.fields).toBe('plan.concurrency,plan.stage_plans[TRAIN_STEP].stages');

@@ -52,7 +52,7 @@ describeStore('changes of a run', (on) => {
     await here.stage(run, { number: 2n });
     expect(await watcher.news()).toContain('1@2');
     expect(watcher.run).toMatchObject({ status: 'RUNNING', revision: 2n });
-    // Who looked less often hears of all of it, in the order of making.
+    // A watcher that polls less often reads all of it, in creation order.
     expect(await late.news()).toEqual(['0@3', '1@2', '2@1']);
   });
 
@@ -111,7 +111,7 @@ describeStore('changes of a run', (on) => {
       revision += 1n;
       expect(await here.run(run.id), name).toMatchObject({ revision });
     }
-    // What is in effect already changes nothing.
+    // A verb that has taken effect already changes nothing.
     const failed = await here.run(run.id);
     expect(await changedKeys(() => here.move(run, 'fail', { message: failed.statusMessage }))).not.toContain(run.key);
   });
@@ -132,7 +132,7 @@ describeStore('changes of a run', (on) => {
   });
 });
 
-/** Ends the connections on which stores listen for changes, as a server that is replaced does. */
+/** Ends the connections on which stores listen for changes, as a failover of the server does. */
 async function endListeners({ adminUrl }: TestDatabase): Promise<void> {
   const client = new pg.Client(adminUrl);
   await client.connect();
@@ -141,7 +141,7 @@ async function endListeners({ adminUrl }: TestDatabase): Promise<void> {
   await client.end();
 }
 
-/** A transaction from outside, as another instance would have it. */
+/** A transaction from outside, like that of another instance. */
 class Outside {
   private readonly client: pg.Client;
 
@@ -151,7 +151,7 @@ class Outside {
 
   static async begin({ url }: TestDatabase): Promise<Outside> {
     const client = new pg.Client(url);
-    // A test that fails drops its database while this is open.
+    // A failing test drops its database while this transaction is open.
     client.on('error', () => undefined);
     await client.connect();
     await client.query('begin');
@@ -162,7 +162,7 @@ class Outside {
     return (await this.client.query(text, values)).rows;
   }
 
-  /** Changes a stage as the store does. */
+  /** Changes a stage with the same statements as the store. */
   async change(stageId: string): Promise<void> {
     await this.query(
       `update anabranch.stages set phase = 'late', revision = revision + 1, mark = pg_current_xact_id()::text::bigint where id = $1`,
@@ -177,7 +177,7 @@ class Outside {
 }
 
 describe('changes that commit late, on postgres', () => {
-  /** A run with so many stages, and somebody who has seen them. */
+  /** A run with this many stages, and a watcher that has read them. */
   async function watched(here: RunScene, count: number): Promise<{ ids: string[]; watcher: Watcher }> {
     const run = await here.makeRun();
     const ids: string[] = [];
@@ -199,7 +199,7 @@ describe('changes that commit late, on postgres', () => {
     await late.change(two);
     expect(await watcher.news()).toEqual([]);
     await late.end('commit');
-    // A third comes and goes by the store itself.
+    // A third transaction of the store commits meanwhile.
     await store.updateStage(here.namespace, three, { phase: 'x' });
     expect(await watcher.news()).toEqual(['1@2', '2@2']);
     expect(await watcher.news()).toEqual([]);
@@ -215,7 +215,7 @@ describe('changes that commit late, on postgres', () => {
     const { ids, watcher } = await watched(here, 2);
     const [one, two] = ids as [string, string];
     const early = await Outside.begin(database);
-    // It is known to be open from here on, and its mark is the lowest.
+    // From here on the transaction is known to be open, and its mark is the lowest.
     await early.query('select pg_current_xact_id()');
     await store.updateStage(here.namespace, one, { phase: 'x' });
     expect(await watcher.news()).toEqual(['0@2']);
@@ -287,7 +287,7 @@ describe('changes that commit late, on postgres', () => {
     const [run] = await here.runs();
     const watcher = new Watcher(new RunScene(other, here.namespace), run as Run);
     await watcher.news();
-    // A verb writes its row, then its StatusChange, which waits at this gate.
+    // A verb writes its row, then its StatusChange, which waits here.
     const gate = await Outside.begin(database);
     await gate.query('lock table anabranch.status_changes in share mode');
     const moving = store.moveStage(here.caller, one, 'start', SILENT);

@@ -14,7 +14,7 @@ import { RunScene, substepPlan } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
 import { dumpNamespace } from './sql.ts';
 
-/** How a new run gets to each status. */
+/** The verbs that bring a new run to each status. */
 const WAYS: Readonly<
   Record<Status, { readonly status: (typeof INITIAL_STATUSES)[number]; readonly verbs: readonly Verb[] }>
 > = {

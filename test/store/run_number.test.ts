@@ -40,7 +40,7 @@ describeStore('numbers and names of runs', (on) => {
     const wanted = Array.from({ length: RACERS }, (_, i) => BigInt(i + 1));
     expect(made.map(({ number }) => number).sort((a, b) => Number(a - b))).toEqual(wanted);
     expect(made.map(({ number, name }) => name === `run-${number}`)).not.toContain(false);
-    // The order of numbers is the order of making.
+    // Numbers are in creation order.
     expect((await here.runs()).map(({ number }) => number)).toEqual(wanted.toReversed());
     const experiments = await here.store.listExperiments(here.namespace, {}, { limit: 9, after: undefined }, 'BASIC');
     expect(experiments).toMatchObject([{ name: 'default', runCount: 20n }]);

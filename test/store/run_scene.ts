@@ -18,7 +18,7 @@ import { Scene } from './scene.ts';
 
 const ALL = { limit: 1000, after: undefined };
 
-/** A namespace in which runs are kept, and short ways to say what their tests say often. */
+/** A namespace in which runs are created, with short forms of calls that the tests make often. */
 export class RunScene extends Scene {
   experiment(fields: Partial<NewExperiment> = {}, key?: IdempotencyKey): Promise<Experiment> {
     return this.store.createExperiment(this.caller, newExperiment(fields), key);
@@ -32,7 +32,7 @@ export class RunScene extends Scene {
     return (await this.make(fields, key)).run;
   }
 
-  /** A run whose main trajectory holds a step for each word. */
+  /** Creates a run whose main trajectory has one step for each word. */
   async makeRunWith(words: readonly string[], fields: Partial<NewRun> = {}): Promise<Run> {
     const { run, mainTrajectory } = await this.make({ mainTrajectory: newMain(), ...fields });
     if (mainTrajectory === undefined) throw new Error('the run has no main trajectory');
@@ -79,7 +79,7 @@ export class RunScene extends Scene {
 
 export const SILENT: Said = { message: '', metadataJson: '', phase: undefined, resultJson: '' };
 
-/** A verb as a request brings it, with ids for the main trajectory that a reopening may create. */
+/** A verb as a request contains it, with ids for the main trajectory that a reopening may create. */
 export function runMove(verb: Verb, said: Partial<Said> = {}): RunMove {
   const ids = { trajectoryId: randomUUID(), trajectoryUid: randomUUID() };
   return { verb, said: { ...SILENT, ...said }, keepTrajectoryOpen: false, ...ids };
@@ -119,7 +119,7 @@ export function newStage(runId: string, fields: Partial<NewStage> = {}): NewStag
   };
 }
 
-/** What runs and branches of runs are told alike. */
+/** Fields that the requests for runs and for branches of runs share. */
 function newMaking() {
   return {
     id: randomUUID(),
@@ -162,7 +162,9 @@ export function newRunBranch(sourceId: string, at: bigint | string, fields: Part
   };
 }
 
-/** A plan of a number of train steps with so many substeps each, so that its percent is known from them alone. */
+/**
+ * A plan with a number of train steps of equally many substeps, so that these numbers alone determine the percentage.
+ */
 export function substepPlan(stages: number, substeps: number) {
   const stagePlan = { kind: 'TRAIN_STEP', stages, groupsPerStage: 0, groupSize: 0, maxTurns: 0, substeps } as const;
   return { stagePlans: [stagePlan], concurrency: 1 };

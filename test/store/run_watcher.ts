@@ -2,7 +2,7 @@ import type { Run } from '../../src/domain/run.ts';
 import type { Horizon, RunChangesRead } from '../../src/store/contract/run.ts';
 import type { RunScene } from './run_scene.ts';
 
-/** Looks at a run again and again, each time from the horizon of the look before, and keeps the newest revision of each stage. */
+/** Polls a run, each time from the horizon of the previous read, and keeps the newest revision of each stage. */
 export class Watcher {
   readonly picture = new Map<string, bigint>();
   run: Run | undefined;
@@ -23,7 +23,7 @@ export class Watcher {
     return found;
   }
 
-  /** How many rows a look reads. */
+  /** Number of rows that one poll reads. */
   async changed(): Promise<{ stages: number; groups: number; rollouts: number }> {
     const { stages, run, since } = await this.read();
     const { store, namespace } = this.here;
@@ -35,7 +35,7 @@ export class Watcher {
     return { stages: stages.length, groups: keys.size, rollouts: rollouts.rows.length };
   }
 
-  /** What is new to it, as `number@revision`, in the order of making. */
+  /** Changes that are new to the watcher, as `number@revision`, in creation order. */
   async news(allStages = false): Promise<string[]> {
     const { stages } = await this.read(allStages);
     return stages.flatMap(({ id, number, revision }) => {

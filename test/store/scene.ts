@@ -12,7 +12,10 @@ import { sha256, wordStep } from '../support/steps.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 
-/** One namespace of a store, fresh unless named, and short ways to say what tests say often. Every call goes through the contract. */
+/**
+ * One namespace of a store, new unless named, with short forms of calls that tests make often. Every call goes through
+ * the contract.
+ */
 export class Scene {
   readonly store: Store;
   readonly caller: { readonly namespace: string; readonly actor: string };
@@ -30,7 +33,7 @@ export class Scene {
     return this.store.createTrajectory(this.caller, newTrajectory(fields), key);
   }
 
-  /** A trajectory that holds one step for each word. */
+  /** Creates a trajectory with one step for each word. */
   async createWith(words: readonly string[], fields: Partial<NewTrajectory> = {}): Promise<Trajectory> {
     const made = await this.create(fields);
     if (words.length > 0) await this.appendWords(made, words);
@@ -58,7 +61,7 @@ export class Scene {
     return this.store.deleteTrajectory(this.namespace, trajectory.id, onBranches);
   }
 
-  /** Opens for writing; gives the epoch. */
+  /** Opens for writing. Returns the epoch. */
   async open(trajectory: Trajectory, writerId = 'w', takeOverEpoch?: bigint): Promise<bigint> {
     const open = { trajectoryId: trajectory.id, uid: undefined, writerId, expectedNextStepNumber: undefined };
     return (await this.store.openForAppend(this.caller, { ...open, takeOverEpoch })).epoch;
@@ -78,7 +81,7 @@ export class Scene {
     };
   }
 
-  /** Appends one batch alone; a refusal is thrown. */
+  /** Appends a single batch. A refusal is thrown. */
   async append(
     trajectory: Trajectory,
     steps: readonly NewStep[],
@@ -88,7 +91,7 @@ export class Scene {
     return committed(outcome);
   }
 
-  /** Appends one step a word, at the end as it is now. */
+  /** Appends one step for each word, at the current end. */
   async appendWords(trajectory: Trajectory, words: readonly string[], fields: Partial<AppendBatch> = {}) {
     const { nextStepNumber } = await this.get(trajectory.id);
     const steps = words.map((word, i) => wordStep(nextStepNumber + BigInt(i), word));
@@ -99,7 +102,7 @@ export class Scene {
     return this.append(trajectory, [], { seal: { status, message } });
   }
 
-  /** The segments of a trajectory's lineage as it is now. */
+  /** The current segments of the lineage of a trajectory. */
   async segments(trajectory: { readonly id: string }): Promise<Segment[]> {
     const { ref, nextStepNumber } = await this.get(trajectory.id);
     return segmentsOf(await this.store.getLineage(this.namespace, ref), nextStepNumber);
@@ -120,7 +123,7 @@ export class Scene {
     return all;
   }
 
-  /** The words of all its steps, having seen that numbers have no gap (O1). */
+  /** The words of all its steps. Checks that the numbers have no gap (O1). */
   async words(trajectory: { readonly id: string }): Promise<string[]> {
     const steps = await this.steps(trajectory);
     return steps.map(({ step }, i) => {
@@ -158,7 +161,7 @@ export function committed(outcome: AppendOutcome | undefined): Committed {
   return outcome;
 }
 
-/** The refusal that a call ends in; anything else that it ends in fails the test. */
+/** Returns the refusal of a call. Any other result fails the test. */
 export async function refusalOf(call: Promise<unknown>): Promise<AnabranchError> {
   try {
     await call;
@@ -180,7 +183,7 @@ export async function readWhole(store: Store, namespace: string, digest: string,
   }
 }
 
-/** Puts a state in chunks; gives its digest. */
+/** Uploads a state in chunks. Returns its digest. */
 export async function putState(
   store: Store,
   namespace: string,

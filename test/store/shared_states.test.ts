@@ -20,14 +20,14 @@ describeStore('states that trajectories share', (on) => {
         const made = await Promise.all(Array.from({ length: 4 }, () => scene.create()));
         await Promise.all(
           made.map((each, k) => {
-            // Other groups send other states inline; what was not put comes inline in all of them.
+            // Other groups send other states inline. A state that was not uploaded is inline in all of them.
             const inline = states.filter((state, i) => !put.includes(state) || (i + k) % 2 === 0);
             return appendTo(scene, each, k % 2 === 0 ? states : states.toReversed(), inline);
           }),
         );
       }
     });
-    // Postgres ends a ring by rolling one of its transactions back, which the store then begins again.
+    // Postgres resolves a deadlock by rolling back one transaction, which the store then retries.
     expect(texts.filter((text) => text === 'rollback')).toEqual([]);
   });
 
@@ -136,7 +136,7 @@ describeStoreOn(['postgres'], 'states that trajectories share', (on) => {
   });
 });
 
-/** Appends one step that refers to the states by the names 0, 1, …; bytes of the inline ones come with it. */
+/** Appends one step that refers to the states by the names 0, 1, …, with the bytes of the inline ones. */
 function appendTo(scene: Scene, made: Trajectory, states: readonly NewState[], inline: readonly NewState[]) {
   const refs = states.map((state, i) => stateRef(state, `${i}`));
   return scene.append(made, [newStep(0n, { states: refs })], { states: inline });

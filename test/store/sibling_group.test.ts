@@ -146,7 +146,7 @@ describeStore('groups of siblings', (on) => {
     ]);
     const cost = (limit: number) => statementsOf(on.engine, () => list(limit));
     expect(await cost(50)).toBe(await cost(1));
-    // On Postgres, two of the three are sent between settings of their plans and a commit.
+    // On Postgres, two of the three are sent between planner settings and a commit.
     expect(await cost(50)).toBe(on.engine === 'postgres' ? 7 : 3);
     expect((await refusalOf(here.store.listGroups('other', stage.id, ALL, 'BASIC'))).reason).toBe('STAGE_NOT_FOUND');
   });

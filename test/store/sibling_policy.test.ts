@@ -86,7 +86,7 @@ describeStore('the effect of a success on its siblings', (on) => {
     }
   });
 
-  /** Siblings of one group, of which the first was completed without success, and the others are PENDING. */
+  /** Siblings of one group: the first was completed without success, the others are PENDING. */
   const judging = async (count: number, fields: Partial<NewRollout> = {}) => {
     const here = await fresh();
     const { scene, stage } = here;

@@ -3,11 +3,11 @@ import { Pool } from '../../src/store/postgres/pool.ts';
 import { type Silence, SilenceWatch } from '../../src/store/postgres/silence.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 
-/** A connection as the watch sees it. */
+/** A connection as the silence check sees it. */
 class FakeClient {
   silence: Silence | undefined;
   readonly processID: number | null;
-  /** Where cancel requests go: nobody listens there. */
+  /** The address for cancel requests: nobody listens there. */
   readonly host = '127.0.0.1';
   readonly port = 1;
   readonly connectionParameters = {};
@@ -48,7 +48,7 @@ describe('silence of Postgres', () => {
     vi.useRealTimers();
   });
 
-  /** Lets time go by; `each` is called before each look of the watch. */
+  /** Advances the clock. `each` is called before each silence check. */
   function pass(milliseconds: number, each: () => void = () => undefined): void {
     for (let at = 0; at < milliseconds; at += 250) {
       each();

@@ -3,10 +3,10 @@ import pg from 'pg';
 import { expect } from 'vitest';
 import type { TestDatabase } from '../support/database.ts';
 
-/** The database from outside, in plain SQL: to look at what the store wrote, to damage it, and to stand in its way. */
+/** Direct access to the database in plain SQL: to inspect what the store wrote, to damage it, and to block it. */
 export interface OutsideSql {
   rows(text: string): Promise<Record<string, unknown>[]>;
-  /** The expression of a time that is so many seconds before a column's, to the microsecond. */
+  /** The SQL expression of a time this many seconds before that of a column, to the microsecond. */
   earlier(column: string, seconds: number): string;
   /** The tables of the store, without those of the migrator. */
   tables(): Promise<string[]>;
@@ -22,7 +22,7 @@ function outsideSqlite(database: TestDatabase): OutsideSql {
   const rows = async (text: string) => db.prepare(text).all() as Record<string, unknown>[];
   return {
     rows,
-    // SQLite counts in milliseconds: what is behind the second is kept as it is.
+    // SQLite computes in milliseconds: the fraction of the second is kept as it is.
     earlier: (column, seconds) =>
       `strftime('%Y-%m-%dT%H:%M:%S', ${column}, '-${seconds} seconds') || substr(${column}, ${'YYYY-MM-DDTHH:MM:SS'.length + 1})`,
     async tables() {
@@ -37,7 +37,7 @@ function outsideSqlite(database: TestDatabase): OutsideSql {
 
 async function outsidePostgres(database: TestDatabase, schema: string): Promise<OutsideSql> {
   const client = new pg.Client({ connectionString: database.url });
-  client.on('error', () => undefined); // a query that meets a cut connection fails by itself
+  client.on('error', () => undefined); // a query on a cut connection fails by itself
   await client.connect();
   await client.query(`set search_path to ${schema}`);
   const rows = async (text: string) => (await client.query(text)).rows as Record<string, unknown>[];
@@ -52,7 +52,7 @@ async function outsidePostgres(database: TestDatabase, schema: string): Promise<
   };
 }
 
-/** The counter of changes is of no namespace, and always one row. */
+/** The counter of changes belongs to no namespace, and is always one row. */
 function ours(tables: readonly string[]): string[] {
   return tables.filter((name) => !/^(?:kysely_|sqlite_|change_marks$)/.test(name));
 }
@@ -72,7 +72,7 @@ export async function countRows(sql: OutsideSql, namespace?: string): Promise<Re
   return counts;
 }
 
-/** All rows of a namespace, as text, to see that nothing of it changed. */
+/** All rows of a namespace as text, to check that none has changed. */
 export async function dumpNamespace(sql: OutsideSql, namespace: string): Promise<string> {
   const lines: string[] = [];
   for (const table of await sql.tables()) {
@@ -82,7 +82,10 @@ export async function dumpNamespace(sql: OutsideSql, namespace: string): Promise
   return lines.sort().join('\n');
 }
 
-/** Resolves when so many of Postgres' backends wait for a lock. What is told of backends stays as it was through a transaction, unless it is cleared. */
+/**
+ * Resolves when this many Postgres backends wait for a lock. Postgres caches its activity statistics for a transaction
+ * unless they are cleared.
+ */
 export async function waitingForLocks(rows: (text: string) => Promise<unknown[]>, count: number): Promise<void> {
   const waiting = async () => {
     await rows('select pg_stat_clear_snapshot()');

@@ -340,7 +340,7 @@ describeStore('stages', (on) => {
     await update(here, stage, { completedSubsteps: 3n });
     const again = (await tallyOf(here, run.key)).substeps;
     expect(again.count).toBe(6n);
-    // The years that it stood still are nobody's.
+    // The years without progress are not counted.
     expect(again.seconds - seconds).toBeLessThan(3600);
   });
 

@@ -16,7 +16,9 @@ const CHUNK = 256 * KIB;
 v8.setFlagsFromString('--expose-gc');
 const collectGarbage = vm.runInNewContext('gc') as () => void;
 
-/** Bytes that this process holds on to, garbage apart: buffers are let go of a turn after the collection that found them. */
+/**
+ * Bytes that this process holds, without garbage: buffers are released one turn after the collection that found them.
+ */
 async function heldBytes(): Promise<number> {
   collectGarbage();
   await setImmediate();

@@ -10,7 +10,7 @@ const KIB = 1024;
 const CHUNK = 256 * KIB;
 
 describeStore('collecting states', (on) => {
-  /** Makes everything of the namespace so many hours older. */
+  /** Makes all rows of the namespace this many hours older. */
   async function age(namespace: string, hours: number): Promise<void> {
     for (const [table, column] of [
       ['states', 'renew_time'],

@@ -9,7 +9,7 @@ const KIB = 1024;
 const CHUNK = 256 * KIB;
 
 describeStore('damaged states', (on) => {
-  /** Overwrites bytes of the table: the first eight of each row's data that the condition picks. */
+  /** Overwrites bytes in the table: the first eight bytes of the data of each row that matches the condition. */
   async function damage(table: 'states' | 'state_chunks', where: string): Promise<void> {
     const rows =
       on.engine === 'sqlite'

@@ -4,24 +4,33 @@ import { vi } from 'vitest';
 import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
 import type { Engine } from '../support/database.ts';
 
-/** As `statementsOf`, of work that can be done twice: the first time may open connections, which has statements of its own. */
+/**
+ * Like `statementsOf`, for work that can be done twice: the first run may open connections, which takes statements of
+ * its own.
+ */
 export async function statementsOfWarm(engine: Engine, work: () => Promise<unknown>): Promise<number> {
   await work();
   return statementsOf(engine, work);
 }
 
-/** Returns how many statements the work sends to the database. Hints are not counted: they are sent some time later. */
+/**
+ * Returns how many statements the work sends to the database. Notifications are not counted: they are sent some time
+ * later.
+ */
 export async function statementsOf(engine: Engine, work: () => Promise<unknown>): Promise<number> {
   return (await (engine === 'postgres' ? textsOf(work) : sqliteTextsOf(work))).length;
 }
 
-/** Returns the statements that work runs on SQLite: in order those of the serving thread, then in order those of read threads. */
+/**
+ * Returns the statements that the work runs on SQLite: first those of the serving thread in order, then those of read
+ * threads in order.
+ */
 export async function sqliteTextsOf(work: () => Promise<unknown>): Promise<string[]> {
   const { serving, reading } = await sqliteTextsByThread(work);
   return [...serving, ...reading];
 }
 
-/** Returns the same, by who runs them. */
+/** Returns the same, grouped by the thread that runs them. */
 export async function sqliteTextsByThread(
   work: () => Promise<unknown>,
 ): Promise<{ readonly serving: string[]; readonly reading: string[] }> {
@@ -39,10 +48,13 @@ export async function sqliteTextsByThread(
   }
 }
 
-/** Hints, and what each new connection is set up with: how many connections there are depends on what ran before. */
+/** Notifications, and the set-up of each new connection: how many connections exist depends on earlier work. */
 const OWN_WAY = /pg_notify|^set statement_timeout|current_setting\('fsync'\)/;
 
-/** What work sends to Postgres, in order, without hints and without the set-up of connections. */
+/**
+ * The statements that the work sends to Postgres, in order, without notifications and without the set-up of
+ * connections.
+ */
 export async function textsOf(work: () => Promise<unknown>): Promise<string[]> {
   const spy = vi.spyOn(pg.Client.prototype, 'query');
   try {
@@ -54,7 +66,7 @@ export async function textsOf(work: () => Promise<unknown>): Promise<string[]> {
   }
 }
 
-/** Returns the largest number of parameters of a statement that work sends to read from the database. */
+/** Returns the largest number of parameters of a read statement that the work sends. */
 export async function mostParametersOf(engine: Engine, work: () => Promise<unknown>): Promise<number> {
   const spy = engine === 'postgres' ? vi.spyOn(pg.Client.prototype, 'query') : vi.spyOn(ReadThreads.prototype, 'run');
   try {

@@ -35,7 +35,7 @@ describe('A9: a pool of Postgres whose named statements are lost', () => {
     database = await createMigratedDatabase('postgres');
     forgotten = [];
     const onForgotten = (error: unknown) => forgotten.push(error);
-    // Of one connection, so that whoever comes next gets the same one.
+    // A pool of one connection, so that the next call gets the same one.
     const options = { url: database.url, poolSize: 1, namedStatements: true, bounded: true };
     pool = new Pool({ ...options, onLost: () => undefined, onForgotten });
   });

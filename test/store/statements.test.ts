@@ -3,7 +3,10 @@ import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { statementsOf as countStatements } from './statement_count.ts';
 
-/** How many statements a call costs: what makes a deep lineage as fast as a flat one, and a large group as cheap as a small one. */
+/**
+ * How many statements a call takes: a deep lineage takes as many as a flat one, and a large group as many as a small
+ * one.
+ */
 describeStore('statements', (on) => {
   const statementsOf = (work: () => Promise<unknown>) => countStatements(on.engine, work);
 
@@ -45,7 +48,7 @@ describeStore('statements', (on) => {
     const few = await append(2);
     const many = await append(256);
     expect(few).toBeLessThan(20);
-    // Rows go 64 to a statement.
+    // Rows are sent 64 to a statement.
     if (on.engine === 'postgres') expect(many).toBeLessThan(few + 20);
   });
 

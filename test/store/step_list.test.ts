@@ -69,7 +69,7 @@ describeStore('listing steps', (on) => {
     expect(words(await list(scene, { of: { taskId: 'T' } }))).toEqual(['b1']);
   });
 
-  /** Six steps whose rewards are everything that a reward can be, over a branch point. */
+  /** Six steps with every kind of reward, across a branch point. */
   async function rewarded(scene: Scene) {
     const root = await scene.create({ taskId: 'R' });
     const rewards = [1, undefined, -Infinity, Number.NaN];

@@ -22,7 +22,7 @@ const NO_FILTER: SummaryFilter = {
   labels: new Map(),
 };
 
-/** What is known of a rollout and its run besides itself. */
+/** Known values of a rollout and its run, apart from the rollout's own fields. */
 interface Seen {
   readonly rollout: Rollout;
   readonly attempts: readonly Attempt[];
@@ -88,7 +88,7 @@ describeStore('summaries', (on) => {
     );
   });
 
-  /** Makes rollouts in two runs, and leads each to its fate. */
+  /** Creates rollouts in two runs, and brings each to its outcome. */
   const live = async (
     here: RolloutScene,
     deeds: readonly (typeof does extends fc.Arbitrary<infer T> ? T : never)[],
@@ -188,7 +188,7 @@ describeStore('summaries', (on) => {
 
   const byText = (tasks: SummaryRow['tasks']) => tasks.map((task) => Object.entries(task).join(' ')).sort();
 
-  /** CONTINUE groups of each task, judged by all their siblings. */
+  /** CONTINUE groups of each task, with all their siblings judged. */
   const groupsOf = (seen: readonly Seen[], all: readonly Seen[]): SummaryRow['tasks'] => {
     const known = ({ status, success }: Rollout) =>
       status === 'FAILED' || (status === 'COMPLETED' && success !== undefined);
@@ -229,7 +229,7 @@ describeStore('summaries', (on) => {
     await here.start(second);
     await here.complete(second);
     await here.cancel(cancelled);
-    // As if the first attempt had lasted 4,000 s, the second 100 s, and the rollout had waited 30 s between the two.
+    // As if the first attempt had lasted 4,000 s, the second 100 s, and the rollout had waited 30 s in between.
     const { key } = second.rollout;
     const shift = (number: number, column: string, seconds: number) =>
       on.sql.rows(
@@ -251,7 +251,7 @@ describeStore('summaries', (on) => {
     expect(row?.tokens).toEqual({ count: 1n, sum: 5 });
   });
 
-  /** To nine digits, or very near to nothing. */
+  /** Equal to nine digits, or very close to 0. */
   const closeTo = (value: number) => ({
     asymmetricMatch: (other: unknown) => Math.abs(Number(other) - value) <= Math.max(1e-9, Math.abs(value) * 1e-9),
   });
@@ -264,7 +264,8 @@ describeStore('summaries', (on) => {
     const claims = await here.claims({ count: 12 });
     for (const claim of claims.slice(0, 4)) await here.complete(claim, { result: { ...NO_RESULT, success: true } });
     for (const claim of claims.slice(4, 9)) await here.fail(claim);
-    // One that says of itself that it succeeded, one without a verdict, one whose lease ended, one that was cancelled with a verdict, and one that waits.
+    // A rollout with a successful result, one without a verdict, one whose lease expired, one that was cancelled with a
+    // verdict, and one that waits.
     await here.fail(claims[9]!, { result: { ...NO_RESULT, success: true } });
     await here.complete(claims[10]!);
     const overridden = { success: true, reason: '', actor: '' };
@@ -336,7 +337,7 @@ describeStore('summaries', (on) => {
     for (const [i, taskId] of ['won', 'lost', 'cut'].entries()) {
       await here.task(taskId);
       const group = { groupNumber: BigInt(i), taskId, onSuccess: 'CANCEL_PENDING' as const };
-      // The first in the queue is the one of the highest priority.
+      // The first in the queue has the highest priority.
       await here.makeRollouts(train, [
         { ...group, number: 0n },
         { ...group, number: 1n, priority: 7, labels: new Map([['first', 'yes']]) },
@@ -346,7 +347,7 @@ describeStore('summaries', (on) => {
       expect(claim.rollout.number).toBe(1n);
       await here.complete(claim, { result: { ...NO_RESULT, success: taskId === 'won' } });
     }
-    // By a person, not by a success.
+    // Cancelled by a person, not by a success.
     for (const rollout of await here.rollouts({ stageId: train.id }, { taskId: 'cut', statuses: ['PENDING'] }))
       await here.cancel(rollout.id);
     const none = { groups: 0n, trials: 0n, successes: 0n, unfinished: 0n };

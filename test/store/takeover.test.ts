@@ -6,7 +6,9 @@ import { describeStore, openOn } from './on_store.ts';
 import { committed, readWhole, Scene, wordOf } from './scene.ts';
 
 describeStore('writers that take over from each other', (on) => {
-  /** The doors to one database: two stores on Postgres, as two processes would have; SQLite has one process and one store. */
+  /**
+   * The instances on one database: two stores on Postgres, like two processes; SQLite has one process and one store.
+   */
   async function withStores(work: (stores: readonly Store[]) => Promise<void>): Promise<void> {
     if (on.engine === 'sqlite') return work([on.store, on.store]);
     const second = await openOn(on.database);
@@ -153,7 +155,7 @@ describeStore('writers that take over from each other', (on) => {
       await Promise.all([
         run(doors[0] as Scene, (i) => i % 2 === 0, false),
         run(doors[1] as Scene, (i) => i % 2 === 1, true),
-        // The same steps again, through the other door: duplicates or firsts, in whatever order.
+        // The same steps again, through the other instance: duplicates or new steps, in any order.
         run(doors[1] as Scene, (i) => i % 2 === 0, true),
       ]);
       for (const each of made) expect(await first.steps(each)).toHaveLength(12);

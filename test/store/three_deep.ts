@@ -1,6 +1,8 @@
 import type { Scene } from './scene.ts';
 
-/** A root of a0 … a5, a branch at 3 with b4 b5, and a branch of that at 4 with c5 c6: three owners in one lineage. */
+/**
+ * A root of a0 … a5, a branch at 3 with b4 b5, and a branch of that one at 4 with c5 c6: three owners in one lineage.
+ */
 export async function threeDeep(scene: Scene) {
   const root = await scene.createWith(['a0', 'a1', 'a2', 'a3', 'a4', 'a5']);
   const middle = await scene.branch(root, 3n);

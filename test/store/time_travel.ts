@@ -1,7 +1,10 @@
 import { bindPauses, readPauses } from '../../src/store/sql/run/pauses.ts';
 import type { OutsideSql } from './sql.ts';
 
-/** Moves all times of a namespace that leases, timeouts of attempts and delays are counted from into the past, as if that many seconds had gone by. */
+/**
+ * Moves all times of a namespace from which leases, timeouts of attempts and delays are counted this many seconds into
+ * the past.
+ */
 export async function letPass(
   sql: OutsideSql,
   { namespace }: { readonly namespace: string },

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { together } from '../../src/store/sql/together.ts';
 
-/** Work that ends when it is told to. */
+/** Work that ends when the test says so. */
 function controlled() {
   const { promise, resolve, reject } = Promise.withResolvers<string>();
   return { promise, resolve, reject };

@@ -116,7 +116,7 @@ describeStore('listing trajectories', (on) => {
       numRuns: 300,
       seed: 7,
     });
-    // Keys and values that end in what stands between the pairs of JSON text.
+    // Keys and values that end in characters that separate pairs in JSON text.
     maps.push(
       [
         ['b,', ':'],

@@ -140,7 +140,7 @@ describeStore('summaries of trajectories', (on) => {
     );
   };
 
-  /** To nine digits, or very near to 0. */
+  /** Equal to nine digits, or very close to 0. */
   const closeTo = (value: number) => ({
     asymmetricMatch: (other: unknown) => Math.abs(Number(other) - value) <= Math.max(1e-9, Math.abs(value) * 1e-9),
   });

@@ -27,7 +27,9 @@ function newValidation(name: string, success: boolean, fields: Partial<NewValida
 }
 
 describeStore('validations', (on) => {
-  /** A rollout whose first attempt was claimed, of a task with two validators that decide and one that is advisory. */
+  /**
+   * A rollout whose first attempt was claimed, of a task with two validators that decide and one advisory validator.
+   */
   const fresh = async () => {
     const here = new RolloutScene(on.store);
     const { run, stage } = await here.place();
@@ -106,7 +108,7 @@ describeStore('validations', (on) => {
     const advised = await record('hint', false, { advisory: true });
     expect(advised.validation).toMatchObject({ name: 'hint', validatorId: '', advisory: true, query: '' });
     expect(advised.rollout.validationPassed).toBeUndefined();
-    // The type of a validator of another task is as free as any other name.
+    // The type of a validator of another task is a free name like any other.
     const failed = await record(state, false, said);
     expect(failed.validation).toMatchObject({ name: state, validatorId: '', advisory: false, attempt: 1, ...said });
     expect(failed.rollout).toMatchObject({ validationPassed: false, success: false });
@@ -259,7 +261,7 @@ describeStore('validations', (on) => {
     await here.fail(second, { result: { ...NO_RESULT, reward: 1 } });
     await here.retry(tokenOf(second));
     await isBare(2, second.trajectory.id);
-    // What is cancelled without another attempt ends with what its last one came to.
+    // A rollout that is cancelled without another attempt ends with the values of its last one.
     await here.cancel(id);
     expect(await here.rollout(id)).toMatchObject({ status: 'CANCELLED', attempt: 2, success: true, reward: 1 });
   });

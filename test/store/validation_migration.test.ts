@@ -38,7 +38,7 @@ it.each(ENGINES)(
 
     const again = new RolloutScene(await openOn(database), here.namespace);
     expect(await again.record(id)).toEqual(before);
-    // The digest was made of ids of validators: what is left to compare is the message and the result.
+    // The digest contained ids of validators; only message and result can still be compared.
     expect(await again.complete(claim, { said, validations })).toEqual(before.rollout);
     const refusal = await refusalOf(again.complete(claim, { said: { ...said, message: 'other' }, validations }));
     expect(refusal.reason).toBe('RESULT_CONFLICT');

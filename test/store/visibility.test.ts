@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { newState, newStep, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 
-/** Enough that writing takes many turns of the event loop, in which readers look. */
+/** Enough that writing takes many turns of the event loop, in which readers run. */
 const STEPS = 2000;
 
 describeStore('readers concurrent with writers', (on) => {
@@ -15,7 +15,7 @@ describeStore('readers concurrent with writers', (on) => {
     const seen: { steps: bigint; rows: number; states: number; told: boolean }[] = [];
     const look = async () => {
       const { nextStepNumber, ref } = await scene.get(made.id);
-      // The lineage is asked for as if the steps were there, so that rows without an end would show.
+      // The lineage is requested as if the steps existed, so that rows beyond the end would show.
       const segments = [{ key: ref.key, from: 0n, to: BigInt(STEPS) }];
       const range = { from: 0n, to: BigInt(STEPS), maxSteps: STEPS, maxBytes: 1e9 };
       const rows = await on.store.readSteps(scene.namespace, ref.tree, segments, range, 'BASIC');
@@ -30,7 +30,7 @@ describeStore('readers concurrent with writers', (on) => {
       });
     while (!told) {
       await look();
-      // A turn for timers and sockets: reads of SQLite alone would never let the writer go on.
+      // A turn for timers and sockets: reads of SQLite alone would never let the writer proceed.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
     await writing;
@@ -39,7 +39,7 @@ describeStore('readers concurrent with writers', (on) => {
       expect([0n, BigInt(STEPS)]).toContain(end);
       expect([0, STEPS]).toContain(rows);
       expect([0, 1]).toContain(states);
-      // What was looked at later may only show more.
+      // A later read may only show more.
       expect(rows).toBeGreaterThanOrEqual(Number(end));
     }
     expect(seen[0]).toMatchObject({ steps: 0n, rows: 0, states: 0 });

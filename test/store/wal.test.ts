@@ -10,14 +10,14 @@ import { sqlitePath } from './sql.ts';
 const COMMIT_BYTES = 32 * 1024;
 const LIMIT_BYTES = 1024 * 1024;
 
-/** Takes much longer than a commit, so that one of several is always under way. */
+/** Takes much longer than a commit, so that one of several is always running. */
 const READ: StatementJob = {
   kind: 'arrays',
   text: 'select count(*) from pieces as a, pieces as b, pieces as c where a.key + b.key > c.key',
   parameters: [],
 };
 
-/** Of the header of the log: https://www.sqlite.org/fileformat.html#the_write_ahead_log. */
+/** In the header of the log: https://www.sqlite.org/fileformat.html#the_write_ahead_log. */
 function saltOf(path: string): string {
   const file = openSync(path, 'r');
   const salt = Buffer.alloc(8);
@@ -50,7 +50,7 @@ describe('A5: the write-ahead log of SQLite', () => {
     const update = writer.prepare(
       'insert into pieces values (?, randomblob(?)) on conflict do update set data = excluded.data',
     );
-    // Each restart gives the log another salt. Without restarts this never ends.
+    // Each restart gives the log a new salt. Without restarts this loop never ends.
     const salts = new Set<string>();
     for (let i = 0; salts.size < 3; i += 1) {
       update.run(i % 64, COMMIT_BYTES);

@@ -9,7 +9,7 @@ import { sqlitePath } from './sql.ts';
 describeStoreOn(['sqlite'], 'A1: a file that another program writes to', (on) => {
   const scene = () => new RunScene(on.store);
 
-  /** Holds the write lock of the file, as a foreign program does, until the returned function is called. */
+  /** Holds the write lock of the file, as another program does, until the returned function is called. */
   function lockFile(): () => void {
     const foreign = new DatabaseSync(sqlitePath(on.database));
     foreign.exec('begin immediate');
@@ -58,7 +58,7 @@ describeStoreOn(['sqlite'], 'A1: a file that another program writes to', (on) =>
     tick();
     expect(await Promise.all(calls)).toEqual(calls.map(() => 'DATABASE_UNAVAILABLE'));
     over = true;
-    // One wait of 4.5 s each would be more than half a minute.
+    // Waits of 4.5 s one after the other would take more than half a minute.
     expect(performance.now() - begun).toBeLessThan(15_000);
     expect(turns).toBeGreaterThan(100);
     unlock();
