@@ -12,7 +12,7 @@ import {
   type TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 
-/** One raw AppendSteps call, frame by frame: what a client without a helper does. */
+/** One raw AppendSteps call, frame by frame, as a client without a helper makes it. */
 export class AppendCall {
   readonly #frames: AppendStepsRequest[] = [];
   readonly #abort = new AbortController();
@@ -26,7 +26,7 @@ export class AppendCall {
       [Symbol.asyncIterator]();
   }
 
-  /** Opens, and waits until the server grants. */
+  /** Opens, and waits until the server grants the epoch. */
   static async open(
     client: Client<typeof TrajectoryService>,
     open: MessageInitShape<typeof AppendOpenSchema>,
@@ -43,7 +43,7 @@ export class AppendCall {
     this.#wake();
   }
 
-  /** The next answer; undefined when the server ended the call with OK. */
+  /** Returns the next answer; undefined if the server ended the call with OK. */
   async next(): Promise<AppendStepsResponse | undefined> {
     const result = await this.#answers.next();
     return result.done === true ? undefined : result.value;
@@ -79,7 +79,7 @@ export class AppendCall {
     while ((await this.next()) !== undefined);
   }
 
-  /** Drops the call, as a lost connection would; what the server had read may still be stored. */
+  /** Drops the call, as a lost connection would; steps that the server has received may still be stored. */
   async cut(): Promise<void> {
     this.#abort.abort();
     this.#end();

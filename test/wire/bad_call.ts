@@ -5,16 +5,18 @@ import type { Reason } from '../../src/domain/errors.ts';
 import { AppendCall } from './append-call.ts';
 import type { WireClient } from './story.ts';
 
-/** A call that must be refused, and what it must be told. */
+/** A call that must be refused, and the expected error. */
 export interface BadCall<Scene> {
   readonly what: string;
   readonly call: (scene: Scene) => Promise<unknown>;
   readonly code: Code;
   readonly reason: Reason;
-  /** Named by the violations; in the text, too, unless it is the only one of its kind, whose value stands there. */
+  /**
+   * The field that the violations name. The message names it too, unless it contains a value that identifies the field.
+   */
   readonly field?: string;
   readonly metadata?: Record<string, unknown>;
-  /** What a person must find in the text. */
+  /** Text that the message must contain. */
   readonly text?: string;
 }
 
@@ -37,7 +39,7 @@ export async function expectRefused(call: Promise<unknown>, wanted: Omit<BadCall
   if (reason === 'INVALID_REQUEST' || field.includes('[')) expect(error.rawMessage).toContain(field);
 }
 
-/** A stream that appends on the connection of a bad call, before and after it: it must not notice. */
+/** A stream that appends on the connection of an invalid call, before and after it. The call must not affect it. */
 export class Bystander {
   private readonly call: AppendCall;
   private next = 0n;

@@ -16,8 +16,8 @@ import { type BadCall, Bystander, expectRefused, INVALID } from './bad_call.ts';
 import { collect } from './story.ts';
 
 /**
- * Issue "bad input gets a clear error (code, reason, field named), loses nothing, and leaves other streams of the same connection unharmed".
- * A bystander appends on the one connection of this test before and after each of them.
+ * Bad input gets a clear error (code, reason, field), loses no data, and does not affect other streams of its
+ * connection. A bystander appends on the one connection of this test before and after each case.
  */
 
 type StepInit = MessageInitShape<typeof StepSchema>;
@@ -33,7 +33,7 @@ interface Scene {
 const NOBODY = '00000000-0000-4000-8000-000000000000';
 const ZERO_DIGEST = '0'.repeat(64);
 
-/** Sends frames on a new stream, opened first unless they open it themselves, and waits for its end. */
+/** Sends frames on a new stream, opened first unless the frames do so, and waits for its end. */
 async function stream({ trajectories, id }: Scene, frames: readonly Frame[], opened = true): Promise<void> {
   const call = new AppendCall(trajectories);
   if (opened) call.send({ open: { trajectoryId: id, writerId: randomUUID() } });
@@ -381,7 +381,7 @@ describe.each(ENGINES)('bad input, on %s', (engine) => {
     expect(server.counts().sessions, 'all on one connection').toBe(1);
   });
 
-  it('W11: NaN, infinite and missing rewards are kept, and kept apart', async () => {
+  it('W11: NaN, infinite and missing rewards are stored, and stay distinct', async () => {
     const rewards = [Number.NaN, Infinity, -Infinity, -0, 0, undefined];
     const call = (await AppendCall.open(scene.trajectories, { trajectoryId: id, writerId: 'w' })).call;
     call.send({
@@ -395,7 +395,7 @@ describe.each(ENGINES)('bad input, on %s', (engine) => {
     expect(read.flatMap((message) => message.steps.map(({ reward }) => reward))).toEqual(rewards);
   });
 
-  it('W3: what was sent before a refused frame is stored and acked before the error', async () => {
+  it('W3: steps sent before a refused frame are stored and acked before the error', async () => {
     const { call } = await AppendCall.open(scene.trajectories, { trajectoryId: id, writerId: 'w' });
     call.send({ steps: [{ stepNumber: 1n }] });
     call.send({ steps: [{ stepNumber: 2n, infoJson: '{' }] });
@@ -406,7 +406,7 @@ describe.each(ENGINES)('bad input, on %s', (engine) => {
     expect(trajectory?.nextStepNumber).toBe(2n);
   });
 
-  it('W1: an append to a sealed trajectory is refused, though it may be opened', async () => {
+  it('W1: an append to a sealed trajectory is refused, although it may be opened', async () => {
     await sealed({ ...scene, id });
     const { call, opened } = await AppendCall.open(scene.trajectories, { trajectoryId: id, writerId: 'w' });
     expect(opened.status).toBe(Status.COMPLETED);

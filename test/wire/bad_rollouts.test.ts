@@ -12,9 +12,9 @@ import { Bystander, expectRefused } from './bad_call.ts';
 import { CATALOGUE, ENDS, LEASES, MAKING, READS } from './bad_rollouts.ts';
 import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
 
-/** Bad input to rollouts gets a clear error with the field named, and leaves nothing half-done. */
+/** Bad input for rollouts gets a clear error with the field, and stores nothing. */
 
-describe.each(ENGINES)('bad input to rollouts, on %s', (engine) => {
+describe.each(ENGINES)('bad input for rollouts, on %s', (engine) => {
   let server: TestServer;
   let scene: RolloutScene;
   let bystander: Bystander;
@@ -22,7 +22,7 @@ describe.each(ENGINES)('bad input to rollouts, on %s', (engine) => {
 
   beforeAll(async () => {
     server = await startTestServer({ engine });
-    // Node's own client would give up before it has sent what is far too large.
+    // The HTTP client of Node would give up before it has sent a body that is far too large.
     const transport = createGrpcTransport({ baseUrl: server.url, nodeOptions: { maxSessionMemory: 1000 } });
     scene = await makeRolloutScene({
       trajectories: createClient(TrajectoryService, transport),
@@ -39,7 +39,7 @@ describe.each(ENGINES)('bad input to rollouts, on %s', (engine) => {
   });
   afterEach(() => bystander.close());
 
-  /** All that the scene's run holds. */
+  /** All data of the scene's run. */
   async function picture(): Promise<unknown> {
     const { runs, rollouts, trajectories, runId, stageId, taskId } = scene;
     const { rollouts: all } = await rollouts.listRollouts({ runId, view: View.FULL });

@@ -14,7 +14,7 @@ const NOT_FOUND = { code: Code.NotFound } as const;
 const LEASE_LOST = { code: Code.FailedPrecondition, reason: 'LEASE_LOST' } as const;
 const ILLEGAL = { code: Code.FailedPrecondition, reason: 'ILLEGAL_TRANSITION' } as const;
 
-/** `rollouts` of a call that has one good entry before the bad one: nothing half-done. */
+/** The `rollouts` of a call that has one valid entry before the invalid one: nothing of it may be stored. */
 function after(bad: object) {
   return [
     { groupNumber: 9n, number: 0n },

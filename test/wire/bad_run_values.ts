@@ -8,7 +8,7 @@ type Bad = BadCall<RunScene>;
 
 const labels = (count: number, key: string, value: string) =>
   Object.fromEntries(Array.from({ length: count }, (_, i) => [`${key}${i}`, value]));
-/** A JSON object of so many bytes. */
+/** Returns a JSON object of this many bytes. */
 const large = (bytes: number, key = 'k') => `{"${key}":"${'x'.repeat(bytes - key.length - 7)}"}`;
 const deep = `${'{"a":'.repeat(LIMITS.configDepth + 1)}1${'}'.repeat(LIMITS.configDepth + 1)}`;
 

@@ -16,9 +16,9 @@ import { VALUES } from './bad_run_values.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
 import { collect } from './story.ts';
 
-/** Bad input to the books of runs gets a clear error with the field named, and changes nothing. */
+/** Bad input for runs and experiments gets a clear error with the field, and changes nothing. */
 
-describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
+describe.each(ENGINES)('bad input for runs and experiments, on %s', (engine) => {
   let server: TestServer;
   let scene: RunScene;
   let bystander: Bystander;
@@ -26,7 +26,7 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
 
   beforeAll(async () => {
     server = await startTestServer({ engine });
-    // Node's own client would give up before it has sent what is far too large.
+    // The HTTP client of Node would give up before it has sent a body that is far too large.
     const transport = createGrpcTransport({ baseUrl: server.url, nodeOptions: { maxSessionMemory: 1000 } });
     scene = await makeRunScene({
       trajectories: createClient(TrajectoryService, transport),
@@ -43,7 +43,7 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
   });
   afterEach(() => bystander.close());
 
-  /** All that the scene's experiment holds. */
+  /** All data of the scene's experiment. */
   async function picture(): Promise<unknown> {
     const { runs, experimentId, runId, branchId, bareId } = scene;
     const full = { view: View.FULL };
@@ -67,7 +67,7 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
     },
   );
 
-  it('M1, W11: metrics that are NaN or infinite are kept, in series and in maps', async () => {
+  it('M1, W11: metrics that are NaN or infinite are stored, in series and in maps', async () => {
     const { runs } = scene;
     const { run } = await runs.createRun({});
     const runId = run!.id;
@@ -83,7 +83,7 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
     expect((await runs.getRun({ runId })).run?.metrics).toEqual(metrics);
   });
 
-  it('FM7: metrics and timings that add up to too many over two updates are refused, and the first stay', async () => {
+  it('FM7: metrics and timings that exceed the limit over two updates are refused, and the first ones stay', async () => {
     const { runs } = scene;
     const runId = (await runs.createRun({})).run!.id;
     const stageId = (await runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number: 0n })).stage!.id;

@@ -5,7 +5,7 @@ import { inEnvelope } from './raw.ts';
 
 const MAX = 1000;
 
-/** Returns the runs that come out, and what is left. */
+/** Returns the groups that the body delivers, and the rest. */
 function collect(pieces: Iterable<Buffer>): { readonly runs: Buffer[]; readonly rest: Buffer } {
   const collector = new EnvelopeCollector(MAX);
   const runs: Buffer[] = [];
@@ -13,7 +13,7 @@ function collect(pieces: Iterable<Buffer>): { readonly runs: Buffer[]; readonly 
   return { runs, rest: collector.take() };
 }
 
-/** Cuts bytes into pieces of the given sizes, over and over. */
+/** Cuts bytes into pieces of the given sizes, repeatedly. */
 function* cut(bytes: Buffer, sizes: readonly number[]): Generator<Buffer> {
   for (let at = 0, i = 0; at < bytes.length; i += 1) {
     const size = sizes[i % sizes.length]!;
@@ -36,8 +36,8 @@ function endsOfEnvelopes(body: Buffer): Set<number> {
   return ends;
 }
 
-describe('a body in envelopes', () => {
-  it('comes as it was sent, in runs of whole envelopes, however it was cut', () => {
+describe('a body of envelopes', () => {
+  it('is delivered as it was sent, in groups of whole envelopes, whatever the chunks', () => {
     fc.assert(
       fc.property(bodies, sizes, (body, cuts) => {
         const { runs, rest } = collect(cut(body, cuts));
@@ -53,7 +53,7 @@ describe('a body in envelopes', () => {
     );
   });
 
-  it('an unfinished end is kept, and counted', () => {
+  it('keeps and counts an incomplete end', () => {
     fc.assert(
       fc.property(bodies, sizes, fc.integer({ min: 1, max: 30 }), (body, cuts, missing) => {
         const part = body.subarray(0, Math.max(0, body.length - missing));
@@ -65,19 +65,19 @@ describe('a body in envelopes', () => {
     );
   });
 
-  it('an envelope larger than allowed is passed on as soon as its header is there', () => {
+  it('passes on an envelope above the size limit as soon as its header has arrived', () => {
     const claim = Buffer.concat([inEnvelope(Buffer.alloc(3)), Buffer.from([0, 0, 0, 0x10, 0])]);
     for (const size of [1, 2, 3, 5, 7, 100]) {
       expect(Buffer.concat(collect(cut(claim, [size])).runs).equals(claim), `in pieces of ${size}`).toBe(true);
     }
   });
 
-  it('what is whole is not copied', () => {
+  it('does not copy complete envelopes', () => {
     const piece = Buffer.concat([inEnvelope(Buffer.alloc(10)), inEnvelope(Buffer.alloc(20))]);
     expect(collect([piece]).runs[0]?.buffer).toBe(piece.buffer);
   });
 
-  it('is cut so that each large or compressed message stands alone', () => {
+  it('is divided so that each large or compressed message is alone', () => {
     const small = inEnvelope(Buffer.alloc(100));
     const large = inEnvelope(Buffer.alloc(70_000));
     const compressed = inEnvelope(Buffer.alloc(10), 1);
@@ -90,7 +90,7 @@ describe('a body in envelopes', () => {
 });
 
 describe('the bytes of a message', () => {
-  it('come as they were sent, however they were cut', () => {
+  it('are delivered as they were sent, whatever the chunks', () => {
     fc.assert(
       fc.property(bodies, sizes, (body, cuts) => {
         const bytes = new MessageBytes();

@@ -11,7 +11,7 @@ const BEYOND_DOUBLE = 2n ** 53n + 1n;
 const VALUES = [Number.NaN, Infinity, -Infinity, 0.1, 1e300];
 const CONFIG = '{ "lr": 1.0, "big": 9007199254740993, "ключ": "🌊" }';
 
-describe('the books of runs over every wire', () => {
+describe('runs and experiments over every protocol', () => {
   let server: TestServer;
   const told = new Map<string, unknown>();
   beforeAll(async () => {
@@ -19,7 +19,7 @@ describe('the books of runs over every wire', () => {
   });
   afterAll(() => server.stop());
 
-  /** A run with all that codecs like to lose; what every reader must be shown of it. */
+  /** A run with values that codecs easily lose; every reader must get it as returned here. */
   async function write({ runs, trajectories }: WireClient): Promise<string> {
     const { run } = await runs.createRun({
       experimentName: 'default',
@@ -69,7 +69,7 @@ describe('the books of runs over every wire', () => {
     };
   }
 
-  it.each(WIRES)('M1, M4, M5: what $name writes, it reads as it was', async (wire) => {
+  it.each(WIRES)('M1, M4, M5: what $name writes, it reads unchanged', async (wire) => {
     const client = connect(wire, server.url);
     const runId = await write(client);
     const shown = (await read(client, runId)) as Record<string, unknown>;
@@ -89,12 +89,12 @@ describe('the books of runs over every wire', () => {
     expect(compared).toMatchObject({ comparisons: [{ configDifferences: [difference] }] });
   });
 
-  it.each(WIRES)('M1, M4, M5: $name reads the same as every other one', async (wire) => {
+  it.each(WIRES)('M1, M4, M5: $name reads the same as every other protocol', async (wire) => {
     expect(told.size).toBe(WIRES.length);
     for (const [runId, shown] of told) expect(await read(connect(wire, server.url), runId)).toEqual(shown);
   });
 
-  it.each(WIRES)('FM6: $name is told the reason, also at the begin of a stream', async (wire) => {
+  it.each(WIRES)('FM6: $name gets the reason of an error, also at the start of a stream', async (wire) => {
     const { runs } = connect(wire, server.url);
     const missing = { reason: 'RUN_NOT_FOUND', metadata: { run: NOBODY } };
     expect(await refusal(runs.getRun({ runId: NOBODY }))).toMatchObject(missing);

@@ -54,7 +54,7 @@ describe.each(ENGINES)('W2, W4: streams that break off, on %s', (engine) => {
     return trajectory!.nextStepNumber;
   }
 
-  it('client gone in mid-frame: what was whole is stored, the rest is nothing', async () => {
+  it('after a disconnect in mid-frame, complete frames are stored and the rest is dropped', async () => {
     const trajectoryId = await newTrajectory();
     const call = new RawCall(session, APPEND);
     call.stream.write(open(trajectoryId));
@@ -67,7 +67,7 @@ describe.each(ENGINES)('W2, W4: streams that break off, on %s', (engine) => {
     expect(await endOf(trajectoryId)).toBe(2n);
   });
 
-  it('half-closed in mid-frame: the same, and told so', async () => {
+  it('after a half-close in mid-frame the same holds, and the client gets an error', async () => {
     const trajectoryId = await newTrajectory();
     const outcome = await rawCall(
       session,
@@ -83,7 +83,7 @@ describe.each(ENGINES)('W2, W4: streams that break off, on %s', (engine) => {
     expect(await endOf(trajectoryId)).toBe(1n);
   });
 
-  it('deadline passed: the stream ends, what was acked is stored, its neighbour goes on', async () => {
+  it('after its deadline the stream ends, its acked steps are stored, and other streams continue', async () => {
     const [trajectoryId, neighbourId] = [await newTrajectory(), await newTrajectory()];
     const neighbour = new RawCall(session, APPEND);
     neighbour.stream.write(open(neighbourId));
@@ -99,7 +99,7 @@ describe.each(ENGINES)('W2, W4: streams that break off, on %s', (engine) => {
     expect(await endOf(neighbourId)).toBe(1n);
   });
 
-  it('a follower whose deadline passes is told so', async () => {
+  it('a follower whose deadline passes gets DEADLINE_EXCEEDED', async () => {
     const trajectoryId = await newTrajectory();
     const client = connectClient({ address: server.url });
     const reading = async () => {

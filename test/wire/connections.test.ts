@@ -15,7 +15,7 @@ import { connect, WIRES } from './wires.ts';
 
 const CREATE = '/anabranch.v1.TrajectoryService/CreateTrajectory';
 
-describe('A4: a server whose connections all have calls under way', () => {
+describe('A4: a server on which every connection has a call in progress', () => {
   let server: TestServer;
   let watch: RawCall;
   const RESERVE = 4;
@@ -30,14 +30,14 @@ describe('A4: a server whose connections all have calls under way', () => {
   });
   afterAll(() => server.stop());
 
-  it('tells its health, by HTTP and by gRPC', async () => {
+  it('answers health checks, by HTTP and by gRPC', async () => {
     const response = await fetch(`${server.url}/healthz`);
     expect([response.status, response.headers.get('connection'), await response.text()]).toEqual([200, 'close', 'ok']);
     const health = createClient(Health, createGrpcTransport({ baseUrl: server.url }));
     for (let i = 0; i < 2; i += 1) expect((await health.check({})).status).toBe(Serving.SERVING);
   });
 
-  it.each(WIRES)('refuses calls by $name with UNAVAILABLE, a reason and when to retry', async (wire) => {
+  it.each(WIRES)('refuses calls by $name with UNAVAILABLE, a reason and a retry delay', async (wire) => {
     const { trajectories } = connect(wire, server.url);
     for (let i = 0; i < 2; i += 1) {
       const error = ConnectError.from(await trajectories.createTrajectory({}).catch((thrown: unknown) => thrown));
@@ -49,7 +49,7 @@ describe('A4: a server whose connections all have calls under way', () => {
     expect(Code[ConnectError.from(streamed).code], String(streamed)).toBe('Unavailable');
   });
 
-  it('refuses all else with 503', async () => {
+  it('refuses other requests with 503', async () => {
     for (const [path, init] of [
       ['/', {}],
       [CREATE, { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}' }],
@@ -65,7 +65,7 @@ describe('A4: a server whose connections all have calls under way', () => {
     await closed;
   });
 
-  it('tells its health although calls that do not end have taken the whole reserve', async () => {
+  it('answers health checks although calls that never end fill the whole reserve', async () => {
     const WATCH = '/grpc.health.v1.Health/Watch';
     const sessions = await Promise.all(Array.from({ length: RESERVE }, () => http2Session(server.url)));
     for (const [i, session] of sessions.entries()) {
@@ -84,7 +84,7 @@ describe('A4: a server whose connections all have calls under way', () => {
     await until(() => server.counts().requests === 1, 'one call is left');
   });
 
-  it('goes on with the calls under way, and with all calls as soon as one connection has none', async () => {
+  it('continues the calls in progress, and accepts all calls once one connection is idle', async () => {
     expect(watch.stream.closed).toBe(false);
     watch.stream.close();
     await watch.outcome;
@@ -94,7 +94,7 @@ describe('A4: a server whose connections all have calls under way', () => {
   });
 });
 
-it('A4: 1,000 idle connections do not lock anybody out of a process that may open 1,024 files', async () => {
+it('A4: 1,000 idle connections lock no client out of a process that may open 1,024 files', async () => {
   await using database = await createMigratedDatabase('sqlite');
   await using server = await spawnServer({ database: database.url, openFiles: 1024 });
   const watch = new RawCall(await http2Session(server.url), '/grpc.health.v1.Health/Watch');

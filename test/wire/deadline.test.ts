@@ -15,10 +15,13 @@ const TRAJECTORIES = '/anabranch.v1.TrajectoryService';
 const DEADLINE_EXCEEDED = 4;
 const OK = 0;
 
-/** Rows with more labels than the API lets in: a statement that looks for 16 labels of each takes many seconds, unless something ends it. */
+/**
+ * Rows with more labels than the API allows: a statement that looks for 16 labels of each takes many seconds unless it
+ * is cancelled.
+ */
 const ROWS = 4000;
 const LABELS = Object.fromEntries(Array.from({ length: 1000 }, (_, i) => [`label-${i}`, 'value']));
-/** The last of them fits no row. */
+/** The last label matches no row. */
 const FILTER = { ...Object.fromEntries(Object.entries(LABELS).slice(-16)), 'label-999': 'another value' };
 const NO_MORE_THAN_A_NAME = { labels: { missing: 'label' } };
 
@@ -46,12 +49,12 @@ describe.each(ENGINES)('A6: deadlines and cancellations reach the database, on %
       'grpc-timeout': timeout,
     });
 
-  it('answers a gRPC call at its deadline, and serves the next one although many such calls came before', async () => {
+  it('answers a gRPC call at its deadline, and serves the next one even after many such calls', async () => {
     for (let i = 0; i < 12; i += 1) {
       const { status } = await list({ labels: FILTER }, '100m');
       expect(status).toBe(DEADLINE_EXCEEDED);
     }
-    // Of another kind than any before, so that it waits for those that may take long.
+    // A kind of read not used before, so that it waits for the threads that run long jobs.
     expect((await list(NO_MORE_THAN_A_NAME, '50S')).status).toBe(OK);
     await until(() => server.counts().handlers === 0, 'all handlers have ended');
   });
@@ -67,7 +70,7 @@ describe.each(ENGINES)('A6: deadlines and cancellations reach the database, on %
     await until(() => server.counts().handlers === 0, 'its handler has ended');
   });
 
-  it('ends the statements of callers that leave, running and waiting ones', async () => {
+  it('ends the statements of callers that cancel, both running and waiting ones', async () => {
     const calls = Array.from({ length: 12 }, () => {
       const call = new RawCall(session, `${TRAJECTORIES}/ListTrajectories`);
       call.stream.end(envelope(ListTrajectoriesRequestSchema, { labels: FILTER }));
@@ -81,7 +84,7 @@ describe.each(ENGINES)('A6: deadlines and cancellations reach the database, on %
   });
 });
 
-/** Copies the only trajectory so many times, below the API. */
+/** Copies the only trajectory this many times, without the API. */
 async function copyRows(sql: OutsideSql, engine: Engine, count: number): Promise<void> {
   const [row] = await sql.rows('select * from trajectories');
   const values: Readonly<Record<string, string>> = {

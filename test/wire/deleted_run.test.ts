@@ -22,7 +22,7 @@ const RPCS = { ...RUN_RPCS, ...ROLLOUT_RPCS } as unknown as Readonly<Record<stri
 
 const READS = /^(?:get(?!OrCreate)|list|read|watch|compare|summarize)/;
 
-/** Methods that write, and name nothing of a run that exists. */
+/** Methods that write, and name no existing run or resource of a run. */
 const NOT_OF_A_RUN: ReadonlySet<string> = new Set([
   'createExperiment',
   'updateExperiment',
@@ -33,7 +33,7 @@ const NOT_OF_A_RUN: ReadonlySet<string> = new Set([
   'upsertValidators',
   // Answers without a claim.
   'claimRollouts',
-  // Answers for each lease: see test/store/deleted_run.test.ts.
+  // Returns an outcome for each lease: see test/store/deleted_run.test.ts.
   'heartbeatRollouts',
 ]);
 
@@ -41,13 +41,16 @@ const VERBS = [RunService, RolloutService].flatMap(({ methods }) =>
   methods.filter(({ localName }) => !READS.test(localName) && !NOT_OF_A_RUN.has(localName)),
 );
 
-/** Verbs whose examples are of a rollout that has ended, or of a group: a deletion does not lock these, and the verb comes before it. */
+/**
+ * Verbs whose examples concern an ended rollout, or a group. A deletion does not lock these, and the verb commits
+ * first.
+ */
 const COMES_BEFORE: ReadonlySet<string> = new Set(['updateGroup', 'overrideValidation']);
 
-/** A case is tried again if the database gave up a lock that it waited for, on a machine that stood still. */
+/** A case is repeated if the database gave up waiting for a lock because the machine was stalled. */
 const TRIES = 3;
 
-describe.each(ENGINES)('B4: verbs behind DeleteRun, on %s', (engine) => {
+describe.each(ENGINES)('B4: verbs concurrent with DeleteRun, on %s', (engine) => {
   let server: TestServer;
   let client: WireClient;
   let gate: pg.Client | undefined;
@@ -69,7 +72,7 @@ describe.each(ENGINES)('B4: verbs behind DeleteRun, on %s', (engine) => {
     await server?.stop();
   });
 
-  it('each verb that names a run, or what is of one, is driven', () => {
+  it('every verb that names a run, or a resource of a run, is covered', () => {
     expect(VERBS.map(({ localName }) => localName)).toEqual(
       expect.arrayContaining(['completeRollout', 'heartbeatRun', 'logMetrics', 'startEnvironment', 'updateStage']),
     );
@@ -89,14 +92,17 @@ describe.each(ENGINES)('B4: verbs behind DeleteRun, on %s', (engine) => {
     }
   });
 
-  /** Sends the verb while DeleteRun holds its locks, and lets DeleteRun commit once the verb waits, or has its answer. On SQLite, afterwards. */
+  /**
+   * Sends the verb while DeleteRun holds its locks. DeleteRun may commit once the verb waits, or has its answer. On
+   * SQLite the verb is sent afterwards.
+   */
   async function drive(name: string, method: DescMethod): Promise<{ outcome: unknown; waited: boolean }> {
     const ofRuns = method.parent === RunService;
     const scene = ofRuns ? await makeRunScene(client) : await makeRolloutScene(client);
     const [request] = (await RPCS[name]!.requests(scene)).at(-1)!;
     const runIds = 'bareId' in scene ? [scene.bareId, scene.runId] : [scene.runId];
     await gate?.query('begin');
-    // The last write of DeleteRun, behind all its locks.
+    // The last write of DeleteRun, after it has taken all its locks.
     await gate?.query('lock table anabranch.runs in share mode');
     const deletions = Promise.all(
       runIds.map((runId) => client.runs.deleteRun({ runId, onBranches: OnBranches.CASCADE, cancelLive: true })),

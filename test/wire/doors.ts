@@ -4,13 +4,18 @@ import type { Engine } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 
-/** The servers of one database, each a process of its own: two on Postgres, and one on SQLite, which has one process a file. */
+/**
+ * The servers of one database, each a process of its own: two on Postgres, and one on SQLite, which allows one process
+ * per file.
+ */
 export interface Doors {
   readonly servers: readonly SpawnedServer[];
-  /** A connection to each. */
+  /** A connection to each server. */
   readonly clients: readonly AnabranchClient[];
   readonly sql: OutsideSql;
-  /** As many calls at once, by all doors in turn; what came of each, in the order of the calls. */
+  /**
+   * Makes this many concurrent calls, through all servers in turn. Returns their outcomes in the order of the calls.
+   */
   race<T>(
     racers: number,
     call: (client: AnabranchClient, racer: number) => Promise<T>,
@@ -26,7 +31,7 @@ export async function openDoors(engine: Engine): Promise<Doors> {
     servers.push(all.use(await spawnServer({ database: database.url })));
   const clients = servers.map(({ url }) => all.adopt(connectClient({ address: url }), (client) => client.close()));
   const sql = all.adopt(await outsideSql(database), (opened) => opened.close());
-  // Connected and warm, so that a race is one from its first call.
+  // Connects and makes a first call, so that a race starts without set-up.
   await Promise.all(clients.map((client) => client.runs.listExperiments({})));
   const kept = all.move();
   return {
@@ -39,12 +44,12 @@ export async function openDoors(engine: Engine): Promise<Doors> {
   };
 }
 
-/** What the calls that succeeded answered. */
+/** The answers of the calls that succeeded. */
 export function won<T>(outcomes: readonly PromiseSettledResult<T>[]): T[] {
   return outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
 }
 
-/** Why the others were refused. */
+/** The errors of the other calls. */
 export function lost(outcomes: readonly PromiseSettledResult<unknown>[]): unknown[] {
   return outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []));
 }

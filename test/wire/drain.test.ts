@@ -13,7 +13,7 @@ import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { AppendCall } from './append-call.ts';
 import { http2Session, RawCall, until } from './raw.ts';
 
-/** A connection of its own for each client, as clients in other processes have. */
+/** Each client has a connection of its own, like clients in other processes. */
 function connect(server: TestServer) {
   const transport = createGrpcTransport({ baseUrl: server.url, sessionManager: new Http2SessionManager(server.url) });
   return {
@@ -42,7 +42,7 @@ async function refused(answers: AsyncIterator<unknown>): Promise<unknown> {
 }
 
 describe.each(ENGINES)('A2: draining, on %s', (engine) => {
-  it('open appends commit and ack what was read, all streams end SERVER_DRAINING, and nothing is left', async () => {
+  it('open appends commit and ack the steps they received, all streams end SERVER_DRAINING, and nothing remains open', async () => {
     const server = await startTestServer({ engine });
     const { trajectories, health, reflection } = connect(server);
     const trajectoryId = randomUUID();
@@ -95,7 +95,7 @@ describe.each(ENGINES)('A2: draining, on %s', (engine) => {
 });
 
 describe('A2: draining', () => {
-  it('is idempotent, and takes no new connections', async () => {
+  it('is idempotent, and accepts no new connections', async () => {
     await using server = await startTestServer();
     const first = server.drain();
     const second = server.drain();
@@ -103,7 +103,7 @@ describe('A2: draining', () => {
     await expect(fetch(`${server.url}/healthz`)).rejects.toThrow();
   });
 
-  it('a call under way is answered, and its HTTP/1.1 connection closed after it', async () => {
+  it('a call in progress is answered, and its HTTP/1.1 connection closed after it', async () => {
     await using server = await startTestServer();
     const agent = new http.Agent({ keepAlive: true });
     const body = '{"name": "slow"}';
@@ -123,7 +123,7 @@ describe('A2: draining', () => {
     agent.destroy();
   });
 
-  it('GET /healthz says 503 on a connection that was there before', async () => {
+  it('GET /healthz returns 503 on a connection that was open before', async () => {
     await using server = await startTestServer();
     const socket = net.connect(server.port, '127.0.0.1');
     await until(() => server.counts().sockets === 1, 'the connection is there');
@@ -134,7 +134,7 @@ describe('A2: draining', () => {
     await drained;
   });
 
-  it('a peer that does not hang up is not waited for once it has no calls', async () => {
+  it('a client that keeps its connection open is not waited for once it has no calls', async () => {
     await using server = await startTestServer();
     const idle = net.connect(server.port, '127.0.0.1');
     const session = await http2Session(server.url);
@@ -147,7 +147,7 @@ describe('A2: draining', () => {
     session.destroy();
   });
 
-  it('a write stream that has said nothing yet is told at once', async () => {
+  it('a write stream that has sent nothing ends at once', async () => {
     await using server = await startTestServer();
     const session = await http2Session(server.url);
     const silent = new RawCall(session, '/anabranch.v1.TrajectoryService/AppendSteps');
@@ -157,7 +157,7 @@ describe('A2: draining', () => {
     session.destroy();
   });
 
-  it('a call that does not end is cut after drainSeconds', async () => {
+  it('a call that does not end is cancelled after drainSeconds', async () => {
     await using server = await startTestServer({ flags: { drainSeconds: '1' } });
     const socket = net.connect(server.port, '127.0.0.1');
     socket.write('POST /anabranch.v1.TrajectoryService/CreateTrajectory HTTP/1.1\r\nHost: localhost\r\n');

@@ -4,7 +4,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { http2Session, inEnvelope, rawCall, until } from './raw.ts';
 
-/** T15: frames that no client sends in such numbers. The connection may end or not; the server goes on, and holds nothing of it. */
+/**
+ * T15: frames in numbers that no client sends. The connection may end or not; the server stays up, and keeps nothing of
+ * it.
+ */
 
 const CREATE = '/anabranch.v1.TrajectoryService/CreateTrajectory';
 const [DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION] = [0, 1, 2, 3, 4, 6, 8, 9];
@@ -26,7 +29,7 @@ function framesIn(said: Buffer): Set<number> {
   return types;
 }
 
-/** A header block of literals that nobody indexes. */
+/** A header block of literals without indexing. */
 function block(headers: Readonly<Record<string, string>>): Buffer {
   const text = (value: string) => Buffer.concat([Buffer.from([value.length]), Buffer.from(value, 'latin1')]);
   return Buffer.concat(Object.entries(headers).flatMap(([name, value]) => [Buffer.from([0]), text(name), text(value)]));
@@ -85,7 +88,7 @@ afterAll(() => server.stop());
 afterEach(() => until(() => Object.values(server.counts()).every((count) => count === 0), 'nothing is open any more'));
 
 describe('T15: floods', () => {
-  it('frames made by hand are a request when they are in order', async () => {
+  it('the hand-made frames of these tests are a valid request when sent in order', async () => {
     const socket = net.connect(server.port, '127.0.0.1');
     let said: Buffer = Buffer.alloc(0);
     socket.on('data', (piece: Buffer) => {
@@ -101,7 +104,7 @@ describe('T15: floods', () => {
   it.each(FLOODS)('%s', async (_what, frames) => {
     const other = await http2Session(server.url);
     const socket = net.connect(server.port, '127.0.0.1');
-    socket.on('error', () => undefined); // cut by the server, which is one good end
+    socket.on('error', () => undefined); // closed by the server, which is a valid end
     socket.resume();
     await once(socket, 'connect');
     socket.write(Buffer.concat([Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1'), frame(SETTINGS, 0, 0)]));

@@ -13,8 +13,8 @@ const FRAME = 500;
 const APPENDS = 200;
 const READERS = 40;
 /**
- * What a reader may get while one append is waited for, on average: a reader that is never made to pause gets tens of thousands, and one that
- * shares the server some hundred.
+ * The average number of steps that a reader may get during one append: a reader that never pauses gets tens of
+ * thousands, one that yields to others some hundred.
  */
 const MOST_STEPS = 5_000;
 
@@ -26,7 +26,7 @@ const TRANSPORTS = [
 ] as const;
 
 describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => {
-  it.each(TRANSPORTS)('is served while a reader by %s takes all steps it can get', async (_name, transport) => {
+  it.each(TRANSPORTS)('is served while a reader by %s takes all steps it can', async (_name, transport) => {
     await using database = await createMigratedDatabase(engine);
     await using server = await spawnServer({ database: database.url });
     const reading = createClient(TrajectoryService, transport(server.url));
@@ -59,7 +59,7 @@ describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => 
     expect((after - before) / APPENDS).toBeLessThan(MOST_STEPS);
   });
 
-  it('is served before forty readers whose statements take long, with its appends and its reads', async () => {
+  it('is served before forty readers with slow statements, for its appends and its reads', async () => {
     await using database = await createMigratedDatabase(engine);
     await using server = await spawnServer({ database: database.url });
     const client = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
@@ -83,12 +83,12 @@ describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => 
     over = true;
     await Promise.all(lists);
     await call.close();
-    // Who waits behind all readers waits for as many answers as there are readers, or more.
+    // A call that waits behind all readers waits for at least as many answers as there are readers.
     expect((after - before) / 10).toBeLessThan(READERS / 2);
   });
 });
 
-/** A trajectory with many steps; its id. */
+/** Creates a trajectory with many steps. Returns its id. */
 async function filled(client: Parameters<typeof AppendCall.open>[0]): Promise<string> {
   const { call, trajectoryId } = await opened(client);
   for (let from = 0; from < STEPS; from += FRAME) {

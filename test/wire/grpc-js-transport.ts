@@ -26,8 +26,8 @@ const definitions = loadSync(SERVICES, {
 });
 
 /**
- * A Connect transport over @grpc/grpc-js and the codec of @grpc/proto-loader, so that the cases run unchanged over an implementation of
- * gRPC and of protobuf that shares no code with the server's.
+ * A Connect transport over @grpc/grpc-js and the codec of @grpc/proto-loader. The cases run unchanged over an
+ * implementation of gRPC and protobuf that shares no code with the server.
  */
 export function createGrpcJsTransport(address: string): Transport & { close(): void } {
   const client = new grpc.Client(address, grpc.credentials.createInsecure(), { 'grpc.max_receive_message_length': -1 });

@@ -33,7 +33,7 @@ let session: ClientHttp2Session;
 
 async function start(portLimits: Partial<PortLimits> = {}): Promise<void> {
   server = await startTestServer({ portLimits });
-  session = await http2Session(server.url, { maxSessionMemory: 1_000 }); // MB that wait here to be sent
+  session = await http2Session(server.url, { maxSessionMemory: 1_000 }); // unsent MB in this client
 }
 
 async function stop(): Promise<void> {
@@ -45,7 +45,9 @@ async function stop(): Promise<void> {
   await server.stop();
 }
 
-/** A request whose trajectory id fills the largest message that is allowed: it is rejected, but only once it is whole. */
+/**
+ * A request whose trajectory id fills the largest allowed message. The server rejects it, but only once it is complete.
+ */
 const largest = () => {
   const sized = (bytes: number) => envelope(GetTrajectoryRequestSchema, { trajectoryId: 'x'.repeat(bytes) });
   const body = sized(LIMITS.messageBytes - 4);
@@ -57,7 +59,7 @@ describe('MS2: bytes of unfinished messages', () => {
   beforeAll(() => start());
   afterAll(stop);
 
-  it('are at most 16 MiB of one connection; calls beside them are served, and each message may become complete', async () => {
+  it('are limited to 16 MiB per connection; other calls on it are served, and each message can be completed', async () => {
     const body = largest();
     const calls = Array.from({ length: 99 }, () => new RawCall(session, GET));
     for (const { stream } of calls) stream.write(body.subarray(0, -1));
@@ -66,7 +68,8 @@ describe('MS2: bytes of unfinished messages', () => {
       most = Math.max(most, server.counts().unfinishedBytes);
       return most > 15 * MIB;
     }, 'the connection is at its bound');
-    // What is not read fills the windows of the streams, which together are larger than the connection's: other streams must go on all the same.
+    // Unread bytes fill the windows of the streams, which together exceed the window of the connection: other streams
+    // must work all the same.
     for (let i = 0; i < 20; i += 1) {
       expect(await rawCall(session, CREATE, EMPTY)).toMatchObject({ status: 0 });
       most = Math.max(most, server.counts().unfinishedBytes);
@@ -84,7 +87,7 @@ describe('MS2: bytes of unfinished messages of all connections', () => {
   beforeAll(() => start({ unfinishedBytes: 4 * MIB }));
   afterAll(stop);
 
-  it('have a bound as well', async () => {
+  it('are limited as well', async () => {
     const body = largest();
     const sessions = await Promise.all(Array.from({ length: 8 }, () => http2Session(server.url)));
     const calls = sessions.map((each) => new RawCall(each, GET));
@@ -98,7 +101,7 @@ describe('MS2: bytes of unfinished messages of all connections', () => {
   });
 });
 
-describe('MS2: at the bound of all connections, small messages do not wait', () => {
+describe('MS2: at the limit for all connections, small messages do not wait', () => {
   const PART = 300_000;
   const PARTS = 4;
   const FULL = PARTS * PART + LIMITS.messageBytes + 5;
@@ -106,7 +109,7 @@ describe('MS2: at the bound of all connections, small messages do not wait', () 
   let sessions: ClientHttp2Session[];
   let large: RawCall[];
 
-  /** Four messages take all the room but that of one whole message, which the fifth takes up to its last byte. */
+  /** Four messages use all the room except that for one whole message, which the fifth uses up to its last byte. */
   beforeAll(async () => {
     await start({ unfinishedBytes: FULL, messageMs: 120_000 });
     sessions = await Promise.all(Array.from({ length: PARTS + 1 }, () => http2Session(server.url)));
@@ -225,7 +228,7 @@ describe.concurrent('MS2: a message that is not complete in time', () => {
   it.each([
     ['gRPC', {}],
     ['gRPC by Connect', { 'grpc-encoding': 'gzip' }],
-  ])('ends its stream, and what came before it is acked first: %s', async (_way, headers) => {
+  ])('ends its stream, after steps received before it are acked: %s', async (_way, headers) => {
     const trajectoryId = randomUUID();
     await rawCall(session, CREATE, envelope(CreateTrajectoryRequestSchema, { trajectoryId }));
     const step = (stepNumber: bigint) => envelope(AppendStepsRequestSchema, { steps: [{ stepNumber }] });
@@ -243,7 +246,7 @@ describe.concurrent('MS2: a message that is not complete in time', () => {
     expect(acks.at(-1)?.nextStepNumber).toBe(1n);
   });
 
-  it('ends its stream: a state sent by Connect', async () => {
+  it('ends its stream: a state uploaded by Connect', async () => {
     const call = new RawCall(session, PUT_STATE, { 'content-type': 'application/connect+proto' });
     call.stream.write(half(envelope(PutStateRequestSchema, { chunk: Buffer.alloc(100) })));
     const { http, body } = await call.outcome;
@@ -251,7 +254,7 @@ describe.concurrent('MS2: a message that is not complete in time', () => {
     expect(body.toString()).toContain('MESSAGE_TIMEOUT');
   });
 
-  it('is no stream that is idle between its messages', async () => {
+  it('does not end a stream that is idle between messages', async () => {
     const trajectoryId = randomUUID();
     await rawCall(session, CREATE, envelope(CreateTrajectoryRequestSchema, { trajectoryId }));
     const idle = new RawCall(session, APPEND);

@@ -39,7 +39,7 @@ beforeEach(async () => {
   session = await http2Session(server.url);
 });
 
-/** Whatever was tried: the server goes on, and holds nothing of it. */
+/** After every case the server works, and keeps nothing of the case. */
 afterEach(async () => {
   const other = await http2Session(server.url);
   expect((await rawCall(other, CREATE, EMPTY)).status).toBe(0);
@@ -86,11 +86,11 @@ const NO_AUTHORITIES = [
   'a'.repeat(300),
 ];
 
-describe('T12: an authority that is none', () => {
+describe('T12: an invalid authority', () => {
   it.each(NO_AUTHORITIES)('%s is answered 400 over HTTP/2, by every protocol', async (authority) => {
     for (const type of ['application/grpc', 'application/grpc-web', 'application/json', 'application/connect+json']) {
       const outcome = await rawCall(session, GET, EMPTY, { ':authority': authority, 'content-type': type });
-      // What no header may hold at all is refused before anybody of ours sees it, by a reset.
+      // HTTP/2 itself refuses invalid header values by a reset, before our code sees them.
       if (outcome.http === 0) expect(outcome.reset, type).not.toBe(0);
       else expect(outcome.http, type).toBe(400);
       expect(outcome.status, type).toBeUndefined();
@@ -107,7 +107,7 @@ describe('T12: an authority that is none', () => {
     }
   });
 
-  it('none at all is answered 400, also in HTTP/1.0', async () => {
+  it('a missing authority is answered 400, also in HTTP/1.0', async () => {
     for (const version of ['1.0', '1.1']) {
       expect(await speak(server.port, `GET /healthz HTTP/${version}\r\nConnection: close\r\n\r\n`)).toMatch(
         /^HTTP\/1\.1 400 /,
@@ -116,14 +116,14 @@ describe('T12: an authority that is none', () => {
   });
 
   it.each(['localhost', '127.0.0.1:50051', '[::1]:50051', 'my_service.default.svc', 'a-b.example.org:1'])(
-    '%s is one',
+    '%s is valid',
     async (authority) => {
       expect((await rawCall(session, CREATE, EMPTY, { ':authority': authority })).status).toBe(0);
     },
   );
 });
 
-describe('T12: odd requests', () => {
+describe('T12: unusual requests', () => {
   it.each(['/', '//', '//[', '/x', `${SERVICE}/`, `${SERVICE}/NoSuch`, '/%00', '/..', `${GET}/`, '/a'.repeat(3000)])(
     'path %s is UNIMPLEMENTED',
     async (path) => {
@@ -141,7 +141,7 @@ describe('T12: odd requests', () => {
     expect((await rawCall(session, `${CREATE}?a=[::1&b=%`, EMPTY)).status).toBe(0);
   });
 
-  it('a content type that is none of ours is told the ones there are', async () => {
+  it('an unsupported content type is answered with the supported ones', async () => {
     for (const type of ['application/x-www-form-urlencoded', 'text/html', 'application/connect+json', '']) {
       const outcome = await rawCall(session, CREATE, Buffer.from('{}'), { 'content-type': type });
       expect(outcome.http, type).toBe(415);
@@ -152,14 +152,11 @@ describe('T12: odd requests', () => {
     }
   });
 
-  it.each(['99999999H', '99999999S', '99999999M', '50000000S'])(
-    'a deadline of %s is as good as none',
-    async (timeout) => {
-      expect(await rawCall(session, CREATE, EMPTY, { 'grpc-timeout': timeout })).toMatchObject({ status: 0 });
-    },
-  );
+  it.each(['99999999H', '99999999S', '99999999M', '50000000S'])('a deadline of %s has no effect', async (timeout) => {
+    expect(await rawCall(session, CREATE, EMPTY, { 'grpc-timeout': timeout })).toMatchObject({ status: 0 });
+  });
 
-  it('a Connect deadline of 9999999999 ms is as good as none', async () => {
+  it('a Connect deadline of 9999999999 ms has no effect', async () => {
     const headers = { 'content-type': 'application/json', 'connect-timeout-ms': '9999999999' };
     expect(await rawCall(session, CREATE, Buffer.from('{}'), headers)).toMatchObject({ http: 200 });
   });
@@ -171,7 +168,7 @@ describe('T12: odd requests', () => {
     });
   });
 
-  it('a deadline that has passed already is DEADLINE_EXCEEDED, and nothing is made', async () => {
+  it('a deadline that has passed already is DEADLINE_EXCEEDED, and nothing is created', async () => {
     const trajectoryId = randomUUID();
     const request = envelope(CreateTrajectoryRequestSchema, { trajectoryId });
     expect(await rawCall(session, CREATE, request, { 'grpc-timeout': '0m' })).toMatchObject({
@@ -182,7 +179,7 @@ describe('T12: odd requests', () => {
     expect(found).toMatchObject({ status: 5, reason: 'TRAJECTORY_NOT_FOUND' });
   });
 
-  it('headers beyond the limit cost the request, not the server', async () => {
+  it('headers above the limit fail the request, and the server stays up', async () => {
     const large = await rawCall(session, CREATE, EMPTY, { 'x-large': 'x'.repeat(40_000) });
     expect(large).toMatchObject({ http: 431 });
     expect(await rawCall(session, CREATE, EMPTY), 'on the same connection').toMatchObject({ status: 0 });
@@ -193,7 +190,7 @@ describe('T12: odd requests', () => {
     expect(said).toMatch(/^HTTP\/1\.1 431 /);
   });
 
-  it('2,000 headers cost the request, not the server', async () => {
+  it('2,000 headers fail the request, and the server stays up', async () => {
     const many = Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`x-${i}`, '1']));
     const outcome = await rawCall(session, CREATE, EMPTY, many).catch((error: unknown) => error);
     expect(outcome).not.toMatchObject({ status: 0 });
@@ -201,7 +198,7 @@ describe('T12: odd requests', () => {
 });
 
 describe('T11, T13, T14: bodies', () => {
-  it("what does not parse is the caller's fault, not INTERNAL", async () => {
+  it('a body that cannot be parsed is an error of the caller, not INTERNAL', async () => {
     for (const bytes of [[0xff], [0x0a, 0x05, 0x61], [0x0b], [0x08], new Array(200).fill(0x0b)]) {
       const outcome = await rawCall(session, GET, inEnvelope(Uint8Array.from(bytes)));
       expect(outcome).toMatchObject({ status: 3, reason: 'INVALID_REQUEST' });
@@ -226,33 +223,33 @@ describe('T11, T13, T14: bodies', () => {
     ]);
   });
 
-  it('JSON as deep as a well is refused', async () => {
+  it('JSON with excessive nesting is refused', async () => {
     const deep = `{"labels": ${'['.repeat(50_000)}${']'.repeat(50_000)}}`;
     const outcome = await rawCall(session, CREATE, Buffer.from(deep), { 'content-type': 'application/json' });
     expect(outcome.http).toBe(400);
   });
 
-  it('FM5: zeros are written in JSON', async () => {
+  it('FM5: zero values are present in JSON', async () => {
     const outcome = await rawCall(session, CREATE, Buffer.from('{}'), { 'content-type': 'application/json' });
     expect(JSON.parse(outcome.body.toString())).toMatchObject({
       trajectory: { nextStepNumber: '0', rewardSum: 0, labels: {} },
     });
   });
 
-  it('an envelope that claims 4 GiB is refused before it is waited for, 100 times at once', async () => {
+  it('an envelope that claims 4 GiB is refused before its bytes arrive, 100 times concurrently', async () => {
     const claim = Buffer.from([0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3]);
     const calls = Array.from({ length: 100 }, () => new RawCall(session, APPEND));
     for (const { stream } of calls) stream.write(claim);
     for (const { outcome } of calls) expect(await outcome).toMatchObject({ status: 8, reason: 'MESSAGE_TOO_LARGE' });
   });
 
-  it('a message of 1 MiB is taken, one of a byte more is not', async () => {
+  it('a message of 1 MiB is accepted, one byte more is refused', async () => {
     const withText = (length: number) =>
       envelope(CreateTrajectoryRequestSchema, {
         metadataJson: `"${'x'.repeat(500_000)}"`,
         root: { observations: [{ content: { text: 'x'.repeat(length) } }] },
       });
-    // Every length in it takes three bytes, whatever is left to fill.
+    // Every length in it takes three bytes, whatever its value.
     const exactly = (bytes: number) => withText(500_000 + bytes - (withText(500_000).length - 5));
     const full = exactly(LIMITS.messageBytes);
     expect(full.length - 5).toBe(LIMITS.messageBytes);
@@ -262,14 +259,14 @@ describe('T11, T13, T14: bodies', () => {
     expect(await rawCall(session, CREATE, over)).toMatchObject({ status: 8, reason: 'MESSAGE_TOO_LARGE' });
   });
 
-  it('one-byte frames cost what they weigh: 100,000 of them less than 2 s of work', async () => {
+  it('100,000 frames of one byte take less than 2 s of work', async () => {
     const trajectoryId = await newTrajectory();
     const call = new RawCall(session, APPEND);
     call.stream.write(open(trajectoryId));
     await call.messages(1);
     const frame = stepFrame(0n, 'x'.repeat(100_000));
     const before = process.cpuUsage();
-    // Each write is a DATA frame of its own; the client's side of the work is in the figure, too.
+    // Each write is a DATA frame of its own; the figure includes the work of the client.
     for (let i = 0; i < frame.length; i += 1) {
       if (!call.stream.write(frame.subarray(i, i + 1)))
         await new Promise((resolve) => call.stream.once('drain', resolve));
@@ -282,7 +279,7 @@ describe('T11, T13, T14: bodies', () => {
     expect((user + system) / 1e6).toBeLessThan(10);
   });
 
-  it('a bomb of 1000 : 1 is refused with bounded memory, 50 at once', async () => {
+  it('a message that expands 1000 : 1 is refused with bounded memory, 50 concurrently', async () => {
     const bomb = inEnvelope(gzipSync(Buffer.alloc(100 * LIMITS.messageBytes)), 1);
     const before = process.memoryUsage().rss;
     const calls = Array.from({ length: 50 }, () => rawCall(session, CREATE, bomb, { 'grpc-encoding': 'gzip' }));
@@ -296,7 +293,7 @@ describe('T11, T13, T14: bodies', () => {
     expect((await rawCall(session, CREATE, request, { 'grpc-encoding': 'gzip' })).status).toBe(0);
   });
 
-  it("compressed without saying so, by an unknown method, or broken: the caller's fault", async () => {
+  it('a body that is compressed without a header, by an unknown method, or corrupt, is an error of the caller', async () => {
     const squeezed = inEnvelope(gzipSync(Buffer.alloc(10)), 1);
     expect(await rawCall(session, CREATE, squeezed)).toMatchObject({ status: 3, reason: 'INVALID_REQUEST' });
     expect(await rawCall(session, CREATE, squeezed, { 'grpc-encoding': 'lzma' })).toMatchObject({
@@ -331,7 +328,7 @@ describe('T11, T13, T14: bodies', () => {
       Buffer.from(`{"tasks":[${'{},'.repeat(340_000)}{}]}`),
       { 'content-type': 'application/json' },
     ],
-  ])('1 MiB of %s is refused for less than 3 s of work', async (_what, path, body, headers) => {
+  ])('1 MiB of %s is refused with less than 3 s of work', async (_what, path, body, headers) => {
     const before = process.cpuUsage();
     const outcome = await rawCall(session, path, body, headers);
     const { user, system } = process.cpuUsage(before);
@@ -353,7 +350,7 @@ describe('T11, T13, T14: bodies', () => {
     expect((user + system) / 1e6).toBeLessThan(1);
   });
 
-  it('W3: what came before a message of too many values is acked before the refusal', async () => {
+  it('W3: steps received before a message with too many values are acked before the refusal', async () => {
     const call = new RawCall(session, APPEND);
     call.stream.end(Buffer.concat([open(await newTrajectory()), stepFrame(0n), MIB_OF_EMPTIES, stepFrame(1n)]));
     const outcome = await call.outcome;
@@ -361,7 +358,7 @@ describe('T11, T13, T14: bodies', () => {
     expect(lastAck(outcome.body)).toBe(1n);
   });
 
-  it('as many empty steps as a message may hold are one batch of duplicates, for less than 3 s of work', async () => {
+  it('as many empty steps as fit into a message are one batch of duplicates, with less than 3 s of work', async () => {
     const body = Buffer.concat([
       open(await newTrajectory()),
       inEnvelope(mebibyteOf(0x12, 0).subarray(0, 2 * LIMITS.messageValues)),
@@ -376,7 +373,7 @@ describe('T11, T13, T14: bodies', () => {
 });
 
 describe('T15: streams that break off', () => {
-  it('2,000 streams that are reset at once leave nothing behind', async () => {
+  it('2,000 streams that are reset at once leave no handler or memory behind', async () => {
     const trajectoryId = await newTrajectory();
     for (let i = 0; i < 2000 && !session.destroyed; i += 1) {
       const { stream } = new RawCall(session, APPEND);
@@ -388,7 +385,7 @@ describe('T15: streams that break off', () => {
     await until(() => server.counts().handlers === 0, 'all handlers have ended');
   });
 
-  it('a client that goes on sending after a refusal is stopped', async () => {
+  it('a client that continues to send after a refusal is stopped', async () => {
     const call = new RawCall(session, APPEND);
     call.stream.write(stepFrame(0n));
     const chatter = setInterval(() => call.stream.writable && call.stream.write(stepFrame(1n, 'x'.repeat(1000))), 1);
@@ -398,7 +395,7 @@ describe('T15: streams that break off', () => {
   });
 });
 
-describe('T11: bytes that are no protocol', () => {
+describe('T11: bytes that are not HTTP', () => {
   it.each([
     ['nothing of HTTP', 'hello\r\n\r\n'],
     ['half a preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n'],
@@ -411,11 +408,11 @@ describe('T11: bytes that are no protocol', () => {
       'a length that lies',
       `POST ${CREATE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
     ],
-  ])('%s costs its own connection', async (_what, bytes) => {
+  ])('%s closes its own connection only', async (_what, bytes) => {
     await speak(server.port, Buffer.from(bytes, 'latin1'), 300);
   });
 
-  it('a preface that arrives byte by byte is HTTP/2 all the same', async () => {
+  it('a preface that arrives byte by byte is recognised as HTTP/2', async () => {
     const settings = '\0\0\0\x04\0\0\0\0\0';
     const said = await speakSlowly(`PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${settings}`);
     expect(said[3]).toBe(4); // a SETTINGS frame

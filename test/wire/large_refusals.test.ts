@@ -5,7 +5,7 @@ import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { WIRES } from './wires.ts';
 
-/** Some gRPC clients reject headers of more than 8 KiB with RESOURCE_EXHAUSTED only now and then. */
+/** Some gRPC clients reject headers of more than 8 KiB with RESOURCE_EXHAUSTED, but not always. */
 const CALLS = 5;
 
 let server: TestServer;
@@ -14,13 +14,16 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-/** Labels of two violations each, key and value, with paths of some 230 bytes: percent-encoded, these are some 700. */
+/**
+ * Each label has two violations, for key and value, with paths of about 230 bytes, which are about 700 when
+ * percent-encoded.
+ */
 function badLabels(violations: number): Record<string, string> {
   const labels = Array.from({ length: violations / 2 }, (_, i) => [`${i}${'€'.repeat(100)}`, 'v'.repeat(257)]);
   return Object.fromEntries(labels);
 }
 
-describe.each(WIRES)('FM6: a refusal with many violations arrives whole over $name', ({ transport: open }) => {
+describe.each(WIRES)('FM6: a refusal with many violations arrives complete over $name', ({ transport: open }) => {
   let transport: Transport;
   beforeAll(() => {
     transport = open(server.url);

@@ -17,15 +17,15 @@ import type { WireClient } from './story.ts';
 const MIB = 1024 * 1024;
 const CHUNK = 256 * 1024;
 const STATE_BYTES = 8 * MIB;
-/** States that are under way at once: 64 MiB, if anybody held them whole. */
+/** States in progress at the same time: 64 MiB if any side held them whole. */
 const AT_ONCE = 8;
-/** What client and server may hold of all of them together. */
+/** Bytes that client and server together may hold. */
 const MOST = 40 * MIB;
 
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
 
-/** Bytes in use by this process, which is client and server. */
+/** Bytes in use by this process, which is both client and server. */
 function heldBytes(): number {
   collectGarbage();
   collectGarbage();
@@ -33,7 +33,7 @@ function heldBytes(): number {
   return heapUsed + external;
 }
 
-/** A meeting of so many: the last to come measures what is held, and lets all go on. */
+/** A barrier for this many participants: the last to arrive measures the memory, then all continue. */
 function meeting(count: number): { readonly held: () => number; come(): Promise<void> } {
   const before = heldBytes();
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -52,7 +52,7 @@ function meeting(count: number): { readonly held: () => number; come(): Promise<
   };
 }
 
-/** The bytes of state `seed`, a chunk at a time; no two chunks of any two states are equal. */
+/** The bytes of state `seed`, a chunk at a time; all chunks of all states differ. */
 function* chunksOf(seed: number): Generator<Uint8Array> {
   const chunk = noise(CHUNK, seed + 1);
   for (let i = 0; i < STATE_BYTES / CHUNK; i += 1) {
@@ -88,7 +88,7 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
   });
   afterAll(() => server.stop());
 
-  it('S4: are put in chunks, many at once, and neither side ever holds one whole', async () => {
+  it('S4: are uploaded in chunks, many concurrently, and neither side ever holds a whole one', async () => {
     const { come, held } = meeting(AT_ONCE);
     async function* frames(seed: number) {
       let left = STATE_BYTES / CHUNK;
@@ -103,7 +103,7 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
     expect(held()).toBeLessThan(MOST);
   });
 
-  it('W9: are appended by their digests, to branches of branches', async () => {
+  it('W9: are appended by digest, to branches of branches', async () => {
     const { trajectories } = client;
     leaf = (await trajectories.createTrajectory({})).trajectory!.id;
     for (let at = 0; at < AT_ONCE; at += 2) {
@@ -117,7 +117,7 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
         expected.push({ owner: leaf, stepNumber: BigInt(i), digest: digests[i]! });
       }
       await call.acked(BigInt(at + 2));
-      // The parent goes on behind the branch point; the branch must not see it.
+      // The parent gets steps after the branch point; the branch must not see them.
       call.send({ steps: [{ stepNumber: BigInt(at + 2), states: [{ digest: digests[0]! }] }] });
       await call.acked(BigInt(at + 3));
       await call.close();
@@ -125,17 +125,17 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
   });
 
   it.each([1n, 3n])(
-    'S5: are read back across three branch points, every k-th of them (%s), byte for byte',
+    'S5: are read across three branch points, every k-th of them (%s), byte for byte',
     async (every) => {
       const read: { owner: string; stepNumber: bigint; digest: string }[] = [];
       for await (const state of statesOf(leaf, every)) read.push(state);
-      // The last step is the leaf's own, and no branch was made before it.
+      // The last step belongs to the leaf, and is above every branch point.
       const all = [...expected, { owner: leaf, stepNumber: BigInt(AT_ONCE), digest: digests[0]! }];
       expect(read).toEqual(all.filter((_, i) => BigInt(i) % every === 0n));
     },
   );
 
-  it('S5, RD3: are read by many at once, and neither side ever holds one whole', async () => {
+  it('S5, RD3: are read by many clients concurrently, and neither side ever holds a whole one', async () => {
     const { come, held } = meeting(AT_ONCE);
     const readers = Array.from({ length: AT_ONCE }, async () => {
       let messages = 0;
@@ -145,7 +145,7 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
         messages += 1;
         if (messages < 40) continue;
         await come();
-        // Leaving the loop alone would leave the call open, with its bytes under way.
+        // Leaving the loop without this would leave the call open, with bytes in transit.
         return leaving.abort();
       }
     });
@@ -153,7 +153,7 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
     expect(held()).toBeLessThan(MOST);
   });
 
-  /** The states of a trajectory, each hashed as its pieces come, which must follow each other without a gap. */
+  /** The states of a trajectory, each hashed as its chunks arrive, which must follow each other without a gap. */
   async function* statesOf(trajectoryId: string, every: bigint) {
     let hash: Hash | undefined;
     let next = 0n;

@@ -15,7 +15,7 @@ import { noise } from './samples.ts';
 import { collect, putState, refusal, type WireClient } from './story.ts';
 import { connect, GRPC_JS } from './wires.ts';
 
-/** The largest of everything that the server takes must fit into one message on its way back. */
+/** The largest resources that the server accepts must fit into one message when they are returned. */
 
 let server: TestServer;
 let client: WireClient;
@@ -30,7 +30,7 @@ function expectToFit<Desc extends DescMessage>(schema: Desc, answer: MessageShap
 }
 
 describe('RD3: no answer has more than 1 MiB', () => {
-  it('though a trajectory is as large as it can be made', async () => {
+  it('even if a trajectory has maximal size', async () => {
     const labels = Object.fromEntries(Array.from({ length: 64 }, (_, i) => [`${i}`.padEnd(64, 'k'), 'v'.repeat(256)]));
     const fields = { name: 'n'.repeat(256), taskId: 't'.repeat(256), labels };
     const metadataJson = JSON.stringify('m'.repeat(512 * 1024 - 2));
@@ -48,7 +48,7 @@ describe('RD3: no answer has more than 1 MiB', () => {
     expect(await refusal(larger)).toMatchObject({ reason: 'INVALID_REQUEST' });
   });
 
-  it('though a step is as large as it can be sent, and names so many states that their sizes are told too', async () => {
+  it('even if a step has maximal size, and refers to so many states that their sizes are returned too', async () => {
     const stateDigest = await putState(client, noise(300, 1));
     const { trajectory } = await client.trajectories.createTrajectory({});
     const trajectoryId = trajectory!.id;
@@ -66,10 +66,10 @@ describe('RD3: no answer has more than 1 MiB', () => {
     expectToFit(ReadStepsResponseSchema, message!);
   });
 
-  /** The step with as much info as is still taken, found by halving. */
+  /** The step with the largest info that is still accepted, found by bisection. */
   async function largestTaken(trajectoryId: string, step: Step): Promise<Step> {
     const withInfo = (length: number) => create(StepSchema, { ...step, infoJson: JSON.stringify('i'.repeat(length)) });
-    // A number beyond the end is refused as such only where the step as a whole would have been taken.
+    // A number beyond the end gets that error only if the step is otherwise valid.
     const fits = async (length: number) => {
       const far = { ...withInfo(length), stepNumber: 9n };
       return (await refusal(client.trajectories.appendStep({ trajectoryId, step: far }))).reason === 'STEP_GAP';

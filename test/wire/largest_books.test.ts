@@ -17,7 +17,7 @@ import { collect, type WireClient } from './story.ts';
 
 let server: TestServer;
 let client: WireClient;
-/** Bytes of the answers of a test. */
+/** Sizes in bytes of the answers in a test. */
 let sizes: number[] = [];
 
 const measure = (schema: DescMessage, message: Message): Message => {
@@ -55,17 +55,17 @@ afterEach(() => {
 const KIB = 1024;
 const LABELS = Object.fromEntries(Array.from({ length: 64 }, (_, i) => [`${i}`.padEnd(64, 'k'), 'v'.repeat(256)]));
 const METRICS = Object.fromEntries(Array.from({ length: 256 }, (_, i) => [`${i}`.padEnd(128, 'k'), i + 0.5]));
-/** A JSON object of so many bytes. */
+/** Returns a JSON object of this many bytes. */
 const config = (key: string, bytes: number) => `{"${key}":"${'x'.repeat(bytes - key.length - 7)}"}`;
 const text = (bytes: number) => JSON.stringify('m'.repeat(bytes - 2));
 
-/** As many keys as a run can remove, of the largest size. */
+/** As many removed keys as a run can have, of the largest size. */
 const longKeys = (first: string) =>
   Array.from({ length: LIMITS.removedConfigPaths }, (_, i) => `${first}${i}`.padEnd(LIMITS.configPathBytes - 1, 'k'));
 const pathsTo = (keys: readonly string[]) => keys.map((key) => `/${key}`);
 const objectOf = (keys: readonly string[]) => Object.fromEntries(keys.map((key) => [key, 1]));
 
-/** As large as a run can be made: its effective config comes of two, its result of its end. */
+/** As large as a run can be: its effective config comes from two configs, its result from its end. */
 async function largestRun(name: string): Promise<string> {
   const { runs } = client;
   const root = await runs.createRun({
@@ -124,8 +124,8 @@ function expectAllToFit(): void {
   expect(Math.max(...sizes)).toBeLessThanOrEqual(LIMITS.messageBytes);
 }
 
-describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
-  it('though a run is as large as it can be made, and comes with its trajectory and the stage to resume from', async () => {
+describe('RD3: no answer about runs and experiments has more than 1 MiB', () => {
+  it('even if a run has maximal size, and is returned with its trajectory and the stage to resume from', async () => {
     const { runs, trajectories } = client;
     const name = 'largest';
     const runId = await largestRun(name);
@@ -144,7 +144,7 @@ describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
     expectAllToFit();
   });
 
-  it('though a page of runs, stages or experiments holds fewer than were asked for', async () => {
+  it('even if a page of runs, stages or experiments is shorter than requested', async () => {
     const { runs } = client;
     const ids = [await largestRun('one'), await largestRun('two')];
     for (let number = 0n; number < 8n; number += 1n) await largestStage(ids[0]!, number);
@@ -172,7 +172,7 @@ describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
     expectAllToFit();
   });
 
-  it('though a history is long, a tree is wide, and many stages are open', async () => {
+  it('even if a history is long, a tree is wide, and many stages are open', async () => {
     const { runs } = client;
     const main = { root: {} };
     const { run } = await runs.createRun({ initialStatus: Status.RUNNING, mainTrajectory: main });
@@ -195,7 +195,7 @@ describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
     expectAllToFit();
   });
 
-  it('though twenty runs differ in everything', async () => {
+  it('even if twenty compared runs differ in every field', async () => {
     const { runs, trajectories } = client;
     const observation = (letter: string) => ({ content: { text: letter.repeat(400 * KIB) } });
     const differing = (letter: string) =>
@@ -257,7 +257,7 @@ describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
     expectAllToFit();
   });
 
-  it('M1: though a series is long, which then goes on in the next message', async () => {
+  it('M1: even if a series is long, which then continues in the next message', async () => {
     const { runs } = client;
     const { run } = await runs.createRun({});
     const runId = run!.id;
@@ -286,7 +286,7 @@ describe('RD3: no answer of the books of runs has more than 1 MiB', () => {
     expectAllToFit();
   });
 
-  it('M5: though the snapshot of a watch is large', async () => {
+  it('M5: even if the snapshot of a watch is large', async () => {
     const { runs } = client;
     const { run } = await runs.createRun({});
     for (let number = 0n; number < 30n; number += 1n) await largestStage(run!.id, number);

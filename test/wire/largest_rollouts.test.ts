@@ -40,7 +40,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     return (await runs.getOrCreateStage(place)).stage!.id;
   }
 
-  it('Q2: claims that do not fit into one answer are fewer, each with both inputs, and the others stay in the queue', async () => {
+  it('Q2: an answer contains as many claims as fit, each with both inputs, and the other rollouts stay in the queue', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
     const taskId = `large/${stageId}`;
@@ -75,7 +75,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(page.nextPageToken).not.toBe('');
   });
 
-  it('Q2: a claim keeps both inputs if the validators of its task are too large for one answer, and says so', async () => {
+  it('Q2: a claim keeps both inputs, and is marked incomplete, if the validators of its task are too large for one answer', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
     const taskId = `many validators/${stageId}`;
@@ -93,7 +93,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect([claims[0]?.rollout?.inputJson, claims[0]?.task?.inputJson]).toEqual([LARGE, LARGE]);
   });
 
-  it('Q2: a repeated claim whose rollouts have grown since keeps the input of each, and leaves metadata out', async () => {
+  it('Q2: a repeated claim whose rollouts have grown since keeps the input of each, and omits metadata', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
     const places = [0n, 1n, 2n, 3n, 4n, 5n].map((number) => ({ groupNumber: 0n, number, inputJson: LARGE }));
@@ -119,7 +119,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     return { taskId, names };
   }
 
-  it('RD3: a rollout with many large validations is shown without their details, and says so', async () => {
+  it('RD3: a rollout with many large validations is returned without their details, and marked so', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
     const { taskId, names } = await judgedTask(`judged/${stageId}`, 30);
@@ -142,7 +142,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(answer.validations[0]?.actualResult).toHaveLength(20_000);
   });
 
-  it('RD3: a rollout that was tried again and again shows what its latest attempts left, and says that there is more', async () => {
+  it('RD3: a rollout with many attempts shows data of the latest attempts, and says that there are more', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
     const { rollouts: made } = await rollouts.createRollouts({ stageId, rollouts: [{ groupNumber: 0n, number: 0n }] });
@@ -166,7 +166,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(basic.attempts.at(-1)?.result?.summaryJson).toBe('');
   });
 
-  it('RD3: what was found of earlier attempts takes no room from what is said of the current one', async () => {
+  it('RD3: data of earlier attempts never displace data of the current one', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
     const { taskId, names } = await judgedTask(`tried/${stageId}`, 6);
@@ -192,7 +192,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(basic.attempts.map(({ validations }) => validations.length)).toEqual([6, 6, 6, 6]);
   });
 
-  it('RD3: summaries that do not fit are left out, and the answer says so', async () => {
+  it('RD3: summaries that do not fit are omitted, and the answer says so', async () => {
     const { runs, rollouts } = clients();
     const stageId = await makeStage();
     const value = (i: number, label: string) => `${i} ${label} `.padEnd(250, 'z');

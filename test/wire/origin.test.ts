@@ -34,8 +34,8 @@ const REQUESTS = [
   ['OPTIONS', `${SERVICE}/CreateTrajectory`, ''],
 ] as const;
 
-describe('A7: a web page that nobody listed', () => {
-  it.each(REQUESTS)('reaches nothing by %s %s %s', async (method, path, type) => {
+describe('A7: a web page of an origin that is not listed', () => {
+  it.each(REQUESTS)('cannot call anything by %s %s %s', async (method, path, type) => {
     const typed = type === '' ? '' : `Content-Type: ${type}\r\n`;
     const session = await http2Session(server.url);
     for (const [headers, status] of [
@@ -59,7 +59,7 @@ describe('A7: a web page that nobody listed', () => {
     session.destroy();
   });
 
-  it('deletes nothing by a name that it points to this machine', async () => {
+  it('cannot delete anything through a host name that it points to this machine', async () => {
     const trajectoryId = randomUUID();
     const trajectories = createClient(TrajectoryService, createConnectTransport({ baseUrl: server.url }));
     await trajectories.createTrajectory({ trajectoryId });
@@ -70,13 +70,13 @@ describe('A7: a web page that nobody listed', () => {
     expect((await trajectories.getTrajectory({ trajectoryId })).trajectory?.id).toBe(trajectoryId);
   });
 
-  it('finds the server under a name that --allowed-host gives', async () => {
+  it('reaches the server under a name in --allowed-host', async () => {
     const request = 'GET /healthz HTTP/1.1\r\nHost: anabranch.example\r\nConnection: close\r\n\r\n';
     expect(await speak(server.port, request)).toMatch(/^HTTP\/1\.1 200 /);
   });
 });
 
-/** Headers of an answer that a page may always read. */
+/** Response headers that a page may always read. */
 const SAFE_HEADERS = [
   'cache-control',
   'content-language',
@@ -86,7 +86,10 @@ const SAFE_HEADERS = [
   'last-modified',
 ];
 
-/** `fetch` as a page of that origin has it: it asks before it calls, and shows the page what it may read. */
+/**
+ * A `fetch` like that of a page with this origin: it sends a preflight before the call, and exposes only what the page
+ * may read.
+ */
 function fetchFrom(origin: string): typeof fetch {
   return async (input, init = {}) => {
     const headers = new Headers(init.headers);
@@ -152,7 +155,7 @@ describe.each([
   });
 });
 
-it('A7: a page of a listed origin reads the status of a gRPC-Web call that reaches no RPC', async () => {
+it('A7: a page of a listed origin can read the status of a gRPC-Web call to an unknown RPC', async () => {
   const response = await fetchFrom(LISTED)(`${server.url}${SERVICE}/NoSuch`, {
     method: 'POST',
     headers: { 'content-type': 'application/grpc-web+proto', 'x-grpc-web': '1' },

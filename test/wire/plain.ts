@@ -1,6 +1,8 @@
 import { create, type DescField, type DescMessage, isFieldSet, type Message, ScalarType } from '@bufbuild/protobuf';
 
-/** A message as @grpc/proto-loader takes and gives it: set fields only, 64-bit integers as decimal text, enums as numbers. */
+/**
+ * A message as @grpc/proto-loader represents it: set fields only, 64-bit integers as decimal text, enums as numbers.
+ */
 export type Plain = Record<string, unknown>;
 
 const LONGS: readonly ScalarType[] = [

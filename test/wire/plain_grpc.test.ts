@@ -19,7 +19,10 @@ import {
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { envelope, http2Session, inEnvelope, type Outcome, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
 
-/** Plain gRPC goes the short way to its handler, anything else Connect's: a caller that says that it may compress goes that one. */
+/**
+ * Plain gRPC takes the short path to its handler, everything else the path of Connect. A client that accepts
+ * compression takes the path of Connect.
+ */
 const BY_CONNECT = { 'grpc-encoding': 'gzip' };
 const SERVICE = '/anabranch.v1.TrajectoryService';
 const METHODS: readonly DescMethod[] = [TrajectoryService, StateService, RunService, RolloutService].flatMap(
@@ -62,12 +65,12 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** What was answered, without what is another each time. */
+/** The answer without values that differ in every call. */
 function told({ status, message, reason }: Outcome) {
   return { status, message: message.replaceAll(/[0-9a-f]{8}-[0-9a-f-]{27}/g, 'ID'), reason };
 }
 
-/** Of what is broken in two ways, each may say the other. */
+/** If a request is invalid in two ways, each path may report the other one. */
 const kindOf = ({ status, reason }: Outcome) => ({ status, reason });
 
 describe('plain gRPC', () => {
@@ -75,7 +78,7 @@ describe('plain gRPC', () => {
   const GET = `${SERVICE}/GetTrajectory`;
 
   it.each(METHODS.map((method) => [method.name, method] as const))(
-    '%s answers what no client should send as it does by Connect',
+    '%s answers malformed requests as it does by Connect',
     async (_name, { parent, name }) => {
       const path = `/${parent.typeName}/${name}`;
       for (const [what, body] of BODIES) {
@@ -86,7 +89,7 @@ describe('plain gRPC', () => {
     },
   );
 
-  it('a request is the same however it was cut, and in whatever pieces it comes', async () => {
+  it('a request is the same whatever its frames and chunks', async () => {
     const whole = await rawCall(session, GET, get());
     await fc.assert(
       fc.asyncProperty(fc.array(fc.integer({ min: 0, max: get().length }), { maxLength: 20 }), async (cuts) => {
@@ -104,7 +107,7 @@ describe('plain gRPC', () => {
     expect(fromBinary(GetTrajectoryResponseSchema, openEnvelopes(whole.body)[0]!).trajectory?.id).toBe(trajectoryId);
   });
 
-  it('what is compressed, larger than 64 KiB, or says how it may be compressed, is answered the same', async () => {
+  it('a request that is compressed, larger than 64 KiB, or accepts compression gets the same answer', async () => {
     const plain = await rawCall(session, GET, get());
     const message = toBinary(GetTrajectoryRequestSchema, create(GetTrajectoryRequestSchema, { trajectoryId }));
     expect(await rawCall(session, GET, inEnvelope(gzipSync(message), 1), BY_CONNECT)).toEqual(plain);
@@ -126,7 +129,7 @@ describe('plain gRPC', () => {
     expect(texts.map((text) => text?.length)).toEqual([200_000, 1]);
   });
 
-  it('a text that is quoted by half is told all the same', async () => {
+  it('an error that quotes part of an invalid text is returned all the same', async () => {
     for (const infoJson of ['🌊'.repeat(100), `{"a":${'🌊'.repeat(100)}`, `x${'🌊'.repeat(100)}`]) {
       const body = envelope(AppendStepRequestSchema, { trajectoryId, step: { stepNumber: 9n, infoJson } });
       for (const headers of [{}, BY_CONNECT]) {
@@ -136,7 +139,7 @@ describe('plain gRPC', () => {
     }
   });
 
-  it('deadlines are kept however they are written', async () => {
+  it('deadlines are respected in every notation', async () => {
     for (const deadline of ['1000m', '10S', '5M', '99999999H', '1000000u', '2H'])
       expect(await rawCall(session, GET, get(), { 'grpc-timeout': deadline }), deadline).toMatchObject({ status: 0 });
     expect(await rawCall(session, GET, get(), { 'grpc-timeout': '0m' })).toMatchObject({ reason: 'DEADLINE_EXCEEDED' });

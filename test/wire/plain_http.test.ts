@@ -22,15 +22,15 @@ async function postJson(method: string, body: unknown): Promise<{ status: number
   return { status: response.status, answer: (await response.json()) as Record<string, unknown> };
 }
 
-describe('HTTP/1.1 without any stub', () => {
-  it('GET /healthz says 200 ok', async () => {
+describe('HTTP/1.1 without a generated client', () => {
+  it('GET /healthz returns 200 ok', async () => {
     const response = await fetch(`${server.url}/healthz?verbose`);
     expect([response.status, await response.text()]).toEqual([200, 'ok']);
     expect((await fetch(`${server.url}/healthz`, { method: 'HEAD' })).status).toBe(200);
     expect((await fetch(`${server.url}/healthz`, { method: 'POST' })).status).toBe(405);
   });
 
-  it('FM1, FM2, FM5: JSON in, JSON out: numbers of steps are text, zeros are there', async () => {
+  it('FM1, FM2, FM5: JSON requests and answers: step numbers are strings, and zero values are present', async () => {
     const made = await postJson('CreateTrajectory', { root: { observations: [{ content: { json: '1' } }] } });
     expect(made).toMatchObject({
       status: 200,
@@ -59,7 +59,7 @@ describe('HTTP/1.1 without any stub', () => {
     expect(await response.json()).toMatchObject({ trajectory: { id, name: 'by GET' } });
   });
 
-  it('FM6: errors are JSON with a code, words and the reason', async () => {
+  it('FM6: errors are JSON with a code, a message and the reason', async () => {
     const { status, answer } = await postJson('GetTrajectory', { trajectoryId: 'x' });
     expect(status).toBe(400);
     expect(answer).toMatchObject({
@@ -69,7 +69,7 @@ describe('HTTP/1.1 without any stub', () => {
     });
   });
 
-  it('a bidirectional stream is UNIMPLEMENTED, with the way out named', async () => {
+  it('a bidirectional stream is UNIMPLEMENTED, and the error names the alternative', async () => {
     const response = await fetch(rpc('AppendSteps'), {
       method: 'POST',
       headers: { 'content-type': 'application/connect+json' },
@@ -82,7 +82,7 @@ describe('HTTP/1.1 without any stub', () => {
     });
   });
 
-  it('two requests share a connection, also after one was refused with its body unread', async () => {
+  it('two requests share a connection, also after one was refused before its body was read', async () => {
     const big = { trajectoryId: 'x', step: { infoJson: 'x'.repeat(2_000_000) } };
     for (let i = 0; i < 3; i += 1) {
       expect(await postJson('AppendStep', big)).toMatchObject({ status: 429, answer: { code: 'resource_exhausted' } });
@@ -92,7 +92,7 @@ describe('HTTP/1.1 without any stub', () => {
 });
 
 describe('grpc.health.v1', () => {
-  it('tells of the server and of each service, and knows no other', async () => {
+  it('reports the server and each service, and NOT_FOUND for others', async () => {
     const health = createClient(Health, createGrpcTransport({ baseUrl: server.url }));
     for (const service of [
       '',
@@ -128,7 +128,7 @@ describe.each([
       | { case: 'fileContainingExtension'; value: { containingType: string; extensionNumber: number } }
     )[]
   ) {
-    // Both versions have the same fields, which is what this suite is about.
+    // Both versions have the same fields, which this suite relies on.
     const client = createClient(service as typeof V1, createGrpcTransport({ baseUrl: server.url }));
     const answers = [];
     async function* requests() {
@@ -152,7 +152,7 @@ describe.each([
     'anabranch.v1.Step',
     'anabranch.v1.Step.step_number',
     'anabranch.v1.Status',
-  ])('gives the file of %s with everything it stands on: enough to build the schema from nothing', async (symbol) => {
+  ])('returns the file of %s with all its dependencies: enough to build the schema from nothing', async (symbol) => {
     const [answer] = await ask({ case: 'fileContainingSymbol', value: symbol });
     if (answer?.case !== 'fileDescriptorResponse') throw new Error(`answered ${answer?.case}`);
     const file = answer.value.fileDescriptorProto.map((bytes) => fromBinary(FileDescriptorProtoSchema, bytes));
@@ -162,7 +162,7 @@ describe.each([
     expect(file.map(({ name }) => name)).toEqual([...new Set(file.map(({ name }) => name))]);
   });
 
-  it('answers what there is not in words, and goes on', async () => {
+  it('answers unknown names with an error message, and the stream continues', async () => {
     const answers = await ask(
       { case: 'fileContainingSymbol', value: 'no.Such' },
       { case: 'fileByFilename', value: 'no/such.proto' },

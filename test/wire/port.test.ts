@@ -33,8 +33,8 @@ async function connect(number: number): Promise<http2.ClientHttp2Session> {
   return session;
 }
 
-describe('one port', () => {
-  it('tells HTTP/2 from HTTP/1.1', async () => {
+describe('one port for HTTP/1.1 and HTTP/2', () => {
+  it('distinguishes HTTP/2 from HTTP/1.1', async () => {
     const { number } = await listen();
     const session = await connect(number);
     expect((await rawCall(session, '/', new Uint8Array())).body.toString()).toBe('you came by 2.0');
@@ -42,7 +42,7 @@ describe('one port', () => {
     expect(await speak(number, 'GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')).toContain('you came by 1.1');
   });
 
-  it('a handler that throws costs its own request, and is told', async () => {
+  it('a handler that throws fails its own request only, and the error is logged', async () => {
     const told: unknown[] = [];
     const { number } = await listen({}, (error) => told.push(error));
     const session = await connect(number);
@@ -52,7 +52,7 @@ describe('one port', () => {
     session.close();
   });
 
-  it('a connection that does not say what it speaks is cut', async () => {
+  it('a connection that does not identify its protocol is closed', async () => {
     const { port, number } = await listen({ handshakeMs: 100 });
     const silent = net.connect(number, '127.0.0.1');
     const half = net.connect(number, '127.0.0.1');
@@ -64,9 +64,9 @@ describe('one port', () => {
     await until(() => port.counts().sockets === 0, 'all are gone');
   });
 
-  it('A2: a peer that vanished is found by a ping and cut, with its calls', async () => {
+  it('A2: a client that vanished is detected by a ping and disconnected, and its calls end', async () => {
     const { port, number } = await listen({ pingEveryMs: 50, pingTimeoutMs: 100 });
-    // A client that opens a call and then answers nothing, as one whose machine lost power.
+    // A client that opens a call and then answers nothing, as if its machine had lost power.
     const socket = net.connect(number, '127.0.0.1');
     const preface = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0';
     socket.write(Buffer.from(preface, 'latin1'));
@@ -76,7 +76,7 @@ describe('one port', () => {
     await until(() => port.counts().sessions === 0 && port.counts().sockets === 0, 'it is gone');
   });
 
-  it('a peer that answers pings is kept', async () => {
+  it('a client that answers pings stays connected', async () => {
     const { port, number } = await listen({ pingEveryMs: 20, pingTimeoutMs: 2000 });
     const session = await connect(number);
     let pings = 0;
@@ -86,7 +86,7 @@ describe('one port', () => {
     session.close();
   });
 
-  it('a connection without calls is told to go after a while, one with a call is not', async () => {
+  it('an idle connection gets a GOAWAY after a while, one with a call does not', async () => {
     const { port, number } = await listen({ idleMs: 300 });
     const [idle, busy] = [await connect(number), await connect(number)];
     const gone = once(idle, 'close');
@@ -99,7 +99,7 @@ describe('one port', () => {
     await once(busy, 'close');
   });
 
-  it('a connection of some age is told to go, and its call may end', async () => {
+  it('an old connection gets a GOAWAY, and its call may end', async () => {
     const { number } = await listen({ maxAgeMs: 50 });
     const session = await connect(number);
     const call = session.request({ ':path': '/never', ':method': 'POST' });
@@ -110,7 +110,7 @@ describe('one port', () => {
     await once(session, 'close');
   });
 
-  it('says in words why it cannot listen', async () => {
+  it('reports why it cannot listen', async () => {
     const { number } = await listen();
     const second = new Port({
       host: '127.0.0.1',

@@ -6,7 +6,7 @@ import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary }
 import { ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { StatusSchema } from '../../gen/es/google/rpc/status_pb.js';
 
-/** Clients that keep no rules: bytes as the test wants them. */
+/** Clients that follow no protocol rules: they send bytes as the test wants them. */
 
 /** A message in its envelope. */
 export function envelope<Desc extends DescMessage>(schema: Desc, message: MessageInitShape<Desc>): Buffer {
@@ -20,17 +20,17 @@ export function inEnvelope(bytes: Uint8Array, flags = 0): Buffer {
   return Buffer.concat([header, bytes]);
 }
 
-/** What a raw gRPC call came to. */
+/** The outcome of a raw gRPC call. */
 export interface Outcome {
-  /** HTTP's status; 0 if the stream was reset before any. */
+  /** HTTP status; 0 if the stream was reset before it arrived. */
   readonly http: number;
   /** grpc-status, from trailers or headers; undefined if there was none. */
   readonly status: number | undefined;
   readonly message: string;
-  /** The reason of its ErrorInfo. */
+  /** The reason in its ErrorInfo. */
   readonly reason: string | undefined;
   readonly body: Buffer;
-  /** The code of the reset that ended it; 0 for none. */
+  /** The code of the reset that ended the stream; 0 without a reset. */
   readonly reset: number;
 }
 
@@ -60,7 +60,7 @@ export class RawCall {
     return Buffer.concat(this.#body);
   }
 
-  /** Resolves when so many messages have come. */
+  /** Resolves when this many messages have arrived. */
   async messages(count: number): Promise<Buffer[]> {
     for (;;) {
       const found = openEnvelopes(this.body);
@@ -74,7 +74,7 @@ export class RawCall {
     let trailers: http2.IncomingHttpHeaders = {};
     this.stream.on('response', (headers) => (http = headers));
     this.stream.on('trailers', (headers) => (trailers = headers));
-    this.stream.on('error', () => undefined); // told by the reset code
+    this.stream.on('error', () => undefined); // the reset code reports it
     await once(this.stream, 'close').catch(() => undefined);
     const told = { ...http, ...trailers } as Record<string, string | undefined>;
     const status = told['grpc-status'];
@@ -107,7 +107,7 @@ function reasonIn(details: string | undefined): string | undefined {
   return info === undefined ? undefined : fromBinary(ErrorInfoSchema, info.value).reason;
 }
 
-/** A call that sends these bytes, half-closes, and tells what came back. */
+/** Sends these bytes in a call, half-closes, and returns the outcome. */
 export async function rawCall(
   session: http2.ClientHttp2Session,
   path: string,
@@ -124,12 +124,15 @@ export async function http2Session(
   options: http2.ClientSessionOptions = {},
 ): Promise<http2.ClientHttp2Session> {
   const session = http2.connect(url, options);
-  session.on('error', () => undefined); // a server that ends the connection is what some tests are about
+  session.on('error', () => undefined); // in some tests the server is expected to end the connection
   await once(session, 'connect');
   return session;
 }
 
-/** Everything that a server says on a bare connection to these bytes, until it closes it or has been silent for so long. */
+/**
+ * Returns everything that a server sends on a raw connection after these bytes, until it closes the connection or is
+ * silent for the given time.
+ */
 export async function speak(port: number, bytes: string | Uint8Array, silentMs = 1_000): Promise<string> {
   const socket = net.connect({ host: '127.0.0.1', port });
   let said = '';
@@ -155,7 +158,7 @@ export async function speak(port: number, bytes: string | Uint8Array, silentMs =
   return said;
 }
 
-/** Waits until something holds, looking often. */
+/** Waits until a condition holds, checking often. */
 export async function until(holds: () => boolean, what: string, withinMs = 10_000): Promise<void> {
   const deadline = performance.now() + withinMs;
   while (!holds()) {

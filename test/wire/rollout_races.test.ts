@@ -9,7 +9,7 @@ import { type Doors, lost, openDoors, won } from './doors.ts';
 
 const RACERS = 20;
 
-describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
+describe.each(ENGINES)('rollouts with twenty concurrent callers, on %s', (engine) => {
   let doors: Doors;
   beforeAll(async () => {
     doors = await openDoors(engine);
@@ -23,7 +23,7 @@ describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
     return stage!.id;
   }
 
-  /** So many siblings of group 0. */
+  /** Number of siblings of group 0. */
   function siblings(count: number) {
     return Array.from({ length: count }, (_, i) => ({ groupNumber: 0n, number: BigInt(i) }));
   }
@@ -46,7 +46,7 @@ describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
     return Number(row?.n);
   }
 
-  it('K-C6: who say the same of one task are one row, and nothing that one says is lost by another', async () => {
+  it('K-C6: concurrent creations of one task make one row, and no value of any caller is lost', async () => {
     const id = randomUUID();
     const outcomes = await doors.race(RACERS, (client, racer) =>
       client.rollouts.upsertTasks({ tasks: [{ id, ...(racer % 2 === 0 ? { name: 'even' } : { category: 'odd' }) }] }),
@@ -58,7 +58,7 @@ describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
     expect(task).toMatchObject({ name: 'even', category: 'odd' });
   });
 
-  it('Q6: who make one group, by name or with its rollouts, get one group, and each sibling once', async () => {
+  it('Q6: concurrent creations of one group, by name or with its rollouts, make one group, and each sibling once', async () => {
     const stageId = await newStage();
     const outcomes = await doors.race(RACERS, async ({ rollouts }, racer) => {
       if (racer % 3 === 0) return [(await rollouts.getOrCreateGroup({ stageId, number: 0n })).group!.id];
@@ -76,7 +76,7 @@ describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
     expect(await count('rollouts', `group_key = (select key from groups where id = '${group!.id}')`)).toBe(8);
   });
 
-  it('Q4: of twenty who claim, eight get a rollout each, and nobody the same', async () => {
+  it('Q4: of twenty that claim eight rollouts, eight get one each, and no two the same', async () => {
     const stageId = await newStage();
     await doors.clients[0]!.rollouts.createRollouts({ stageId, rollouts: siblings(8) });
     const outcomes = await doors.race(RACERS, (client, racer) =>
@@ -89,7 +89,7 @@ describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
     expect(new Set(claimed.map(({ trajectoryId }) => trajectoryId)).size).toBe(8);
   });
 
-  it('L5: one who completes twenty times completes once; of twenty who complete it otherwise, one does', async () => {
+  it('L5: twenty equal completions complete a rollout once; of twenty different ones, one succeeds', async () => {
     const { rollout } = await claimOne();
     const done = { rolloutId: rollout!.id, attempt: 1, result: { reward: 1 } };
     expect(lost(await doors.race(RACERS, (client) => client.rollouts.completeRollout(done)))).toEqual([]);
@@ -105,7 +105,7 @@ describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
     expect(await count('groups', `id = '${other.groupId}' and terminal_rollouts = 1`)).toBe(1);
   });
 
-  it('L3: of those who complete, fail, cancel and give back one rollout at once, one moves it, and its history says who', async () => {
+  it('L3: of concurrent complete, fail, cancel and release of one rollout one succeeds, and the history names its caller', async () => {
     const { rollout } = await claimOne();
     const lease = { rolloutId: rollout!.id, attempt: 1 };
     const outcomes = await doors.race(RACERS, async ({ rollouts }, racer) => {
@@ -118,7 +118,7 @@ describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
       return verbs[racer % verbs.length]!();
     });
     const history = await historyOf(rollout!.id);
-    // Given back first, it may be cancelled after.
+    // A rollout that was released first may be cancelled afterwards.
     expect(history.slice(2).join()).toMatch(
       new RegExp(
         `^(${Status.COMPLETED}|${Status.FAILED}|(${Status.PENDING},)?${Status.CANCELLED}|${Status.PENDING})$`,
@@ -130,7 +130,7 @@ describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
     expect(await count('groups', `id = '${rollout!.groupId}' and terminal_rollouts = ${terminal}`)).toBe(1);
   });
 
-  it('K-C1: forty rollouts at once through one client never file a turn under another', async () => {
+  it('K-C1: forty concurrent rollouts through one client never store a turn under another rollout', async () => {
     const stageId = await newStage();
     const [client] = doors.clients as [AnabranchClient];
     await client.rollouts.createRollouts({ stageId, rollouts: siblings(40) });
@@ -152,7 +152,7 @@ describe.each(ENGINES)('rollouts, twenty at once, on %s', (engine) => {
   });
 });
 
-/** Takes its turns as they come, all others between them: by the writer, or without a helper. */
+/** Takes its turns interleaved with all others: by the writer, or without a helper. */
 async function play(
   client: AnabranchClient,
   { rollout, trajectory }: Claim,

@@ -34,7 +34,10 @@ import { STATE_RPCS } from './rpcs/states.ts';
 import { TRAJECTORY_RPCS } from './rpcs/trajectories.ts';
 import { collect, type WireClient } from './story.ts';
 
-/** Every RPC of all services by its descriptor: one that is added without its cases fails here, and so does a field or an error of it. */
+/**
+ * Covers every RPC of all services by its descriptor: an RPC without cases fails here, and so does an uncovered field
+ * or error.
+ */
 
 const METHODS: readonly DescMethod[] = [TrajectoryService, StateService, RunService, RolloutService].flatMap(
   (service): readonly DescMethod[] => service.methods,
@@ -46,10 +49,10 @@ const RPCS = { ...TRAJECTORY_RPCS, ...STATE_RPCS, ...RUN_RPCS, ...ROLLOUT_RPCS }
 >;
 const MAX_INT64 = 2n ** 63n - 1n;
 
-/** Errors that the comments of the services name once for all calls. */
+/** Errors that the comments of the services document once for all calls. */
 const OF_EVERY_CALL = ['INVALID_REQUEST'];
 
-/** Errors that no request alone brings about, and where they are proven. */
+/** Errors that no single request can cause, and the tests that prove them. */
 const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
   STORAGE_FULL: 'test/faults/disk-full.test.ts',
   SERVER_DRAINING: 'test/wire/drain.test.ts',
@@ -60,10 +63,13 @@ const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
   BRANCH_TOO_DEEP: 'test/wire/branch_depth.test.ts',
 };
 
-/** Errors that nothing brings about yet: what branches off belongs where its source does, so nothing from outside branches off an experiment. */
+/**
+ * Errors that nothing causes yet: a branch belongs where its source does, so nothing outside an experiment branches off
+ * it.
+ */
 const NOT_YET: Readonly<Record<string, readonly string[]>> = { DeleteExperiment: ['HAS_BRANCHES'] };
 
-/** Numbers that may be any. */
+/** Numbers that may have any value. */
 const ANY_NUMBER = /(^|\.)(seed|batch|metric_step|start_metric_step)$/;
 
 function casesOf(method: DescMethod): AnyRpc {
@@ -72,7 +78,7 @@ function casesOf(method: DescMethod): AnyRpc {
   return cases;
 }
 
-/** Any method by its descriptor: the frames that are sent, the answers that come. */
+/** Any method by its descriptor: requests to send, and the answers. */
 async function call(transport: Transport, method: DescMethod, frames: readonly Message[]): Promise<Message[]> {
   const timeout = 20_000;
   if (method.methodKind === 'unary') {
@@ -97,7 +103,7 @@ function reasonOf(error: ConnectError | undefined): string | undefined {
   return error?.findDetails(ErrorInfoSchema)[0]?.reason;
 }
 
-/** Without it the request is refused before anybody looks at its request id. */
+/** Without this field the request is refused before its request id is checked. */
 const REQUIRED: Readonly<Record<string, readonly string[]>> = {
   BranchTrajectoryRequest: ['trajectory_id', 'step_number', 'tag'],
   CreateExperimentRequest: ['name'],
@@ -111,7 +117,7 @@ function isRequired({ name, parent }: DescField): boolean {
   return REQUIRED[parent.name]?.includes(name) ?? false;
 }
 
-/** The reasons that the comment of each RPC names. */
+/** The reasons that the comment of each RPC documents. */
 function documentedErrors(): Map<string, string[]> {
   const documented = new Map<string, string[]>();
   for (const file of ['trajectory_service', 'state_service', 'run_service', 'rollout_service']) {
@@ -131,7 +137,10 @@ function setFields(method: DescMethod, request: Message): DescField[] {
 describe.each(ENGINES)('every RPC, on %s', (engine) => {
   let server: TestServer;
   let transport: Transport;
-  /** For what is refused before it does anything: one scene serves all, and is as before in the end. */
+  /**
+   * For requests that are refused before they have an effect: one scene serves all of them, and is unchanged at the
+   * end.
+   */
   let untouched: Scene;
   let untouchedRun: RunScene;
   let untouchedRollout: RolloutScene;
@@ -173,7 +182,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   const framesOf = async (method: DescMethod, on: AnyScene): Promise<Message[][]> =>
     (await casesOf(method).requests(on)).map((frames) => frames.map((frame) => create(method.input, frame)));
 
-  it.each(METHODS)('$name serves what it is asked, with every field of its request', async (method) => {
+  it.each(METHODS)('$name accepts a request with every field set, and its answer shows them', async (method) => {
     const on = await sceneOf(method);
     const requests = await framesOf(method, on);
     const set = new Set<string>();
@@ -204,7 +213,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     }
   });
 
-  it.each(METHODS)('W11: $name refuses U+0000 wherever text may stand, and names the field', async (method) => {
+  it.each(METHODS)('W11: $name refuses U+0000 in every text field, and names the field', async (method) => {
     for (const request of await framesOf(method, untouchedOf(method))) {
       for (const { path, frames } of variants(method.input, request, ScalarType.STRING, 'a\0b')) {
         const error = await refusalOf(call(transport, method, frames));
@@ -213,20 +222,17 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     }
   });
 
-  it.each(METHODS)(
-    '$name refuses the least number wherever a number may stand, and names the field',
-    async (method) => {
-      for (const request of await framesOf(method, untouchedOf(method))) {
-        for (const { path, frames } of variants(method.input, request, ScalarType.INT64, -MAX_INT64 - 1n)) {
-          if (ANY_NUMBER.test(path)) continue;
-          const error = await refusalOf(call(transport, method, frames));
-          expectInvalid(error, path);
-        }
+  it.each(METHODS)('$name refuses the smallest number in every number field, and names the field', async (method) => {
+    for (const request of await framesOf(method, untouchedOf(method))) {
+      for (const { path, frames } of variants(method.input, request, ScalarType.INT64, -MAX_INT64 - 1n)) {
+        if (ANY_NUMBER.test(path)) continue;
+        const error = await refusalOf(call(transport, method, frames));
+        expectInvalid(error, path);
       }
-    },
-  );
+    }
+  });
 
-  it.each(METHODS)('$name is not the worse for the greatest number', async (method) => {
+  it.each(METHODS)('$name handles the largest number in every number field', async (method) => {
     for (const request of await framesOf(method, await sceneOf(method))) {
       for (const { path, frames } of variants(method.input, request, ScalarType.INT64, MAX_INT64)) {
         const error = await refusalOf(call(transport, method, frames));
@@ -239,7 +245,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
 
   const MAKING = METHODS.filter(({ input }) => input.fields.some(({ name }) => name === 'request_id'));
 
-  it.each(MAKING)('ID1: $name tells requests under one request id apart by every field', async (method) => {
+  it.each(MAKING)('ID1: $name distinguishes requests under one request id by every field', async (method) => {
     const requests = (await framesOf(method, await sceneOf(method))).map(([request]) => request!);
     const made = requests.find((request) => setFields(method, request).some(({ name }) => name === 'request_id'))!;
     await call(transport, method, [made]);
@@ -262,7 +268,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     }
   });
 
-  it('FM7: Get and Read show everything unless told otherwise, List only what is small', async () => {
+  it('FM7: Get and Read return everything by default, List only small fields', async () => {
     const { trajectories, id: trajectoryId, task } = await scene();
     await trajectories.appendStep({ trajectoryId, step: richStep(4n) });
     const [basic, full] = [{ view: View.BASIC }, { view: View.FULL }];

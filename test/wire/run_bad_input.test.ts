@@ -12,7 +12,9 @@ import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { collect } from './story.ts';
 
-/** What each case stands on: a PENDING run of an experiment of its own, with a main trajectory of one step, and a stage. */
+/**
+ * The scene of each case: a PENDING run of an experiment of its own, with a main trajectory of one step, and a stage.
+ */
 interface Scene extends Pick<AnabranchClient, 'runs' | 'trajectories'> {
   readonly experimentId: string;
   readonly runId: string;
@@ -27,7 +29,7 @@ interface Case {
   readonly code: Code;
   readonly reason: Reason;
   readonly field?: string;
-  /** What the message says, beside the field. */
+  /** Text of the message, beside the field. */
   readonly says?: RegExp;
   readonly metadata?: Record<string, string>;
 }
@@ -299,7 +301,7 @@ const METRICS: readonly Case[] = [
   ),
 ];
 
-describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
+describe.each(ENGINES)('bad input for runs, on %s', (engine) => {
   let server: TestServer;
   let client: AnabranchClient;
   let scene: Scene;
@@ -340,12 +342,12 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
       const fields = error.findDetails(BadRequestSchema).flatMap(({ fieldViolations }) => fieldViolations);
       expect(fields.map((violation) => violation.field).join(' ')).toContain(field);
       expect(error.rawMessage).toContain(field);
-      // A refusal goes through proxies that bound headers.
+      // A refusal passes through proxies that limit headers.
       expect(error.rawMessage.length).toBeLessThan(4000);
     },
   );
 
-  it('M1: NaN and infinities are kept, as points and as metrics', async () => {
+  it('M1: NaN and infinities are stored, as points and as metrics', async () => {
     const { runs, runId, stageId } = scene;
     const values = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, -0, 5e-324];
     const points = values.map((value, i) => ({ key: 'loss', metricStep: BigInt(i), value }));
@@ -359,7 +361,7 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
     expect((await runs.updateStage({ stageId, updateMask, metrics })).stage!.metrics).toEqual(metrics);
   });
 
-  it('M1: a series from the first to the last step that a field can hold is read, whole and downsampled to four points', async () => {
+  it('M1: a series from the smallest to the largest step number is read, complete and downsampled to four points', async () => {
     const { runs, runId } = scene;
     const metricSteps = [-(2n ** 63n), -1n, 0n, 1n, 2n ** 63n - 1n];
     const points = metricSteps.map((metricStep, i) => ({ key: 'loss', metricStep, value: i }));
@@ -372,7 +374,7 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
     ]);
   });
 
-  it('M2: the most substeps that a stage may have, of many stages, are added up', async () => {
+  it('M2: the maximal number of substeps, in many stages, is summed without overflow', async () => {
     const { runs, runId } = scene;
     const completedSubsteps = 10n ** 12n;
     for (let number = 1n; number <= 3n; number += 1n) {
@@ -388,7 +390,7 @@ describe.each(ENGINES)('bad input to the books of runs, on %s', (engine) => {
     expect(listed[0]?.progress).toEqual(progress);
   });
 
-  it('M2: a plan that multiplies to more than a field can hold has a progress all the same', async () => {
+  it('M2: a plan whose product exceeds the range of a field still has a progress', async () => {
     const { runs, runId } = scene;
     const vast = {
       kind: StageKind.EVAL,

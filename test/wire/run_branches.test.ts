@@ -4,7 +4,7 @@ import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
-describe.each(ENGINES)('branches of runs on %s', (engine) => {
+describe.each(ENGINES)('branches of runs, on %s', (engine) => {
   let server: TestServer;
   let client: AnabranchClient;
   beforeAll(async () => {
@@ -30,7 +30,7 @@ describe.each(ENGINES)('branches of runs on %s', (engine) => {
       expect((await branchOff(status))?.status).toBe(status);
   });
 
-  it('replace the main trajectory of a reopened run, whose writers go on there', async () => {
+  it('replace the main trajectory of a reopened run, and its writers continue on the branch', async () => {
     const { run, mainTrajectory } = await client.runs.createRun({ mainTrajectory: { root: {} } });
     const runId = run!.id;
     await client.runs.completeRun({ runId });

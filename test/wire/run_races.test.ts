@@ -11,7 +11,7 @@ const RACERS = 20;
 const upTo = (count: number) => Array.from({ length: count }, (_, i) => BigInt(i + 1));
 const byValue = (a: bigint, b: bigint) => (a < b ? -1 : a > b ? 1 : 0);
 
-describe.each(ENGINES)('twenty at once, on %s', (engine) => {
+describe.each(ENGINES)('twenty concurrent callers, on %s', (engine) => {
   let doors: Doors;
   beforeAll(async () => {
     doors = await openDoors(engine);
@@ -28,7 +28,7 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     return run!.id;
   }
 
-  /** The numbers and names of an experiment's runs, as the table has them. */
+  /** The numbers and names of the runs of an experiment, from the table. */
   async function numbered({ experimentId }: { experimentId: string }): Promise<{ numbers: bigint[]; names: string[] }> {
     const rows = await doors.sql.rows(
       `select number, name from runs where experiment = (select key from experiments where id = '${experimentId}') order by number`,
@@ -41,7 +41,7 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     return Number(row?.n);
   }
 
-  it('first runs of a database, without an experiment: one `default` is made, and numbers run from 1 without a gap', async () => {
+  it('the first runs of a database, without an experiment: one `default` is created, and numbers start at 1 without gaps', async () => {
     const outcomes = await doors.race(RACERS, (client) => client.runs.createRun({}));
     expect(lost(outcomes)).toEqual([]);
     const runs = won(outcomes).map(({ run }) => run!);
@@ -52,14 +52,14 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     expect(found).toMatchObject({ id: runs[0]!.experimentId, runCount: 20n });
   });
 
-  it('runs without a name have twenty numbers, and the names of their numbers', async () => {
+  it('runs without a name get twenty numbers, and names with these numbers', async () => {
     const place = await experiment();
     const outcomes = await doors.race(RACERS, (client) => client.runs.createRun({ ...place, mainTrajectory: {} }));
     for (const { run } of won(outcomes)) expect(run!.name).toBe(`run-${run!.number}`);
     expect(await numbered(place)).toEqual({ numbers: upTo(20), names: upTo(20).map((number) => `run-${number}`) });
   });
 
-  it('runs of one name: one is made, nineteen are refused, and no number is lost', async () => {
+  it('runs of one name: one is created, nineteen are refused, and no number is lost', async () => {
     const place = await experiment();
     const outcomes = await doors.race(RACERS, (client) => client.runs.createRun({ ...place, name: 'mine' }));
     expect(won(outcomes)).toHaveLength(1);
@@ -68,7 +68,7 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     expect(await numbered(place)).toEqual({ numbers: [1n, 2n], names: ['mine', 'run-2'] });
   });
 
-  it('M4: runs of one name that may be there: all get the same, and one has made it, with one main trajectory', async () => {
+  it('M4: runs of one name with RETURN_EXISTING: all get the same run, which one call created, with one main trajectory', async () => {
     const place = await experiment();
     const request = { ...place, name: 'mine', ifExists: IfExists.RETURN_EXISTING, configJson: '{"lr":0.10}' };
     const outcomes = await doors.race(RACERS, (client) => client.runs.createRun({ ...request, mainTrajectory: {} }));
@@ -83,7 +83,7 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     expect(await count('status_changes', `entity_kind = 'RUN' and ${made.replace('run =', 'entity =')}`)).toBe(1);
   });
 
-  it('ID1: requests of one request id make one run', async () => {
+  it('ID1: requests with one request id create one run', async () => {
     const request = { ...(await experiment()), requestId: randomUUID() };
     const outcomes = await doors.race(RACERS, (client) => client.runs.createRun(request));
     expect(lost(outcomes)).toEqual([]);
@@ -91,7 +91,7 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     expect((await numbered(request)).numbers).toEqual([1n]);
   });
 
-  it('experiments of one name: one is made', async () => {
+  it('experiments of one name: one is created', async () => {
     const name = randomUUID();
     const outcomes = await doors.race(RACERS, (client) => client.runs.createExperiment({ name }));
     expect(won(outcomes)).toHaveLength(1);
@@ -99,7 +99,7 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     expect(await count('experiments', `name = '${name}'`)).toBe(1);
   });
 
-  it('stages of one kind and number: one row, one first StatusChange, and one that has made it', async () => {
+  it('stages of one kind and number: one row, one first StatusChange, and one call that created it', async () => {
     const runId = await newRun();
     const request = { runId, kind: StageKind.TRAIN_STEP, number: 7n, initialStatus: Status.RUNNING };
     const outcomes = await doors.race(RACERS, (client, i) =>
@@ -125,7 +125,7 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     expect(stages.map(({ number }) => number).sort(byValue)).toEqual(upTo(20).map((number) => number - 1n));
   });
 
-  it('M4, B1: branches of one run have numbers of their own in its experiment, and it as their parent', async () => {
+  it('M4, B1: branches of one run get numbers of their own in its experiment, and the run as their parent', async () => {
     const place = await experiment();
     const { run } = await doors.clients[0]!.runs.createRun({ ...place, mainTrajectory: { root: { reward: 1 } } });
     const outcomes = await doors.race(RACERS, (client) => client.runs.branchRun({ runId: run!.id, stepNumber: 0n }));
@@ -136,7 +136,7 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     expect(runs).toHaveLength(21);
   });
 
-  it('L5: verbs with one result all succeed, with one StatusChange; with twenty results one does', async () => {
+  it('L5: verbs with one result all succeed, with one StatusChange; of verbs with twenty results one succeeds', async () => {
     const runId = await newRun({ initialStatus: Status.RUNNING });
     const same = await doors.race(RACERS, (client) => client.runs.completeRun({ runId, resultJson: '{"a":1}' }));
     expect(lost(same)).toEqual([]);
@@ -154,7 +154,7 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     expect(run!.resultJson).toBe(won(each)[0]!.run!.resultJson);
   });
 
-  it('M1: the same points in opposite orders, of series that nobody has logged to: one series each, one point each, no deadlock', async () => {
+  it('M1: the same points in opposite orders, of new series: each series and point is stored once, without deadlock', async () => {
     const runId = await newRun();
     const names = Array.from({ length: 40 }, (_, i) => `loss-${i}`);
     const outcomes = await doors.race(RACERS, (client, i) => {
@@ -165,14 +165,14 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
     const key = `run = (select key from runs where id = '${runId}')`;
     expect(await count('metric_series', key)).toBe(40);
     expect(await count('metric_points', `series in (select key from metric_series where ${key})`)).toBe(40);
-    // A call is one transaction, so one racer was the last for all of them.
+    // A call is one transaction, so one racer was the last for all rows.
     const [row] = await doors.sql.rows(
       `select count(distinct value) as n from metric_points where series in (select key from metric_series where ${key})`,
     );
     expect(Number(row?.n)).toBe(1);
   });
 
-  it('FM7: metrics that twenty merge into one run, and one stage, are all there', async () => {
+  it('FM7: metrics that twenty callers merge into one run, and one stage, are all stored', async () => {
     const runId = await newRun();
     const { stage } = await doors.clients[0]!.runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number: 0n });
     const stageId = stage!.id;
@@ -189,17 +189,17 @@ describe.each(ENGINES)('twenty at once, on %s', (engine) => {
   });
 });
 
-describe.each(ENGINES)('events of one second, on %s', (engine) => {
+describe.each(ENGINES)('events within one second, on %s', (engine) => {
   let doors: Doors;
   beforeAll(async () => {
     doors = await openDoors(engine);
   });
   afterAll(() => doors?.[Symbol.asyncDispose]());
 
-  /** The doors in turn: what happens next does so by another server. */
+  /** Uses the servers in turn: each event goes through another server than the one before. */
   const door = (i: number) => doors.clients[i % doors.clients.length]!.runs;
 
-  it('L5: a history is in the order in which it happened, whichever way it is read and by whatever server it came', async () => {
+  it('L5: a history is in order of occurrence, in both reading directions and through any server', async () => {
     const { run } = await door(0).createRun({ initialStatus: Status.RUNNING });
     const runId = run!.id;
     const expected = ['made'];
@@ -215,7 +215,7 @@ describe.each(ENGINES)('events of one second, on %s', (engine) => {
     expect(newest.changes).toEqual([...changes].reverse());
   });
 
-  it('runs are listed from the newest to the first, stages in the order of making, pages cut wherever they are', async () => {
+  it('runs are listed newest first, stages in creation order, whatever the page size', async () => {
     const made = await door(0).createExperiment({ name: randomUUID() });
     const experimentId = made.experiment!.id;
     const runs: string[] = [];

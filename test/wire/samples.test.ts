@@ -9,7 +9,7 @@ import {
 } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { branchSteps, leafSteps, sampleSteps } from './samples.ts';
 
-/** Set by the server, and not looked at when they are sent. */
+/** Set by the server, and ignored in requests. */
 const SERVER_SET = ['Step.commit_time', 'Step.writer_epoch', 'Step.reward_sum', 'Content.size', 'StepState.size'];
 
 function* setFields(message: ReflectMessage): Generator<string> {
@@ -22,7 +22,7 @@ function* setFields(message: ReflectMessage): Generator<string> {
   }
 }
 
-it('FM5: the steps that every wire writes and reads back set every field of a step, so that a new one cannot be lost', () => {
+it('FM5: the sample steps of all protocols set every field of a step, so that a new field cannot be forgotten', () => {
   const set = new Set<string>();
   for (const step of [...sampleSteps(), ...branchSteps(), ...leafSteps()]) {
     for (const name of setFields(reflect(StepSchema, step))) if (!name.startsWith('Timestamp.')) set.add(name);

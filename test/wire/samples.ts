@@ -2,16 +2,19 @@ import { createHash } from 'node:crypto';
 import { clone, create } from '@bufbuild/protobuf';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 
-/** Steps that hold what codecs, databases and JSON like to lose. The clients in other languages build the same ones by themselves. */
+/**
+ * Steps with values that codecs, databases and JSON easily lose. The clients in other languages build the same steps by
+ * themselves.
+ */
 
-/** A state too large to send inline: it must be put first. */
+/** A state too large to send inline: it must be uploaded first. */
 export const PUT_STATE = noise(600 * 1024, 3);
-/** As much as one inline state may hold. */
+/** As large as one inline state may be. */
 export const INLINE_STATE = noise(512 * 1024, 2);
-/** Content that the server keeps as a state. */
+/** Content that the server stores as a state. */
 export const SCREENSHOT = noise(20_000, 1);
 
-/** Bytes that look random, the same in every language: the upper byte of a linear congruential generator. */
+/** Pseudo-random bytes, the same in every language: the upper byte of a linear congruential generator. */
 export function noise(size: number, seed: number): Uint8Array {
   const bytes = new Uint8Array(size);
   let x = seed;
@@ -26,7 +29,7 @@ export function sha256(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** Steps 0 to 6; the state PUT_STATE must have been put before step 5. */
+/** Steps 0 to 6. The state PUT_STATE must be uploaded before step 5. */
 export function sampleSteps(): Step[] {
   return [root(), unicode(), numbers(), jsonAndTimes(), infinities(), states(), contents()];
 }
@@ -135,7 +138,7 @@ function utf8(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }
 
-/** What a read shows of a step that was sent: states by digest and size (RD3, FM4), and none of the fields that the server sets. */
+/** How a read returns a step: states by digest and size (RD3, FM4), and without the fields that the server sets. */
 export function asRead(sent: Step): Step {
   const step = withoutServerFields(sent);
   for (const state of step.states) {
@@ -161,7 +164,7 @@ export function withoutServerFields(read: Step): Step {
   step.writerEpoch = 0n;
   step.rewardSum = 0;
   for (const { content } of [...step.actions, ...step.observations]) {
-    if (content?.data !== undefined) content.data = new Uint8Array(content.data); // some transports give a Buffer
+    if (content?.data !== undefined) content.data = new Uint8Array(content.data); // some transports return a Buffer
   }
   return step;
 }

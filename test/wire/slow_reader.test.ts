@@ -31,11 +31,11 @@ const TRAJECTORIES = '/anabranch.v1.TrajectoryService';
 const STATES = '/anabranch.v1.StateService';
 const RUNS = '/anabranch.v1.RunService';
 
-/** No stream's window holds so many bytes, so whoever sends them has to wait for the reader. */
+/** More bytes than the window of a stream, so that a sender has to wait for the reader. */
 const MORE_THAN_A_WINDOW = 400_000;
 
 describe('R3: a slow reader', () => {
-  it('that follows is cut off by a reset that gRPC calls RESOURCE_EXHAUSTED, and costs neither its writer nor the server', async () => {
+  it('that follows is ended by a reset that gRPC reports as RESOURCE_EXHAUSTED, without effect on writer and server', async () => {
     await using service = await serve();
     const slow = service.follower();
     await slow.messages(1);
@@ -44,7 +44,7 @@ describe('R3: a slow reader', () => {
     await service.cutsOff(slow);
   });
 
-  it('that follows and has taken all there is waits as long as it likes', async () => {
+  it('that follows and has received everything may wait without limit', async () => {
     await using service = await serve();
     const patient = service.follower();
     await patient.messages(1);
@@ -54,21 +54,21 @@ describe('R3: a slow reader', () => {
     patient.stream.close();
   });
 
-  it('of a range of steps is cut off likewise', async () => {
+  it('of a range of steps is cut off too', async () => {
     await using service = await serve();
     await service.write(8);
     const slow = await service.stopped(`${TRAJECTORIES}/ReadSteps`, envelope(ReadStepsRequestSchema, service.named));
     await service.cutsOff(slow);
   });
 
-  it('of the states along a trajectory is cut off likewise', async () => {
+  it('of the states along a trajectory is cut off too', async () => {
     await using service = await serve();
     await service.write(4);
     const slow = await service.stopped(`${STATES}/ReadStates`, envelope(ReadStatesRequestSchema, service.named));
     await service.cutsOff(slow);
   });
 
-  it('of one state is cut off likewise', async () => {
+  it('of one state is cut off too', async () => {
     await using service = await serve();
     const digest = await service.putState(MORE_THAN_A_WINDOW);
     const slow = await service.stopped(`${STATES}/GetState`, envelope(GetStateRequestSchema, { digest }));
@@ -81,14 +81,14 @@ describe('R3: a slow reader', () => {
     await service.cutsOff(slow);
   });
 
-  it('of metrics is cut off likewise', async () => {
+  it('of metrics is cut off too', async () => {
     await using service = await serve();
     const runId = await service.makeRun();
     const slow = await service.stopped(`${RUNS}/ReadMetrics`, envelope(ReadMetricsRequestSchema, { runIds: [runId] }));
     await service.cutsOff(slow);
   });
 
-  it('that watches a run is cut off likewise', async () => {
+  it('that watches a run is cut off too', async () => {
     await using service = await serve();
     const runId = await service.makeRun();
     const slow = await service.stopped(`${RUNS}/WatchRun`, envelope(WatchRunRequestSchema, { runId }));
@@ -124,7 +124,7 @@ async function serve() {
       call.stream.end(envelope(ReadStepsRequestSchema, { ...named, follow: true }));
       return call;
     },
-    /** A reader that asks and takes nothing. */
+    /** A reader that sends its request and reads nothing. */
     async stopped(path: string, request?: Uint8Array, method = 'POST'): Promise<RawCall> {
       const call = new RawCall(reading, path, { ':method': method });
       call.stream.pause();
@@ -145,7 +145,7 @@ async function serve() {
       writer.stream.end();
       expect((await writer.outcome).status).toBe(0);
     },
-    /** A run whose stages fill a window, and its metrics too. */
+    /** A run whose stages fill a window, and whose metrics do so too. */
     async makeRun(): Promise<string> {
       const books = new RunScene(store, ANONYMOUS.namespace);
       const run = await books.makeRun();

@@ -62,7 +62,10 @@ export async function createSample(client: WireClient): Promise<string> {
   return trajectory!.id;
 }
 
-/** Writes the samples over a stream that is cut with steps unacked and resumed by another writer, as a restarted raw client does (FM8). */
+/**
+ * Writes the samples over a stream that is cut with unacked steps and resumed by another writer, as a restarted raw
+ * client does (FM8).
+ */
 export async function writeOverStream(client: WireClient): Promise<string> {
   const trajectoryId = await createSample(client);
   const steps = sampleSteps();
@@ -94,7 +97,7 @@ export async function writeOverStream(client: WireClient): Promise<string> {
   return trajectoryId;
 }
 
-/** Writes the samples without a stream, for protocols that have none. */
+/** Writes the samples without a stream, for protocols that support none. */
 export async function writeUnary(client: WireClient): Promise<string> {
   const trajectoryId = await createSample(client);
   for (const step of sampleSteps().slice(1)) {
@@ -121,7 +124,10 @@ export async function branchTwice(client: WireClient, trajectoryId: string): Pro
   return { trajectoryId, branchId, leafId };
 }
 
-/** Reads everything that was written, whoever wrote it, and holds it equal to the samples. `asJson`: it is read as JSON. */
+/**
+ * Reads everything that was written, through any client, and compares it with the samples. `asJson`: it is read as
+ * JSON.
+ */
 export async function expectStory(client: WireClient, written: Written, asJson = false): Promise<void> {
   const { trajectoryId, branchId, leafId } = written;
   const own = asJson || written.asJson ? sampleSteps().map(withoutNegativeZeros) : sampleSteps();
@@ -194,7 +200,7 @@ export async function collect<T>(stream: AsyncIterable<T>): Promise<T[]> {
   return items;
 }
 
-/** What a refused call says to a program. */
+/** The structured error of a refused call. */
 export async function refusal(call: Promise<unknown>) {
   const error = await call.then(
     () => undefined,

@@ -1,4 +1,4 @@
-/** Summarize over runs without rollouts, as clients see it. */
+/** Tests Summarize over runs without rollouts, through the API. */
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
@@ -47,7 +47,7 @@ describe.each(ENGINES)('M3: Summarize of trajectories, on %s', (engine) => {
     for (const step of steps) void writer.append(step);
   }
 
-  it('counts them beside the rollouts with the same values, and never as rollouts', async () => {
+  it('counts trajectories beside rollouts with the same values, and never as rollouts', async () => {
     const dimensions = [{ key: SummaryKey.TASK }, { label: 'model' }];
     const { summaries, truncated } = await client.runs.summarize({ experimentId, dimensions });
     expect(truncated).toBe(false);
@@ -68,7 +68,7 @@ describe.each(ENGINES)('M3: Summarize of trajectories, on %s', (engine) => {
     });
   });
 
-  it('groups by experiment, and filters by the time of creation', async () => {
+  it('groups by experiment, and filters by creation time', async () => {
     const dimensions = [{ key: SummaryKey.EXPERIMENT }];
     const { summaries } = await client.runs.summarize({ dimensions });
     expect(summaries).toMatchObject([{ values: [experimentId], rolloutCount: 1n, trajectoryCount: 3n }]);

@@ -17,7 +17,7 @@ import { http2Session, inEnvelope, RawCall, until } from './raw.ts';
 const APPEND = '/anabranch.v1.TrajectoryService/AppendStep';
 const CLAIM = '/anabranch.v1.RolloutService/ClaimRollouts';
 
-/** How a unary request is written. */
+/** An encoding of a unary request. */
 interface Way {
   readonly name: string;
   readonly contentType: string;
@@ -66,7 +66,7 @@ beforeEach(async () => {
   ({ id: trajectoryId } = (await client.trajectories.createTrajectory({ trajectoryId: randomUUID() })).trajectory!);
 });
 
-/** A request in the form of a way: its headers and its body. */
+/** A request in this encoding: its headers and its body. */
 function written<Desc extends DescMessage>(
   { contentType, encodingHeader, enveloped }: Way,
   schema: Desc,
@@ -122,67 +122,83 @@ describe('MS1: a turn ends when its message has reached the handler', () => {
     await handlers(0);
   });
 
-  it.each([CONNECT, GRPC_WEB])('$name over HTTP/1.1: likewise', async (way) => {
-    const send = (path: string, { headers, body }: ReturnType<typeof written>) => {
-      const request = http.request(`${server.url}${path}`, { method: 'POST', headers, agent: false });
-      request.on('error', () => undefined); // one is cut in the end
-      request.end(body);
-      return request;
-    };
-    const waiting = send(CLAIM, claim(way));
-    await handlers(1);
-    const answer = await new Promise<http.IncomingMessage>((resolve) =>
-      send(APPEND, append(way, 100_000)).once('response', resolve),
-    );
-    await buffer(answer);
-    expect(answer.statusCode).toBe(200);
-    expect(await endOf(trajectoryId)).toBe(1n);
-    expect(server.counts().handlers).toBe(1);
-    waiting.destroy();
-    await handlers(0);
-  });
+  it.each([CONNECT, GRPC_WEB])(
+    '$name over HTTP/1.1: a compressed claim that waits delays no large message',
+    async (way) => {
+      const send = (path: string, { headers, body }: ReturnType<typeof written>) => {
+        const request = http.request(`${server.url}${path}`, { method: 'POST', headers, agent: false });
+        request.on('error', () => undefined); // one call is cancelled at the end
+        request.end(body);
+        return request;
+      };
+      const waiting = send(CLAIM, claim(way));
+      await handlers(1);
+      const answer = await new Promise<http.IncomingMessage>((resolve) =>
+        send(APPEND, append(way, 100_000)).once('response', resolve),
+      );
+      await buffer(answer);
+      expect(answer.statusCode).toBe(200);
+      expect(await endOf(trajectoryId)).toBe(1n);
+      expect(server.counts().handlers).toBe(1);
+      waiting.destroy();
+      await handlers(0);
+    },
+  );
 
-  it.each([CONNECT, GRPC, GRPC_WEB])('$name: a caller that does not read its answer delays nobody', async (way) => {
-    const deaf = await http2Session(server.url, { settings: { initialWindowSize: 0 } });
-    call(APPEND, append(way, 100_000), deaf);
-    await until(() => server.counts().requests > 0, 'the call is there');
-    for (let end = 0n; end === 0n; end = await endOf(trajectoryId));
-    const outcome = await call(APPEND, append(way, 700_000, true, 1n)).outcome;
-    expect(outcome.http).toBe(200);
-    expect(await endOf(trajectoryId)).toBe(2n);
-    expect(server.counts().requests, 'the answer is not read yet').toBeGreaterThan(0);
-    deaf.destroy();
-  });
+  it.each([CONNECT, GRPC, GRPC_WEB])(
+    '$name: a caller that does not read its answer delays no large message',
+    async (way) => {
+      const deaf = await http2Session(server.url, { settings: { initialWindowSize: 0 } });
+      call(APPEND, append(way, 100_000), deaf);
+      await until(() => server.counts().requests > 0, 'the call is there');
+      for (let end = 0n; end === 0n; end = await endOf(trajectoryId));
+      const outcome = await call(APPEND, append(way, 700_000, true, 1n)).outcome;
+      expect(outcome.http).toBe(200);
+      expect(await endOf(trajectoryId)).toBe(2n);
+      expect(server.counts().requests, 'the answer is not read yet').toBeGreaterThan(0);
+      deaf.destroy();
+    },
+  );
 
-  it.each([CONNECT, GRPC, GRPC_WEB])('$name: nor does one whose message cannot be decoded', async (way) => {
-    const deaf = await http2Session(server.url, { settings: { initialWindowSize: 0 } });
-    const broken = Buffer.alloc(100_000, 0xff);
-    const body = way.enveloped ? inEnvelope(broken) : broken;
-    const plain = call(APPEND, { headers: { 'content-type': way.contentType }, body }, deaf);
-    const squeezed = { 'content-type': way.contentType, [way.encodingHeader]: 'gzip' };
-    const compressed = call(APPEND, { headers: squeezed, body: way.enveloped ? inEnvelope(broken, 1) : broken }, deaf);
-    await Promise.all([plain, compressed].map(({ stream }) => once(stream, 'response')));
-    await call(APPEND, append(way, 700_000)).outcome;
-    expect(await endOf(trajectoryId)).toBe(1n);
-    deaf.destroy();
-  });
+  it.each([CONNECT, GRPC, GRPC_WEB])(
+    '$name: a caller whose message cannot be decoded delays no large message',
+    async (way) => {
+      const deaf = await http2Session(server.url, { settings: { initialWindowSize: 0 } });
+      const broken = Buffer.alloc(100_000, 0xff);
+      const body = way.enveloped ? inEnvelope(broken) : broken;
+      const plain = call(APPEND, { headers: { 'content-type': way.contentType }, body }, deaf);
+      const squeezed = { 'content-type': way.contentType, [way.encodingHeader]: 'gzip' };
+      const compressed = call(
+        APPEND,
+        { headers: squeezed, body: way.enveloped ? inEnvelope(broken, 1) : broken },
+        deaf,
+      );
+      await Promise.all([plain, compressed].map(({ stream }) => once(stream, 'response')));
+      await call(APPEND, append(way, 700_000)).outcome;
+      expect(await endOf(trajectoryId)).toBe(1n);
+      deaf.destroy();
+    },
+  );
 });
 
 describe('MS1: requests that are reset', () => {
-  it.each([CONNECT, GRPC, GRPC_WEB])('$name: two small ones stop no large messages', async (way) => {
-    const [first, second] = [call(CLAIM, claim(way)), call(CLAIM, claim(way))];
-    await until(() => server.counts().requests >= 2, 'both are there');
-    second.stream.close(8);
-    await second.outcome;
-    first.stream.close(8);
-    await handlers(0);
-    await call(APPEND, append(way, 700_000)).outcome;
-    await call(APPEND, append(way, 100, true, 1n)).outcome;
-    expect(await endOf(trajectoryId)).toBe(2n);
-    expect(server.counts().turns).toBe(0);
-  });
+  it.each([CONNECT, GRPC, GRPC_WEB])(
+    '$name: two small requests that are reset block no large messages',
+    async (way) => {
+      const [first, second] = [call(CLAIM, claim(way)), call(CLAIM, claim(way))];
+      await until(() => server.counts().requests >= 2, 'both are there');
+      second.stream.close(8);
+      await second.outcome;
+      first.stream.close(8);
+      await handlers(0);
+      await call(APPEND, append(way, 700_000)).outcome;
+      await call(APPEND, append(way, 100, true, 1n)).outcome;
+      expect(await endOf(trajectoryId)).toBe(2n);
+      expect(server.counts().turns).toBe(0);
+    },
+  );
 
-  it('sixty clients with steps of 700 KB whose deadlines pass stop no large messages', async () => {
+  it('sixty clients with steps of 700 KB whose deadlines pass block no large messages', async () => {
     const waiting = call(CLAIM, claim(CONNECT));
     await handlers(1);
     const sessions = await Promise.all(Array.from({ length: 60 }, () => http2Session(server.url)));

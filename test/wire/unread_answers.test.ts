@@ -12,11 +12,11 @@ import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { http2Session, inEnvelope, until } from './raw.ts';
 
 const SERVICE = '/anabranch.v1.TrajectoryService';
-/** 100 MiB are read, encoded and sent, on whatever machine. */
+/** 100 MiB are read, encoded and sent, on any machine. */
 const PATIENCE_MS = 120_000;
 const TEXT = 'x'.repeat(1_000_000);
 
-/** How a call with one request is written. */
+/** An encoding of a call with one request. */
 interface Way {
   readonly name: string;
   readonly contentType: string;
@@ -56,12 +56,12 @@ afterEach(() => session.destroy());
 
 function call(path: string, contentType: string, body: Uint8Array): ClientHttp2Stream {
   const stream = session.request({ ':method': 'POST', ':path': path, 'content-type': contentType });
-  stream.on('error', () => undefined); // told by the reset code
+  stream.on('error', () => undefined); // the reset code reports it
   stream.end(body);
   return stream;
 }
 
-/** Asks for the large step, and does not read the answer. */
+/** Requests the large step, and does not read the answer. */
 function ask({ contentType, enveloped, rpc }: Way): ClientHttp2Stream {
   const message =
     rpc === 'GetStep'
@@ -70,19 +70,20 @@ function ask({ contentType, enveloped, rpc }: Way): ClientHttp2Stream {
   return call(`${SERVICE}/${rpc}`, contentType, enveloped ? inEnvelope(message) : message);
 }
 
-/** The answer's size; its stream must not have been reset. */
+/** Reads the answer and returns its size; its stream must not have been reset. */
 async function readWhole(stream: ClientHttp2Stream): Promise<number> {
   const { length } = await buffer(stream);
   expect(stream.rstCode).toBe(constants.NGHTTP2_NO_ERROR);
   return length;
 }
 
-describe.each(WAYS)('A8: 99 answers of 1 MiB by $name that nobody reads yet', (way) => {
+describe.each(WAYS)('A8: 99 unread answers of 1 MiB by $name', (way) => {
   it(
-    'do not end the connection: small calls are answered beside them, and once read, all are whole',
+    'do not end the connection: small calls are answered meanwhile, and once read, all answers are complete',
     async () => {
       const large = Array.from({ length: 80 }, () => ask(way));
-      // Answers of unary calls are ready once their handlers have ended; those of streams are written one after the other by their handlers.
+      // Answers of unary calls are complete once their handlers have ended; those of streams are written one after the
+      // other by their handlers.
       await until(
         () => server.counts().handlers === (way.rpc === 'GetStep' ? 0 : 80),
         'handlers of 80 calls',

@@ -9,10 +9,10 @@ import { ENGINES } from '../support/database.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { type Doors, openDoors } from './doors.ts';
 
-/** `FC_RUNS=200` looks harder; a failure prints its seed, and `FC_SEED` repeats it (what was chosen, not what chance made of it). */
+/** `FC_RUNS=200` runs more cases. A failure prints its seed, and `FC_SEED` repeats it (the choices, not the timing). */
 const RUNS = Number(process.env.FC_RUNS ?? 8);
 const WATCHERS = 2;
-/** Far more than a watcher waits for a change; then it fails by what it lacks. */
+/** Much longer than a watcher waits for a change; after that it fails with a list of what is missing. */
 const TOLD_WITHIN_MS = 30_000;
 
 type Operation =
@@ -50,7 +50,10 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('step' as const) }) },
 );
 
-/** After so many messages of a call its connection is lost, or the watcher leaves; then it calls again, at this door. */
+/**
+ * After this many messages of a call its connection is cut, or the watcher cancels; then it calls again, through this
+ * server.
+ */
 interface Cut {
   readonly messages: number;
   readonly how: 'leave' | 'cut';
@@ -67,7 +70,7 @@ const watching = fc.record({
 
 describe.each(ENGINES)('WatchRun, on %s', (engine) => {
   let doors: Doors;
-  /** For each watcher a way to each server, so that a cut hits nobody else. */
+  /** Each watcher has a proxy of its own to each server, so that a cut affects no other watcher. */
   let ways: { readonly proxy: TcpProxy; readonly client: AnabranchClient }[][];
   beforeAll(async () => {
     doors = await openDoors(engine);
@@ -86,10 +89,10 @@ describe.each(ENGINES)('WatchRun, on %s', (engine) => {
   });
 
   it.each([
-    ['that ends with the run has, when it ends,', true],
-    ['that goes on comes to', false],
+    ['ends with the run, and then has', true],
+    ['continues, and arrives at', false],
   ])(
-    'M5: a watcher cut off at random points %s the picture of the tables, by whatever server it was told',
+    'M5: a watcher cut off at random points %s the state of the tables, whichever servers it used',
     async (_how, untilTerminal) => {
       await fc.assert(
         fc.asyncProperty(
@@ -106,7 +109,7 @@ describe.each(ENGINES)('WatchRun, on %s', (engine) => {
             const told = watchers.map(({ allStages, cuts }, i) =>
               watch({ runId, allStages, untilTerminal, cuts, ways: ways[i]!, written: written.promise }),
             );
-            // A watcher that fails is seen below, and not before the writers have ended.
+            // A failed watcher is reported below, after the writers have ended.
             for (const each of told) each.catch(() => undefined);
             await Promise.all(writers.map((operations, i) => write(runId, operations, i)));
             if (untilTerminal) await doors.clients.at(-1)!.runs.failRun({ runId, message: 'over' });
@@ -127,7 +130,7 @@ describe.each(ENGINES)('WatchRun, on %s', (engine) => {
       try {
         await perform(runs, trajectories, runId, each);
       } catch (error) {
-        // Moves that the rules refuse change nothing; two writers of one trajectory may meet.
+        // Refused verbs change nothing; two writers of one trajectory may conflict.
         const refused = ['ILLEGAL_TRANSITION', 'RESULT_CONFLICT', 'STEP_GAP', 'STEP_CONFLICT'];
         if (!refused.includes(reasonOf(error) ?? '')) throw error;
       }
@@ -179,7 +182,7 @@ function stageVerbs(runs: AnabranchClient['runs']) {
   };
 }
 
-/** The rows as the unary calls give them, and the progress. */
+/** The rows as unary calls return them, and the progress. */
 interface Tables {
   readonly run: Run;
   readonly stages: readonly Stage[];
@@ -193,7 +196,7 @@ async function readTables({ runs }: AnabranchClient, runId: string): Promise<Tab
   return { run: run!, stages, progress: progress! };
 }
 
-/** What one call has told: it begins with a snapshot, so nothing of an earlier call is needed. */
+/** The state that one call has delivered. It starts with a snapshot, so nothing of an earlier call is needed. */
 class Picture {
   run: Run | undefined;
   progress: Progress | undefined;
@@ -211,7 +214,10 @@ interface Watching {
   readonly written: Promise<Tables>;
 }
 
-/** Watches, is cut off as often as asked, and then stays: until the call ends by itself, or the picture is that of the tables. */
+/**
+ * Watches, is cut off as often as configured, and then stays connected until the call ends by itself, or the state
+ * equals that of the tables.
+ */
 async function watch({ runId, allStages, untilTerminal, cuts, ways, written }: Watching): Promise<Picture> {
   let final: Tables | undefined;
   const settled = written.then((tables) => {
@@ -229,7 +235,7 @@ async function watch({ runId, allStages, untilTerminal, cuts, ways, written }: W
       const messages = call[Symbol.asyncIterator]();
       for (let next = messages.next(); ; ) {
         if (cut !== undefined && taken >= cut.messages) lose();
-        // Whatever comes first: a message, or that nothing changes any more, whereupon the picture may be complete already.
+        // Waits for a message, or for the end of all changes, after which the state may be complete already.
         const came = final === undefined ? await Promise.race([next, settled]) : await next;
         if (came?.done === true) return picture;
         if (came !== undefined) {
@@ -252,7 +258,7 @@ async function watch({ runId, allStages, untilTerminal, cuts, ways, written }: W
 }
 
 function paint(picture: Picture, { run, stages, progress, caughtUp }: Told): void {
-  // A snapshot has everything by its end; from then on every message says so.
+  // A snapshot is complete at its end; from then on every message says so.
   if (picture.caughtUp) expect(caughtUp).toBe(true);
   if (run !== undefined) {
     expect(run.revision >= (picture.run?.revision ?? 0n)).toBe(true);
@@ -283,7 +289,9 @@ function matches(picture: Picture, tables: Tables, allStages: boolean): boolean 
   }
 }
 
-/** A watcher of open stages may also know some that have ended since; those that ended before its call it need not. */
+/**
+ * A watcher of open stages may also know some that have ended since. It need not know those that ended before its call.
+ */
 function expectPicture(picture: Picture, { run, stages, progress }: Tables, allStages: boolean): void {
   const ended = ({ status }: Stage) => [Status.COMPLETED, Status.FAILED, Status.CANCELLED].includes(status);
   const expected = stages.filter((stage) => allStages || !ended(stage) || picture.stages.has(stage.id));

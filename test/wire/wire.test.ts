@@ -47,7 +47,7 @@ describe.each([
       client = clients.get(wire)!;
     });
 
-    it('O1, B1, W8: what it writes, unary, and branches, it reads equal', async () => {
+    it('O1, B1, W8: a trajectory and branches written with unary calls are read unchanged', async () => {
       const asJson = wire.codec === 'JSON';
       const story = { ...(await branchTwice(client, await writeUnary(client))), asJson };
       await expectStory(client, story, asJson);
@@ -55,13 +55,13 @@ describe.each([
     });
 
     if (wire.bidiStreams) {
-      it('W1, W2, W4, W6, FM8: a cut stream is resumed by another writer and nothing is lost', async () => {
+      it('W1, W2, W4, W6, FM8: another writer resumes a cut stream and no step is lost', async () => {
         const story = await branchTwice(client, await writeOverStream(client));
         await expectStory(client, story);
         written.set(`${name}, stream`, story);
       });
 
-      it('W2, W3, FM6: a refusal on a stream comes after the ack of what was before it, and says where to go on', async () => {
+      it('W2, W3, FM6: a refusal on a stream comes after the acks of earlier steps, and says where to continue', async () => {
         const trajectoryId = await createSample(client);
         const { call } = await AppendCall.open(client.trajectories, { trajectoryId, writerId: 'one' });
         call.send({ steps: [{ stepNumber: 1n }, { stepNumber: 2n }] });
@@ -84,7 +84,7 @@ describe.each([
         });
       });
 
-      it('a stream that was refused does not stay open for a caller who never ends its own side', async () => {
+      it('a refused stream does not stay open for a caller that never half-closes', async () => {
         const trajectoryId = await createSample(client);
         const call = new AppendCall(client.trajectories);
         call.send({ steps: [{ stepNumber: 1n }] });
@@ -104,7 +104,7 @@ describe.each([
     }
 
     if (wire.clientStreams) {
-      it('S4: a state of several chunks is put under the SHA-256 of its bytes', async () => {
+      it('S4: a state of several chunks is stored under the SHA-256 of its bytes', async () => {
         const bytes = noise(300_000, name.length);
         expect(await putState(client, bytes)).toBe(sha256(bytes));
         const { states } = await client.states.batchGetStates({ digests: [sha256(bytes), '0'.repeat(64)] });
@@ -112,7 +112,7 @@ describe.each([
       });
     }
 
-    it('FM6: a refusal carries one ErrorInfo, its numbers exact beyond 2^53', async () => {
+    it('FM6: a refusal carries one ErrorInfo, whose numbers are exact above 2^53', async () => {
       const trajectoryId = await createSample(client);
       const { trajectories, states } = client;
       expect(await refusal(trajectories.getStep({ trajectoryId, stepNumber: BEYOND_DOUBLE }))).toMatchObject({
@@ -142,7 +142,7 @@ describe.each([
       });
     });
 
-    it('FM6: a request that breaks a rule is told the field', async () => {
+    it('FM6: the error of an invalid request names the field', async () => {
       const call = client.trajectories.getTrajectory({ trajectoryId: 'no-uuid' });
       const error = ConnectError.from(await call.catch((reason: unknown) => reason));
       expect(error.code).toBe(Code.InvalidArgument);
@@ -162,7 +162,7 @@ describe.each([
       expect(trajectory?.nextStepNumber).toBe(1n);
     });
 
-    it('FM2: empty and missing stay apart', async () => {
+    it('FM2: empty and missing values stay distinct', async () => {
       const trajectoryId = await createSample(client);
       const { trajectories } = client;
       const missing = trajectories.branchTrajectory({ trajectoryId });
@@ -175,7 +175,7 @@ describe.each([
     });
 
     if (wire.codec === 'protobuf-es') {
-      it('FM5: a step with fields that the server does not know is refused, not cut', async () => {
+      it('FM5: a step with fields that the server does not know is refused, not truncated', async () => {
         const trajectoryId = await createSample(client);
         const step = create(StepSchema, { stepNumber: 1n });
         step.$unknown = [{ no: 999, wireType: WireType.Varint, data: new Uint8Array([1]) }];
@@ -185,7 +185,7 @@ describe.each([
     }
   });
 
-  it.each(wires)('O1, W11: $name reads equal what every other one wrote', async (wire) => {
+  it.each(wires)('O1, W11: $name reads unchanged what every other protocol wrote', async (wire) => {
     const streaming = wires.filter((other) => other.bidiStreams);
     expect(written.size, 'every wire wrote').toBe(wires.length + streaming.length);
     for (const story of written.values()) await expectStory(clients.get(wire)!, story, wire.codec === 'JSON');

@@ -8,7 +8,10 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { createGrpcJsTransport } from './grpc-js-transport.ts';
 import type { WireClient } from './story.ts';
 
-/** A way to speak to the server. Which streams it can carry is the protocol's nature: all can stream answers. */
+/**
+ * A protocol and codec with which to call the server. The protocol determines which streams it supports; all support
+ * streams of answers.
+ */
 export interface Wire {
   readonly name: string;
   readonly clientStreams: boolean;
