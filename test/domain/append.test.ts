@@ -70,16 +70,16 @@ function refusal(call: () => unknown): AnabranchError {
 describe('open (W1)', () => {
   const held = row({ writerId: 'w1', writerEpoch: 3n });
 
-  it('W1: is granted, with the next epoch, when no writer ever was', () => {
+  it('W1: is granted, with the next epoch, if the trajectory never had a writer', () => {
     expect(decideOpen(row(), opening())).toBe(1n);
   });
 
-  it('W1: is granted to the writer that holds the row, whatever epoch it names', () => {
+  it('W1: is granted to the current writer, whatever epoch it names', () => {
     for (const takeOverEpoch of [undefined, 0n, 2n, 3n, 9n])
       expect(decideOpen(held, opening({ takeOverEpoch }))).toBe(4n);
   });
 
-  it('W1: is granted to another writer that names the current epoch, and only that', () => {
+  it('W1: is granted to another writer only if it names the current epoch', () => {
     expect(decideOpen(held, opening({ writerId: 'w2', takeOverEpoch: 3n }))).toBe(4n);
     for (const takeOverEpoch of [undefined, 0n, 2n, 4n]) {
       const error = refusal(() => decideOpen(held, opening({ writerId: 'w2', takeOverEpoch })));
@@ -89,7 +89,7 @@ describe('open (W1)', () => {
     }
   });
 
-  it('W1: takes writer ids that differ in case only for two writers', () => {
+  it('W1: treats writer ids that differ only in case as two writers', () => {
     expect(refusal(() => decideOpen(held, opening({ writerId: 'W1' }))).reason).toBe('WRITER_FENCED');
   });
 
@@ -97,17 +97,17 @@ describe('open (W1)', () => {
     expect(decideOpen(row({ status: 'COMPLETED' }), opening())).toBe(1n);
   });
 
-  it('W1: epochs go on beyond 2^53', () => {
+  it('W1: epochs continue above 2^53', () => {
     const writerEpoch = 2n ** 53n;
     expect(decideOpen(row({ writerId: 'w1', writerEpoch }), opening())).toBe(2n ** 53n + 1n);
   });
 
   it.each([
-    ['is not there', undefined, {}],
+    ['does not exist', undefined, {}],
     ['is hidden', row({ hidden: true }), {}],
     ['has another uid', row({ uid: 'other' }), { uid: UID }],
-    ['is hidden, and the uid fits', row({ hidden: true }), { uid: UID }],
-  ])('W1: is NOT_FOUND where the row %s', (_, there, asked) => {
+    ['is hidden, and the uid matches', row({ hidden: true }), { uid: UID }],
+  ])('W1: is NOT_FOUND if the row %s', (_, there, asked) => {
     const error = refusal(() => decideOpen(there, opening(asked)));
     expect(error).toMatchObject({ reason: 'TRAJECTORY_NOT_FOUND', metadata: { trajectory_id: ID } });
   });
@@ -121,7 +121,7 @@ describe('open (W1)', () => {
     expect(refusal(() => decideOpen(held, { ...stranger, expectedNextStepNumber: 5n })).reason).toBe('WRITER_FENCED');
   });
 
-  it('W1: takes an expected position of 0 for one, not for none', () => {
+  it('W1: treats an expected position of 0 as set', () => {
     expect(refusal(() => decideOpen(row(), opening({ expectedNextStepNumber: 0n }))).reason).toBe(
       'UNEXPECTED_POSITION',
     );
@@ -129,7 +129,7 @@ describe('open (W1)', () => {
   });
 });
 
-/** Steps 0..n of a trajectory whose content is a word each, as `decideAppend` sees them. */
+/** Steps 0..n of a trajectory whose contents are one word each, in the form that `decideAppend` takes. */
 function stored(...words: readonly string[]): (stepNumber: bigint) => Digest | undefined {
   const digests = words.map((word, i) => wordStep(BigInt(i), word).contentDigest);
   return (stepNumber) => digests[Number(stepNumber)];
@@ -163,7 +163,7 @@ const OTHER_SEALS = [
 ] as const;
 
 describe('steps (W2)', () => {
-  it('W2: a step at the end is appended and moves the end and the sum of rewards', () => {
+  it('W2: a step at the end is appended and advances the end and the reward sum', () => {
     const at = head();
     const steps = [wordStep(3n, 'd', { reward: 1 }), wordStep(4n, 'e', { reward: Number.NaN }), wordStep(5n, 'f')];
     expect(decideAppend(at, writing(steps), ABC)).toEqual({ appended: steps, duplicates: 0, seal: 'none' });
@@ -179,7 +179,7 @@ describe('steps (W2)', () => {
     });
   });
 
-  it('W2: a number below the end with the same content is a duplicate and moves nothing', () => {
+  it('W2: a number below the end with the same content is a duplicate and changes nothing', () => {
     const at = head();
     const steps = [wordStep(0n, 'a'), wordStep(2n, 'c'), wordStep(1n, 'b')];
     expect(decideAppend(at, writing(steps), ABC)).toEqual({ appended: [], duplicates: 3, seal: 'none' });
@@ -192,30 +192,30 @@ describe('steps (W2)', () => {
     expect(error.message).toContain('branch at 0');
   });
 
-  it('W2: nobody is told to branch before step 0', () => {
+  it('W2: the error never suggests to branch before step 0', () => {
     const error = refusal(() => decideAppend(head(), writing([wordStep(0n, 'A')]), ABC));
     expect(error.reason).toBe('STEP_CONFLICT');
     expect(error.message).not.toContain('-1');
   });
 
-  it('W2: a number below the end whose step is gone from the store is never taken for a duplicate', () => {
+  it('W2: a number below the end whose stored step is missing is never treated as a duplicate', () => {
     expect(refusal(() => decideAppend(head(), writing([wordStep(1n, 'b')]), stored())).reason).toBe('STEP_CONFLICT');
   });
 
-  it('W2: a number beyond the end is a gap, which names the number wanted', () => {
+  it('W2: a number above the end is a gap, and the error names the expected number', () => {
     const error = refusal(() => decideAppend(head(), writing([wordStep(4n, 'e')]), ABC));
     expect(error).toMatchObject({ reason: 'STEP_GAP', metadata: { step_number: '4', next_step_number: '3' } });
     expect(error.message).toMatch(/is 4.*is 3/);
   });
 
-  it('W2: replayed and new steps may stand in one batch', () => {
+  it('W2: a batch may contain replayed and new steps', () => {
     const at = head();
     const steps = [wordStep(1n, 'b'), wordStep(2n, 'c'), wordStep(3n, 'd')];
     expect(decideAppend(at, writing(steps), ABC)).toMatchObject({ appended: [steps[2]], duplicates: 2 });
     expect(at.end).toBe(4n);
   });
 
-  it('W2: numbers beyond 2^53 are kept apart', () => {
+  it('W2: numbers above 2^53 stay distinct', () => {
     const end = 2n ** 53n;
     const at = head({ end });
     decideAppend(at, writing([wordStep(end, 'x'), wordStep(end + 1n, 'y')]), ABC);
@@ -223,7 +223,7 @@ describe('steps (W2)', () => {
     expect(refusal(() => decideAppend(at, writing([wordStep(2n ** 53n + 3n, 'z')]), ABC)).reason).toBe('STEP_GAP');
   });
 
-  it('W3: a step that stands twice in one batch is its own duplicate, or its own conflict', () => {
+  it('W3: a second step with the same number in one batch is a duplicate or a conflict of the first', () => {
     const at = head();
     expect(decideAppend(at, writing([wordStep(3n, 'd'), wordStep(3n, 'd')]), ABC)).toMatchObject({ duplicates: 1 });
     expect(at.end).toBe(4n);
@@ -231,7 +231,7 @@ describe('steps (W2)', () => {
     expect(refusal(() => decideAppend(head(), twice, ABC)).reason).toBe('STEP_CONFLICT');
   });
 
-  it('W3: steps after a terminated one are allowed', () => {
+  it('W3: steps after a terminated step are allowed', () => {
     const at = head();
     decideAppend(at, writing([wordStep(3n, 'd', { terminated: true }), wordStep(4n, 'e')]), ABC);
     expect(at.end).toBe(5n);
@@ -240,7 +240,7 @@ describe('steps (W2)', () => {
   it.each([
     ['a gap', [wordStep(3n, 'd'), wordStep(5n, 'f')]],
     ['a conflict', [wordStep(3n, 'd'), wordStep(1n, 'B')]],
-  ])('W3: a batch with %s behind good steps moves nothing at all', (_, steps) => {
+  ])('W3: a batch with %s after valid steps changes nothing at all', (_, steps) => {
     const at = head();
     refusal(() => decideAppend(at, writing(steps, { seal: SEAL }), ABC));
     expect(at).toEqual(head());
@@ -251,7 +251,7 @@ describe('order of the checks (W2)', () => {
   const conflict = wordStep(1n, 'B');
   const gap = wordStep(9n, 'x');
 
-  it('W2: the epoch comes before everything that the steps would be told', () => {
+  it('W2: the epoch is checked before the steps', () => {
     for (const steps of [[conflict], [gap], [wordStep(1n, 'b')], [wordStep(3n, 'd')], []])
       for (const seal of [undefined, SEAL]) {
         const sealed = head(SEALED);
@@ -261,18 +261,18 @@ describe('order of the checks (W2)', () => {
       }
   });
 
-  it('F1: neither an older nor a newer epoch than the row may write', () => {
+  it('F1: a writer with an older or newer epoch than the row is refused', () => {
     for (const writerEpoch of [0n, 1n, 3n, 2n ** 60n])
       expect(refusal(() => requireEpoch(head(), writerEpoch)).reason).toBe('WRITER_FENCED');
     expect(() => requireEpoch(head(), 2n)).not.toThrow();
   });
 
-  it('W2: on a sealed trajectory duplicates are still told, and conflicts before the seal', () => {
+  it('W2: on a sealed trajectory duplicates are still recognised, and conflicts take precedence over the seal', () => {
     expect(decideAppend(head(SEALED), writing([wordStep(1n, 'b')]), ABC).duplicates).toBe(1);
     expect(refusal(() => decideAppend(head(SEALED), writing([conflict]), ABC)).reason).toBe('STEP_CONFLICT');
   });
 
-  it('W2: a sealed trajectory refuses the next step, and a gap as sealed', () => {
+  it('W2: a sealed trajectory refuses the next step, and reports a gap as sealed', () => {
     for (const step of [wordStep(3n, 'd'), gap]) {
       const error = refusal(() => decideAppend(head(SEALED), writing([step]), ABC));
       expect(error).toMatchObject({
@@ -282,7 +282,7 @@ describe('order of the checks (W2)', () => {
     }
   });
 
-  it('W2: the row comes first of all: not there, hidden, or of another uid is NOT_FOUND', () => {
+  it('W2: the row is checked first: missing, hidden, or with another uid is NOT_FOUND', () => {
     expect(requireWritable(row(), ID, undefined)).toEqual(row());
     expect(requireWritable(row(), ID, UID)).toEqual(row());
     for (const [there, uid] of [
@@ -296,7 +296,7 @@ describe('order of the checks (W2)', () => {
 });
 
 describe('seal (W5)', () => {
-  it('W5: comes after the steps of its frame, in one decision', () => {
+  it('W5: is applied after the steps of its frame, in one decision', () => {
     const at = head();
     const steps = [wordStep(3n, 'd')];
     expect(decideAppend(at, writing(steps, { seal: SEAL }), ABC)).toEqual({
@@ -307,7 +307,7 @@ describe('seal (W5)', () => {
     expect(at).toEqual(head({ ...SEALED, end: 4n }));
   });
 
-  it('W5, L1: stands alone too, in every status that seals', () => {
+  it('W5, L1: is possible without steps too, with every status that seals', () => {
     for (const status of ['COMPLETED', 'FAILED', 'CANCELLED'] as const) {
       const at = head();
       expect(decideAppend(at, writing([], { seal: { status, message: '' } }), ABC).seal).toBe('sealed');
@@ -315,7 +315,7 @@ describe('seal (W5)', () => {
     }
   });
 
-  it('W5: an equal seal again changes nothing, alone or behind replayed steps', () => {
+  it('W5: an equal seal again changes nothing, alone or after replayed steps', () => {
     for (const steps of [[], [wordStep(2n, 'c')]]) {
       const at = head(SEALED);
       expect(decideAppend(at, writing(steps, { seal: SEAL }), ABC).seal).toBe('was_sealed');
@@ -323,14 +323,14 @@ describe('seal (W5)', () => {
     }
   });
 
-  it.each(OTHER_SEALS)('W5: another seal ($status "$message") is TRAJECTORY_SEALED', (seal) => {
+  it.each(OTHER_SEALS)('W5: a different seal ($status "$message") is TRAJECTORY_SEALED', (seal) => {
     const at = head(SEALED);
     const error = refusal(() => decideAppend(at, writing([wordStep(2n, 'c')], { seal }), ABC));
     expect(error.reason).toBe('TRAJECTORY_SEALED');
     expect(at).toEqual(head(SEALED));
   });
 
-  it('W5: a seal behind a refused step does not seal', () => {
+  it('W5: a seal after a refused step is not applied', () => {
     const at = head();
     refusal(() => decideAppend(at, writing([wordStep(4n, 'e')], { seal: SEAL }), ABC));
     expect(at.status).toBe('RUNNING');
@@ -338,7 +338,7 @@ describe('seal (W5)', () => {
 });
 
 describe('unary calls (W8)', () => {
-  it('W8: without an epoch they are accepted only while no writer was ever granted', () => {
+  it('W8: without an epoch they are accepted only if the trajectory never had a writer', () => {
     const unheld = head({ writerId: '', writerEpoch: 0n });
     const plain = writing([wordStep(3n, 'd')], { writerEpoch: undefined });
     expect(decideAppend(unheld, plain, ABC).appended).toHaveLength(1);
@@ -355,7 +355,7 @@ describe('unary calls (W8)', () => {
     expect(decideAppend(head(), writing([wordStep(3n, 'd')], { writerEpoch: 2n }), ABC).appended).toHaveLength(1);
   });
 
-  it('W8: an epoch where no writer was ever granted is refused', () => {
+  it('W8: an epoch is refused if the trajectory never had a writer', () => {
     const unheld = head({ writerId: '', writerEpoch: 0n });
     const error = refusal(() => decideAppend(unheld, writing([wordStep(3n, 'd')], { writerEpoch: 1n }), ABC));
     expect(error).toMatchObject({ reason: 'WRITER_FENCED', metadata: { writer_id: '', writer_epoch: '0' } });
@@ -363,7 +363,7 @@ describe('unary calls (W8)', () => {
 });
 
 describe('own steps', () => {
-  it('O2: begin behind the branch point; those of a root at 0', () => {
+  it('O2: start after the branch point; those of a root start at 0', () => {
     expect(ownBegin(row())).toBe(0n);
     expect(ownBegin(row({ parent: { key: 1n, id: ID, branchPoint: 0n } }))).toBe(1n);
     expect(ownBegin(row({ parent: { key: 1n, id: ID, branchPoint: 2n ** 53n } }))).toBe(2n ** 53n + 1n);

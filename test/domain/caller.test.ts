@@ -3,7 +3,7 @@ import { ANONYMOUS, parseNamespace } from '../../src/domain/caller.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 
 describe('namespaces', () => {
-  it.each([ANONYMOUS.namespace, 'a', '0', 'a-', 'team-7', 'a'.repeat(63)])('N1: "%s" is a namespace', (text) => {
+  it.each([ANONYMOUS.namespace, 'a', '0', 'a-', 'team-7', 'a'.repeat(63)])('N1: "%s" is a valid namespace', (text) => {
     expect(parseNamespace(text)).toBe(text);
   });
 

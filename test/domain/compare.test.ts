@@ -5,8 +5,8 @@ import { makeStep, textAction, textObservation } from '../support/steps.ts';
 const compare = (one: Partial<ComparedStep>, other: Partial<ComparedStep>) =>
   stepDifference(makeStep(0n, one), makeStep(0n, other));
 
-describe('RD5: the difference of two steps', () => {
-  it('is none for what does not count: info, metadata, metrics, times and states', () => {
+describe('RD5: the difference between two steps', () => {
+  it('ignores info, metadata, metrics, times and states', () => {
     const one = makeStep(0n, {
       infoJson: '1',
       metadataJson: '2',
@@ -85,19 +85,19 @@ describe('RD5: the difference of two steps', () => {
     expect(compare(one, one)).toBeUndefined();
   });
 
-  it('is none for two NaN, wherever they stand', () => {
+  it('is empty for two NaN values in any position', () => {
     const step = { reward: Number.NaN, actions: [textAction('', { logprobs: [Number.NaN] })] };
     expect(compare(step, { ...step, actions: [textAction('', { logprobs: [Number.NaN] })] })).toBeUndefined();
   });
 
-  it('RD3: shows very long values cut, still as JSON text', () => {
+  it('RD3: truncates very long values, which stay valid JSON text', () => {
     const text = '🌊"'.repeat(200_000);
     const found = compare({ actions: [textAction(`${text}a`)] }, { actions: [textAction(`${text}b`)] });
     expect(found?.valueJson.length).toBeLessThan(256 * 1024);
     expect(() => JSON.parse(found?.valueJson ?? '')).not.toThrow();
   });
 
-  it('RD3: cuts JSON text anywhere, and it is JSON text of about the length asked for', () => {
+  it('RD3: truncates JSON text at any position to valid JSON text of about the requested length', () => {
     const values = ['\u0001\u00e9"\\\\u12"\n🌊'.repeat(5), { 'a"\\': ['\u0002', 1.5] }];
     for (const text of values.map((value) => JSON.stringify(value))) {
       for (let length = 1; length < text.length; length += 1) {

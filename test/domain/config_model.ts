@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { isObject, type Json, parseJson } from '../../src/domain/json.ts';
 
-/** A config as the model has it: JSON text of a value that is no object, or the entries of an object. */
+/** A config in the model: JSON text of a value that is no object, or the entries of an object. */
 export type Tree = string | Entries;
 export type Entries = readonly (readonly [key: string, value: Tree])[];
 
-/** Numbers whose text says more than JavaScript writes for them. */
+/** Numbers whose text has more digits than JavaScript would write. */
 export const NUMBERS = [
   '9007199254740993',
   '123456789012345678901234567890',
@@ -20,7 +20,7 @@ export const NUMBERS = [
 const KEYS = ['a', 'b', 'c/d', '~1', '', '0', '__proto__', 'constructor'] as const;
 const LEAVES = ['null', 'true', '"a"', '[]', '[{"a":null},1.0]', '12', ...NUMBERS] as const;
 
-/** Few keys, so that two configs often have some in common. */
+/** Few keys, so that two configs often share some. */
 export const arbitraryConfig: fc.Arbitrary<Entries> = fc.letrec<{ tree: Tree; entries: Entries }>((tie) => ({
   tree: fc.oneof({ depthSize: 'medium' }, fc.constantFrom(...LEAVES), tie('entries')),
   entries: fc.uniqueArray(fc.tuple(fc.constantFrom(...KEYS), tie('tree')), { maxLength: 5, selector: ([key]) => key }),
@@ -31,7 +31,7 @@ export function textOf(tree: Tree): string {
   return `{${tree.map(([key, value]) => `${JSON.stringify(key)}:${textOf(value)}`).join(',')}}`;
 }
 
-/** Values that are no objects, and empty objects, by their path as JSON text. */
+/** Values that are no objects, and empty objects, keyed by their path as JSON text. */
 export type Leaves = ReadonlyMap<string, string>;
 
 export function leavesOf(tree: Tree): Leaves {
@@ -42,13 +42,13 @@ export function leavesOfText(text: string): Leaves {
   return leavesOf(treeOf(parseJson(text)));
 }
 
-/** Paths of all keys of a config, also of those whose value is an object. */
+/** Paths of all keys of a config, including those whose value is an object. */
 export function keyPathsOf(tree: Tree): string[][] {
   if (typeof tree === 'string') return [];
   return tree.flatMap(([key, value]) => [[key], ...keyPathsOf(value).map((path) => [key, ...path])]);
 }
 
-/** M4, leaf by leaf: each leaf of `own` takes the place of the leaves at its path, below it and above it. */
+/** M4, leaf by leaf: each leaf of `own` replaces the leaves at its path, below it and above it. */
 export function mergedLeaves(base: Leaves, own: Leaves): Leaves {
   const merged = new Map(base);
   for (const [at, text] of own) {
@@ -62,7 +62,7 @@ export function mergedLeaves(base: Leaves, own: Leaves): Leaves {
   return merged;
 }
 
-/** The leaves without those at the paths and below. An object that loses its last key stays, without keys. */
+/** The leaves, without those at or below the paths. An object that loses its last key stays, without keys. */
 export function leavesWithout(base: Leaves, paths: readonly (readonly string[])[]): Leaves {
   const left = new Map(base);
   for (const path of paths) {
@@ -78,7 +78,7 @@ export function leavesWithout(base: Leaves, paths: readonly (readonly string[])[
   return left;
 }
 
-/** Whether a path is another one, or leads further down from it. */
+/** Whether a path equals another one, or is below it. */
 function isWithin(path: readonly string[], above: readonly string[]): boolean {
   return above.every((key, i) => path[i] === key);
 }

@@ -23,19 +23,19 @@ const REPORT: EndReport = {
   })),
 };
 
-it('L5: the digest of an end is the one that databases have stored', () => {
+it('L5: the digest of an end is the one stored in databases', () => {
   expect(endDigest(REPORT)).toBe('06980e4f1bd3a242abf965c4268fafaeb4a9dec23e63c0793926c824169a90a6');
   const bare = 'c78f7b0a64f4c7c02a9ff1b3a26e9f837c0a790fb6fdec4c9c0fe0069d1f1187';
   expect(endDigest({ ...REPORT, validations: [] })).toBe(bare);
 });
 
-it('L5: order of metrics, timings and validations is no difference', () => {
+it('L5: the order of metrics, timings and validations does not change it', () => {
   const { metrics, validations } = REPORT;
   const turned = { ...REPORT, metrics: new Map([...metrics].reverse()), validations: validations.toReversed() };
   expect(endDigest(turned)).toBe(endDigest(REPORT));
 });
 
-it('L5: any other value is a difference, and so is a value that is absent', () => {
+it('L5: any other value changes it, and so does an absent value', () => {
   const { result, validations } = REPORT;
   const [first, second] = validations as [EndReport['validations'][number], EndReport['validations'][number]];
   const others: Partial<EndReport>[] = [
@@ -67,7 +67,7 @@ it('L5: any other value is a difference, and so is a value that is absent', () =
   expect(new Set(digests).size).toBe(digests.length);
 });
 
-it('L5: numbers are told apart by value, NaN and the sign of zero included', () => {
+it('L5: numbers are compared by value, including NaN and the sign of zero', () => {
   const digestOf = (reward: number) => endDigest({ ...REPORT, result: { ...REPORT.result!, reward } });
   fc.assert(
     fc.property(fc.double(), fc.double(), (a, b) => {

@@ -13,12 +13,12 @@ import {
 import { isSealed, STATUSES } from '../../src/domain/lifecycle.ts';
 
 describe('the catalogue of errors', () => {
-  it('FM6: holds the reasons of error.proto, in its order, and no others', () => {
+  it('FM6: contains the reasons of error.proto, in its order, and no others', () => {
     const names = ErrorReasonSchema.values.map(({ name }) => name);
     expect(['ERROR_REASON_UNSPECIFIED', ...REASONS.map((reason) => `ERROR_REASON_${reason}`)]).toEqual(names);
   });
 
-  it('FM6: says in words and in metadata what a caller needs to go on', () => {
+  it('FM6: message and metadata contain what a caller needs to continue', () => {
     const id = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a';
     expect(trajectoryNotFound(id)).toMatchObject({
       reason: 'TRAJECTORY_NOT_FOUND',
@@ -43,11 +43,11 @@ describe('the catalogue of errors', () => {
     });
   });
 
-  it('FM6: a trajectory without steps is not said to hold steps 0 to -1', () => {
+  it('FM6: for a trajectory without steps no range of steps 0 to -1 is named', () => {
     expect(stepNotFound('x', 0n, 0n).message).not.toContain('-1');
   });
 
-  it('keeps the cause apart from what is told', () => {
+  it('keeps the cause out of the message', () => {
     const cause = new Error('password=hunter2');
     const error = new AnabranchError('INTERNAL', 'A fault of the server.', { cause });
     expect(error.cause).toBe(cause);
@@ -56,12 +56,12 @@ describe('the catalogue of errors', () => {
 });
 
 describe('status', () => {
-  it('L: has the vocabulary of status.proto', () => {
+  it('L: has the values of status.proto', () => {
     const names = StatusSchema.values.map(({ name }) => name);
     expect(['STATUS_UNSPECIFIED', ...STATUSES.map((status) => `STATUS_${status}`)]).toEqual(names);
   });
 
-  it('L1: of a trajectory is RUNNING, or sealed for good', () => {
+  it('L1: of a trajectory is RUNNING, or terminal', () => {
     expect(isSealed('RUNNING')).toBe(false);
     for (const status of ['COMPLETED', 'FAILED', 'CANCELLED'] as const) expect(isSealed(status)).toBe(true);
   });

@@ -16,7 +16,7 @@ const UUID = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a';
 const DIGEST = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855';
 
 describe('ids', () => {
-  it('FM1: UUIDs that differ in case only are one id', () => {
+  it('FM1: UUIDs that differ only in case are one id', () => {
     expect(parseUuid(UUID.toUpperCase(), 'id')).toBe(UUID);
     expect(parseUuid(UUID, 'id')).toBe(UUID);
   });
@@ -32,14 +32,14 @@ describe('ids', () => {
     ` ${UUID}`,
     `${UUID}\n`,
     UUID.replace('a', 'g'),
-  ])('FM1: "%s" is no UUID; the refusal names the field and what was wanted', (text) => {
+  ])('FM1: "%s" is no UUID; the error names the field and the expected form', (text) => {
     const error = refusal(() => parseUuid(text, 'trajectory_id'));
     expect(error).toMatchObject({ reason: 'INVALID_REQUEST', violations: [{ field: 'trajectory_id' }] });
     expect(error.message).toContain('trajectory_id');
     expect(error.message).toContain('UUID');
   });
 
-  it('FM1: a digest is 64 lower-case hex characters, and nothing else', () => {
+  it('FM1: a digest consists of 64 lower-case hex characters', () => {
     expect(parseDigest(DIGEST, 'digest')).toBe(DIGEST);
     for (const wrong of ['', DIGEST.toUpperCase(), DIGEST.slice(1), `${DIGEST}0`, `${DIGEST}\n`, `sha256:${DIGEST}`]) {
       const error = refusal(() => parseDigest(wrong, 'states[0].digest'));
@@ -47,26 +47,26 @@ describe('ids', () => {
     }
   });
 
-  it('B5: a tag begins with a letter and holds letters, digits and . _ - / only', () => {
+  it('B5: a tag starts with a letter and contains only letters, digits and . _ - /', () => {
     for (const right of ['a', 'Z9', 'best/run-1.0_x', 'a'.repeat(128)]) expect(parseTagName(right, 'name')).toBe(right);
     for (const wrong of ['', '9', '200', '-1', '_a', '.a', '/a', 'a b', 'é', 'aé', 'a@b', 'a'.repeat(129), 'a\n'])
       expect(refusal(() => parseTagName(wrong, 'name')).reason).toBe('INVALID_REQUEST');
   });
 
-  it('B5: tags that differ in case only are two tags', () => {
+  it('B5: tags that differ only in case are two tags', () => {
     expect(parseTagName('Best', 'name')).not.toBe(parseTagName('best', 'name'));
   });
 });
 
-describe('text from outside, in a message', () => {
-  it('is short and plain: no control characters, no direction marks, no more than 80 characters', () => {
+describe('text of a client, quoted in a message', () => {
+  it('is short and plain: without control characters and direction marks, at most 80 characters', () => {
     expect(shorten('a\n\u001b[31m\u202eb\u200b')).toBe('a??[31m?b?');
     expect(shorten('x'.repeat(1000))).toHaveLength(80);
     expect(shorten('x'.repeat(80))).toBe('x'.repeat(80));
     expect(refusal(() => parseUuid('y'.repeat(100_000), 'id')).message.length).toBeLessThan(250);
   });
 
-  it('is never cut in the middle of a character', () => {
+  it('is never truncated inside a character', () => {
     for (const lead of ['', 'a']) expect(shorten(`${lead}${'🌊'.repeat(100)}`).isWellFormed()).toBe(true);
   });
 });

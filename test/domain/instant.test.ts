@@ -15,12 +15,12 @@ describe('instants', () => {
     [1n, '1970-01-01T00:00:00.000000001Z'],
     [951_782_400_000_000_000n, '2000-02-29T00:00:00.000000000Z'],
     [LAST, '9999-12-31T23:59:59.999999999Z'],
-  ])('%s ns is the text %s and back', (instant, text) => {
+  ])('%s ns is formatted as %s and parsed back', (instant, text) => {
     expect(formatInstant(instant)).toBe(text);
     expect(parseInstant(text)).toBe(instant);
   });
 
-  it('come back from their text, to the nanosecond, from year 1 to 9999', () => {
+  it('are parsed from their own text, to the nanosecond, from year 1 to 9999', () => {
     fc.assert(
       fc.property(anyInstant, (instant) => {
         expect(parseInstant(formatInstant(instant))).toBe(instant);
@@ -28,7 +28,7 @@ describe('instants', () => {
     );
   });
 
-  it('come back from seconds and nanos, which are never negative', () => {
+  it('are converted from seconds and nanos, where nanos are never negative', () => {
     fc.assert(
       fc.property(anyInstant, (instant) => {
         const { seconds, nanos } = instantToParts(instant);
@@ -39,7 +39,7 @@ describe('instants', () => {
     );
   });
 
-  it('sort as their texts do', () => {
+  it('sort like their texts', () => {
     fc.assert(
       fc.property(anyInstant, anyInstant, (a, b) => {
         expect(formatInstant(a) < formatInstant(b)).toBe(a < b);
@@ -47,7 +47,7 @@ describe('instants', () => {
     );
   });
 
-  it('are cut to microseconds, towards the past, where 6 digits are asked for', () => {
+  it('are rounded down to microseconds if 6 digits are requested', () => {
     expect(formatInstant(1_999n, 6)).toBe('1970-01-01T00:00:00.000001Z');
     expect(formatInstant(-1n, 6)).toBe('1969-12-31T23:59:59.999999Z');
     fc.assert(
@@ -58,13 +58,13 @@ describe('instants', () => {
     );
   });
 
-  it("are read from Postgres' own form", () => {
+  it('are parsed from the format of Postgres', () => {
     expect(parseInstant('2026-11-21 12:15:00.1234+00')).toBe(parseInstant('2026-11-21T12:15:00.123400000Z'));
     expect(parseInstant('2026-11-21 12:15:00+00')).toBe(parseInstant('2026-11-21T12:15:00.000000000Z'));
     expect(parseInstant('0001-01-01 00:00:00+00')).toBe(FIRST);
   });
 
-  it.each(['', 'now', '2026-13-01T00:00:00Z', 'infinity'])('are not read from "%s"', (text) => {
+  it.each(['', 'now', '2026-13-01T00:00:00Z', 'infinity'])('are not parsed from "%s"', (text) => {
     expect(() => parseInstant(text)).toThrow(RangeError);
   });
 });

@@ -48,13 +48,13 @@ describe('M4: merging configs', () => {
     expect(merged(base, own)).toBe(result);
   });
 
-  it.each(NUMBERS)('keeps the number %s as it was written, in what is merged and in what it is merged into', (text) => {
+  it.each(NUMBERS)('keeps the number %s as written, in both configs', (text) => {
     expect(merged(`{"a":${text}}`, '{"b":1}')).toBe(`{"a":${text},"b":1}`);
     expect(merged('{"b":1}', `{"a":[${text}]}`)).toBe(`{"b":1,"a":[${text}]}`);
     expect(merged(`{"a":${text}}`, '{"a":{"b":1}}')).toBe('{"a":{"b":1}}');
   });
 
-  it('takes any key for a key: __proto__, constructor, an empty one', () => {
+  it('accepts any key: __proto__, constructor, an empty one', () => {
     const text = '{"__proto__":{"a":1},"constructor":2,"":3}';
     expect(merged('{}', text)).toBe(text);
     expect(merged(text, '{"__proto__":{"b":2},"constructor":null}')).toBe(
@@ -63,7 +63,7 @@ describe('M4: merging configs', () => {
     expect(({} as { a?: unknown }).a).toBeUndefined();
   });
 
-  it('merges as a model does that knows only paths and leaves', () => {
+  it('gives the same result as a model of paths and leaves', () => {
     fc.assert(
       fc.property(arbitraryConfig, arbitraryConfig, (base, own) => {
         const result = merged(textOf(base), textOf(own));
@@ -72,7 +72,7 @@ describe('M4: merging configs', () => {
     );
   });
 
-  it('makes the same config when it merges the same overrides again, and does not change its arguments', () => {
+  it('is idempotent, and does not change its arguments', () => {
     fc.assert(
       fc.property(arbitraryConfig, arbitraryConfig, (a, b) => {
         const [base, own] = [parseJson(textOf(a)), parseJson(textOf(b))];
@@ -85,8 +85,8 @@ describe('M4: merging configs', () => {
   });
 });
 
-describe('JSON text, read and written again', () => {
-  it('is the same, whatever its numbers are', () => {
+describe('JSON text, parsed and written again', () => {
+  it('is unchanged, whatever its numbers', () => {
     const number = fc.oneof(
       fc.constantFrom(...NUMBERS),
       fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => JSON.stringify(value)),
@@ -152,12 +152,12 @@ describe('RD5: the differences of two configs', () => {
     );
   });
 
-  it('are the whole value where one side has none at all', () => {
+  it('are the whole value if one side has none', () => {
     expect(differences('{"b":1,"a":2}', undefined)).toEqual([difference('', '{"a":2,"b":1}', '')]);
     expect(differences(undefined, undefined)).toEqual([]);
   });
 
-  it('are none of a value with itself; patching them in makes the other', () => {
+  it('are empty for a value with itself; applied as a patch they give the other config', () => {
     const config = fc.dictionary(fc.string(), fc.dictionary(fc.string(), fc.jsonValue(), { noNullPrototype: true }), {
       noNullPrototype: true,
     });
@@ -173,11 +173,11 @@ describe('RD5: the differences of two configs', () => {
   });
 });
 
-describe('a config as a client gives it', () => {
+describe('a config from a client', () => {
   const nested = (depth: number) => `${'{"a":'.repeat(depth)}"[[\\"{{"${'}'.repeat(depth)}`;
 
   it.each(['', '{}', ' {"a":1} ', nested(100), `{"a":"${'[{'.repeat(5000)}"}`])(
-    'is taken byte for byte: %.20s',
+    'is stored byte for byte: %.20s',
     (text) => {
       expect(requireConfig(text, 'config_json')).toBe(text);
     },
@@ -193,7 +193,7 @@ describe('a config as a client gives it', () => {
     ['{"a":"\0"}', 'without U+0000'],
     [nested(101), 'must not be nested deeper than 100 levels'],
     [`{"a":${'['.repeat(60_000)}${']'.repeat(60_000)}}`, 'must not be nested deeper than 100 levels'],
-  ])('is refused with its field named: %.20s', (text, why) => {
+  ])('is refused with its field in the error: %.20s', (text, why) => {
     expect(() => requireConfig(text, 'config_json')).toThrow(
       expect.objectContaining({
         reason: 'INVALID_REQUEST',
@@ -203,13 +203,13 @@ describe('a config as a client gives it', () => {
     );
   });
 
-  it('is looked through as fast when it is one string of 128 KiB, or 128 KiB of escapes', () => {
+  it('is checked equally fast as one string of 128 KiB or as 128 KiB of escapes', () => {
     for (const text of [`{"a":"${'x'.repeat(131_000)}"}`, `{"a":"${'\\"'.repeat(65_000)}"}`])
       expect(requireConfig(text, 'config_json')).toBe(text);
   });
 });
 
-/** What a reader of RFC 6901 would do with a path. */
+/** Resolves a path as RFC 6901 describes. */
 function setAt(root: object, path: string, valueJson: string): void {
   const keys = path
     .split('/')

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { findInvalidValue } from '../../src/domain/json_fault.ts';
 import { jsonFault } from '../../src/domain/text.ts';
 
-describe('W11: a value that strict JSON does not have', () => {
+describe('W11: a value that strict JSON does not allow', () => {
   it.each([
     ['NaN', '', 'NaN'],
     ['{"obs": [1, 2, {"reward": NaN}]}', '/obs/2/reward', 'NaN'],
@@ -19,14 +19,14 @@ describe('W11: a value that strict JSON does not have', () => {
   });
 
   it.each(['{"a": 1,}', '{"a": "', '[1', '', '"\u0001"', '{"a"'])(
-    'is not found where %s is wrong otherwise',
+    'is not reported where %s is invalid for another reason',
     (text) => {
       expect(findInvalidValue(text)).toBeUndefined();
       expect(jsonFault(text)).toMatch(/^must be strict JSON text: \S/u);
     },
   );
 
-  it('is not found in JSON, and where it is put into JSON it is found there', () => {
+  it('is not found in valid JSON, and is found when inserted there', () => {
     const json = fc.jsonValue({ maxDepth: 6 });
     fc.assert(
       fc.property(json, (value) => {
@@ -47,7 +47,7 @@ describe('W11: a value that strict JSON does not have', () => {
     );
   });
 
-  it('is named by its JSON Pointer, with how to send it', () => {
+  it('is named by its JSON Pointer, with the way to send it', () => {
     expect(jsonFault('{"loss": [0.1, NaN]}')).toBe(
       'must be strict JSON text: the value at /loss/1 is NaN, which JSON does not allow. Send null or the string "NaN" instead',
     );
@@ -55,7 +55,7 @@ describe('W11: a value that strict JSON does not have', () => {
     expect(jsonFault('[True]')).toBe('must be strict JSON text: the value at /0 is True, which is not JSON');
   });
 
-  it('is named in a short message, however long or odd the text is', () => {
+  it('is named in a short message, however long or unusual the text is', () => {
     expect(jsonFault(`{"${'k'.repeat(100_000)}": NaN}`)).toMatch(/^.{150,300}$/u);
     expect(jsonFault(`[${'x'.repeat(100_000)}]`)).toMatch(/^.{150,300}$/u);
     expect(jsonFault('{"a\\u0000\\u200d": NaN}')).toContain('at /a?? is NaN');

@@ -8,14 +8,14 @@ const paused = (start: number, end?: number) => ({ start: at(start), end: end ==
 describe('leases', () => {
   const lease = beginLease(at(100), 60_000n, undefined, []);
 
-  it('Q3: end after the last claim, heartbeat or append, whichever is the latest', () => {
+  it('Q3: end after the last claim, heartbeat or append, whichever is latest', () => {
     expect(lease.end).toBe(at(160));
     expect(leaseAt(lease, at(90), []).end).toBe(at(160));
     expect(leaseAt(lease, at(130), []).end).toBe(at(190));
     expect(renewLease(lease, at(110), 5_000n, []).end).toBe(at(115));
   });
 
-  it('Q3: never outlast the timeout of the attempt', () => {
+  it('Q3: never end after the timeout of the attempt', () => {
     const bounded = beginLease(at(100), 60_000n, 90_000n, []);
     expect(bounded.end).toBe(at(160));
     expect(leaseAt(bounded, at(150), []).end).toBe(at(190));
@@ -23,7 +23,7 @@ describe('leases', () => {
     expect(beginLease(at(100), 60_000n, 20_000n, []).end).toBe(at(120));
   });
 
-  it('Q3: do not run while the run is paused', () => {
+  it('Q3: are suspended while the run is paused', () => {
     const pauses = [paused(120, 500)];
     expect(leaseAt(lease, undefined, pauses, at(505)).end).toBe(at(540));
     expect(leaseAt(lease, at(110), pauses, at(505)).end, 'an append before the pause').toBe(at(550));
@@ -33,7 +33,7 @@ describe('leases', () => {
     expect(now.end - at(505), 'what is left stays the same through the pause').toBe(at(40));
   });
 
-  it('Q3: neither does the timeout of the attempt, whatever heartbeats came meanwhile', () => {
+  it('Q3: the timeout of the attempt is suspended too, whatever heartbeats arrive meanwhile', () => {
     const bounded = beginLease(at(100), 600_000n, 90_000n, [paused(10, 20)]);
     const beaten = renewLease(bounded, at(200), 600_000n, [paused(10, 20), paused(120)]);
     const pauses = [paused(10, 20), paused(120, 500)];

@@ -11,8 +11,9 @@ import {
 } from '../../src/domain/lifecycle.ts';
 
 /**
- * L2 and L5 as a table, written from the rules and not from the code. A status: the verb leads there. `same`: it is in effect already. `result`: it is in effect,
- * and must have been said with the same message and result. `no`: illegal.
+ * L2 and L5 as a table, written from the rules and not from the code. A status: the verb changes to it. `same`: the
+ * verb has taken effect already. `result`: it has taken effect, and succeeds only with the same message and result.
+ * `no`: illegal.
  */
 const TABLE = `
             PENDING    INITIALIZING  RUNNING    PAUSED     COMPLETED  FAILED   CANCELLED
@@ -29,7 +30,7 @@ const [[...columns] = [], ...lines] = TABLE.trim()
   .split('\n')
   .map((line) => line.trim().split(/\s+/u));
 const rows = lines.map(([verb = '', ...cells]) => ({ verb, cells }));
-/** A run that never began can be completed, too. */
+/** A run that never started can be completed, too. */
 const ofRuns = rows.map(({ verb, cells }) => ({
   verb,
   cells: verb === 'complete' ? ['COMPLETED', 'COMPLETED', ...cells.slice(2)] : cells,
@@ -42,7 +43,7 @@ const outcome = fc.record({ message: fc.string(), resultJson: fc.json() });
 const other = fc.tuple(outcome, outcome).filter(([a, b]) => a.message !== b.message || a.resultJson !== b.resultJson);
 const nothing: Outcome = { message: '', resultJson: '' };
 
-describe('the table of moves', () => {
+describe('the table of verbs', () => {
   it('L2: has every verb and every status', () => {
     expect(rows.map(({ verb }) => verb)).toEqual([...VERBS]);
     expect(columns).toEqual([...STATUSES]);
@@ -69,8 +70,8 @@ describe('the table of moves', () => {
   });
 });
 
-describe('what follows from the table', () => {
-  it('L5: whatever verbs come in whatever order, a verb repeated changes nothing, and only reopen leaves what has ended', () => {
+describe('consequences of the table', () => {
+  it('L5: in any order of verbs, a repeated verb changes nothing, and only reopen leaves a terminal status', () => {
     const verbs = fc.array(fc.constantFrom(...VERBS), { maxLength: 30 });
     fc.assert(
       fc.property(fc.constantFrom(...INITIAL_STATUSES), verbs, (first, said) => {
@@ -86,7 +87,7 @@ describe('what follows from the table', () => {
     );
   });
 
-  it('L5: a refusal names the call, what it needs and where the thing is', () => {
+  it('L5: a refusal names the call, the required statuses and the current one', () => {
     expect(() => decideMove('stage', 'PENDING', nothing, 'complete', nothing)).toThrow(
       'CompleteStage requires a stage that is RUNNING or PAUSED; this one is PENDING.',
     );
@@ -99,7 +100,7 @@ describe('what follows from the table', () => {
   });
 });
 
-/** The status that it leads to, or the refusal. */
+/** The resulting status, or the refusal. */
 function decided(...args: Parameters<typeof decideMove>): Status | undefined | { reason: string; metadata: object } {
   try {
     return decideMove(...args);

@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { clipSegments, type Link, ownerOf, type Segment, segmentsOf, sharedSteps } from '../../src/domain/lineage.ts';
 
 /**
- * The naive model: a trajectory is a list of its steps, each with the key of its owner, and a branch is a copy of the list's front. What the
- * arithmetic says of segments must be what the lists say.
+ * The naive model: a trajectory is a list of its steps, each with the key of its owner, and a branch is a copy of the
+ * front of the list. The results of the arithmetic on segments must equal those on lists.
  */
 interface Naive {
   readonly chain: readonly Link[];
@@ -16,7 +16,7 @@ function root(key: bigint, own: number): Naive {
   return { chain: [{ key, branchPoint: undefined }], owners: Array<bigint>(own).fill(key) };
 }
 
-/** A branch at step n: the parent is the owner of n, so the chain is cut behind the owner. */
+/** A branch at step n: the parent is the owner of n, so the chain is cut after the owner. */
 function branch(source: Naive, n: number, key: bigint, own: number): Naive {
   const owner = source.owners[n];
   const cut = source.chain.findIndex((link) => link.key === owner);
@@ -40,7 +40,10 @@ function listed({ owners }: Naive, from = 0, to = owners.length): [bigint, bigin
   return owners.map((key, i): [bigint, bigint] => [BigInt(i), key]).slice(from, to);
 }
 
-/** Every tree of up to `size` trajectories whose own lengths are 0 to 2 (a root's 1 to 3), branched at every step of every earlier one. */
+/**
+ * Every tree of up to `size` trajectories with 0 to 2 own steps (a root 1 to 3), branched at every step of every
+ * earlier one.
+ */
 function* trees(size: number): Generator<Naive[]> {
   for (let own = 1; own <= 3; own += 1) yield* grown([root(1n, own)], size);
 }
@@ -55,7 +58,7 @@ function* grown(tree: readonly Naive[], size: number): Generator<Naive[]> {
 }
 
 describe('lineage arithmetic, exhaustively over small trees', () => {
-  it('O2: segments are the naive copy, in order and without a gap', () => {
+  it('O2: segments equal the naive copy, in order and without a gap', () => {
     let seen = 0;
     for (const tree of trees(4)) {
       const last = tree.at(-1) as Naive;
@@ -75,7 +78,7 @@ describe('lineage arithmetic, exhaustively over small trees', () => {
     }
   });
 
-  it('RD1: a clipped range is the slice of the copy, wherever it begins and ends', () => {
+  it('RD1: a clipped range equals the slice of the copy, for any start and end', () => {
     for (const tree of trees(3)) {
       const last = tree.at(-1) as Naive;
       const end = last.owners.length;
@@ -88,7 +91,7 @@ describe('lineage arithmetic, exhaustively over small trees', () => {
     }
   });
 
-  it('B1: the owner of a step is the one that the copy names; there is none below 0 and from the end on', () => {
+  it('B1: the owner of a step is that of the copy; below 0 and from the end on there is none', () => {
     for (const tree of trees(3)) {
       const last = tree.at(-1) as Naive;
       for (let n = 0; n < last.owners.length; n += 1) expect(ownerOf(segments(last), BigInt(n))).toBe(last.owners[n]);
@@ -97,7 +100,7 @@ describe('lineage arithmetic, exhaustively over small trees', () => {
     }
   });
 
-  it('RD5: two lineages share what their copies share, whichever is asked first', () => {
+  it('RD5: two lineages share what their copies share, in either order', () => {
     for (const tree of trees(4))
       for (const other of tree) {
         const last = tree.at(-1) as Naive;
@@ -113,9 +116,9 @@ describe('lineage arithmetic', () => {
   const parent = branch(root(1n, 10), 4, 2n, 5); // 0..4 of the root, 5..9 its own
 
   it.each([
-    ['below the own begin of its source: the parent is the grandparent', 2, [1n, 3n]],
+    ['before the first own step of its source: the parent is the grandparent', 2, [1n, 3n]],
     ['at the branch point of its source: the parent is the grandparent', 4, [1n, 3n]],
-    ['at the own begin of its source', 5, [1n, 2n, 3n]],
+    ['at the first own step of its source', 5, [1n, 2n, 3n]],
     ['at the last step of its source', 9, [1n, 2n, 3n]],
   ])('B1: a branch %s', (_, n, keys) => {
     const child = branch(parent, n, 3n, 1);
@@ -128,7 +131,7 @@ describe('lineage arithmetic', () => {
     expect(sharedSteps([], segments(root(2n, 3)))).toBe(0n);
   });
 
-  it('O2: holds for numbers beyond 2^53', () => {
+  it('O2: numbers above 2^53 are handled exactly', () => {
     const n = 2n ** 53n;
     const chain = [
       { key: 1n, branchPoint: undefined },
@@ -147,7 +150,7 @@ describe('lineage arithmetic', () => {
     ]);
   });
 
-  it('O2: holds for deep trees of any shape', () => {
+  it('O2: deep trees of any shape give the same result as the copy', () => {
     const growth = fc.array(fc.tuple(fc.nat(), fc.nat(), fc.nat(4)), { minLength: 1, maxLength: 60 });
     fc.assert(
       fc.property(growth, fc.nat(), fc.nat(), (branches, a, b) => {

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { Status } from '../../src/domain/lifecycle.ts';
 import { isPaused, type Pause, pausedTime, pausesAfter } from '../../src/domain/pauses.ts';
 
-/** The pauses of a run that is paused and resumed at these times, in turn. */
+/** The pauses of a run that is paused and resumed alternately at these times. */
 function pausedAt(...times: readonly bigint[]): readonly Pause[] {
   return times.reduce<readonly Pause[]>(
     (pauses, time, i) => (i % 2 === 0 ? pausesAfter(pauses, 'RUNNING', 'PAUSED', time) : resumed(pauses, time)),
@@ -15,8 +15,8 @@ function resumed(pauses: readonly Pause[], time: bigint, to: Status = 'RUNNING')
   return pausesAfter(pauses, 'PAUSED', to, time);
 }
 
-describe('the paused time of runs', () => {
-  it('counts all pauses that began before a time, the one that lasts up to that time', () => {
+describe('the paused time of a run', () => {
+  it('counts all pauses that started before a time, including the current one up to that time', () => {
     const pauses = pausedAt(100n, 150n, 200n);
     expect([50n, 100n, 120n, 150n, 170n, 200n, 260n].map((time) => pausedTime(pauses, time))).toEqual([
       ...[0n, 0n, 20n, 50n, 50n, 50n, 110n],
@@ -30,17 +30,17 @@ describe('the paused time of runs', () => {
     expect(resumed(pausedAt(100n), 130n, to)).toEqual([{ start: 100n, end: 130n }]);
   });
 
-  it('other moves of a run leave its pauses as they are', () => {
+  it('other verbs of a run leave its pauses unchanged', () => {
     const pauses = pausedAt(100n, 150n);
     expect(pausesAfter(pauses, 'RUNNING', 'COMPLETED', 200n)).toEqual(pauses);
     expect(pausesAfter(pauses, 'COMPLETED', 'RUNNING', 200n)).toEqual(pauses);
   });
 
-  it('a clock that goes back makes a pause of no length', () => {
+  it('a clock that goes backwards gives a pause of length 0', () => {
     expect(pausedTime(pausedAt(100n, 90n), 200n)).toBe(0n);
   });
 
-  it('keeps 100 pauses; of older ones it keeps the total, so that no time after them is counted differently', () => {
+  it('keeps 100 pauses, and only the total of older ones, so that no later time is counted differently', () => {
     const gaps = fc.array(fc.bigInt({ min: 1n, max: 1000n }), { minLength: 400, maxLength: 600 });
     fc.assert(
       fc.property(gaps, (lengths) => {

@@ -11,14 +11,14 @@ import {
 } from '../../src/domain/progress.ts';
 import { type Plan, STAGE_KINDS, type StageKind, type StagePlan } from '../../src/domain/run.ts';
 
-/** A run as a list of stages with their rollouts: what is counted of it is made here, the plain way. */
+/** A run as a list of stages with their rollouts: its counts are computed here in a simple way. */
 interface StageOf {
   readonly kind: StageKind;
   readonly status: Status;
   readonly substeps: number;
   readonly totalSubsteps?: number | undefined;
   readonly rollouts: readonly { readonly turns: number; readonly ended: boolean; readonly untried?: true }[];
-  /** Of a FAILED or CANCELLED stage. Undefined: what was expected if it had been as it is when it ended. */
+  /** For a FAILED or CANCELLED stage. Undefined: the expected count in its state at the end. */
   readonly end?: StageEnd;
 }
 
@@ -144,12 +144,12 @@ const running = (plan: Plan | undefined, stages: readonly StageOf[], parts: Part
   ...parts,
 });
 
-/** M2's own: 80 rollouts of at most 20 turns, each of which ends at 8. */
+/** The example of M2: 80 rollouts of at most 20 turns, each of which ends at 8. */
 const EIGHTY = { groupsPerStage: 10, groupSize: 8, maxTurns: 20 };
 const HALFWAY = [...rollouts(40, 8, true), ...rollouts(8, 4, false)];
 
 describe('M2: golden vectors', () => {
-  it('M2: 80 rollouts, 40 finished at 8 turns, 8 live at turn 4, concurrency 8, 30 s a turn: 55 %, 1080 s', () => {
+  it('M2: 80 rollouts: 40 finished at 8 turns, 8 live at turn 4, concurrency 8, 30 s per turn: 55 %, 1080 s', () => {
     const run = running(planOf(8, EIGHTY), [stage({ rollouts: HALFWAY })], { turnSeconds: 30 });
     expect(progress(run)).toEqual({
       percent: expect.closeTo(55, 9),
@@ -195,7 +195,7 @@ describe('M2: golden vectors', () => {
     });
   });
 
-  it('M2: rollouts that wait are expected like those that are not made yet, and more than planned are expected too', () => {
+  it('M2: waiting rollouts are estimated like those not yet created, and more than planned are counted too', () => {
     const plan = planOf(1, { stages: 2, groupsPerStage: 2, groupSize: 2, maxTurns: 10 });
     const begun = rollouts(1, 5, true);
     const waiting = (made: number) =>
@@ -217,7 +217,7 @@ describe('M2: golden vectors', () => {
     expect(progress(nothing)).toMatchObject({ percent: 0, turnsExpected: 1600n, remainingSeconds: 6000 });
   });
 
-  it('M2: a rollout that takes longer than the mean is expected to take what it took', () => {
+  it('M2: a rollout with more turns than the mean is expected to take its own number', () => {
     const run = running(planOf(1, { groupsPerStage: 1, groupSize: 3, maxTurns: 20 }), [
       stage({
         rollouts: [
@@ -229,7 +229,7 @@ describe('M2: golden vectors', () => {
     expect(progress(run)).toMatchObject({ turnsDone: 23n, turnsExpected: 31n });
   });
 
-  it('M2: the mean is that of all stages of the kind, terminal ones included', () => {
+  it('M2: the mean is over all stages of the kind, including terminal ones', () => {
     const plan = planOf(1, { stages: 2, groupsPerStage: 1, groupSize: 2, maxTurns: 20 }, { kind: 'EVAL', ...EIGHTY });
     const run = running(plan, [
       stage({ status: 'COMPLETED', rollouts: rollouts(2, 6, true) }),
@@ -239,7 +239,7 @@ describe('M2: golden vectors', () => {
     expect(progress(run).openStages.map(({ turnsExpected }) => turnsExpected)).toEqual([12n, 1600n]);
   });
 
-  it('M2: with substeps, half of a stage is they', () => {
+  it('M2: in a plan with substeps, these are half of a stage', () => {
     const plan = planOf(8, { ...EIGHTY, substeps: 4 });
     const percentAt = (substeps: number, made: StageOf['rollouts']) =>
       progress(running(plan, [stage({ substeps, rollouts: made })])).percent;
@@ -249,14 +249,14 @@ describe('M2: golden vectors', () => {
     expect(percentAt(4, rollouts(80, 8, true))).toBe(100);
   });
 
-  it('M2: the time left is that of turns, many at once, and of substeps, one after the other', () => {
+  it('M2: the remaining time is that of turns, in parallel, and of substeps, in sequence', () => {
     const plan = planOf(8, { ...EIGHTY, substeps: 4 });
     const run = running(plan, [stage({ substeps: 1, rollouts: HALFWAY })], { turnSeconds: 30, substepSeconds: 12 });
     expect(progress(run)).toMatchObject({ remainingSeconds: 1080 + 3 * 12, meanSubstepSeconds: 12 });
     expect(progress({ ...run, substepSeconds: undefined }).remainingSeconds).toBe(1080);
   });
 
-  it('M2: a stage says itself how many substeps it has; the plan speaks for the others', () => {
+  it('M2: a stage states its own number of substeps; the plan is used for the others', () => {
     const plan = planOf(1, { stages: 3, substeps: 4 });
     const run = running(plan, [stage({ substeps: 5, totalSubsteps: 10 }), stage({ substeps: 6, totalSubsteps: 2 })]);
     expect(progress(run)).toMatchObject({ substepsDone: 11n, substepsExpected: 10n + 6n + 4n, percent: 50 });
@@ -269,19 +269,19 @@ describe('M2: golden vectors', () => {
   it('M2: a COMPLETED stage counts only what was done, whatever was planned', () => {
     const run = running(planOf(1, TWO), [{ ...CUT, status: 'COMPLETED' }, stage({ rollouts: rollouts(2, 6, true) })]);
     expect(progress(run)).toMatchObject({ turnsDone: 21n, turnsExpected: 33n, substepsDone: 2n, substepsExpected: 7n });
-    // 9 turns that are done for good, and 24 of a stage that is at half of its turns and at none of its substeps.
+    // 9 turns that are counted permanently, and 24 of a stage that has half of its turns and none of its substeps.
     expect(progress(run).percent).toBeCloseTo(((9 * 1 + 24 * 0.25) / 33) * 100, 9);
   });
 
-  it('M2: a FAILED or CANCELLED stage keeps its turns done / turns expected as of its end, and adds no time left', () => {
+  it('M2: a FAILED or CANCELLED stage keeps done / expected turns as of its end, and adds no remaining time', () => {
     for (const status of ['FAILED', 'CANCELLED'] as const) {
       const run = running(planOf(1, TWO), [{ ...CUT, status }, stage({ rollouts: rollouts(2, 6, true) })]);
       const all = progress(run);
       expect(all).toMatchObject({ turnsDone: 21n, turnsExpected: 48n, substepsDone: 2n, substepsExpected: 10n });
-      // It was at 9 of 24 turns and at 2 of 5 substeps; the other one is at half of its turns and at none of its substeps.
+      // It had 9 of 24 turns and 2 of 5 substeps; the other stage has half of its turns and none of its substeps.
       expect(all.percent).toBeCloseTo(((24 * ((9 / 24 + 2 / 5) / 2) + 24 * 0.25) / 48) * 100, 9);
       expect(all.remainingSeconds).toBe(12 * 30);
-      // What its rollouts do afterwards does not change its share.
+      // Later events of its rollouts do not change its share.
       const end = { expectedTurns: 24, expectedSubsteps: 5, share: 0.25 };
       const later = (turns: number) =>
         progress(running(planOf(1, TWO), [{ ...CUT, status, end, rollouts: rollouts(1, turns, false) }]));
@@ -290,7 +290,7 @@ describe('M2: golden vectors', () => {
     }
   });
 
-  it('M2: a stage that fails at 0 of 100 turns is at 0 %, and the run has no time left that could be told', () => {
+  it('M2: a stage that fails at 0 of 100 turns is at 0 %, and the run has no remaining time', () => {
     const plan = planOf(1, { groupsPerStage: 5, groupSize: 2, maxTurns: 10 });
     const failed = running(plan, [stage({ status: 'FAILED' })]);
     expect(progress(failed)).toMatchObject({
@@ -301,11 +301,11 @@ describe('M2: golden vectors', () => {
     });
   });
 
-  it('M2: rollouts that were cancelled before any attempt are left out of the mean', () => {
+  it('M2: rollouts that were cancelled before any attempt are excluded from the mean', () => {
     const plan = planOf(1, { groupsPerStage: 1, groupSize: 20, maxTurns: 20 });
     const live = rollouts(10, 2, false);
     const untried = Array.from({ length: 9 }, () => ({ turns: 0, ended: true, untried: true as const }));
-    // 20 turns done of 11 × 20 expected; those that were cancelled expect none.
+    // 20 turns done of 11 × 20 expected; cancelled rollouts expect none.
     expect(progress(running(plan, [stage({ rollouts: [...live, ...untried] })]))).toMatchObject({
       percent: expect.closeTo((20 / 220) * 100, 9),
       turnsExpected: 220n,
@@ -317,7 +317,7 @@ describe('M2: golden vectors', () => {
     });
   });
 
-  it('M2: stages weigh by their turns: a short evaluation counts for little beside a long step of training', () => {
+  it('M2: stages are weighted by turns: a short evaluation counts little beside a long training step', () => {
     const plan = planOf(
       1,
       { groupsPerStage: 9, groupSize: 1, maxTurns: 10 },
@@ -327,11 +327,11 @@ describe('M2: golden vectors', () => {
     expect(progress(running(plan, [evaluated])).percent).toBe(10);
   });
 
-  it('M2: where no turns are expected stages count alone, and what has no size has no time left', () => {
+  it('M2: if no turns are expected only stages count, and without sizes there is no remaining time', () => {
     const plan = planOf(1, { stages: 9 }, { kind: 'EVAL', stages: 1 });
     const three = [stage({ status: 'COMPLETED' }), stage({ status: 'FAILED' }), stage(), stage({ status: 'PENDING' })];
     const run = running(plan, [...three, stage({ kind: 'EVAL', status: 'CANCELLED' })]);
-    // Nothing was ever done of the stages that were given up.
+    // Stages that were cancelled had no turns done.
     expect(progress(run)).toMatchObject({ percent: 10, remainingSeconds: undefined, turnsExpected: 0n });
     expect(progress(run).kinds).toEqual([
       {
@@ -349,14 +349,14 @@ describe('M2: golden vectors', () => {
     expect(progress(run).openStages.map(({ percent }) => percent)).toEqual([undefined, undefined]);
   });
 
-  it('M2: stages with substeps only count by them, and their time is known once one was timed', () => {
+  it('M2: stages with substeps only are weighted by these, and have a remaining time once one was timed', () => {
     const plan = planOf(4, { stages: 4, substeps: 10 });
     const run = running(plan, [stage({ status: 'COMPLETED', substeps: 10 }), stage({ substeps: 5 })]);
     expect(progress(run)).toMatchObject({ percent: 37.5, remainingSeconds: undefined });
     expect(progress({ ...run, substepSeconds: 2 })).toMatchObject({ remainingSeconds: 50 });
   });
 
-  it('M2: an open stage whose turns are all done has no time left; where no stage is open or planned there is no time to tell', () => {
+  it('M2: an open stage with all turns done has no time left; without open or planned stages it is unset', () => {
     const plan = planOf(1, { stages: 2, groupsPerStage: 1, groupSize: 1 });
     const ended = stage({ status: 'COMPLETED', rollouts: rollouts(1, 3, true) });
     const run = running(plan, [ended, { ...ended, status: 'RUNNING' }]);
@@ -364,13 +364,13 @@ describe('M2: golden vectors', () => {
     expect(progress(running(plan, [ended, ended]))).toMatchObject({ percent: 100, remainingSeconds: undefined });
   });
 
-  it('M2: COMPLETED is 100 % whatever was done', () => {
+  it('M2: COMPLETED is 100 %, whatever was done', () => {
     const cut: RunOf = { status: 'COMPLETED', plan: planOf(8, EIGHTY), stages: [stage({ rollouts: HALFWAY })] };
     expect(progress(cut)).toMatchObject({ percent: 100, remainingSeconds: undefined, turnsDone: 352n });
     expect(progress({ ...cut, plan: undefined }).percent).toBe(100);
   });
 
-  it('M2: only a RUNNING run has a time left', () => {
+  it('M2: only a RUNNING run has a remaining time', () => {
     const run = running(planOf(8, EIGHTY), [stage({ rollouts: HALFWAY })]);
     for (const status of STATUSES) {
       expect(progress({ ...run, status }).remainingSeconds !== undefined).toBe(status === 'RUNNING');
@@ -379,16 +379,16 @@ describe('M2: golden vectors', () => {
   });
 
   it.each([undefined, planOf(8)])(
-    'M2: without a plan, or with one of nothing, there is no percent and no time: %s',
+    'M2: without a plan, or with an empty one, percent and time are unset: %s',
     (plan) => {
       const run = running(plan, [stage({ rollouts: HALFWAY }), stage({ kind: 'EVAL', status: 'COMPLETED' })]);
       expect(progress(run)).toMatchObject({ percent: undefined, remainingSeconds: undefined, turnsDone: 352n });
-      // What rollouts are expected to take is known without one.
+      // The expected turns of rollouts are known without a plan.
       expect(progress(run).turnsExpected).toBe(384n);
     },
   );
 
-  it('M2: more stages, groups and substeps than were planned count too', () => {
+  it('M2: stages, groups and substeps beyond the plan count too', () => {
     const plan = planOf(1, { stages: 1, groupsPerStage: 1, groupSize: 1, maxTurns: 5, substeps: 1 });
     const run = running(plan, [
       stage({ substeps: 3, rollouts: rollouts(4, 5, true) }),
@@ -397,7 +397,7 @@ describe('M2: golden vectors', () => {
     expect(progress(run)).toMatchObject({ percent: 100, turnsDone: 27n, turnsExpected: 27n, substepsExpected: 3n });
   });
 
-  it('M2: plans that multiply to more than a field can hold say the most that it can', () => {
+  it('M2: a plan whose product exceeds the range of a field is reported as the largest value', () => {
     const vast = planOf(1, { stages: 1e7, groupsPerStage: 1e6, groupSize: 1e6, maxTurns: 1e7, substeps: 1e7 });
     expect(progress(running(vast, [stage()]))).toMatchObject({
       percent: 0,
@@ -411,7 +411,7 @@ describe('M2: golden vectors', () => {
     expect(progress(run)).toMatchObject({ meanSubstepSeconds: 0, remainingSeconds: 0 });
   });
 
-  it('M2: the end of a stage is what Progress expects of it while it is open', () => {
+  it('M2: the end of a stage records what Progress computed for it while it was open', () => {
     const open = stage({ substeps: 1, rollouts: HALFWAY });
     const run = running(planOf(8, { ...EIGHTY, substeps: 4 }), [open]);
     const { percent, turnsExpected } = progress(run);
@@ -453,18 +453,18 @@ const anyRun: fc.Arbitrary<RunOf> = fc.record({
   turnSeconds: seconds,
   substepSeconds: seconds,
 });
-/** RUNNING, planned, and with an open stage at least. */
+/** A RUNNING run with a plan and at least one open stage. */
 const openRun = fc
   .record({ plan: anyPlan, stages: fc.array(anyStage, { maxLength: 6 }), open: anyStage })
   .map(({ plan, stages, open }) => running(plan, [{ ...open, status: 'RUNNING' }, ...stages]));
 
-/** The first stage of the run becomes another one. */
+/** Replaces the first stage of the run. */
 const changed = (run: RunOf, change: (open: StageOf) => StageOf): RunOf => ({
   ...run,
   stages: run.stages.map((each, i) => (i === 0 ? change(each) : each)),
 });
 const percent = (run: RunOf): number => progress(run).percent as number;
-/** Doubles are added in some order: what is equal on paper may differ in the last digits. */
+/** Doubles are added in some order: values that are equal on paper may differ in the last digits. */
 const HAIR = 1e-9;
 const withoutSubsteps = (run: RunOf): RunOf => ({
   ...run,
@@ -472,8 +472,8 @@ const withoutSubsteps = (run: RunOf): RunOf => ({
   stages: run.stages.map((each) => ({ ...each, substeps: 0, totalSubsteps: undefined })),
 });
 
-describe('M2: whatever a run is like', () => {
-  it('M2: percents lie in 0 to 100, nothing is NaN, nothing done exceeds what is expected', () => {
+describe('M2: for every run', () => {
+  it('M2: percents are within 0 to 100, nothing is NaN, and done never exceeds expected', () => {
     fc.assert(
       fc.property(anyRun, (run) => {
         const { openStages, kinds, ...all } = progress(run);
@@ -490,7 +490,7 @@ describe('M2: whatever a run is like', () => {
     );
   });
 
-  it('M2: percent is there exactly with a plan or when COMPLETED, and 100 exactly when nothing is left or it is COMPLETED', () => {
+  it('M2: percent is set exactly with a plan or when COMPLETED, and 100 exactly when nothing is left or COMPLETED', () => {
     fc.assert(
       fc.property(anyRun, (run) => {
         const { percent: share, turnsDone, turnsExpected } = progress(run);
@@ -502,7 +502,7 @@ describe('M2: whatever a run is like', () => {
     );
   });
 
-  it('M2: one more substep never lowers the percent', () => {
+  it('M2: one more substep never decreases the percent', () => {
     fc.assert(
       fc.property(openRun, (run) => {
         const next = changed(run, (open) => ({ ...open, substeps: open.substeps + 1 }));
@@ -512,7 +512,7 @@ describe('M2: whatever a run is like', () => {
     );
   });
 
-  it('M2: without substeps neither a turn, nor a rollout made, nor a stage begun or ended lowers the percent', () => {
+  it('M2: without substeps, neither a turn, a new rollout, nor the start or end of a stage decreases the percent', () => {
     const turn = (open: StageOf): StageOf => {
       const live = open.rollouts.findIndex(({ ended }) => !ended);
       return {
@@ -530,7 +530,7 @@ describe('M2: whatever a run is like', () => {
     );
   });
 
-  it('M2: a rollout that ends no later than others did never lowers the percent, where there are no substeps', () => {
+  it('M2: without substeps, a rollout that ends no later than others never decreases the percent', () => {
     fc.assert(
       fc.property(openRun.map(withoutSubsteps), fc.nat(25), (run, turns) => {
         const kindOf = run.stages[0]?.kind as StageKind;
@@ -546,7 +546,7 @@ describe('M2: whatever a run is like', () => {
     );
   });
 
-  it('M2: more at once never takes longer', () => {
+  it('M2: higher concurrency never increases the remaining time', () => {
     fc.assert(
       fc.property(openRun, (run) => {
         const more = { ...run, plan: run.plan && { ...run.plan, concurrency: run.plan.concurrency * 2 } };

@@ -19,9 +19,10 @@ import {
 import { decideRolloutMove, type Held, requireLease } from '../../src/domain/rollout_moves.ts';
 
 /**
- * L3 and L5 as a table, written from the rules and not from the code, for the attempt that holds the rollout (a rollout that is PENDING has none, one that
- * is CANCELLED no more). A status: the verb leads there. `same`: it is in effect already. `result`: it is in effect, and must have been said with the same
- * message and result. `no`: illegal. `lost`: that attempt holds it no more.
+ * L3 and L5 as a table, written from the rules and not from the code, for the attempt that holds the rollout (a PENDING
+ * rollout has none, nor has a CANCELLED one). A status: the verb changes to it. `same`: the verb has taken effect
+ * already. `result`: it has taken effect, and succeeds only with the same message and result. `no`: illegal. `lost`:
+ * the attempt does not hold the rollout any more.
  */
 const TABLE = `
             PENDING    INITIALIZING  RUNNING    COMPLETED  FAILED   CANCELLED
@@ -47,18 +48,20 @@ const outcome = fc.record({ message: fc.string(), resultJson: fc.json() });
 const other = fc.tuple(outcome, outcome).filter(([a, b]) => a.message !== b.message || a.resultJson !== b.resultJson);
 const attempts = fc.integer({ min: 1, max: 100 });
 
-/** A rollout as it comes to be in that status: the attempt speaks for it until it is requeued, retried or cancelled (Q2). */
+/**
+ * A rollout that reached this status: the attempt is valid until the rollout is requeued, retried or cancelled (Q2).
+ */
 function rolloutIn(status: Status, attempt: number): Held {
   return { id: 'a rollout', status, attempt, held: status !== 'PENDING' && status !== 'CANCELLED' };
 }
 
-/** Cancel is no matter of who holds it. */
+/** Cancel is allowed whoever holds the rollout. */
 function attemptOf(verb: RolloutVerb, attempt: number): number | undefined {
   return verb === 'cancel' ? undefined : attempt;
 }
 
-describe('moves of rollouts', () => {
-  it('L3: the table has every verb, and every status but PAUSED, which no rollout has', () => {
+describe('verbs of rollouts', () => {
+  it('L3: the table has every verb, and every status except PAUSED, which rollouts never have', () => {
     expect(rows.map(({ verb }) => verb)).toEqual([...ROLLOUT_VERBS]);
     expect(columns).toEqual(STATUSES.filter((status) => status !== 'PAUSED'));
   });
@@ -81,7 +84,7 @@ describe('moves of rollouts', () => {
   });
 
   it.each(ROLLOUT_VERBS.filter((verb) => verb !== 'cancel'))(
-    'F2, Q2: %s by any other attempt is LEASE_LOST, whatever the status, and says which is current',
+    'F2, Q2: %s by any other attempt is LEASE_LOST in every status, and the error names the current attempt',
     (verb) => {
       const statuses = fc.constantFrom(...(columns as Status[]));
       fc.assert(
@@ -97,7 +100,7 @@ describe('moves of rollouts', () => {
     },
   );
 
-  it('Q2: an attempt speaks for a rollout while it is the current one and holds it; without an attempt, anybody does', () => {
+  it('Q2: a call with an attempt is valid while that attempt is current and holds the rollout; without one, always', () => {
     fc.assert(
       fc.property(attempts, attempts, fc.boolean(), (current, said, held) => {
         const rollout: Held = { id: 'a rollout', status: 'RUNNING', attempt: current, held };
@@ -108,7 +111,7 @@ describe('moves of rollouts', () => {
     );
   });
 
-  it('Q2, Q3: an attempt that was swept is refused by every verb, but giving back what it has no more is no error', () => {
+  it('Q2, Q3: a swept attempt is refused by every verb, except that a repeated release is no error', () => {
     const statuses = fc.constantFrom(...(columns as Status[]));
     fc.assert(
       fc.property(statuses, attempts, outcome, (status, attempt, said) => {
@@ -120,7 +123,7 @@ describe('moves of rollouts', () => {
     );
   });
 
-  it('L3, Q1: whatever is said in whatever order, one attempt at most completes a rollout, and no older one moves it', () => {
+  it('L3, Q1: with any calls in any order, at most one attempt completes a rollout, and no older one changes it', () => {
     const said = fc.array(fc.tuple(fc.constantFrom('claim', ...ROLLOUT_VERBS), fc.nat(4)), { maxLength: 60 });
     fc.assert(
       fc.property(said, (verbs) => {
@@ -149,13 +152,13 @@ describe('moves of rollouts', () => {
 });
 
 describe('requeueing', () => {
-  // attempt of how many, the group's policy, whether a sibling has succeeded
+  // attempt, maximum of attempts, policy of the group, whether a sibling has succeeded
   it.each([
     [1, 3, 'CONTINUE', false, 'PENDING'],
     [2, 3, 'CONTINUE', true, 'PENDING'],
     [3, 3, 'CONTINUE', false, 'FAILED'],
     [3, 3, 'CONTINUE', true, 'FAILED'],
-    // What was claimed before the limit was lowered.
+    // It was claimed before the limit was lowered.
     [4, 3, 'CONTINUE', false, 'FAILED'],
     [1, 1, 'CONTINUE', false, 'FAILED'],
     [1, 3, 'CANCEL_PENDING', false, 'PENDING'],
@@ -168,7 +171,7 @@ describe('requeueing', () => {
 });
 
 describe('the status of a group', () => {
-  it('L4: PENDING until one has started, RUNNING until all have ended, then COMPLETED, FAILED or CANCELLED, in this order', () => {
+  it('L4: PENDING until one sibling has started, RUNNING until all have ended, then COMPLETED, FAILED or CANCELLED, in this order', () => {
     const sibling = fc
       .record({ status: fc.constantFrom(...(columns as Status[])), attempt: fc.integer({ min: 0, max: 2 }) })
       .map(({ status, attempt }) => ({ status, attempt: CLAIMED.includes(status) ? Math.max(1, attempt) : attempt }));
@@ -179,7 +182,7 @@ describe('the status of a group', () => {
     );
   });
 
-  it('L4: that one was cancelled which nobody had tried does not start its group', () => {
+  it('L4: a sibling that was cancelled before any attempt does not start its group', () => {
     const [waits, given] = [
       { status: 'PENDING', attempt: 0 },
       { status: 'CANCELLED', attempt: 0 },
@@ -196,7 +199,7 @@ interface Sibling {
   readonly attempt: number;
 }
 
-/** None is so without having been claimed. */
+/** A rollout has this status only after a claim. */
 const CLAIMED: readonly Status[] = ['INITIALIZING', 'RUNNING', 'COMPLETED'];
 
 /** L4, sibling by sibling. */
@@ -226,7 +229,7 @@ function statisticsOf(siblings: readonly Sibling[]): GroupStatistics {
 
 describe('verdicts', () => {
   const [yes, no, none] = [true, false, undefined];
-  // override, validations, the result's own; the verdict
+  // override, validations, own success of the result; the verdict
   it.each([
     [none, none, none, none],
     [none, none, yes, yes],
@@ -238,14 +241,14 @@ describe('verdicts', () => {
     [yes, no, no, yes],
     [no, yes, yes, no],
     [no, none, yes, no],
-  ])('M3: overridden as %s, validations say %s, the result says %s: %s', (override, validated, result, success) => {
+  ])('M3: with override %s, validations %s and result %s the verdict is %s', (override, validated, result, success) => {
     const judged = { override, validationPassed: validated, result };
     expect(verdict(judged)).toBe(success);
     expect(rolloutSuccess('COMPLETED', success)).toBe(success);
     expect(rolloutSuccess('FAILED', success)).toBe(false);
   });
 
-  it('M3: validations pass if all that are not advisory do; where none decides, they say nothing', () => {
+  it('M3: validations pass if all that are not advisory pass; without any of these they decide nothing', () => {
     const validations = fc.array(fc.record({ advisory: fc.boolean(), success: fc.boolean() }), { maxLength: 8 });
     fc.assert(
       fc.property(validations, (all) => {
@@ -266,7 +269,7 @@ describe('the delay before the next attempt', () => {
   });
 });
 
-describe('what is compared when a terminal verb comes again', () => {
+describe('the comparison of repeated terminal verbs', () => {
   const flag = fc.option(fc.boolean(), { nil: undefined });
   const result: fc.Arbitrary<RolloutResult> = fc.record({
     reward: fc.option(fc.oneof(fc.double(), fc.constantFrom(0, -0, Number.NaN, Number.POSITIVE_INFINITY)), {
@@ -279,7 +282,7 @@ describe('what is compared when a terminal verb comes again', () => {
     summaryJson: fc.oneof(fc.constant(''), fc.json()),
   });
 
-  it('L5: the same result is the same outcome; one that differs in any field, missing from false and 0 from −0, is another', () => {
+  it('L5: an equal result is the same outcome; any different field makes another, including unset and false, 0 and −0', () => {
     fc.assert(
       fc.property(fc.option(result, { nil: undefined }), fc.option(result, { nil: undefined }), (a, b) => {
         const [first, second] = [rolloutOutcome('said', a), rolloutOutcome('said', b)];
@@ -291,7 +294,7 @@ describe('what is compared when a terminal verb comes again', () => {
   });
 });
 
-/** What it leads to, or the reason of the refusal. */
+/** The resulting status, or the reason of the refusal. */
 function reasonOf<T>(decide: () => T): T | { reason: string } {
   try {
     return decide();

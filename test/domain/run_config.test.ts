@@ -35,13 +35,13 @@ const violation = (field: string, description: string) => ({
 });
 
 describe('effective configs', () => {
-  it('M4: if nothing is stated, the effective config is the text of the base, byte for byte; without a base it is {}', () => {
+  it('M4: without an own config, the effective config is the text of the base, byte for byte, or {} without a base', () => {
     const text = ' {"b": 1.0,\n "a": [] } ';
     expect(effective(text, '')).toBe(text);
     expect(effective('', '')).toBe('{}');
   });
 
-  it('M4: the own config is merged deeply; lists and scalars are replaced, and null is a value', () => {
+  it('M4: the own config is merged recursively; lists and scalars are replaced, and null is a value', () => {
     expect(effective('{"a":"b"}', '{"a":"c"}')).toBe('{"a":"c"}');
     expect(effective('{"a":{"b":"c"}}', '{"a":{"b":"d","c":null}}')).toBe('{"a":{"b":"d","c":null}}');
     expect(effective('{"a":[1,2]}', '{"a":[null]}')).toBe('{"a":[null]}');
@@ -50,10 +50,10 @@ describe('effective configs', () => {
     expect(effective('{"__proto__":1}', '{"__proto__":{"x":1}}')).toBe('{"__proto__":{"x":1}}');
   });
 
-  it('M4: a result over the limit is refused with its size in bytes, by the field that was given', () => {
+  it('M4: a result above the limit is refused with its size in bytes, and names the field that was set', () => {
     const limit = LIMITS.effectiveConfigBytes;
     const base = JSON.stringify({ a: 'é'.repeat(limit / 4) });
-    // What is not a value in {"a":"…","b":"…"}.
+    // The part of {"a":"…","b":"…"} that is not a value.
     const around = 15;
     const own = (bytes: number) => JSON.stringify({ b: 'x'.repeat(bytes) });
     const left = limit / 2 - around;
@@ -66,19 +66,19 @@ describe('effective configs', () => {
 });
 
 describe('removed paths of a config', () => {
-  it('M4: are removed before the own config is merged, so that it can set them anew', () => {
+  it('M4: are removed before the own config is merged, which can set them again', () => {
     const base = '{"lr":1.50,"opt":{"name":"adam","eps":9007199254740993},"drop":[1]}';
     expect(effective(base, '', ['/opt/name'])).toBe('{"lr":1.50,"opt":{"eps":9007199254740993},"drop":[1]}');
     expect(effective(base, '', ['/drop', '/lr'])).toBe('{"opt":{"name":"adam","eps":9007199254740993}}');
     expect(effective(base, '{"opt":{"betas":null}}', ['/opt'])).toBe('{"lr":1.50,"drop":[1],"opt":{"betas":null}}');
   });
 
-  it('M4: leave an object that loses its last key, and find a key whose value is null', () => {
+  it('M4: leave an object that loses its last key, and match a key whose value is null', () => {
     expect(effective('{"a":{"b":{"c":null}}}', '', ['/a/b/c'])).toBe('{"a":{"b":{}}}');
     expect(effective('{"a":1,"a":{"b":2}}', '', ['/a/b'])).toBe('{"a":{}}');
   });
 
-  it('M4: are all looked up before any is removed, so that they may overlap and be repeated in any order', () => {
+  it('M4: are all resolved before any is removed, so they may overlap and repeat in any order', () => {
     const base = '{"a":{"b":{"c":1}},"d":2}';
     for (const paths of [
       ['/a', '/a/b', '/a/b/c'],
@@ -104,7 +104,7 @@ describe('removed paths of a config', () => {
     expect(JSON.parse(effective(base, '', [pointer([key]), pointer(['k', key])]))).toEqual({ k: { b: 3 } });
   });
 
-  it('M4: reach a key as deep as a config may be nested', () => {
+  it('M4: reach a key at the maximal nesting of a config', () => {
     const nested = (inner: string) => `${'{"a":'.repeat(99)}${inner}${'}'.repeat(99)}`;
     expect(effective(nested('{"x":1}'), '', [`${'/a'.repeat(99)}/x`])).toBe(nested('{}'));
   });
@@ -119,32 +119,32 @@ describe('removed paths of a config', () => {
     ['/list/-', 'points into a list'],
     ['/list/0/x', 'points into a list'],
     ['/list/9', 'points into a list'],
-  ])('M4: are refused with their index where they lead to no key: %s', (path, why) => {
+  ])('M4: are refused with their index if they lead to no key: %s', (path, why) => {
     const base = '{"a":{"b":1.0},"list":[{"x":1}],"c":null}';
     const refused = violation('removed_config_paths[2]', why);
     expect(() => effective(base, '{"b":1}', ['/a', '/c', path])).toThrow(expect.objectContaining(refused));
   });
 
-  it('M4: of a run without anything to start from are absent', () => {
+  it('M4: are refused as absent for a run without a base config', () => {
     expect(() => effective('', '{"a":1}', ['/a'])).toThrow(
       expect.objectContaining(violation('removed_config_paths[0]', 'absent')),
     );
   });
 
   it.each(['', 'lr', 'a/b', '#/a', '/a~', '/~2', '/a/~'])(
-    'RFC 6901: are refused where they are no pointer to a key: %j',
+    'RFC 6901: are refused if they are no pointer to a key: %j',
     (path) => {
       const refused = violation('removed_config_paths[1]', 'must be a JSON Pointer');
       expect(() => requireRemovedPaths(['/a', path])).toThrow(expect.objectContaining(refused));
     },
   );
 
-  it.each(['/\0', '/\ud800', '/a\udc00b'])('W11: are refused as other text that cannot be stored: %j', (path) => {
+  it.each(['/\0', '/\ud800', '/a\udc00b'])('W11: are refused like other text that cannot be stored: %j', (path) => {
     const refused = violation('removed_config_paths[1]', 'without U+0000');
     expect(() => requireRemovedPaths(['/a', path])).toThrow(expect.objectContaining(refused));
   });
 
-  it('RFC 6901: are the keys again that a pointer was made of, whatever they are', () => {
+  it('RFC 6901: parse to the keys that the pointer was made of, whatever these are', () => {
     fc.assert(
       fc.property(fc.array(fc.oneof(fc.string({ unit: 'binary' }), fc.constantFrom(...ODD_KEYS))), (path) => {
         expect(parsePointer(pointer(path))).toEqual(path);
@@ -152,7 +152,7 @@ describe('removed paths of a config', () => {
     );
   });
 
-  it('RFC 6901: are read as the grammar says, for any text', () => {
+  it('RFC 6901: are parsed by the grammar, for any text', () => {
     const text = fc.string({ unit: fc.constantFrom('/', '~', '0', '1', 'a', '\n') });
     fc.assert(
       fc.property(text, (path) => {
@@ -163,7 +163,7 @@ describe('removed paths of a config', () => {
     );
   });
 
-  it('M4: with the merge, do what a model does that knows only paths and leaves', () => {
+  it('M4: with the merge, give the same result as a model of paths and leaves', () => {
     const cases = fc.tuple(arbitraryConfig, arbitraryConfig).chain(([base, own]) => {
       const paths = keyPathsOf(base);
       const removed: fc.Arbitrary<string[][]> =
@@ -179,7 +179,7 @@ describe('removed paths of a config', () => {
     );
   });
 
-  it('M4: are refused if and only if one of them leads to no key, and then the first of these is named', () => {
+  it('M4: are refused exactly if one of them leads to no key, and the first of these is named', () => {
     const path = fc.array(fc.constantFrom('a', 'b', 'c/d', '~1', '', '0', '__proto__'), { minLength: 1, maxLength: 3 });
     fc.assert(
       fc.property(arbitraryConfig, fc.array(path, { maxLength: 4 }), (base, paths) => {
@@ -193,16 +193,16 @@ describe('removed paths of a config', () => {
   });
 });
 
-describe('what is stated against what is there', () => {
+describe('the comparison of a request with an existing run', () => {
   const differences = (there: Partial<Stated>, stated: Partial<Stated>) =>
     statedDifferences({ ...UNSTATED, ...there }, { ...UNSTATED, ...stated });
 
-  it('M4: nothing stated differs from nothing', () => {
+  it('M4: an unset field differs from nothing', () => {
     expect(differences({ configJson: '{"a":1}', plan: PLAN }, {})).toEqual([]);
     expect(differences({}, { configJson: '{}' })).toEqual([]);
   });
 
-  it('M4: configs are compared by value, and every place that differs is named', () => {
+  it('M4: configs are compared by value, and every difference is named', () => {
     expect(differences({ configJson: '{"a":1,"b":2}' }, { configJson: ' {"b":2.0, "a":1e0}' })).toEqual([]);
     expect(
       differences({ configJson: '{"a":{"x":1,"y":[1]}}' }, { configJson: '{"a":{"x":2,"y":[1,2]},"z":null}' }),
@@ -220,7 +220,7 @@ describe('what is stated against what is there', () => {
     expect(differences({}, { removedConfigPaths: ['/a'] })).toEqual(['removed_config_paths']);
   });
 
-  it('M4: plans are compared field by field, kind by kind', () => {
+  it('M4: plans are compared by kind and field', () => {
     expect(differences({ plan: PLAN }, { plan: { ...PLAN, stagePlans: [{ ...EVAL }] } })).toEqual([]);
     const other = { kind: 'EVAL', stages: 9, groupsPerStage: 9, groupSize: 9, maxTurns: 9, substeps: 9 } as const;
     expect(differences({ plan: PLAN }, { plan: { stagePlans: [other], concurrency: 9 } })).toEqual([
@@ -237,7 +237,7 @@ describe('what is stated against what is there', () => {
     expect(differences({}, { plan: PLAN })).toEqual(['plan']);
   });
 
-  it('M4: the refusal names twenty fields at most, none of them long, whole letters only', () => {
+  it('M4: the error names at most twenty fields, none of them long, truncated between characters', () => {
     const fields = Array.from({ length: 25 }, (_, i) => `config_json/${i}${'🌊'.repeat(200)}`);
     const error = configMismatch({ id: 'id', name: 'one' }, fields);
     expect(error.metadata.run_id).toBe('id');

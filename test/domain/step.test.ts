@@ -3,7 +3,7 @@ import { addReward, contentStates } from '../../src/domain/step.ts';
 import { makeStep, sha256, textAction, textObservation } from '../support/steps.ts';
 
 describe('rewards', () => {
-  it('W11, M3: missing and NaN are skipped by the sum, infinities are not', () => {
+  it('W11, M3: the sum skips missing values and NaN, but not infinities', () => {
     expect([undefined, 1, Number.NaN, 2.5].reduce(addReward, 0)).toBe(3.5);
     expect(addReward(1, Infinity)).toBe(Infinity);
     expect(addReward(1, 0)).toBe(1);

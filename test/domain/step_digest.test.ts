@@ -9,8 +9,8 @@ import { anyStep } from '../support/arbitrary-steps.ts';
 import { makeStep, newState, stateRef, textAction, textObservation } from '../support/steps.ts';
 
 /**
- * The vectors were made from the description of the canonical form by another program. Digests are stored, so a vector that fails
- * means that replays of stored steps would be taken for conflicts: the code is wrong, never the vector.
+ * Another program made these vectors from the description of the canonical form. Digests are stored, so a failing
+ * vector means that replays of stored steps would be treated as conflicts: the code is wrong, never the vector.
  */
 interface Vector {
   readonly name: string;
@@ -82,17 +82,17 @@ function contentOf(content: VectorContent | undefined): Content | undefined {
   return { kind: 'data', data: Buffer.from(content.dataHex, 'hex'), mediaType: content.mediaType };
 }
 
-describe('stepDigest, the frozen form', () => {
+describe('stepDigest, the stable form', () => {
   it.each(VECTORS)('W6: golden vector: $name', ({ step, canonicalHex, digest }) => {
     expect(createHash('sha256').update(Buffer.from(canonicalHex, 'hex')).digest('hex')).toBe(digest);
     expect(stepDigest(stepOf(step))).toBe(digest);
   });
 
-  it('W6: tells all golden steps apart', () => {
+  it('W6: differs between all golden steps', () => {
     expect(new Set(VECTORS.map(({ digest }) => digest)).size).toBe(VECTORS.length);
   });
 
-  it('W6: is the same before and after a step far larger than any before', () => {
+  it('W6: is the same before and after a far larger step', () => {
     const small = makeStep(1n, { infoJson: '{"a":1}' });
     const before = stepDigest(small);
     const text = '🌊é'.repeat(300_000);
@@ -108,8 +108,8 @@ describe('stepDigest, the frozen form', () => {
   });
 });
 
-describe('stepDigest, what is the same', () => {
-  it('W6: takes no notice of the order of metrics', () => {
+describe('stepDigest, equal steps', () => {
+  it('W6: ignores the order of metrics', () => {
     fc.assert(
       fc.property(anyStep, (step) => {
         const reversed = new Map([...step.metrics].reverse());
@@ -118,7 +118,7 @@ describe('stepDigest, what is the same', () => {
     );
   });
 
-  it('W6: takes all bit patterns of NaN for one', () => {
+  it('W6: treats all bit patterns of NaN as equal', () => {
     const odd = new DataView(new ArrayBuffer(8));
     odd.setBigUint64(0, 0xfff8_0000_dead_beefn);
     const other = odd.getFloat64(0);
@@ -126,7 +126,7 @@ describe('stepDigest, what is the same', () => {
     expect(stepDigest(makeStep(1n, { reward: other, metrics: new Map([['a', other]]) }))).toBe(digest);
   });
 
-  it('W6: leaves out what the server sets: commit time, epoch, sum of rewards, sizes', () => {
+  it('W6: excludes what the server sets: commit time, epoch, reward sum, sizes', () => {
     const state = stateRef(newState('a'));
     const image = { kind: 'state', digest: state.digest, mediaType: 'image/png', size: 1 } as const;
     const step = makeStep(1n, { states: [state], observations: [textObservation('', { content: image })] });
@@ -141,7 +141,7 @@ describe('stepDigest, what is the same', () => {
     expect(stepDigest(stored)).toBe(stepDigest(step));
   });
 
-  it('W6: does not depend on which bytes buffer content came in', () => {
+  it('W6: does not depend on the buffer that holds the bytes of a content', () => {
     const wide = new Uint8Array([9, 1, 2, 3, 9]);
     const content = (data: Uint8Array) =>
       makeStep(1n, { observations: [textObservation('', { content: { kind: 'data', data, mediaType: '' } })] });
@@ -149,7 +149,7 @@ describe('stepDigest, what is the same', () => {
   });
 });
 
-describe('stepDigest, what is different', () => {
+describe('stepDigest, different steps', () => {
   const state = stateRef(newState('a'));
   const base = makeStep(7n, {
     actions: [textAction('go', { name: 'n', callId: 'c', tokenIds: [1, 2], logprobs: [-1] })],
@@ -203,11 +203,11 @@ describe('stepDigest, what is different', () => {
     'info_json by a space': { infoJson: '{ }' },
     'no info_json': { infoJson: '' },
     metadata_json: { metadataJson: '[1]' },
-    'info and metadata changed places': { infoJson: '[]', metadataJson: '{}' },
+    'info and metadata swapped': { infoJson: '[]', metadataJson: '{}' },
     'value of a metric': { metrics: new Map([['a', 2]]) },
     'metric NaN': { metrics: new Map([['a', Number.NaN]]) },
     'key of a metric by case': { metrics: new Map([['A', 1]]) },
-    'a metric more, 0': {
+    'one more metric, 0': {
       metrics: new Map([
         ['a', 1],
         ['b', 0],
@@ -219,7 +219,7 @@ describe('stepDigest, what is different', () => {
     'no start_time': { startTime: undefined },
     'end_time by a nanosecond': { endTime: 3n },
     'no end_time': { endTime: undefined },
-    'times changed places': { startTime: 2n, endTime: 1n },
+    'times swapped': { startTime: 2n, endTime: 1n },
     'only an end_time, of the start_time': { startTime: undefined, endTime: 1n },
     'name of a state': { states: [{ ...state, name: 'agent' }] },
     'digest of a state': { states: [stateRef(newState('b'))] },
@@ -231,19 +231,19 @@ describe('stepDigest, what is different', () => {
     expect(stepDigest({ ...base, ...change })).not.toBe(stepDigest(base));
   });
 
-  it('W6: all of these changes from each other too', () => {
+  it('W6: all of these changes differ from each other', () => {
     const digests = Object.values(CHANGES).map((change) => stepDigest({ ...base, ...change }));
     expect(new Set(digests).size).toBe(digests.length);
   });
 
-  it('W6: text moved from one field to the next', () => {
+  it('W6: text moved from one field to the next changes the digest', () => {
     const split = (type: string, name: string) =>
       stepDigest(makeStep(1n, { actions: [textAction('', { type, name })] }));
     expect(split('ab', '')).not.toBe(split('a', 'b'));
     expect(split('', 'ab')).not.toBe(split('a', 'b'));
   });
 
-  it('W6: any two steps that are not equal', () => {
+  it('W6: any two different steps have different digests', () => {
     fc.assert(
       fc.property(anyStep, anyStep, (one, other) => {
         expect(stepDigest(one) === stepDigest(other)).toBe(plain(one) === plain(other));
@@ -253,7 +253,7 @@ describe('stepDigest, what is different', () => {
   });
 });
 
-/** A step in words, another way than the canonical form, telling -0 from 0 and undefined from both. */
+/** A step as text in another form than the canonical one. The text distinguishes -0, 0 and undefined. */
 function plain(step: Step): string {
   return JSON.stringify(step, (_, value: unknown) => {
     if (typeof value === 'bigint') return `${value}n`;

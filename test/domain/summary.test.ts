@@ -10,7 +10,9 @@ interface Fixtures {
   readonly rates: { successes: number; trials: number; value: number; low: number; high: number }[];
   readonly chances: { trials: number; successes: number; k: number; value: number }[];
   readonly crowds: {
-    /** CANCEL_PENDING groups by their siblings in queue order: s succeeded, f ended without success, ? is neither. */
+    /**
+     * CANCEL_PENDING groups by their siblings in queue order: s succeeded, f ended without success, ? has not ended.
+     */
     tasks: { groups: number; trials: number; successes: number; unfinished: number; stopping: string[] }[];
     passAt: { k: number; tasks: number; groupsExcluded: number; value?: number; low?: number; high?: number }[];
   }[];
@@ -24,7 +26,7 @@ interface Fixtures {
   }[];
 }
 
-/** Made by the script beside it, from numpy and scipy. */
+/** Made by the script in the same folder, with numpy and scipy. */
 const { rates, chances, crowds, samples } = JSON.parse(
   readFileSync(path.join(import.meta.dirname, 'fixtures/summary.json'), 'utf8'),
 ) as Fixtures;
@@ -57,7 +59,7 @@ function stopping(siblings: string): TaskGroups['stopping'][number] {
   return { groups: 1n, siblings: BigInt(siblings.length), firstSuccess: first('s'), firstUnknown: first('?') };
 }
 
-/** pass@k of tasks, as the summary says it. */
+/** pass@k of tasks, as the summary returns it. */
 function passAt(k: number, tasks: readonly TaskGroups[]) {
   return summaryOf({ ...NOTHING, tasks }, [k]).passAt[0]!;
 }
@@ -71,24 +73,24 @@ function near(actual: number | undefined, wanted: number | undefined): void {
   else expect(Math.abs(actual! - wanted)).toBeLessThanOrEqual(1e-12 + 1e-11 * Math.abs(wanted));
 }
 
-describe('against numpy and scipy', () => {
-  it.each(rates)('M3: $successes of $trials is Wilson’s interval', ({ successes, trials, value, low, high }) => {
+describe('statistics compared with numpy and scipy', () => {
+  it.each(rates)('M3: the interval of $successes of $trials is Wilson’s', ({ successes, trials, value, low, high }) => {
     const found = rate(successes, trials);
     near(found?.value, value);
     near(found?.interval?.low, low);
     near(found?.interval?.high, high);
   });
 
-  it.each(chances)('M3: pass@$k of $successes in $trials tries is what counting says', (fixture) => {
+  it.each(chances)('M3: pass@$k of $successes in $trials attempts equals a direct count', (fixture) => {
     const { trials, successes, k, value } = fixture;
     const { estimate, tasks } = passAt(k, [task(trials, successes)]);
     expect([tasks, estimate?.interval]).toEqual([1n, undefined]);
     near(estimate?.value, value);
-    // Small chances keep their digits.
+    // Small probabilities keep their digits.
     if (value > 0) expect(estimate!.value / value).toBeCloseTo(1, 10);
   });
 
-  it('M3: pass@k is averaged over the tasks that count, with the normal interval over them, clamped', () => {
+  it('M3: pass@k is averaged over the tasks that count, with their normal interval, clamped', () => {
     let clamped = 0;
     for (const crowd of crowds) {
       const found = summaryOf(
@@ -114,7 +116,7 @@ describe('against numpy and scipy', () => {
     expect(clamped).toBeGreaterThan(5);
   });
 
-  it('M3: mean, standard deviation of the sample, least, median and greatest are numpy’s', () => {
+  it('M3: mean, sample standard deviation, minimum, median and maximum equal those of numpy', () => {
     for (const { rewards, mean, min, median, max, std } of samples) {
       const found = summaryOf({ ...NOTHING, rewards: momentsOf(rewards) }, []);
       near(found.rewardMean, mean);
@@ -135,8 +137,8 @@ const reward = fc.oneof(
   fc.double({ noNaN: true, noDefaultInfinity: true }),
 );
 
-describe('whatever is counted', () => {
-  it('M3: an interval of a rate lies within 0 and 1, holds the rate, and is narrower of more of the same', () => {
+describe('statistics of any input', () => {
+  it('M3: the interval of a rate is within 0 and 1, contains the rate, and narrows with more of the same', () => {
     fc.assert(
       fc.property(counted, ([n, c]) => {
         const { value, interval } = rate(c, n)!;
@@ -152,7 +154,7 @@ describe('whatever is counted', () => {
     );
   });
 
-  it('M3: pass@1 is the share of successes, more tries never lower the chance, and all tries find any success', () => {
+  it('M3: pass@1 is the success rate, more attempts never lower pass@k, and all attempts find any success', () => {
     fc.assert(
       fc.property(counted, fc.nat(1_998), ([n, c], drawn) => {
         const k = 1 + (drawn % n);
@@ -162,7 +164,7 @@ describe('whatever is counted', () => {
         expect(at(k)).toBeGreaterThanOrEqual(0);
         expect(at(k)).toBeLessThanOrEqual(1);
         if (k < n) expect(at(k + 1)).toBeGreaterThanOrEqual(at(k) - 1e-12);
-        // The last of k + 1 draws: C(n−c,k)/C(n,k) goes down by (n−c−k)/(n−k).
+        // The last of k + 1 draws: C(n−c,k)/C(n,k) decreases by the factor (n−c−k)/(n−k).
         if (k < n) expect(1 - at(k + 1)).toBeCloseTo((1 - at(k)) * Math.max(0, (n - c - k) / (n - k)), 10);
         expect(passAt(n + 1, [task(n, c)])).toEqual({
           ...{ k: n + 1, estimate: undefined, tasks: 0n, groupsExcluded: 1n },
@@ -183,7 +185,7 @@ describe('whatever is counted', () => {
     ]);
   });
 
-  it('M3: the mean of rewards lies among them, however large they are', () => {
+  it('M3: the mean of rewards is between the smallest and the largest, however large they are', () => {
     fc.assert(
       fc.property(fc.array(reward, { minLength: 1, maxLength: 40 }), (rewards) => {
         const found = summaryOf({ ...NOTHING, rewards: momentsOf(rewards) }, []);
@@ -197,15 +199,15 @@ describe('whatever is counted', () => {
   });
 });
 
-describe('what is not there', () => {
-  it('M3: of nothing, nothing is said, and nothing is left to do', () => {
+describe('statistics without input', () => {
+  it('M3: without rollouts every statistic is unset, and the summary is finished', () => {
     const { rollouts, finished, unjudged, passAt: passes, ...rest } = summaryOf(NOTHING, [1, 8]);
     expect([rollouts, finished, unjudged]).toEqual([0n, true, 0n]);
     expect(passes).toEqual([1, 8].map((k) => ({ k, estimate: undefined, tasks: 0n, groupsExcluded: 0n })));
     for (const value of Object.values(rest)) expect(value).toBeUndefined();
   });
 
-  it('M3: rollouts without a verdict are left out and counted; means are of terminal ones', () => {
+  it('M3: rollouts without a verdict are excluded and counted; means are over terminal ones', () => {
     const found = summaryOf(
       {
         ...NOTHING,

@@ -18,8 +18,8 @@ describe('the order of text', () => {
   });
 });
 
-describe('text that can be kept', () => {
-  it('W11: holds no U+0000 and no half of a surrogate pair; everything else is fine', () => {
+describe('text that can be stored', () => {
+  it('W11: contains no U+0000 and no lone surrogate; everything else is allowed', () => {
     for (const right of ['', 'a', '🌊', '\u0001', '\ufeff', '\uffff']) expect(isStorableText(right)).toBe(true);
     for (const wrong of ['\0', 'a\0b', '\ud83c', '\udf0a', '\udf0a\ud83c', 'a\ud800'])
       expect(isStorableText(wrong)).toBe(false);

@@ -2,14 +2,14 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { tupleKey } from '../../src/domain/tuple_key.ts';
 
-/** Texts made of what could be taken for a separator, a quote or an escape. */
+/** Texts that contain possible separators, quotes and escapes. */
 const text = fc.oneof(
   fc.string({ unit: fc.constantFrom('a', '/', ',', '"', '\\', '\0', ' ', '1', '\ud800') }),
   fc.string({ unit: 'binary' }),
 );
 
 describe('keys of tuples', () => {
-  it('N1: no two different tuples of namespace, RPC and request id have one key', () => {
+  it('N1: different tuples of namespace, RPC and request id have different keys', () => {
     fc.assert(
       fc.property(fc.tuple(text, text, text), fc.tuple(text, text, text), (one, other) => {
         const same = one.every((part, i) => part === other[i]);
@@ -19,7 +19,7 @@ describe('keys of tuples', () => {
     );
   });
 
-  it('N1: texts that are joined alike have different keys', () => {
+  it('N1: texts that are equal when joined have different keys', () => {
     const joinedAlike = ['a', 'a/b', 'a/b/c'].map((namespace) => {
       return [namespace, 'a/b/c/d'.slice(namespace.length + 1)] as const;
     });
@@ -27,7 +27,7 @@ describe('keys of tuples', () => {
     expect(tupleKey('a","b')).not.toBe(tupleKey('a', 'b'));
   });
 
-  it('texts are told from numbers and from what is not set', () => {
+  it('texts, numbers and unset values are distinct', () => {
     const values = ['1', 1n, '', undefined, 'undefined'];
     expect(new Set(values.map((value) => tupleKey(value))).size).toBe(values.length);
     expect(tupleKey(1)).toBe(tupleKey(1n));

@@ -9,12 +9,12 @@ const ALL_FENCED = 'the writers fenced themselves for good';
 
 interface Exploration {
   readonly states: number;
-  /** States in which both writers are through. */
+  /** States in which both writers have finished. */
   readonly ends: number;
   readonly violations: ReadonlySet<string>;
 }
 
-/** Every state that can be reached, until the violation that is looked for is found. */
+/** Every reachable state, until the given violation is found. */
 function explore(bounds: Bounds, looked?: string): Exploration {
   const first = start(bounds);
   const seen = new Set([nameOf(first)]);
@@ -58,7 +58,7 @@ describe('two writers, cuts, deletions and late frames, in every order', () => {
     { steps: [1, 1] as const, failures: 3 },
     { steps: [2, 1] as const, failures: 2 },
   ])(
-    "W1, W2, W12, F1: an acked step is there and its writer's, and not both writers are fenced ($steps steps, $failures failures)",
+    'W1, W2, W12, F1: an acked step is stored and belongs to its writer, and never are both writers fenced ($steps steps, $failures failures)',
     (bounds) => {
       const { states, ends, violations } = explore({ ...bounds, omit: new Set() });
       expect([...violations]).toEqual([]);
@@ -74,7 +74,7 @@ describe('two writers, cuts, deletions and late frames, in every order', () => {
     ['the uid and the replay below the end (W12)', ['uid', 'replay_below_end'], NOT_ITS_OWN],
     ['the epoch at every write (F1)', ['epoch_check'], STALE],
   ];
-  it.each(OMISSIONS)('is a search that finds what goes wrong without %s', (_, omit, violation) => {
+  it.each(OMISSIONS)('the search finds a violation without %s', (_, omit, violation) => {
     const { violations } = explore({ steps: [2, 1], failures: 2, omit: new Set(omit) }, violation);
     expect([...violations]).toContain(violation);
   });

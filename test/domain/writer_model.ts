@@ -5,12 +5,12 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import { makeStep } from '../support/steps.ts';
 
 /**
- * A small model of writing, to be explored exhaustively: two writers, each a process that follows W12, one trajectory whose every decision is
- * the domain's own (W1, W2), connections that may be cut at any moment, and whose frames may still arrive long after the writer gave them up,
- * and somebody who deletes the trajectory and makes its id again (B3).
+ * A small model of writing, to be explored exhaustively. It has two writers, each a process that follows W12, and one
+ * trajectory whose every decision is that of the domain (W1, W2). Connections may be cut at any time, and their frames
+ * may arrive long after the writer gave them up. Somebody may delete the trajectory and create its id again (B3).
  */
 
-/** A rule left out, to see that the exploration would notice. */
+/** A rule that is left out, to check that the exploration notices. */
 export type Omission = 'take_over_epoch' | 'uid' | 'replay_below_end' | 'epoch_check';
 
 export interface Bounds {
@@ -27,11 +27,11 @@ type Answer =
 
 interface Connection {
   readonly writer: number;
-  /** Cut: what was sent may still arrive, what is answered is lost. */
+  /** After a cut, sent frames may still arrive; answers are lost. */
   cut: boolean;
   sent: Frame[];
   answers: Answer[];
-  /** The stream in the server: uid and epoch that it was granted (0: not opened yet), or over. */
+  /** The stream in the server: uid and epoch that it was granted (0: not opened yet), or ended. */
   uid: number;
   epoch: number;
   over: boolean;
@@ -91,7 +91,7 @@ export function start(bounds: Bounds): State {
   };
 }
 
-/** A name that equal states share, and only they. */
+/** A text that is equal exactly for equal states. */
 export function nameOf(state: State): string {
   const { failures, uid, epoch, holder, steps, writers, connections } = state;
   let name = `${failures} ${uid} ${epoch} ${holder}`;
@@ -142,7 +142,10 @@ function after(state: State, event: (state: State) => void): State {
   return next;
 }
 
-/** W12: plainly at first, or from the epoch that a refusal named; later with the uid and the epoch that was granted last. */
+/**
+ * W12: the first open names no epoch, or the epoch that a refusal named; later opens name the uid and epoch granted
+ * last.
+ */
 function connect(state: State, who: number, { omit }: Bounds): void {
   const writer = state.writers[who] as Writer;
   const uid = omit.has('uid') ? 0 : writer.uid;
@@ -177,7 +180,7 @@ function live(state: State, who: number): Connection | undefined {
   return state.connections.find((each) => each.writer === who && !each.cut);
 }
 
-/** B3: the id is made again, under another uid. */
+/** B3: the id is created again, with another uid. */
 function makeAgain(state: State): void {
   Object.assign(state, { failures: state.failures - 1, uid: state.uid + 1, epoch: 0, holder: NOBODY, steps: [] });
 }
@@ -260,7 +263,7 @@ function rowOf(state: State): Trajectory {
   };
 }
 
-/** W12, the writer's side. */
+/** W12, on the side of the writer. */
 function receive(state: State, connection: Connection, bounds: Bounds): void {
   const who = connection.writer;
   const writer = state.writers[who] as Writer;
