@@ -25,7 +25,7 @@ export interface Run {
   readonly metricPoints: number;
   readonly resources: BenchResources;
   /** Shows progress to people. */
-  say(what: string): void;
+  showProgress(what: string): void;
 }
 
 export interface Result {
@@ -55,7 +55,7 @@ export async function alternate<Name extends string>(
   const samples = Object.fromEntries(names.map((name) => [name, [] as number[]])) as Record<Name, number[]>;
   for (let round = 0; round < run.rounds; round += 1) {
     for (const name of names) {
-      run.say(`round ${round + 1} of ${run.rounds}: ${name}`);
+      run.showProgress(`round ${round + 1} of ${run.rounds}: ${name}`);
       samples[name].push(await measures[name](round));
     }
   }

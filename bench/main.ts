@@ -85,7 +85,7 @@ async function measure(
     growthSteps,
     metricPoints,
     resources: resources,
-    say,
+    showProgress: say,
   };
   const outside = watchOutside();
   try {
@@ -103,9 +103,9 @@ async function measure(
 
 function line({ bench, engine, value, unit, ratio, note }: Result, outsideCores: number): string {
   const by = ratio === undefined ? '' : `, ratio ${ratio.toFixed(2)}`;
-  const beside = note === undefined ? '' : ` (${note})`;
+  const noteText = note === undefined ? '' : ` (${note})`;
   const busy = outsideCores > 0.3 ? ` [others used ${outsideCores.toFixed(1)} cores meanwhile]` : '';
-  return `${bench} on ${engine}: ${value.toPrecision(4)} ${unit}${by}${beside}${busy}\n`;
+  return `${bench} on ${engine}: ${value.toPrecision(4)} ${unit}${by}${noteText}${busy}\n`;
 }
 
 /** Measures how many cores other programs used. Figures are less reliable when other programs are busy. */

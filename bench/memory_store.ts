@@ -10,11 +10,11 @@ export function memoryStore(store: Store): Store {
   const pages = new Map<string, Promise<OwnedStep[]>>();
   return wrappedStore(store, {
     readSteps(namespace, tree, segments, range, view) {
-      const place = `${tree}/${segments.at(-1)?.key}/${range.from}/${range.to}/${view}`;
-      let page = pages.get(place);
+      const key = `${tree}/${segments.at(-1)?.key}/${range.from}/${range.to}/${view}`;
+      let page = pages.get(key);
       if (page === undefined) {
         page = store.readSteps(namespace, tree, segments, range, view);
-        pages.set(place, page);
+        pages.set(key, page);
       }
       return page;
     },

@@ -24,8 +24,8 @@ export class FrameTemplate {
     const steps = Array.from({ length: stepsPerFrame }, () => markedStep(payload));
     this.bytes = Buffer.from(toBinary(AppendStepsRequestSchema, create(AppendStepsRequestSchema, { steps })));
     this.size = this.bytes.length;
-    this.numbers = placesOf(this.bytes, NUMBER_BYTES);
-    this.nonces = placesOf(this.bytes, NONCE_MARK);
+    this.numbers = positionsOf(this.bytes, NUMBER_BYTES);
+    this.nonces = positionsOf(this.bytes, NONCE_MARK);
   }
 
   /**
@@ -57,7 +57,7 @@ export class MetricTemplate {
       value: Math.sqrt(i + 1),
     }));
     this.bytes = Buffer.from(toBinary(LogMetricsRequestSchema, create(LogMetricsRequestSchema, { runId, points })));
-    this.numbers = placesOf(this.bytes, NUMBER_BYTES);
+    this.numbers = positionsOf(this.bytes, NUMBER_BYTES);
   }
 
   batch(firstStep: number): Buffer {
@@ -176,10 +176,10 @@ function whole(random: Random, below: number): number {
   return random.uint32() % below;
 }
 
-function placesOf(bytes: Buffer, mark: Buffer): number[] {
-  const places: number[] = [];
-  for (let at = bytes.indexOf(mark); at !== -1; at = bytes.indexOf(mark, at + 1)) places.push(at);
-  return places;
+function positionsOf(bytes: Buffer, mark: Buffer): number[] {
+  const positions: number[] = [];
+  for (let at = bytes.indexOf(mark); at !== -1; at = bytes.indexOf(mark, at + 1)) positions.push(at);
+  return positions;
 }
 
 function varint(value: bigint): Buffer {

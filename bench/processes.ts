@@ -7,7 +7,7 @@ import { text } from 'node:stream/consumers';
 
 export type ProgramName =
   | 'append'
-  | 'ask'
+  | 'request'
   | 'run_sql'
   | 'branch'
   | 'claims'

@@ -25,7 +25,7 @@ export function table(results: readonly Result[]): string {
     result.unit,
     result.ceiling === undefined ? '' : number(result.ceiling),
     result.ratio === undefined ? '' : result.ratio.toFixed(2),
-    result.aim === undefined ? '' : `${result.aim}${meets(result) ? '' : '  missed'}`,
+    result.aim === undefined ? '' : `${result.aim}${meetsAim(result) ? '' : '  missed'}`,
     `${number(result.spread[0])} to ${number(result.spread[1])}`,
   ]);
   const all = [[...HEADINGS], ...rows];
@@ -40,7 +40,7 @@ export function table(results: readonly Result[]): string {
 }
 
 /** Returns whether a result meets its aim, which is about the ratio, or about the value if there is no ratio. */
-export function meets({ aim, ratio, value }: Result): boolean {
+export function meetsAim({ aim, ratio, value }: Result): boolean {
   const [, sign, bound] = /^(>=|<=) ([\d.]+)/.exec(aim ?? '') ?? [];
   if (sign === undefined) return true;
   const measured = ratio ?? value;

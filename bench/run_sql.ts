@@ -14,10 +14,10 @@ export interface RunSql {
   /** Reads the rows of a run's tree. Returns their number. */
   tree(runId: string): Promise<number>;
   /**
-   * Reads the smallest and the largest value of each stretch of all series, from step 0. Returns the number of
-   * stretches.
+   * Reads the smallest and the largest value of each bucket of all series, from step 0. Returns the number of
+   * buckets.
    */
-  aggregate(pointsEach: number, stretches: number): Promise<number>;
+  aggregate(pointsEach: number, buckets: number): Promise<number>;
   /** Inserts points in one commit. */
   insertPoints(points: readonly BarePoint[]): Promise<void>;
   /** Replaces the points of every series by this many points, from step 0. */
@@ -55,7 +55,7 @@ const tree = ($: Placeholder) =>
   `select ${RUN}, r.parent, r.main_tree, r.main_trajectory from runs r where r.tree = (select tree from runs where namespace = 'default' and id = ${$(1)}) and not r.hidden order by r.key`;
 
 const aggregate = ($: Placeholder, series: readonly unknown[]) =>
-  `select series, metric_step * ${$(1)} / ${$(2)} as stretch, min(value) as smallest, max(value) as largest
+  `select series, metric_step * ${$(1)} / ${$(2)} as bucket, min(value) as smallest, max(value) as largest
     from metric_points where series in (${series.join(', ')}) group by 1, 2`;
 
 const SERIES = 'select key from metric_series order by key';
@@ -95,11 +95,11 @@ function openSqlite(path: string): RunSql {
     async tree(runId) {
       return statement(tree($)).all(runId).length;
     },
-    async aggregate(pointsEach, stretches) {
+    async aggregate(pointsEach, buckets) {
       series ??= statement(SERIES)
         .all()
         .map(({ key }) => key);
-      return statement(aggregate($, series)).all(BigInt(stretches), BigInt(pointsEach)).length;
+      return statement(aggregate($, series)).all(BigInt(buckets), BigInt(pointsEach)).length;
     },
     async insertPoints(points) {
       const insert = statement(
@@ -131,7 +131,7 @@ async function openPostgres(url: string): Promise<RunSql> {
   let series: unknown[] | undefined;
   const names = new Map<string, string>();
   const rows = async (text: string, values: readonly unknown[] = []) => {
-    const name = names.get(text) ?? `books-${names.size}`;
+    const name = names.get(text) ?? `run-sql-${names.size}`;
     names.set(text, name);
     return (await client.query({ name, text, values: [...values] })).rows.length;
   };
@@ -147,9 +147,9 @@ async function openPostgres(url: string): Promise<RunSql> {
         tree((n) => `$${n}`),
         [runId],
       ),
-    async aggregate(pointsEach, stretches) {
+    async aggregate(pointsEach, buckets) {
       series ??= (await client.query<{ key: string }>(SERIES)).rows.map(({ key }) => key);
-      return rows(aggregate($, series), [stretches, pointsEach]);
+      return rows(aggregate($, series), [buckets, pointsEach]);
     },
     async insertPoints(points) {
       const made = points.map(({ series, metricStep, value }) => [

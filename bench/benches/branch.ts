@@ -73,7 +73,7 @@ export const branchWhileWriting: Bench = {
     const samples = await alternate(run, {
       'with branches': () =>
         ingest(run, server, WRITER, {
-          async beside([trajectoryId]) {
+          async meanwhile([trajectoryId]) {
             const settings: BranchSettings = {
               address: server.address,
               targets: [{ trajectoryId: trajectoryId!, stepNumber: 10 }],

@@ -29,7 +29,7 @@ export const deleteBesideWriter: Bench = {
         const trajectoryId = await longTrajectory(run, server, STEPS);
         return ingest(run, server, WRITER, {
           seen: seen('beside'),
-          async beside() {
+          async meanwhile() {
             await new Promise((resolve) => setTimeout(resolve, run.warmupSeconds * 1000));
             deletes.push(await server.deleteTrajectory(trajectoryId));
           },

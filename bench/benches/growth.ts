@@ -15,7 +15,7 @@ export const growth: Bench = {
   onlyWhenNamed: true,
   async run(run) {
     const full = await run.resources.emptySchema(run.engine);
-    run.say(`loading ${run.growthSteps} steps`);
+    run.showProgress(`loading ${run.growthSteps} steps`);
     const { perSecond } = await runProgram<DriverFigures>('driver', {
       task: 'load',
       database: full,
@@ -26,7 +26,7 @@ export const growth: Bench = {
       steps: run.growthSteps,
     } satisfies DriverSettings);
     // The loaded gigabytes are still being written to disk, which would be measured instead.
-    run.say('waiting until it is on the disk');
+    run.showProgress('waiting until it is on the disk');
     await promisify(execFile)('sync');
     const grown = await run.resources.server('real', run.engine, full);
     const empty = await run.resources.server('real', run.engine);

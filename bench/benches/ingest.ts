@@ -12,8 +12,8 @@ export type Load = Omit<AppendSettings, 'address' | 'trajectories' | 'warmupSeco
 export interface IngestOptions {
   /** Called with further figures. */
   readonly seen?: (figures: Ingested) => void;
-  /** Runs beside the load, on its trajectories. */
-  readonly beside?: (trajectories: readonly string[]) => Promise<void>;
+  /** Runs at the same time as the load, on its trajectories. */
+  readonly meanwhile?: (trajectories: readonly string[]) => Promise<void>;
 }
 
 /** Measures the steps per second that a server acks on new trajectories. */
@@ -21,7 +21,7 @@ export async function ingest(
   run: Run,
   server: BenchServer,
   { streams, ...settings }: Load,
-  { seen, beside }: IngestOptions = {},
+  { seen, meanwhile }: IngestOptions = {},
 ): Promise<number> {
   // A bare handler has no trajectories, so it accepts any ids.
   const trajectories =
@@ -29,7 +29,7 @@ export async function ingest(
   const { warmupSeconds, seconds } = run;
   const all: AppendSettings = { ...settings, address: server.address, trajectories, warmupSeconds, seconds };
   const cpu = server.cpuSeconds();
-  const [figures] = await Promise.all([runProgram<AppendFigures>('append', all), beside?.(trajectories)]);
+  const [figures] = await Promise.all([runProgram<AppendFigures>('append', all), meanwhile?.(trajectories)]);
   seen?.({ ...figures, serverCpuMicros: ((server.cpuSeconds() - cpu) / figures.allSteps) * 1e6 });
   return figures.stepsPerSecond;
 }
@@ -58,7 +58,7 @@ export const ingestSingle: Bench = {
       'bare handler': () => ingest(run, bare, SINGLE, { seen: (figures) => seen.bare.push(figures) }),
     });
     const aim = run.engine === 'sqlite' ? '>= 0.7' : '>= 0.6';
-    const note = `${beside(seen.real)}; null store ${cpuOf(seen.null)}, bare handler ${cpuOf(seen.bare)}`;
+    const note = `${costNote(seen.real)}; null store ${cpuOf(seen.null)}, bare handler ${cpuOf(seen.bare)}`;
     const unit = 'steps/s';
     return [
       compare(run, { bench: 'ingest-single', aim, unit, note }, samples.real, samples['null store']),
@@ -82,7 +82,7 @@ export const ingestBatch: Bench = {
     });
     const aim = run.engine === 'sqlite' ? '>= 0.3' : '>= 0.35';
     return [
-      compare(run, { bench: 'ingest-batch', aim, unit: 'steps/s', note: beside(seen) }, samples.real, samples.driver),
+      compare(run, { bench: 'ingest-batch', aim, unit: 'steps/s', note: costNote(seen) }, samples.real, samples.driver),
     ];
   },
 };
@@ -156,7 +156,7 @@ export const sharedStates: Bench = {
 };
 
 /** Describes the size of a message and the CPU cost of a step. */
-export function beside(seen: readonly Ingested[]): string {
+export function costNote(seen: readonly Ingested[]): string {
   const client = median(seen.map(({ clientCpuSeconds, ackedSteps }) => (clientCpuSeconds / ackedSteps) * 1e6));
   return `${seen[0]?.frameBytes ?? 0} B a message; CPU a step: server ${cpuOf(seen)}, client ${client.toFixed(1)} µs`;
 }

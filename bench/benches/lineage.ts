@@ -17,7 +17,7 @@ export async function nested(run: Run, server: BenchServer, depth: number, steps
   await server.append(root!, 0, stepsEach);
   const chain = [root!];
   for (let i = 1; i <= depth; i += 1) {
-    if (i % 50 === 0) run.say(`nesting branches: ${i}`);
+    if (i % 50 === 0) run.showProgress(`nesting branches: ${i}`);
     chain.push(await longerBranch(server, chain.at(-1)!, i * stepsEach, stepsEach));
   }
   return chain;

@@ -2,8 +2,8 @@ import { create, toBinary } from '@bufbuild/protobuf';
 import { ReadMetricsRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { alternate, type Bench, compare, median, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
-import type { AskFigures, AskSettings } from '../programs/ask.ts';
 import type { MetricsFigures, MetricsSettings } from '../programs/metrics.ts';
+import type { RequestFigures, RequestSettings } from '../programs/request.ts';
 import type { RunSqlFigures, RunSqlSettings } from '../programs/run_sql.ts';
 
 const CALLERS = 16;
@@ -68,7 +68,7 @@ const MAX_POINTS = 500;
 export const metricsRead: Bench = {
   names: ['metrics-read'],
   about:
-    'p50 of ReadMetrics, 10 series of 1,000,000 points down to 500 each; against the driver’s own min and max of the same stretches',
+    'p50 of ReadMetrics, 10 series of 1,000,000 points down to 500 each; against the driver’s own min and max of the same buckets',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const writing = await run.resources.server('real', run.engine);
@@ -76,20 +76,20 @@ export const metricsRead: Bench = {
     await writing.series(runId!, SERIES);
     const { database } = writing;
     await writing.stop();
-    run.say(`filling ${SERIES} series with ${run.metricPoints} points each`);
+    run.showProgress(`filling ${SERIES} series with ${run.metricPoints} points each`);
     await runSql(run, database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
     let bytes = 0;
     // SQLite allows one process per file, so each measurement has its own process.
     const read = async () => {
       const server = await run.resources.server('real', run.engine, database);
       const request = create(ReadMetricsRequestSchema, { runIds: [runId!], maxPoints: MAX_POINTS });
-      const figures = await runProgram<AskFigures>('ask', {
+      const figures = await runProgram<RequestFigures>('request', {
         address: server.address,
         method: '/anabranch.v1.RunService/ReadMetrics',
         request: Buffer.from(toBinary(ReadMetricsRequestSchema, request)).toString('base64'),
         warmupSeconds: run.warmupSeconds,
         seconds: run.seconds,
-      } satisfies AskSettings);
+      } satisfies RequestSettings);
       bytes = figures.bytes;
       await server.stop();
       return figures.p50Ms;
@@ -97,13 +97,13 @@ export const metricsRead: Bench = {
     const task = {
       name: 'aggregate',
       pointsEach: run.metricPoints,
-      stretches: MAX_POINTS / 2,
+      buckets: MAX_POINTS / 2,
     } as const;
     const samples = await alternate(run, {
       ReadMetrics: read,
       aggregate: async () => {
         const { p50Ms, rows } = await runSql(run, database, task);
-        if (rows !== SERIES * task.stretches) throw new Error(`there are ${rows} stretches`);
+        if (rows !== SERIES * task.buckets) throw new Error(`there are ${rows} buckets`);
         return p50Ms;
       },
     });

@@ -1,6 +1,6 @@
 import { alternate, type Bench, type Comparison, figure, type Run } from '../bench.ts';
 import type { BenchServer } from '../resources.ts';
-import { beside, type Ingested, ingest, type Load } from './ingest.ts';
+import { costNote, type Ingested, ingest, type Load } from './ingest.ts';
 
 /**
  * Results of other systems for the same work on 2 cores, from scripts that are not part of this repository (see
@@ -31,7 +31,7 @@ export const peers: Bench = {
     const streaming = await measure(run, server, { ...SIXTEEN, window: 256 });
     const waits = one.seen.map(({ p50Ms }) => p50Ms[0]!);
     const steps = (bench: string, measured: Measured, others: string, aim?: string) => {
-      const about: Comparison = { bench, unit: 'steps/s', note: `${beside(measured.seen)}; ${others}` };
+      const about: Comparison = { bench, unit: 'steps/s', note: `${costNote(measured.seen)}; ${others}` };
       return figure(run, aim === undefined ? about : { ...about, aim }, measured.rates);
     };
     return [

@@ -10,7 +10,7 @@ const STEPS = 100_000;
 /** Creates a trajectory with at least this many steps, each with its state. */
 export async function longTrajectory(run: Run, server: BenchServer, steps: number): Promise<string> {
   const [trajectory] = await server.trajectories(1);
-  run.say(`writing ${steps} steps`);
+  run.showProgress(`writing ${steps} steps`);
   await runProgram<AppendFigures>('append', {
     address: server.address,
     trajectories: [trajectory!],

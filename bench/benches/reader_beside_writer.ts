@@ -27,11 +27,11 @@ export const readerBesideWriter: Bench = {
     const { server, trajectoryId, runId } = await furnished(run);
     const slowest: Record<string, number[]> = {};
     const perSecond: Record<string, number[]> = {};
-    const write = (name: string, beside?: () => Promise<void>) => {
+    const write = (name: string, meanwhile?: () => Promise<void>) => {
       const seen = ({ maxMs }: Ingested) => {
         slowest[name] = [...(slowest[name] ?? []), maxMs[0]!];
       };
-      return ingest(run, server, WRITER, beside === undefined ? { seen } : { seen, beside });
+      return ingest(run, server, WRITER, meanwhile === undefined ? { seen } : { seen, meanwhile });
     };
     const measures: Record<string, () => Promise<number>> = { alone: () => write('alone') };
     for (const { task, protocol, name } of READERS) {
@@ -69,7 +69,7 @@ async function furnished(run: Run): Promise<{ server: BenchServer; trajectoryId:
   await filling.series(runId!, 1);
   const trajectoryId = await longTrajectory(run, filling, STEPS);
   await filling.stop();
-  run.say(`filling a series with ${run.metricPoints} points`);
+  run.showProgress(`filling a series with ${run.metricPoints} points`);
   await runSql(run, filling.database, { name: 'fill-series', pointsEach: run.metricPoints }, true);
   return { server: await run.resources.server('real', run.engine, filling.database), trajectoryId, runId: runId! };
 }

@@ -15,7 +15,7 @@ import { alternate, type Bench, compare, figure, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { ClaimsFigures, ClaimsSettings } from '../programs/claims.ts';
 import type { RolloutSqlFigures, RolloutSqlSettings } from '../programs/rollout_sql.ts';
-import { asking, encoded, inProcess, leastCall } from './asking.ts';
+import { encoded, measureEmptyCall, measureRpc, measureUseCase } from './rpc_latency.ts';
 
 const WORKERS = 32;
 const QUEUED = 100_000;
@@ -59,11 +59,11 @@ export const claimsDepth: Bench = {
 
 /** Creates a database with this many PENDING rollouts in one stage, and programs that claim them. */
 async function queueOf(run: Run, count: number) {
-  const making = await run.resources.server('real', run.engine);
-  const { stageIds } = await making.stages();
-  const { database } = making;
-  await making.stop();
-  run.say(`queueing ${count} rollouts`);
+  const creating = await run.resources.server('real', run.engine);
+  const { stageIds } = await creating.stages();
+  const { database } = creating;
+  await creating.stop();
+  run.showProgress(`queueing ${count} rollouts`);
   await rolloutSql(run, database, { name: 'fill', count, as: 'queued' });
   const init = { stageId: stageIds[0]!, workerId: 'w', leaseDuration: { seconds: 80_000n } };
   const request = encoded(ClaimRolloutsRequestSchema, init);
@@ -104,11 +104,11 @@ async function bigRun(run: Run) {
   const { runId, stageIds } = await server.stages();
   const { database } = server;
   await server.stop();
-  run.say(`making ${ROLLOUTS} rollouts`);
+  run.showProgress(`creating ${ROLLOUTS} rollouts`);
   await rolloutSql(run, database, { name: 'fill', count: ROLLOUTS, as: 'done' });
-  const again = await run.resources.server('real', run.engine, database);
-  await again.liveRollouts(stageIds.at(-1)!, LIVE, 3);
-  await again.stop();
+  const reopened = await run.resources.server('real', run.engine, database);
+  await reopened.liveRollouts(stageIds.at(-1)!, LIVE, 3);
+  await reopened.stop();
   return { database, runId, stageIds };
 }
 
@@ -119,16 +119,16 @@ export const rolloutList: Bench = {
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const { database, runId, stageIds } = await bigRun(run);
-    const list = await asking(run, database, 'RolloutService/ListRollouts', ListRolloutsRequestSchema, {
+    const list = await measureRpc(run, database, 'RolloutService/ListRollouts', ListRolloutsRequestSchema, {
       runId,
       pageSize: 50,
     });
-    const groups = await asking(run, database, 'RolloutService/ListGroups', ListGroupsRequestSchema, {
+    const groups = await measureRpc(run, database, 'RolloutService/ListGroups', ListGroupsRequestSchema, {
       stageId: stageIds[0]!,
       pageSize: 50,
     });
-    const local = inProcess(run, database, { name: 'list-rollouts', runId, stageId: stageIds[0]! });
-    const least = leastCall(run);
+    const local = measureUseCase(run, database, { name: 'list-rollouts', runId, stageId: stageIds[0]! });
+    const least = measureEmptyCall(run);
     const samples = await alternate(run, {
       'two pages': async () => (await list.p50()) + (await groups.p50()),
       'without the wire': local.p50,
@@ -156,13 +156,13 @@ export const watchRun: Bench = {
     const { runId } = await filling.stages();
     const { database } = filling;
     await filling.stop();
-    run.say(`making ${WATCHED} rollouts`);
+    run.showProgress(`creating ${WATCHED} rollouts`);
     await rolloutSql(run, database, { name: 'fill', count: WATCHED, as: 'done' });
     const ending = await run.resources.server('real', run.engine, database);
     await ending.completeRun(runId);
     await ending.stop();
     const init = { runId, allStages: true, rollouts: true, untilTerminal: true };
-    const watched = await asking(run, database, 'RunService/WatchRun', WatchRunRequestSchema, init);
+    const watched = await measureRpc(run, database, 'RunService/WatchRun', WatchRunRequestSchema, init);
     const samples = await alternate(run, {
       WatchRun: watched.p50,
       'by hand': async () => {
@@ -183,15 +183,15 @@ export const progress: Bench = {
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const { database, runId } = await bigRun(run);
-    const got = await asking(run, database, 'RunService/GetProgress', GetProgressRequestSchema, { runId });
-    const summed = await asking(run, database, 'RunService/Summarize', SummarizeRequestSchema, {
+    const got = await measureRpc(run, database, 'RunService/GetProgress', GetProgressRequestSchema, { runId });
+    const summed = await measureRpc(run, database, 'RunService/Summarize', SummarizeRequestSchema, {
       runIds: [runId],
       dimensions: [{ key: SummaryKey.TASK }, { label: 'model' }],
       passAt: [1, 8],
     });
-    const progressLocal = inProcess(run, database, { name: 'progress', runId });
-    const summaryLocal = inProcess(run, database, { name: 'summarize', runId });
-    const least = leastCall(run);
+    const progressLocal = measureUseCase(run, database, { name: 'progress', runId });
+    const summaryLocal = measureUseCase(run, database, { name: 'summarize', runId });
+    const least = measureEmptyCall(run);
     const samples = await alternate(run, {
       GetProgress: got.p50,
       'progress without the wire': progressLocal.p50,
@@ -224,16 +224,16 @@ export const readRollouts: Bench = {
   async run(run) {
     const writing = await run.resources.server('real', run.engine);
     const { stageIds } = await writing.stages();
-    run.say(`making ${READ} rollouts`);
+    run.showProgress(`creating ${READ} rollouts`);
     const trajectories = await writing.completedRollouts(stageIds[0]!, READ, TURNS);
     const { database } = writing;
     await writing.stop();
-    const whole = await asking(run, database, 'RolloutService/ReadRollouts', ReadRolloutsRequestSchema, {
+    const whole = await measureRpc(run, database, 'RolloutService/ReadRollouts', ReadRolloutsRequestSchema, {
       stageId: stageIds[0]!,
     });
     const [first, ...more] = trajectories.map((trajectoryId) => ({ trajectoryId }));
-    const single = await asking(run, database, 'TrajectoryService/ReadSteps', ReadStepsRequestSchema, first!, {
-      more: more.map((init) => encoded(ReadStepsRequestSchema, init)),
+    const single = await measureRpc(run, database, 'TrajectoryService/ReadSteps', ReadStepsRequestSchema, first!, {
+      furtherRequests: more.map((init) => encoded(ReadStepsRequestSchema, init)),
     });
     const perSecond = (ms: number) => (READ * (TURNS + 1) * 1000) / ms;
     const samples = await alternate(run, {

@@ -1,7 +1,7 @@
 import { GetRunTreeRequestSchema, ListRunsRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { alternate, type Bench, compare } from '../bench.ts';
-import { asking, inProcess, leastCall } from './asking.ts';
 import { runSql } from './metrics.ts';
+import { measureEmptyCall, measureRpc, measureUseCase } from './rpc_latency.ts';
 
 const about = { aim: '<= 2', unit: 'ms' };
 const RUNS = 10_000;
@@ -14,14 +14,14 @@ export const runList: Bench = {
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const writing = await run.resources.server('real', run.engine);
-    run.say(`making ${RUNS} runs`);
+    run.showProgress(`creating ${RUNS} runs`);
     await writing.runs(RUNS, { main: true });
     const { database } = writing;
     await writing.stop();
     await runSql(run, database, { name: 'fill-stages', each: STAGES_EACH }, true);
-    const list = await asking(run, database, 'RunService/ListRuns', ListRunsRequestSchema, { pageSize: 50 });
-    const local = inProcess(run, database, { name: 'list-runs' });
-    const least = leastCall(run);
+    const list = await measureRpc(run, database, 'RunService/ListRuns', ListRunsRequestSchema, { pageSize: 50 });
+    const local = measureUseCase(run, database, { name: 'list-runs' });
+    const least = measureEmptyCall(run);
     const samples = await alternate(run, {
       ListRuns: list.p50,
       'without the wire': local.p50,
@@ -49,11 +49,11 @@ export const runTree: Bench = {
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const writing = await run.resources.server('real', run.engine);
-    run.say(`making ${BRANCHES} branches`);
+    run.showProgress(`creating ${BRANCHES} branches`);
     const runId = await writing.runTree(BRANCHES);
     const { database } = writing;
     await writing.stop();
-    const tree = await asking(
+    const tree = await measureRpc(
       run,
       database,
       'RunService/GetRunTree',
@@ -61,8 +61,8 @@ export const runTree: Bench = {
       { runId, pageSize: 1000 },
       { pages: { next: 2, token: 3 } },
     );
-    const local = inProcess(run, database, { name: 'run-tree', runId });
-    const least = leastCall(run);
+    const local = measureUseCase(run, database, { name: 'run-tree', runId });
+    const least = measureEmptyCall(run);
     const samples = await alternate(run, {
       GetRunTree: tree.p50,
       'without the wire': local.p50,

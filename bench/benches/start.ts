@@ -38,12 +38,12 @@ export const start: Bench = {
 };
 
 async function healthy(port: number, exited: Promise<unknown>): Promise<void> {
-  let gone = false;
+  let ended = false;
   void exited.then(() => {
-    gone = true;
+    ended = true;
   });
   while (!(await answersOk(port))) {
-    if (gone) throw new Error('the server ended before it was healthy');
+    if (ended) throw new Error('the server ended before it was healthy');
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
 }

@@ -35,7 +35,7 @@ const STATUS = 0x08;
 
 await program(async (settings: ClaimsSettings): Promise<ClaimsFigures> => {
   const { database, service, workers, putBackAfter, warmupSeconds, seconds } = settings;
-  const keeper = await openRolloutSql(database);
+  const queue = await openRolloutSql(database);
   const claimers = await (service === undefined ? byDriver(database, workers) : byService(service, workers));
   /** Returns the seconds that a number of claims took. */
   const burst = async (until: number): Promise<{ claims: number; seconds: number }> => {
@@ -55,7 +55,7 @@ await program(async (settings: ClaimsSettings): Promise<ClaimsFigures> => {
   const claimFor = async (forSeconds: number) => {
     const total = { claims: 0, seconds: 0 };
     while (total.seconds < forSeconds) {
-      await keeper.requeue();
+      await queue.requeue();
       const done = await burst(performance.now() + (forSeconds - total.seconds) * 1000);
       total.claims += done.claims;
       total.seconds += done.seconds;

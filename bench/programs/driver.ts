@@ -32,7 +32,7 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
   const maker = new RowMaker(settings.payload, driver.engine);
   let made = 0;
   const nextRows = (count: number): RowSet => {
-    // As with concurrent streams: a commit has stretches of several trajectories.
+    // As with concurrent streams: a commit has steps of several trajectories.
     const sets: RowSet = { steps: [], step_states: [], states: [] };
     for (let i = 0; i < count; i += 1, made += 1)
       maker.add(sets, settings.firstTree + (made % TREES), Math.floor(made / TREES));

@@ -30,15 +30,15 @@ interface OneRead {
 await program(async (settings: ReadSettings): Promise<ReadFigures> => {
   const client = new Client(settings.address, credentials.createInsecure());
   const { trajectories, warmupSeconds, seconds } = settings;
-  const again = async (forSeconds: number): Promise<OneRead[]> => {
+  const measureFor = async (forSeconds: number): Promise<OneRead[]> => {
     const reads: OneRead[] = [];
     const end = performance.now() + forSeconds * 1000;
     do reads.push(await readWhole(client, trajectories[0]!));
     while (performance.now() < end);
     return reads;
   };
-  if (seconds > 0) await again(warmupSeconds);
-  const reads = seconds > 0 ? await again(seconds) : await each(client, trajectories);
+  if (seconds > 0) await measureFor(warmupSeconds);
+  const reads = seconds > 0 ? await measureFor(seconds) : await each(client, trajectories);
   const sum = (of: (read: OneRead) => number) => reads.reduce((total, read) => total + of(read), 0);
   const times = reads.map(({ ms }) => ms);
   return {

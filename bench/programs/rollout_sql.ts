@@ -24,7 +24,7 @@ await program(async ({ task, database, warmupSeconds, seconds }: RolloutSqlSetti
     return { p50Ms: 0, rows: task.count };
   }
   let rows = 0;
-  const again = async (forSeconds: number): Promise<number[]> => {
+  const measureFor = async (forSeconds: number): Promise<number[]> => {
     const times: number[] = [];
     const end = performance.now() + forSeconds * 1000;
     do {
@@ -34,6 +34,6 @@ await program(async ({ task, database, warmupSeconds, seconds }: RolloutSqlSetti
     } while (performance.now() < end);
     return times;
   };
-  if (warmupSeconds > 0) await again(warmupSeconds);
-  return { p50Ms: percentile(await again(seconds), 0.5), rows };
+  if (warmupSeconds > 0) await measureFor(warmupSeconds);
+  return { p50Ms: percentile(await measureFor(seconds), 0.5), rows };
 });

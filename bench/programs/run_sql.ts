@@ -6,7 +6,7 @@ export interface RunSqlSettings {
   readonly task:
     | { readonly name: 'list' }
     | { readonly name: 'tree'; readonly runId: string }
-    | { readonly name: 'aggregate'; readonly pointsEach: number; readonly stretches: number }
+    | { readonly name: 'aggregate'; readonly pointsEach: number; readonly buckets: number }
     | { readonly name: 'insert-points'; readonly firstSeries: number; readonly pointsPerCommit: number }
     | { readonly name: 'fill-series'; readonly pointsEach: number }
     | { readonly name: 'fill-stages'; readonly each: number };
@@ -36,7 +36,7 @@ await program(async ({ task, database, warmupSeconds, seconds }: RunSqlSettings)
       case 'tree':
         return sql.tree(task.runId);
       case 'aggregate':
-        return sql.aggregate(task.pointsEach, task.stretches);
+        return sql.aggregate(task.pointsEach, task.buckets);
       case 'insert-points':
         await sql.insertPoints(pointsOf(commits, task.firstSeries, task.pointsPerCommit));
         commits += 1;
@@ -50,7 +50,7 @@ await program(async ({ task, database, warmupSeconds, seconds }: RunSqlSettings)
     }
   };
   let rows = 0;
-  const again = async (forSeconds: number): Promise<number[]> => {
+  const measureFor = async (forSeconds: number): Promise<number[]> => {
     const times: number[] = [];
     const end = performance.now() + forSeconds * 1000;
     do {
@@ -60,8 +60,8 @@ await program(async ({ task, database, warmupSeconds, seconds }: RunSqlSettings)
     } while (performance.now() < end);
     return times;
   };
-  if (warmupSeconds > 0) await again(warmupSeconds);
-  const times = await again(seconds);
+  if (warmupSeconds > 0) await measureFor(warmupSeconds);
+  const times = await measureFor(seconds);
   const total = times.reduce((sum, ms) => sum + ms, 0);
   return { p50Ms: percentile(times, 0.5), perSecond: times.length / (total / 1000), rows };
 });

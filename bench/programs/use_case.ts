@@ -36,7 +36,7 @@ export interface UseCaseFigures {
   readonly byHandP50Ms: number;
 }
 
-const STRETCH_MS = 100;
+const TURN_MS = 100;
 
 await program(async ({ task, database, warmupSeconds, seconds }: UseCaseSettings): Promise<UseCaseFigures> => {
   const config = loadConfig({ env: {}, flags: { database }, cwd: '/', readFile: () => undefined });
@@ -46,7 +46,7 @@ await program(async ({ task, database, warmupSeconds, seconds }: UseCaseSettings
   const byHand = await handWrittenSql(task, database);
   const timesOf = async (work: () => Promise<unknown>): Promise<number[]> => {
     const times: number[] = [];
-    const end = performance.now() + STRETCH_MS;
+    const end = performance.now() + TURN_MS;
     do {
       const begun = performance.now();
       await work();

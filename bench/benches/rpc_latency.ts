@@ -1,35 +1,35 @@
 import { create, type DescMessage, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { median, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
-import type { AskFigures, AskSettings } from '../programs/ask.ts';
+import type { RequestFigures, RequestSettings } from '../programs/request.ts';
 import type { UseCaseFigures, UseCaseSettings } from '../programs/use_case.ts';
 
 /**
  * Calls an RPC of a new server each time, because SQLite allows one process per file. `rpc` is written as in
  * `RunService/ListRuns`.
  */
-export async function asking<Desc extends DescMessage>(
+export async function measureRpc<Desc extends DescMessage>(
   run: Run,
   database: string,
   rpc: string,
   schema: Desc,
   init: MessageInitShape<Desc>,
-  { pages, more }: Pick<AskSettings, 'pages' | 'more'> = {},
+  { pages, furtherRequests: more }: Pick<RequestSettings, 'pages' | 'furtherRequests'> = {},
 ) {
   const request = encoded(schema, init);
   let bytes = 0;
   return {
     async p50() {
       const server = await run.resources.server('real', run.engine, database);
-      const figures = await runProgram<AskFigures>('ask', {
+      const figures = await runProgram<RequestFigures>('request', {
         address: server.address,
         method: `/anabranch.v1.${rpc}`,
         request,
         ...(pages && { pages }),
-        ...(more && { more }),
+        ...(more && { furtherRequests: more }),
         warmupSeconds: run.warmupSeconds,
         seconds: run.seconds,
-      } satisfies AskSettings);
+      } satisfies RequestSettings);
       await server.stop();
       bytes = figures.bytes;
       return figures.p50Ms;
@@ -39,15 +39,15 @@ export async function asking<Desc extends DescMessage>(
 }
 
 /** Measures the p50 of a call that does nothing, which is the cost of the wire alone. */
-export function leastCall(run: Run) {
+export function measureEmptyCall(run: Run) {
   const samples: number[] = [];
   return {
     async p50() {
       const server = await run.resources.server('null', run.engine);
       const { warmupSeconds, seconds } = run;
       const method = '/grpc.health.v1.Health/Check';
-      const settings: AskSettings = { address: server.address, method, request: '', warmupSeconds, seconds };
-      const { p50Ms } = await runProgram<AskFigures>('ask', settings);
+      const settings: RequestSettings = { address: server.address, method, request: '', warmupSeconds, seconds };
+      const { p50Ms } = await runProgram<RequestFigures>('request', settings);
       await server.stop();
       samples.push(p50Ms);
       return p50Ms;
@@ -57,7 +57,7 @@ export function leastCall(run: Run) {
 }
 
 /** Measures the p50 of the use case in one process, without the wire, alternating with hand-written SQL. */
-export function inProcess(run: Run, database: string, task: UseCaseSettings['task']) {
+export function measureUseCase(run: Run, database: string, task: UseCaseSettings['task']) {
   const byHand: number[] = [];
   return {
     async p50() {

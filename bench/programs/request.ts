@@ -2,14 +2,14 @@ import { Client, credentials } from '@grpc/grpc-js';
 import { percentile, program } from './program.ts';
 
 /** A caller that repeats the same request. Responses are not decoded, so the server is measured. */
-export interface AskSettings {
+export interface RequestSettings {
   readonly address: string;
   /** `/anabranch.v1.RunService/ListRuns`. */
   readonly method: string;
   /** Encoded request as base64. */
   readonly request: string;
   /** Requests that follow it, one after the other, and are timed with it. */
-  readonly more?: readonly string[];
+  readonly furtherRequests?: readonly string[];
   /**
    * Field numbers of the page token in the response (`next`) and in the request (`token`). Undefined: there is only one
    * page.
@@ -19,33 +19,35 @@ export interface AskSettings {
   readonly seconds: number;
 }
 
-export interface AskFigures {
+export interface RequestFigures {
   /** Time until all pages, and all messages of a stream, have arrived. */
   readonly p50Ms: number;
-  readonly asked: number;
+  readonly repetitions: number;
   readonly bytes: number;
 }
 
 const same = (bytes: Buffer) => bytes;
 
-await program(async (settings: AskSettings): Promise<AskFigures> => {
+await program(async (settings: RequestSettings): Promise<RequestFigures> => {
   const client = new Client(settings.address, credentials.createInsecure());
-  const requests = [settings.request, ...(settings.more ?? [])].map((request) => Buffer.from(request, 'base64'));
+  const requests = [settings.request, ...(settings.furtherRequests ?? [])].map((request) =>
+    Buffer.from(request, 'base64'),
+  );
   let bytes = 0;
   const once = async () => {
     bytes = 0;
-    for (const request of requests) await askAll(request);
+    for (const request of requests) await sendToLastPage(request);
   };
-  const askAll = async (first: Buffer) => {
+  const sendToLastPage = async (first: Buffer) => {
     for (let request = first; ; ) {
-      const messages = await ask(client, settings.method, request);
+      const messages = await send(client, settings.method, request);
       for (const message of messages) bytes += message.length;
       const token = settings.pages === undefined ? '' : lastField(messages[0]!, settings.pages.next);
       if (settings.pages === undefined || token === '') return;
       request = Buffer.concat([first, field(settings.pages.token, token)]);
     }
   };
-  const again = async (forSeconds: number): Promise<number[]> => {
+  const measureFor = async (forSeconds: number): Promise<number[]> => {
     const times: number[] = [];
     const end = performance.now() + forSeconds * 1000;
     do {
@@ -55,13 +57,13 @@ await program(async (settings: AskSettings): Promise<AskFigures> => {
     } while (performance.now() < end);
     return times;
   };
-  if (settings.warmupSeconds > 0) await again(settings.warmupSeconds);
-  const times = await again(settings.seconds);
-  return { p50Ms: percentile(times, 0.5), asked: times.length, bytes };
+  if (settings.warmupSeconds > 0) await measureFor(settings.warmupSeconds);
+  const times = await measureFor(settings.seconds);
+  return { p50Ms: percentile(times, 0.5), repetitions: times.length, bytes };
 });
 
 /** A unary call is treated as a stream of one message. */
-function ask(client: Client, method: string, request: Buffer): Promise<Buffer[]> {
+function send(client: Client, method: string, request: Buffer): Promise<Buffer[]> {
   return new Promise((resolve, reject) => {
     const messages: Buffer[] = [];
     const call = client.makeServerStreamRequest(method, same, same, request);
