@@ -86,12 +86,12 @@ export function followPath(value: Json, path: readonly string[]): PathEnd {
 export function withoutPaths(value: Json, paths: readonly (readonly string[])[]): Json {
   if (!isObject(value) || paths.length === 0) return value;
   const pathsOf = Map.groupBy(paths, ([key]) => key);
-  const kept: [string, Json][] = [];
+  const entries: [string, Json][] = [];
   for (const [key, inner] of Object.entries(value)) {
     const below = (pathsOf.get(key) ?? []).map((path) => path.slice(1));
-    if (!below.some((path) => path.length === 0)) kept.push([key, withoutPaths(inner, below)]);
+    if (!below.some((path) => path.length === 0)) entries.push([key, withoutPaths(inner, below)]);
   }
-  return Object.fromEntries(kept);
+  return Object.fromEntries(entries);
 }
 
 /**

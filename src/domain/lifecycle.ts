@@ -68,7 +68,7 @@ export function decideMove(
   status: Status,
   stored: Outcome,
   verb: Verb,
-  said: Outcome,
+  outcome: Outcome,
 ): Status | undefined {
   const { from, to }: Move = MOVES[noun][verb];
   if (from.includes(status)) return to;
@@ -81,7 +81,7 @@ export function decideMove(
       { metadata },
     );
   }
-  if (isTerminal(to) && (stored.message !== said.message || stored.resultJson !== said.resultJson)) {
+  if (isTerminal(to) && (stored.message !== outcome.message || stored.resultJson !== outcome.resultJson)) {
     throw new AnabranchError(
       'RESULT_CONFLICT',
       `This ${noun} is ${status} already, with another message or result, which cannot change${noun === 'environment' ? '' : ' unless it is reopened'}.`,

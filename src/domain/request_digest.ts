@@ -9,8 +9,8 @@ export function versionedDigest(digest: string): string {
 /**
  * Whether a stored digest is of another request than the one given. Digests of different versions cannot be compared: such a request is accepted.
  */
-export function isOtherRequest(stored: string, given: string): boolean {
-  return stored !== given && versionOf(stored) === versionOf(given);
+export function isOtherRequest(stored: string, request: string): boolean {
+  return stored !== request && versionOf(stored) === versionOf(request);
 }
 
 /** Empty for digests that were stored before versions. */

@@ -3,20 +3,20 @@ import { isTerminal, type Outcome, type Status } from './lifecycle.ts';
 import { ROLLOUT_MOVES, type RolloutVerb } from './rollout.ts';
 
 /** The fields of a rollout that decide which moves are legal. */
-export interface Held {
+export interface RolloutHolding {
   readonly id: string;
   readonly status: Status;
   readonly attempt: number;
   /** Whether the current attempt holds the rollout: it was claimed, and not requeued, retried or cancelled since. */
-  readonly held: boolean;
+  readonly hasHolder: boolean;
 }
 
 /**
  * F2, Q2: rejects an attempt that does not hold the rollout, whatever the clock says. Undefined accepts any holder.
  * Errors: LEASE_LOST.
  */
-export function requireLease(rollout: Held, attempt: number | undefined): void {
-  if (attempt === undefined || (attempt === rollout.attempt && rollout.held)) return;
+export function requireLease(rollout: RolloutHolding, attempt: number | undefined): void {
+  if (attempt === undefined || (attempt === rollout.attempt && rollout.hasHolder)) return;
   throw leaseLost(rollout, attempt);
 }
 
@@ -24,7 +24,7 @@ export function requireLease(rollout: Held, attempt: number | undefined): void {
  * M3: returns the attempt that a verdict, metrics, timings or environments belong to: the given attempt, which may have
  * ended, else the last one that began. Errors: NO_ATTEMPT.
  */
-export function requireBegun(rollout: Pick<Held, 'id' | 'attempt'>, attempt: number | undefined): number {
+export function requireBegun(rollout: Pick<RolloutHolding, 'id' | 'attempt'>, attempt: number | undefined): number {
   const { id, attempt: last } = rollout;
   const wanted = attempt ?? last;
   if (wanted >= 1 && wanted <= last) return wanted;
@@ -41,17 +41,17 @@ export function requireBegun(rollout: Pick<Held, 'id' | 'attempt'>, attempt: num
  * ILLEGAL_TRANSITION.
  */
 export function decideRolloutMove(
-  rollout: Held,
+  rollout: RolloutHolding,
   stored: Outcome,
   verb: RolloutVerb,
   attempt: number | undefined,
-  said: Outcome,
+  outcome: Outcome,
 ): Status | undefined {
   const { status } = rollout;
   if (attempt !== undefined) {
     if (attempt !== rollout.attempt) throw leaseLost(rollout, attempt);
     // The rollout is released or queued already.
-    if (verb === 'release' && !rollout.held) return undefined;
+    if (verb === 'release' && !rollout.hasHolder) return undefined;
     if (verb === 'retry' && status === 'PENDING') return undefined;
     if (verb !== 'retry') requireLease(rollout, attempt);
   }
@@ -65,7 +65,7 @@ export function decideRolloutMove(
       { metadata },
     );
   }
-  if (isTerminal(to) && (stored.message !== said.message || stored.resultJson !== said.resultJson)) {
+  if (isTerminal(to) && (stored.message !== outcome.message || stored.resultJson !== outcome.resultJson)) {
     throw resultConflict(rollout, verb);
   }
   return undefined;
@@ -77,12 +77,12 @@ export function decideRolloutMove(
  * report or refund is rejected, so that none is lost unnoticed. Errors: LEASE_LOST, RESULT_CONFLICT, ILLEGAL_TRANSITION.
  */
 export function decideRelease(
-  rollout: Held,
+  rollout: RolloutHolding,
   endedBy: string,
   attempt: number,
   { digest, reports }: { readonly digest: string; readonly reports: boolean },
 ): boolean {
-  if (attempt === rollout.attempt && !rollout.held) {
+  if (attempt === rollout.attempt && !rollout.hasHolder) {
     if (endedBy === '' && reports) throw leaseLost(rollout, attempt);
     if (endedBy !== '' && endedBy !== digest) throw resultConflict(rollout, 'release');
   }
@@ -90,7 +90,7 @@ export function decideRelease(
   return decideRolloutMove(rollout, nothing, 'release', attempt, nothing) !== undefined;
 }
 
-function resultConflict({ status }: Pick<Held, 'status'>, verb: RolloutVerb): AnabranchError {
+function resultConflict({ status }: Pick<RolloutHolding, 'status'>, verb: RolloutVerb): AnabranchError {
   const compared = verb === 'release' ? 'refund_attempt' : 'result';
   return new AnabranchError(
     'RESULT_CONFLICT',
@@ -103,7 +103,7 @@ function nameOf(verb: RolloutVerb): string {
   return `${verb[0]?.toUpperCase()}${verb.slice(1)}Rollout`;
 }
 
-function leaseLost({ id, status, attempt: current }: Held, attempt: number): AnabranchError {
+function leaseLost({ id, status, attempt: current }: RolloutHolding, attempt: number): AnabranchError {
   const now = current === attempt ? 'that attempt no longer holds it' : `its current attempt is ${current}`;
   return new AnabranchError(
     'LEASE_LOST',

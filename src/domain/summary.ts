@@ -11,7 +11,7 @@ export interface SummaryCounts {
   /** Rollouts that are COMPLETED with a verdict or FAILED; and those of them that are COMPLETED and succeeded. */
   readonly judged: bigint;
   readonly successes: bigint;
-  readonly rewards: Moments;
+  readonly rewards: RewardSums;
   /** Turns of terminal rollouts. */
   readonly turns: bigint;
   readonly durations: { readonly count: bigint; readonly seconds: number };
@@ -20,7 +20,7 @@ export interface SummaryCounts {
   readonly tasks: readonly TaskGroups[];
 }
 
-interface Moments {
+interface RewardSums {
   readonly count: bigint;
   readonly sum: number;
   readonly min: number;
@@ -126,7 +126,7 @@ export interface FinalRewards {
   readonly max: number | undefined;
 }
 
-export function finalRewardsOf(rewards: Moments): FinalRewards {
+export function finalRewardsOf(rewards: RewardSums): FinalRewards {
   if (rewards.count === 0n) {
     return { mean: undefined, std: undefined, min: undefined, median: undefined, max: undefined };
   }
@@ -136,7 +136,7 @@ export function finalRewardsOf(rewards: Moments): FinalRewards {
 }
 
 /** Clamped to the range of the values, because the sum is rounded. */
-function meanOf({ count, sum, min, max }: Moments): number {
+function meanOf({ count, sum, min, max }: RewardSums): number {
   return Math.min(max, Math.max(min, sum / Number(count)));
 }
 

@@ -16,7 +16,7 @@ import {
   validationPassed,
   verdict,
 } from '../../src/domain/rollout.ts';
-import { decideRolloutMove, type Held, requireLease } from '../../src/domain/rollout_moves.ts';
+import { decideRolloutMove, type RolloutHolding, requireLease } from '../../src/domain/rollout_moves.ts';
 
 /**
  * L3 and L5 as a table, written from the rules and not from the code, for the attempt that holds the rollout (a PENDING
@@ -51,8 +51,8 @@ const attempts = fc.integer({ min: 1, max: 100 });
 /**
  * A rollout that reached this status: the attempt is valid until the rollout is requeued, retried or cancelled (Q2).
  */
-function rolloutIn(status: Status, attempt: number): Held {
-  return { id: 'a rollout', status, attempt, held: status !== 'PENDING' && status !== 'CANCELLED' };
+function rolloutIn(status: Status, attempt: number): RolloutHolding {
+  return { id: 'a rollout', status, attempt, hasHolder: status !== 'PENDING' && status !== 'CANCELLED' };
 }
 
 /** Cancel is allowed whoever holds the rollout. */
@@ -103,7 +103,7 @@ describe('verbs of rollouts', () => {
   it('Q2: a call with an attempt is valid while that attempt is current and holds the rollout; without one, always', () => {
     fc.assert(
       fc.property(attempts, attempts, fc.boolean(), (current, said, held) => {
-        const rollout: Held = { id: 'a rollout', status: 'RUNNING', attempt: current, held };
+        const rollout: RolloutHolding = { id: 'a rollout', status: 'RUNNING', attempt: current, hasHolder: held };
         const fine = said === current && held;
         expect(reasonOf(() => requireLease(rollout, said))).toEqual(fine ? undefined : { reason: 'LEASE_LOST' });
         expect(reasonOf(() => requireLease(rollout, undefined))).toBeUndefined();
@@ -115,7 +115,7 @@ describe('verbs of rollouts', () => {
     const statuses = fc.constantFrom(...(columns as Status[]));
     fc.assert(
       fc.property(statuses, attempts, outcome, (status, attempt, said) => {
-        const swept: Held = { id: 'a rollout', status, attempt, held: false };
+        const swept: RolloutHolding = { id: 'a rollout', status, attempt, hasHolder: false };
         const move = (verb: RolloutVerb) => reasonOf(() => decideRolloutMove(swept, said, verb, attempt, said));
         for (const verb of ['start', 'complete', 'fail'] as const) expect(move(verb)).toEqual({ reason: 'LEASE_LOST' });
         expect(move('release')).toBeUndefined();
@@ -127,21 +127,21 @@ describe('verbs of rollouts', () => {
     const said = fc.array(fc.tuple(fc.constantFrom('claim', ...ROLLOUT_VERBS), fc.nat(4)), { maxLength: 60 });
     fc.assert(
       fc.property(said, (verbs) => {
-        let rollout: Held = { id: 'a rollout', status: 'PENDING', attempt: 0, held: false };
+        let rollout: RolloutHolding = { id: 'a rollout', status: 'PENDING', attempt: 0, hasHolder: false };
         const completed: number[] = [];
         const nothing = { message: '', resultJson: '' };
         for (const [verb, back] of verbs) {
           const before = rollout;
           if (verb === 'claim') {
             if (rollout.status === 'PENDING')
-              rollout = { ...rollout, status: 'INITIALIZING', attempt: rollout.attempt + 1, held: true };
+              rollout = { ...rollout, status: 'INITIALIZING', attempt: rollout.attempt + 1, hasHolder: true };
             continue;
           }
           const attempt = attemptOf(verb, rollout.attempt - back);
           const to = reasonOf(() => decideRolloutMove(rollout, nothing, verb, attempt, nothing));
           if (typeof to !== 'string') continue;
           if (attempt !== undefined) expect(attempt).toBe(before.attempt);
-          rollout = { ...rollout, status: to as Status, held: to !== 'PENDING' && to !== 'CANCELLED' };
+          rollout = { ...rollout, status: to as Status, hasHolder: to !== 'PENDING' && to !== 'CANCELLED' };
           if (to === 'COMPLETED') completed.push(rollout.attempt);
         }
         expect(completed.length).toBeLessThanOrEqual(1);

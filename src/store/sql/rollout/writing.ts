@@ -1,7 +1,7 @@
 import type { Selectable, Updateable } from 'kysely';
 import { rolloutNotFound } from '../../../domain/errors.ts';
 import type { Status } from '../../../domain/lifecycle.ts';
-import type { Held } from '../../../domain/rollout_moves.ts';
+import type { RolloutHolding } from '../../../domain/rollout_moves.ts';
 import type { Engine, Tx } from '../engine.ts';
 import type { RolloutsTable } from '../tables.ts';
 import { together } from '../together.ts';
@@ -24,8 +24,8 @@ export async function lockRollout(engine: Engine, tx: Tx, namespace: string, id:
 }
 
 /** Returns the columns that decide which verbs are allowed. */
-export function heldOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'lease_ms'>): Held {
-  return { id: row.id, status: row.status as Status, attempt: Number(row.attempt), held: row.lease_ms > 0n };
+export function heldOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'lease_ms'>): RolloutHolding {
+  return { id: row.id, status: row.status as Status, attempt: Number(row.attempt), hasHolder: row.lease_ms > 0n };
 }
 
 /**
