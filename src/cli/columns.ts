@@ -63,13 +63,13 @@ export function cut(text: string, columns: number): string {
 }
 
 function dropLast(text: string, columns: number): string {
-  let kept = text;
-  while (widthOf(kept) > columns - 1)
-    kept = [...graphemes.segment(kept)]
+  let shortened = text;
+  while (widthOf(shortened) > columns - 1)
+    shortened = [...graphemes.segment(shortened)]
       .slice(0, -1)
       .map((s) => s.segment)
       .join('');
-  return kept;
+  return shortened;
 }
 
 /** Formats a number with at most six significant digits and at most ten characters. */

@@ -12,11 +12,11 @@ export function addConfigOptions(command: Command, names?: readonly string[]): C
     if (flag === undefined) continue;
     const [long = '', placeholder] = flag.split(' ');
     if (names !== undefined && !names.includes(long)) continue;
-    const spelt = placeholder === undefined ? long : `${long} <${placeholder}>`;
+    const definition = placeholder === undefined ? long : `${long} <${placeholder}>`;
     const otherwise = preset === undefined ? name : `${name}, default ${preset}`;
     const text = `${doc.replaceAll('`', '')} (${otherwise})`;
-    if (list) command.option(spelt, text, (value: string, before: readonly string[] = []) => [...before, value]);
-    else command.option(spelt, text);
+    if (list) command.option(definition, text, (value: string, before: readonly string[] = []) => [...before, value]);
+    else command.option(definition, text);
   }
   return command;
 }

@@ -105,7 +105,7 @@ async function demonstrate(cli: CliContext, access: Access, options: Demonstrati
     );
   const { client } = access;
   const variantCommand = [...cli.self, VARIANT_COMMAND];
-  const result = await shown(cli, display, () =>
+  const result = await withDisplay(cli, display, () =>
     runDemo({ client, seed: options.seed, variantCommand, onEvent, signal: cli.signal }),
   );
   if (!options.json) await drawOutcome(cli, access, result, compared);
@@ -127,11 +127,11 @@ async function demonstrateTraining(
       : lineTraining(stdout, paint);
   const workerCommand = [...cli.self, WORKER_COMMAND];
   const onEvent = (event: TrainingEvent) => display.show(event);
-  return shown(cli, display, () => runTraining({ client, seed: options.seed, workerCommand, onEvent, signal }));
+  return withDisplay(cli, display, () => runTraining({ client, seed: options.seed, workerCommand, onEvent, signal }));
 }
 
 /** Does the work, and stops the display also when the work fails. */
-async function shown<T>(cli: CliContext, display: { stop(): void }, work: () => Promise<T>): Promise<T> {
+async function withDisplay<T>(cli: CliContext, display: { stop(): void }, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -180,12 +180,12 @@ async function conclude(cli: CliContext, { flags }: Access, { result, training, 
   const database = options.database === undefined ? undefined : scrubUrl(options.database);
   const { runId, runName, killedRolloutId, summaries } = training;
   if (options.json) {
-    const kept = options.keep && database !== undefined ? { database } : {};
+    const keptDatabase = options.keep && database !== undefined ? { database } : {};
     const summariesJson = summaries.map((summary) => toJson(SummarySchema, summary, { alwaysEmitImplicit: true }));
     const done = {
       event: 'done',
       ...result,
-      ...kept,
+      ...keptDatabase,
       training: { runId, runName, killedRolloutId, summaries: summariesJson },
     };
     await write(cli.stdout, `${eventJson(done)}\n`);

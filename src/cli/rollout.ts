@@ -16,7 +16,7 @@ import { type AnabranchClient, readSteps } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { type AttemptSteps, type RolloutPageParts, rolloutPage } from './rollout_page.ts';
-import { isId } from './run_place.ts';
+import { isId } from './run_reference.ts';
 import {
   addServerOptions,
   DEFAULT_ADDRESS,

@@ -14,7 +14,7 @@ import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { parseBound, parseLabel, parseStage, parseStatuses, parseYesNo, type StageKey } from './filters.ts';
 import { type RolloutParts, rolloutsTable } from './rollouts_table.ts';
-import { addExperimentOption, findRun } from './run_place.ts';
+import { addExperimentOption, findRun } from './run_reference.ts';
 import {
   addServerOptions,
   commandPrefix,

@@ -92,12 +92,12 @@ function row(title: string, more: Partial<Row>): Row {
 /** Shows means over all groups, if all groups are known. */
 function stageRow({ stage, groups, allGroups }: RolloutParts): Row {
   const status = statusName(stage.status);
-  const all = allGroups ? together(groups.flatMap(({ statistics }) => statistics ?? [])) : {};
+  const all = allGroups ? totalsOf(groups.flatMap(({ statistics }) => statistics ?? [])) : {};
   const notes = [status, stage.phase].filter((part) => part !== '').join(', ');
   return row(stageTitle(stage), { bold: true, ...all, status: printable(notes), statusWord: status });
 }
 
-function together(statistics: readonly GroupStatistics[]): Pick<Row, 'reward' | 'success'> {
+function totalsOf(statistics: readonly GroupStatistics[]): Pick<Row, 'reward' | 'success'> {
   const sum = (of: (each: GroupStatistics) => bigint) =>
     Number(statistics.reduce((total, each) => total + of(each), 0n));
   const rewards = sum(({ rewardCount }) => rewardCount);

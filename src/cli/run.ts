@@ -7,7 +7,7 @@ import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { type RunParts, runPage } from './run_page.ts';
 import { readRunTree, readSeries } from './run_parts.ts';
-import { addExperimentOption, findRun } from './run_place.ts';
+import { addExperimentOption, findRun } from './run_reference.ts';
 import {
   addServerOptions,
   DEFAULT_ADDRESS,

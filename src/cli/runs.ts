@@ -11,7 +11,7 @@ import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { parseLabel, parseStatuses } from './filters.ts';
-import { experimentFilter } from './run_place.ts';
+import { experimentFilter } from './run_reference.ts';
 import { runsTable } from './runs_table.ts';
 import {
   addServerOptions,

@@ -151,13 +151,13 @@ export async function write(output: Output, text: string): Promise<void> {
 
 /** Reads all pages of a list. */
 export async function readAll<Page extends { readonly nextPageToken: string }, Item>(
-  ask: (pageToken: string) => Promise<Page>,
+  fetchPage: (pageToken: string) => Promise<Page>,
   itemsOf: (page: Page) => readonly Item[],
 ): Promise<Item[]> {
   const items: Item[] = [];
   let pageToken = '';
   do {
-    const page = await ask(pageToken);
+    const page = await fetchPage(pageToken);
     items.push(...itemsOf(page));
     pageToken = page.nextPageToken;
   } while (pageToken !== '');

@@ -13,14 +13,14 @@ export interface SparkPoint {
  */
 export function sparkline(points: readonly SparkPoint[], columns: number): string {
   const known = points.filter(({ value }) => !Number.isNaN(value));
-  const means = known.length <= columns ? known.map(({ value }) => value) : stretches(known, columns);
+  const means = known.length <= columns ? known.map(({ value }) => value) : columnMeans(known, columns);
   const finite = means.filter((value) => Number.isFinite(value));
   const least = finite.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
   const most = finite.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
   return means.map((value) => block(value, least, most)).join('');
 }
 
-function stretches(points: readonly SparkPoint[], columns: number): number[] {
+function columnMeans(points: readonly SparkPoint[], columns: number): number[] {
   const first = points[0]?.at ?? 0;
   const length = (points.at(-1)?.at ?? 0) - first || 1;
   const byColumn = Map.groupBy(points, ({ at }) =>

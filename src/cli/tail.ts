@@ -48,12 +48,12 @@ export function tailCommand(cli: CliContext): Command {
 }
 
 async function runTail(cli: CliContext, argument: string, flags: TailFlags): Promise<void> {
-  const place = parseStepReference(argument);
-  const begin = parseBegin(place, flags);
+  const reference = parseStepReference(argument);
+  const begin = parseBegin(reference, flags);
   await withServerOnExisting(cli, flags, async ({ client }) => {
-    const { trajectoryId } = place;
+    const { trajectoryId } = reference;
     const trajectory = await getTrajectory(client, trajectoryId);
-    const startStepNumber = await startOf(client, place, begin, trajectory);
+    const startStepNumber = await startOf(client, reference, begin, trajectory);
     const printer = new StepPrinter(cli, flags.json === true, trajectoryId);
     try {
       const { signal } = cli;
@@ -68,12 +68,12 @@ async function runTail(cli: CliContext, argument: string, flags: TailFlags): Pro
   });
 }
 
-type Begin = { readonly last: bigint } | { readonly from: bigint } | 'place';
+type Start = { readonly last: bigint } | { readonly from: bigint } | 'place';
 
 /** -n, --from and @ set the same option, so at most one of them may be set. */
-function parseBegin({ at }: StepReference, { lines, from }: TailFlags): Begin {
-  const given = [lines === undefined ? '' : '-n', from === undefined ? '' : '--from', at === undefined ? '' : '@'];
-  const names = given.filter((name) => name !== '');
+function parseBegin({ at }: StepReference, { lines, from }: TailFlags): Start {
+  const setOptions = [lines === undefined ? '' : '-n', from === undefined ? '' : '--from', at === undefined ? '' : '@'];
+  const names = setOptions.filter((name) => name !== '');
   if (names.length > 1) {
     throw new CliError(`${names.join(' and ')} both set the first step: use only one of them.`, { exitCode: 2 });
   }
@@ -85,7 +85,7 @@ function parseBegin({ at }: StepReference, { lines, from }: TailFlags): Begin {
 async function startOf(
   client: AnabranchClient,
   place: StepReference,
-  begin: Begin,
+  begin: Start,
   { nextStepNumber }: Trajectory,
 ): Promise<bigint> {
   if (begin === 'place') return (await resolveStep(client, place)) ?? 0n;

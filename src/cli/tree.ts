@@ -11,7 +11,7 @@ import { type AnabranchClient, reasonOf } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { readRunTree } from './run_parts.ts';
-import { addExperimentOption, findRun, isId } from './run_place.ts';
+import { addExperimentOption, findRun, isId } from './run_reference.ts';
 import {
   addServerOptions,
   commandPrefix,

@@ -4,7 +4,7 @@ import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { watchRun } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
-import { addExperimentOption, findRun } from './run_place.ts';
+import { addExperimentOption, findRun } from './run_reference.ts';
 import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting } from './server_access.ts';
 import { statusName } from './status.ts';
 import { jsonWatch, lineWatch, screenWatch, type WatchDisplay } from './watch_display.ts';
