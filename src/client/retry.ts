@@ -122,7 +122,7 @@ export class Patience {
    * Like next(), for an error that the caller can resolve itself. The first such error in a row is retried without
    * delay.
    */
-  again(error: unknown, refusals: number): Pause {
+  nextAfterRefusals(error: unknown, refusals: number): Pause {
     const pause = this.#pause(error);
     return refusals === 0 ? { ...pause, delayMs: 0 } : pause;
   }
@@ -130,9 +130,9 @@ export class Patience {
   #pause(error: unknown): Pause {
     const now = this.#timing.now();
     this.#stalledSince ??= now;
-    const asked = Math.min(retryDelayMs(error) ?? 0, LONGEST_ASKED_DELAY_MS);
+    const requestedMs = Math.min(retryDelayMs(error) ?? 0, LONGEST_ASKED_DELAY_MS);
     const step = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** this.#attempt);
-    const delayMs = asked + this.#timing.random() * step;
+    const delayMs = requestedMs + this.#timing.random() * step;
     if (now + delayMs - this.#stalledSince >= this.#giveUpAfterMs) throw this.#gaveUp(error);
     this.#attempt += 1;
     return { attempt: this.#attempt, delayMs };

@@ -37,7 +37,7 @@ export class StepQueue {
   }
 
   /** Index of the next step to be appended. */
-  get made(): number {
+  get size(): number {
     return this.#acked + this.waiting;
   }
 

@@ -176,7 +176,7 @@ export class AppendStream {
   }
 
   #allSent(): boolean {
-    return this.#cursor === this.#plan.queue.made;
+    return this.#cursor === this.#plan.queue.size;
   }
 
   /** Whether the server owes an answer. */
@@ -190,7 +190,7 @@ export class AppendStream {
     if (response.ack !== undefined) this.#takeAck(response.ack.nextStepNumber);
     if (response.sealed === undefined) return undefined;
     if (!this.#sealSent) throw protocolError('reported a seal that this writer did not request');
-    if (response.sealed.nextStepNumber !== this.#plan.queue.numberOf(this.#plan.queue.made)) {
+    if (response.sealed.nextStepNumber !== this.#plan.queue.numberOf(this.#plan.queue.size)) {
       throw protocolError(
         `sealed the trajectory at ${response.sealed.nextStepNumber}, not after this writer's last step`,
       );

@@ -97,7 +97,7 @@ export class Writer implements TrajectoryWriter {
   }
 
   get nextStepNumber(): bigint {
-    return this.#queue.numberOf(this.#queue.made);
+    return this.#queue.numberOf(this.#queue.size);
   }
 
   get ackedNextStepNumber(): bigint {
@@ -129,7 +129,7 @@ export class Writer implements TrajectoryWriter {
 
   async flush(): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
-    if (this.#queue.waiting > 0) await this.#queue.at(this.#queue.made - 1).stored.promise;
+    if (this.#queue.waiting > 0) await this.#queue.at(this.#queue.size - 1).stored.promise;
   }
 
   async seal(status: SealStatus, message = ''): Promise<Sealed> {
@@ -291,7 +291,7 @@ export class Writer implements TrajectoryWriter {
         `has only steps below ${opened.nextStepNumber}, but acked those below ${this.ackedNextStepNumber}`,
       );
     }
-    if (end > this.#queue.made) {
+    if (end > this.#queue.size) {
       throw protocolError(
         `has steps below ${opened.nextStepNumber}, but this writer appended only those below ${this.nextStepNumber}`,
       );
@@ -321,7 +321,9 @@ export class Writer implements TrajectoryWriter {
     if (verdict.do === 'takeOver') this.#refusedBy = verdict.epoch;
     if (verdict.do === 'isolate') this.#oneByOne = true;
     const { attempt, delayMs } =
-      verdict.do === 'retryOrFail' ? this.#patience.next(error) : this.#patience.again(error, this.#refusals++);
+      verdict.do === 'retryOrFail'
+        ? this.#patience.next(error)
+        : this.#patience.nextAfterRefusals(error, this.#refusals++);
     // Nothing waits, so the next append opens the stream without delay.
     const retryInMs = this.#idle() ? 0 : delayMs;
     this.#options.onEvent?.({ type: 'cut', error, attempt, retryInMs });
