@@ -17,8 +17,8 @@ export async function countIdenticalSteps(
   const cart = await restoreAt(client, trajectoryId, stepNumber);
   let identical = 0;
   for await (const { step } of readSteps(client, { trajectoryId, startStepNumber: stepNumber + 1n, signal })) {
-    const again = act(cart, gains);
-    const [now, then] = [traceOf(again, digestOf(cart.snapshot())), traceOf(step, storedDigest(step))];
+    const replayed = act(cart, gains);
+    const [now, then] = [traceOf(replayed, digestOf(cart.snapshot())), traceOf(step, storedDigest(step))];
     if (now !== then) {
       throw new Error(`replayed from step ${stepNumber}, step ${step.stepNumber} is ${now}, expected ${then}`);
     }

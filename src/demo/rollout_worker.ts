@@ -24,13 +24,13 @@ export interface WorkerTask {
 /** Reports of the process, one JSON text per line. Step numbers are small here. */
 export type WorkerReport =
   | { readonly event: 'ready'; readonly environmentId: string }
-  | ({ readonly event: 'claimed' } & Held)
-  | ({ readonly event: 'hanging'; readonly turns: number } & Held)
-  | ({ readonly event: 'completed'; readonly turns: number } & Held)
+  | ({ readonly event: 'claimed' } & Claimed)
+  | ({ readonly event: 'hanging'; readonly turns: number } & Claimed)
+  | ({ readonly event: 'completed'; readonly turns: number } & Claimed)
   /** The lease has ended, and another worker may have the rollout. */
-  | ({ readonly event: 'lost' } & Held);
+  | ({ readonly event: 'lost' } & Claimed);
 
-interface Held {
+interface Claimed {
   readonly rolloutId: string;
   readonly attempt: number;
 }
@@ -84,16 +84,16 @@ async function* claims({ client, task, signal }: Surroundings): AsyncGenerator<C
 async function work(claim: Claim, environmentId: string, around: Surroundings): Promise<void> {
   const { client, report, signal } = around;
   const { id: rolloutId = '', attempt = 0 } = claim.rollout ?? {};
-  const held = { rolloutId, attempt };
-  report({ event: 'claimed', ...held });
+  const claimed = { rolloutId, attempt };
+  report({ event: 'claimed', ...claimed });
   try {
     const updateMask = { paths: ['environment_ids'] };
-    await client.rollouts.updateRollout({ ...held, updateMask, environmentIds: [environmentId] }, { signal });
-    await client.rollouts.startRollout(held, { signal });
-    await play(claim, held, around);
+    await client.rollouts.updateRollout({ ...claimed, updateMask, environmentIds: [environmentId] }, { signal });
+    await client.rollouts.startRollout(claimed, { signal });
+    await play(claim, claimed, around);
   } catch (error) {
     if (!LOST.has(reasonOf(error) ?? '')) throw error;
-    report({ event: 'lost', ...held });
+    report({ event: 'lost', ...claimed });
   }
 }
 
@@ -101,7 +101,7 @@ async function work(claim: Claim, environmentId: string, around: Surroundings): 
 const LOST = new Set(['LEASE_LOST', 'WRITER_FENCED', 'TRAJECTORY_SEALED']);
 
 /** Each turn is durable before the next one is played. One call completes the rollout and seals its trajectory. */
-async function play(claim: Claim, held: Held, { client, task, report, signal }: Surroundings): Promise<void> {
+async function play(claim: Claim, claimed: Claimed, { client, task, report, signal }: Surroundings): Promise<void> {
   const { seed } = JSON.parse(claim.task?.inputJson ?? '') as TaskInput;
   const { gains } = JSON.parse(claim.rollout?.inputJson ?? '') as { gains: Gains };
   const { id: trajectoryId = '', uid = '' } = claim.trajectory ?? {};
@@ -117,14 +117,14 @@ async function play(claim: Claim, held: Held, { client, task, report, signal }: 
     // The root has the whole state. Turns have none, as with most trainers.
     await writer.append({ ...act(cart, gains), states: undefined });
     if (cart.state.steps !== task.hangAfter) continue;
-    report({ event: 'hanging', turns: cart.state.steps, ...held });
+    report({ event: 'hanging', turns: cart.state.steps, ...claimed });
     standStill();
   }
   const turns = cart.state.steps;
   const success = !cart.terminated;
   await client.rollouts.completeRollout(
     {
-      ...held,
+      ...claimed,
       message: success ? `balanced for ${turns} turns` : `fell at turn ${turns}`,
       expectedNextStepNumber: writer.nextStepNumber,
       result: { taskCompleted: success },
@@ -137,5 +137,5 @@ async function play(claim: Claim, held: Held, { client, task, report, signal }: 
     },
     { signal },
   );
-  report({ event: 'completed', turns, ...held });
+  report({ event: 'completed', turns, ...claimed });
 }

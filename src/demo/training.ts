@@ -80,9 +80,9 @@ async function makeRun({ client, seed, onEvent, signal }: TrainingOptions): Prom
     },
     { signal },
   );
-  const made = present(run, 'run');
-  onEvent({ event: 'run', name: made.name, runId: made.id, experimentName: EXPERIMENT });
-  return made;
+  const created = present(run, 'run');
+  onEvent({ event: 'run', name: created.name, runId: created.id, experimentName: EXPERIMENT });
+  return created;
 }
 
 /** An existing experiment is used again. */
@@ -153,8 +153,8 @@ async function train(run: Run, crew: Crew, options: TrainingOptions): Promise<vo
 async function makeStages({ id: runId }: Run, { client, signal }: TrainingOptions): Promise<Stage[]> {
   const steps = Array.from({ length: TRAIN_STEPS }, (_, i) => ({ kind: StageKind.TRAIN_STEP, number: BigInt(i + 1) }));
   const stages: Stage[] = [];
-  for (const place of [...steps, { kind: StageKind.EVAL, number: BigInt(TRAIN_STEPS) }]) {
-    const { stage } = await client.runs.getOrCreateStage({ runId, ...place }, { signal });
+  for (const stageName of [...steps, { kind: StageKind.EVAL, number: BigInt(TRAIN_STEPS) }]) {
+    const { stage } = await client.runs.getOrCreateStage({ runId, ...stageName }, { signal });
     stages.push(present(stage, 'stage'));
   }
   return stages;

@@ -57,7 +57,7 @@ export class MessageBytes {
  */
 export class EnvelopeCollector {
   readonly #largest: number;
-  readonly #held = new MessageBytes();
+  readonly #unfinished = new MessageBytes();
 
   constructor(maxMessageBytes: number) {
     this.#largest = HEADER_BYTES + maxMessageBytes;
@@ -65,7 +65,7 @@ export class EnvelopeCollector {
 
   /** Bytes of the unfinished envelope at the end. */
   get heldBytes(): number {
-    return this.#held.length;
+    return this.#unfinished.length;
   }
 
   /**
@@ -75,29 +75,29 @@ export class EnvelopeCollector {
   add(piece: Buffer): Buffer[] {
     const whole: Buffer[] = [];
     let rest = piece;
-    while (this.#held.length > 0 && rest.length > 0) {
-      const wanted = this.#held.envelopeBytes();
-      const taken = Math.min(wanted - this.#held.length, rest.length);
-      this.#held.add(rest.subarray(0, taken), wanted);
+    while (this.#unfinished.length > 0 && rest.length > 0) {
+      const wanted = this.#unfinished.envelopeBytes();
+      const taken = Math.min(wanted - this.#unfinished.length, rest.length);
+      this.#unfinished.add(rest.subarray(0, taken), wanted);
       rest = rest.subarray(taken);
-      if (this.#isWhole()) whole.push(this.#held.take());
+      if (this.#isWhole()) whole.push(this.#unfinished.take());
     }
     const end = this.#endOfWhole(rest);
     if (end > 0) whole.push(rest.subarray(0, end));
     // Copied, so that a few bytes do not keep a large buffer in memory.
-    if (end < rest.length) this.#held.add(Buffer.from(rest.subarray(end)), 0);
+    if (end < rest.length) this.#unfinished.add(Buffer.from(rest.subarray(end)), 0);
     return whole;
   }
 
   /** Returns the unfinished envelope. */
   take(): Buffer {
-    return this.#held.take();
+    return this.#unfinished.take();
   }
 
   #isWhole(): boolean {
-    if (this.#held.length < HEADER_BYTES) return false;
-    const wanted = this.#held.envelopeBytes();
-    return this.#held.length >= wanted || wanted > this.#largest;
+    if (this.#unfinished.length < HEADER_BYTES) return false;
+    const wanted = this.#unfinished.envelopeBytes();
+    return this.#unfinished.length >= wanted || wanted > this.#largest;
   }
 
   /** Returns how many bytes at the beginning are whole envelopes. Returns all bytes if one envelope is too large. */

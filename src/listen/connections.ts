@@ -48,7 +48,7 @@ export class Connections {
       if (oldest === undefined) {
         socket.destroy();
         this.#refused += 1;
-        this.#note();
+        this.#scheduleWarning();
         return undefined;
       }
       // Open calls of the reserve must not block the next health check.
@@ -86,13 +86,13 @@ export class Connections {
     if (connection.refused) return;
     connection.refused = true;
     this.#refused += 1;
-    this.#note();
+    this.#scheduleWarning();
   }
 
   /** Sends the last warning, if one is due. */
   stop(): void {
     clearTimeout(this.#silence);
-    this.#tell();
+    this.#sendWarning();
   }
 
   #makeRoom(slots: Slots): boolean {
@@ -101,20 +101,20 @@ export class Connections {
     if (idle === undefined) return false;
     idle.close();
     this.#closedIdle += 1;
-    this.#note();
+    this.#scheduleWarning();
     return true;
   }
 
-  #note(): void {
+  #scheduleWarning(): void {
     if (this.#silence !== undefined) return;
     this.#silence = setTimeout(() => {
       this.#silence = undefined;
-      if (this.#closedIdle + this.#refused > 0) this.#note();
+      if (this.#closedIdle + this.#refused > 0) this.#scheduleWarning();
     }, this.#limits.warnEveryMs).unref();
-    this.#tell();
+    this.#sendWarning();
   }
 
-  #tell(): void {
+  #sendWarning(): void {
     if (this.#closedIdle + this.#refused === 0) return;
     this.#warn({ closedIdle: this.#closedIdle, refused: this.#refused });
     this.#closedIdle = 0;
