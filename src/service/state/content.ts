@@ -1,8 +1,8 @@
-import { findTrajectory } from '../../app/trajectory/get.ts';
 import { stepAt } from '../../app/trajectory/get_step.ts';
 import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
+import { findTrajectory } from '../../stream/find.ts';
 import type { Call } from '../method.ts';
 
 /** Names a state: by the digest of its bytes, or as the state with a name of an own or inherited step. */
